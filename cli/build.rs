@@ -1,7 +1,8 @@
-//! Links the C++ library into `muster` where the compiler has it as an archive.
+//! Build script: links the C++ standard library statically into `muster` if the compiler has it as an
+//! archive.
 //!
-//! The binary then runs on hosts without it, and starts sooner: the dynamic linker has its thousands of symbols
-//! no more to look up, in every supervisor and every command.
+//! The binary then runs on hosts without the library, and starts faster: the dynamic linker need not resolve
+//! its thousands of symbols in every supervisor and every command.
 
 use std::env;
 use std::error::Error;
@@ -16,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let Some(archive) = archive() else {
         return Ok(());
     };
-    // The linker takes the first folder that has the library in either form: this one has the archive alone.
+    // The linker takes the first folder that has the library in either form: this one contains only the
+    // archive.
     let folder = PathBuf::from(env::var("OUT_DIR")?);
     let link = folder.join(ARCHIVE);
     if link.symlink_metadata().is_ok() {
@@ -27,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where the compiler keeps the archive; a compiler without it answers with the bare name.
+/// Path of the archive; a compiler without it answers with the bare name.
 fn archive() -> Option<PathBuf> {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let output = Command::new(compiler)

@@ -1,4 +1,4 @@
-//! Compiles the schema with `protoc`, which `tools/scripts/bootstrap` brings.
+//! Build script: compiles the schema with `protoc`, which `tools/scripts/bootstrap` installs.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protoc.load_fds(&files, &[root])?;
     tonic_prost_build::configure()
         .bytes(".")
-        // Ordered maps: the same message has the same bytes, and the core's maps are taken over as they are.
+        // Ordered maps: equal messages have equal bytes, and the core's maps are moved unchanged.
         .btree_map(".")
         .compile_fds(descriptors)?;
     Ok(())

@@ -1,4 +1,5 @@
-//! Says what to do where RocksDB's archive is missing: the crate that links it would only say that a library is not found.
+//! Build script: reports a missing RocksDB archive with its remedy; the linking crate would only report a missing
+//! library.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `muster dev`: a small cluster of real processes to play with, and to test against.
+//! `muster dev`: a small cluster of real processes for trials and tests.
 
 use std::fs;
 use std::io;
@@ -13,49 +13,49 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, Member, is_alive};
 
-/// Longest that the cluster may take to be ready.
+/// Maximum time until the cluster is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks at it.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A development cluster that could not be run.
+/// Failure to run a development cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
-    /// The local cluster.
+    /// The local cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// Its client.
+    /// Its client failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// It did not come up.
+    /// It did not become ready.
     #[error("the cluster was not ready after {} s; its logs are in {folder}", READY_PATIENCE.as_secs())]
     NotReady {
-        /// Where the logs are; kept for reading.
+        /// Folder with the logs, kept for inspection.
         folder: PathBuf,
     },
-    /// One of its processes does not run any more.
+    /// One of its processes has ended.
     #[error("{name} has ended: {why}; its log is {}", log.display())]
     Ended {
-        /// Which one.
+        /// Name of the process.
         name: String,
-        /// Its last words.
+        /// The reason, from its log.
         why: String,
-        /// Where the others are; kept for reading.
+        /// Path of its log, kept for inspection.
         log: PathBuf,
     },
-    /// Its description could not be handed over.
+    /// The description of the cluster could not be delivered.
     #[error("describing the cluster")]
     Describe(#[source] io::Error),
 }
 
-/// Where a development cluster is, as JSON for scripts and tests.
+/// Description of a development cluster, as JSON for scripts and tests.
 #[derive(Clone, Debug, Serialize)]
 pub struct DevCluster {
     /// gRPC addresses of the replicas, in order of their ids.
     pub addresses: Vec<String>,
     /// Prometheus addresses of the replicas.
     pub metrics: Vec<String>,
-    /// Folder of everything that it writes.
+    /// Folder for everything that it writes.
     pub folder: PathBuf,
     /// Replicas, in order of their ids.
     pub replicas: Vec<DevProcess>,
@@ -66,13 +66,13 @@ pub struct DevCluster {
 /// One process of a development cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct DevProcess {
-    /// Its name.
+    /// Name of the process.
     pub name: String,
-    /// Its process id.
+    /// Process id while it runs.
     pub pid: Option<i32>,
-    /// Its configuration, to start it again with `muster scheduler|worker --config`.
+    /// Configuration file, to restart it with `muster scheduler|worker --config`.
     pub config: PathBuf,
-    /// Its output.
+    /// Path of its output.
     pub log: PathBuf,
 }
 
@@ -87,10 +87,10 @@ impl From<&Member> for DevProcess {
     }
 }
 
-/// Runs a cluster until `shutdown` completes; calls `ready` once it can be used.
+/// Runs a cluster until `shutdown` completes; calls `ready` once it is usable.
 ///
 /// # Errors
-/// [`DevError`] says what did not come up, and where to read why.
+/// [`DevError`] names what did not start, and the log with the reason.
 pub async fn run(
     options: ClusterOptions,
     shutdown: impl Future<Output = ()>,
@@ -127,10 +127,10 @@ async fn serve(
     Ok(())
 }
 
-/// Waits until somebody leads and every worker is registered.
+/// Waits until there is a leader and every worker is registered.
 ///
 /// # Errors
-/// [`DevError::NotReady`] after a minute, [`DevError::Ended`] as soon as a process is gone.
+/// [`DevError::NotReady`] after a minute, [`DevError::Ended`] as soon as a process has ended.
 pub async fn await_ready(cluster: &LocalCluster) -> Result<(), DevError> {
     let config = ClientConfig {
         discover: false,
@@ -161,7 +161,7 @@ async fn comes_up(client: &Client, workers: usize) {
     }
 }
 
-/// Waits until a process that was started runs no more, and says why.
+/// Resolves with the reason once a started process has ended.
 async fn ends(cluster: &LocalCluster) -> DevError {
     loop {
         if let Some(ended) = ended(cluster) {
@@ -185,12 +185,12 @@ fn ended(cluster: &LocalCluster) -> Option<DevError> {
     })
 }
 
-/// Why a process ended, by its output: an error that it names, else its last line.
+/// Reason for the end of a process from its output: an error line, or the last line.
 fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let is_error = |line: &&str| line.starts_with("error:");
     let line = text.lines().find(is_error).or(text.lines().next_back());
-    line.unwrap_or("it has said nothing").to_owned()
+    line.unwrap_or("its log is empty").to_owned()
 }
 
 fn describe(cluster: &LocalCluster) -> DevCluster {
@@ -221,14 +221,10 @@ mod tests {
     fn the_error_that_a_process_names_are_its_last_words() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        assert_eq!(last_words(&log), "it has said nothing");
-        fs::write(&log, "INFO it begins\nINFO it goes on\n").unwrap();
-        assert_eq!(last_words(&log), "INFO it goes on");
-        fs::write(
-            &log,
-            "INFO it begins\nerror: gpus: too many\n help: fewer\n",
-        )
-        .unwrap();
+        assert_eq!(last_words(&log), "its log is empty");
+        fs::write(&log, "INFO starting\nINFO running\n").unwrap();
+        assert_eq!(last_words(&log), "INFO running");
+        fs::write(&log, "INFO starting\nerror: gpus: too many\n help: fewer\n").unwrap();
         assert_eq!(last_words(&log), "error: gpus: too many");
     }
 }

@@ -1,6 +1,6 @@
-//! Errors as one line.
+//! One-line formatting of error chains.
 
-/// An error with everything that caused it; a cause that the words before end with is not said twice.
+/// Formats an error with all its causes; a cause that the text already ends with is not repeated.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let causes = std::iter::successors(error.source(), |error| error.source());

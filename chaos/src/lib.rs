@@ -1,9 +1,9 @@
-//! Proof that Muster survives: deterministic simulation, real processes, oracles, and the demo.
+//! Fault-tolerance tests of Muster: deterministic simulation, real processes, checkers, and the demo.
 //!
-//! `sim` is level 1: the real replication, leader loop and agents in one thread, from one seed.
-//! `cluster` starts real processes; `demo` breaks them in front of an audience, and `trials` breaks them one fault at a
-//! time, on hosts with a network each, and measures what that costs a training. `run` is level 2: it breaks them under
-//! load, time and again, and holds what everybody saw against the replicated log.
+//! `sim` is level 1: the real replication, leader loop and agents in one thread, from one seed. `cluster`
+//! starts real processes; `demo` injects faults for an audience, and `trials` injects them one at a time,
+//! on hosts with a network each, and measures their cost to a training. `run` is level 2: it injects faults
+//! repeatedly under load, and compares all observations with the replicated log.
 #![forbid(unsafe_code)]
 
 pub mod check;

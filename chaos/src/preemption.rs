@@ -1,12 +1,12 @@
-//! Queues in which jobs of a higher priority preempt others.
+//! Queue policies under which jobs of a higher priority preempt others.
 
 use muster_client::{Client, ClientError};
 use muster_proto::v1;
 
-/// Lets jobs of the default queue preempt those of a lower priority.
+/// Enables preemption by priority in the default queue.
 ///
 /// # Errors
-/// Those of a call.
+/// If a call fails.
 pub(crate) async fn let_priority_preempt(client: &Client, author: &str) -> Result<(), ClientError> {
     let queue = v1::QueueConfig {
         preempt_by_priority: true,

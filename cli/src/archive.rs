@@ -1,15 +1,15 @@
-//! A `tar.gz` of small texts: what POSIX calls ustar, which every tool reads.
+//! Writer of `tar.gz` archives of small texts, in the ustar format of POSIX, which every tool reads.
 
 use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Bytes of a header, and what contents are filled up to.
+/// Size in bytes of a header, and of the blocks that contents are padded to.
 const BLOCK: usize = 512;
-/// Bytes of a name.
+/// Maximum size of a name in bytes.
 const NAME_MAX: usize = 100;
-/// Where the checksum is in a header.
+/// Position of the checksum in a header.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// Writes files one after the other.
@@ -19,7 +19,7 @@ pub(crate) struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    /// Everything in it is of one time, in seconds since the Unix epoch.
+    /// Sets the time of all entries, in seconds since the Unix epoch.
     pub(crate) fn new(out: W, time_s: u64) -> Self {
         Self {
             out: GzEncoder::new(out, Compression::default()),
@@ -36,7 +36,7 @@ impl<W: Write> Archive<W> {
         self.out.write_all(&vec![0; rest])
     }
 
-    /// Ends it, and gives back what it was written to.
+    /// Finishes the archive, and returns the underlying writer.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.finish()

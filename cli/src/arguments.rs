@@ -1,4 +1,4 @@
-//! The command line's grammar.
+//! Grammar of the command line.
 
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseIntError};
@@ -15,11 +15,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::spans;
 
-/// What is wrong where a program is named without its `--`.
-const AFTER_DASHES: &str = "what is to run comes after `--`";
-/// Threads beside the one that runs the command: where tasks write for it, one writes and the other goes on.
+/// Error for a program given without `--`.
+const AFTER_DASHES: &str = "the command to run comes after `--`";
+/// Threads beside the one that runs the command: one may block on output for tasks while the other continues.
 const RUNTIME_THREADS: usize = 2;
-/// How long what goes on in the background when a command has ended may take: the removal of a file that was not finished.
+/// Longest wait after a command for background work: the removal of an incomplete file.
 const AFTERMATH_MAX: Duration = Duration::from_millis(500);
 
 /// Muster: a scheduler for GPU clusters that survives the death of its leader
@@ -41,7 +41,7 @@ enum Noun {
     /// Submit jobs, follow them, find out why they wait
     #[command(subcommand)]
     Job(command::job::Verb),
-    /// Submit jobs that wait for each other as one object, follow it as a tree
+    /// Submit jobs that depend on each other as one object, follow it as a tree
     #[command(subcommand)]
     Pipeline(command::pipeline::Verb),
     /// Machines that run workers
@@ -50,47 +50,47 @@ enum Noun {
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
-    /// What is wrong with GPUs and hosts, by which rule, and how it comes back
+    /// Faults of GPUs and hosts, by which rule, and how they return to service
     #[command(subcommand)]
     Health(command::health::Verb),
-    /// Where jobs wait: a tree with guarantees, limits and weights
+    /// The queue tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
-    /// Where GPUs are: racks, sockets and other cells
+    /// The location of GPUs: racks, sockets and other cells
     #[command(subcommand)]
     Topology(command::topology::Verb),
     /// The scheduler replicas and the cluster as a whole
     #[command(subcommand)]
     Cluster(command::cluster::Verb),
-    /// Who changed what, from where, and what the answer was
+    /// Records of changes: user, address, request and answer
     #[command(subcommand)]
     Audit(command::audit::Verb),
-    /// Who may do what: users with roles, and their tokens
+    /// Users with roles, and their tokens
     #[command(subcommand)]
     User(command::user::Verb),
-    /// Make an authority and certificates for replicas, workers and users
+    /// Create an authority and certificates for replicas, workers and users
     #[command(subcommand)]
     Cert(command::cert::Verb),
     /// Take hosts out of placement (as `host block`)
     BlockHost(command::host::Block),
-    /// Let hosts back in (as `host unblock`)
+    /// Return hosts to placement (as `host unblock`)
     UnblockHost(command::host::Unblock),
     /// Take GPUs out of placement (as `gpu block`)
     BlockGpu(command::gpu::Block),
-    /// Let GPUs back in (as `gpu unblock`)
+    /// Return GPUs to placement (as `gpu unblock`)
     UnblockGpu(command::gpu::Unblock),
-    /// Look into the cluster's processes: what they log, and what a bug report needs of them
+    /// Inspect the cluster's processes: log levels, and data for a bug report
     #[command(subcommand)]
     Debug(command::debug::Verb),
     /// Play a trace through the real planner in virtual time
     ///
-    /// Every decision is the real planner's. Prints a table of delays, completion times, utilisation and fairness; with
-    /// --report writes a page with pictures, the figures as JSON and CSV, and a line for every job. Several policies in one
-    /// call are compared. The files' columns are described in docs/simulate.md.
+    /// Every decision is the real planner's. Prints a table of delays, completion times, utilisation and
+    /// fairness; with --report writes a page with charts, the figures as JSON and CSV, and a line for every
+    /// job. Several policies in one call are compared. The files' columns are described in docs/simulate.md.
     ///
-    /// With --from-cluster it forks the state of the running cluster instead and tells what would follow of a submission, a
-    /// drain, a block or another tree of queues: who starts when and where, who is stopped, who waits longer. The cluster
-    /// is not touched (docs/what-if.md).
+    /// With --from-cluster it forks the state of the running cluster instead and predicts the effect of a
+    /// submission, a drain, a block or another queue tree: which jobs start when and where, which are
+    /// stopped, which wait longer. The cluster is not touched (docs/what-if.md).
     Simulate(Box<command::simulate::Simulate>),
     /// Run scripts against the scheduling engine, without a cluster
     #[command(subcommand)]
@@ -98,7 +98,7 @@ enum Noun {
     #[cfg(feature = "server")]
     #[command(flatten)]
     Server(command::server::Noun),
-    /// Make tokens by which workers join
+    /// Create tokens with which workers join
     #[cfg(not(feature = "server"))]
     #[command(subcommand)]
     Worker(command::join_token::WorkerVerb),
@@ -106,16 +106,16 @@ enum Noun {
     Completion(command::completion::Completion),
 }
 
-/// Reads the command line. Help and errors are printed here.
+/// Parses the command line. Prints help and errors.
 pub(crate) fn parse() -> Result<CommandLine, Exit> {
     CommandLine::try_parse().map_err(|mut error| {
         if let Some(tip) = tip(&error) {
-            // Words that are only spelt alike lead astray beside it.
+            // Similarly spelt subcommands would mislead beside this tip.
             error.remove(ContextKind::SuggestedSubcommand);
             let tip = ContextValue::StyledStrs(vec![tip.into()]);
             error.insert(ContextKind::Suggested, tip);
         }
-        // If even that cannot be printed, the exit code is all that is left.
+        // If printing fails, only the exit code is left.
         drop(error.print());
         if error.use_stderr() {
             Exit::Usage
@@ -125,7 +125,7 @@ pub(crate) fn parse() -> Result<CommandLine, Exit> {
     })
 }
 
-/// What to write instead, where the parser's own words do not tell.
+/// Suggestion of the right command if the parser's own message lacks one.
 fn tip(error: &clap::Error) -> Option<String> {
     let source = error.source();
     if let Some(number) = source.and_then(|source| source.downcast_ref::<ParseIntError>()) {
@@ -167,7 +167,7 @@ fn tip(error: &clap::Error) -> Option<String> {
     Some(format!("{why}: muster {command} {rest}"))
 }
 
-/// Where a verb stands that was written without its noun, if there is such a verb.
+/// The nouns of a verb that was given without its noun, if there is such a verb.
 fn nouns_of(verb: &str) -> Option<String> {
     let command = CommandLine::command();
     let nouns = command.get_subcommands();
@@ -179,7 +179,7 @@ fn nouns_of(verb: &str) -> Option<String> {
 }
 
 impl CommandLine {
-    /// Does what was asked for.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let options = &self.options;
         match self.noun {
@@ -210,18 +210,19 @@ impl CommandLine {
     }
 }
 
-/// Runs a command that talks to a cluster.
+/// Runs a command that contacts a cluster.
 pub(crate) fn in_runtime<'a>(
     command: impl Future<Output = Result<Exit, Failure>> + 'a,
 ) -> Result<Exit, Failure> {
-    // Boxed, since the runtime is compiled anew for every type of future.
+    // Boxed, since the runtime is compiled again for every type of future.
     run_boxed(Box::pin(command))
 }
 
 fn run_boxed(
     command: Pin<Box<dyn Future<Output = Result<Exit, Failure>> + '_>>,
 ) -> Result<Exit, Failure> {
-    // Standard output may block its writer, and connections need attention meanwhile: not on the thread that writes.
+    // Standard output may block its writer while connections need attention: so not on the thread that
+    // writes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .enable_all()
@@ -233,7 +234,7 @@ fn run_boxed(
         spans::finish().await;
         ended
     });
-    // Without a limit, a silent name server would keep the process beyond its deadline.
+    // Without a limit, an unresponsive name server would keep the process beyond its deadline.
     runtime.shutdown_timeout(AFTERMATH_MAX);
     ended
 }

@@ -1,4 +1,4 @@
-//! Which cluster a command talks to, and how patiently.
+//! Global options: the cluster that a command contacts, and timeouts.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen};
 use crate::{parse, platform};
 
-/// Longest that one request takes, all tries together, where nothing else is said.
+/// Default time limit of one request, including retries.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Options of every command.
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     /// Scheduler replicas as host:port, comma separated; one is enough [env: MUSTER_ADDR]
     #[arg(long, global = true, value_name = "ADDRESSES", value_delimiter = ',')]
     address: Vec<String>,
-    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
-    /// [env: MUSTER_ETCD]. MUSTER_ETCD_PREFIX, MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD_FILE, MUSTER_ETCD_CACERT, MUSTER_ETCD_CERT and
-    /// MUSTER_ETCD_KEY say the rest (docs/etcd.md)
-    // By the name of the roles' option: `muster scheduler` and `muster worker` have that one in its place.
+    /// Endpoints of an etcd in which the replicas publish themselves, comma separated; used if no address is
+    /// given [env: MUSTER_ETCD]. Further variables: MUSTER_ETCD_PREFIX, MUSTER_ETCD_USER,
+    /// MUSTER_ETCD_PASSWORD_FILE, MUSTER_ETCD_CACERT, MUSTER_ETCD_CERT and MUSTER_ETCD_KEY (docs/etcd.md)
+    // Named like the option of the roles: `muster scheduler` and `muster worker` replace it by their own.
     #[arg(
         id = "settings.etcd.endpoints",
         long = "etcd",
@@ -36,15 +36,15 @@ pub(crate) struct Options {
         value_delimiter = ','
     )]
     etcd: Vec<String>,
-    /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]. Without one, MUSTER_CACERT, MUSTER_CERT, MUSTER_KEY,
-    /// MUSTER_TOKEN and MUSTER_TOKEN_FILE say whom to trust and who calls
+    /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]. Without one, MUSTER_CACERT,
+    /// MUSTER_CERT, MUSTER_KEY, MUSTER_TOKEN and MUSTER_TOKEN_FILE set the trusted authority and the user
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
-    /// Longest that one request may take (15s), all tries together. Commands that drain have a --deadline of their own, so there this
-    /// one goes before the command's words: `muster --deadline 1m host drain ...`
+    /// Time limit of one request (15s), including retries. Commands that drain have a --deadline of their
+    /// own; for them put this one before the command: `muster --deadline 1m host drain ...`
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse::duration)]
     deadline: Option<Duration>,
-    /// Form of the output
+    /// Output format
     #[arg(
         short,
         long,
@@ -54,7 +54,7 @@ pub(crate) struct Options {
         value_name = "FORMAT"
     )]
     output: Format,
-    /// Tables without a line of titles
+    /// Tables without a header line
     #[arg(long, global = true)]
     no_headers: bool,
     /// No progress notes on stderr
@@ -63,7 +63,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Where results go.
+    /// Output of results.
     pub(crate) fn screen(&self) -> Screen {
         Screen {
             format: self.output,
@@ -72,7 +72,7 @@ impl Options {
         }
     }
 
-    /// With these endpoints of etcd, if there are any.
+    /// Sets etcd endpoints, if there are any.
     #[must_use]
     pub(crate) fn with_etcd(mut self, endpoints: Vec<String>) -> Self {
         if !endpoints.is_empty() {
@@ -81,12 +81,12 @@ impl Options {
         self
     }
 
-    /// Longest that one request takes, all tries together.
+    /// Time limit of one request, including retries.
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline.unwrap_or(DEADLINE)
     }
 
-    /// A client for one request: nothing is sent but that.
+    /// A client for one request, without any other traffic.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let defaults = ClientConfig::default();
         let cluster = self.cluster()?;
@@ -98,7 +98,7 @@ impl Options {
         let config = ClientConfig {
             deadline: self.deadline(),
             unreachable_deadline: Duration::ZERO,
-            // A person is told, and may ask again.
+            // The user gets the error, and may retry.
             outwaits_refusals: false,
             discover: false,
             addresses,
@@ -111,8 +111,8 @@ impl Options {
         Ok(Client::connect(config).await?)
     }
 
-    /// How replicas at these addresses are called: whom to trust and who calls as with every other command, and the defaults for
-    /// everything else.
+    /// Client settings for replicas at these addresses: authority and user as for every other command, and
+    /// defaults for everything else.
     #[cfg(feature = "server")]
     pub(crate) fn settings_for(&self, addresses: Vec<String>) -> Result<ClientConfig, Failure> {
         let cluster = self.cluster()?;
@@ -123,21 +123,21 @@ impl Options {
         })
     }
 
-    /// The context that is named on the command line.
+    /// The context given on the command line.
     #[cfg(feature = "server")]
     pub(crate) fn context(&self) -> Option<&str> {
         self.context.as_deref()
     }
 
-    /// A client that will follow something: it knows all replicas, so that any may die.
+    /// A client for long-running commands: it knows all replicas, so that any may fail.
     pub(crate) async fn connect_to_follow(&self) -> Result<Client, Failure> {
         let client = self.connect().await?;
         client.discover().await.map_err(while_looking)?;
         Ok(client)
     }
 
-    /// Where replicas are looked for, if the command asks for it, or variables do and nothing that counts before them says where the
-    /// replicas are: the current context does not.
+    /// The etcd to find replicas in, if the command requests it, or if variables do and no source of higher
+    /// precedence gives addresses; the current context does not count.
     fn etcd(&self) -> Option<EtcdSettings> {
         let by_words = !self.address.is_empty() || self.context.is_some();
         let is_told = ["MUSTER_ADDR", "MUSTER_CONTEXT"]
@@ -162,8 +162,8 @@ impl Options {
         })
     }
 
-    /// The cluster and who speaks with it: of the context that is named here, else by variables, else of the current context.
-    /// Addresses that are given here count before all of them.
+    /// The cluster and user: from the context given here, else from variables, else from the current context.
+    /// Addresses given here take precedence over all of them.
     fn cluster(&self) -> Result<Cluster, Failure> {
         let context = self.context.clone().or_else(|| variable("MUSTER_CONTEXT"));
         let of_context = contexts::cluster(context.as_deref())?;
@@ -178,9 +178,9 @@ impl Options {
     }
 }
 
-/// A failure to learn where the replicas are, as such: nobody has asked for the cluster's status.
+/// Relabels a failed lookup of the replicas: the user did not request the cluster's status.
 fn while_looking(error: ClientError) -> ClientError {
-    let operation = "learn where the replicas are";
+    let operation = "find the replicas";
     match error {
         ClientError::Unreachable { tried, .. } => ClientError::Unreachable { operation, tried },
         ClientError::DeadlineExceeded {
@@ -194,7 +194,7 @@ fn while_looking(error: ClientError) -> ClientError {
     }
 }
 
-/// What variables say of the cluster.
+/// The cluster according to variables.
 fn by_variables() -> Result<Cluster, Failure> {
     let addresses = variable("MUSTER_ADDR");
     let file = |name: &str| variable(name).map(PathBuf::from);
@@ -220,7 +220,7 @@ fn split(list: &str) -> Vec<String> {
     words.map(|word| word.trim().to_owned()).collect()
 }
 
-/// How fresh a read must be.
+/// Required freshness of a read.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Freshness {
     /// Let any replica answer with what it has: works without a leader, may be out of date
@@ -229,7 +229,7 @@ pub(crate) struct Freshness {
 }
 
 impl Freshness {
-    /// As the wire has it.
+    /// API value.
     pub(crate) fn consistency(self) -> Consistency {
         if self.stale {
             Consistency::Stale
@@ -239,28 +239,29 @@ impl Freshness {
     }
 }
 
-/// Of when a read shows the cluster.
+/// The revision that a read shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Moment {
     #[command(flatten)]
     freshness: Freshness,
-    /// Show it as it was at this revision (as answers, events and the audit log name it), as far as a replica's log still reaches
+    /// Show the state at this revision (as in answers, events and the audit log), if the log of a replica
+    /// reaches back that far
     #[arg(long, value_name = "REVISION", value_parser = value_parser!(u64).range(1..))]
     at: Option<u64>,
 }
 
 impl Moment {
-    /// As the wire has it.
+    /// API value.
     pub(crate) fn consistency(self) -> Consistency {
         self.freshness.consistency()
     }
 
-    /// Whether it is the past.
+    /// Whether it is a past revision.
     pub(crate) fn is_past(self) -> bool {
         self.at.is_some()
     }
 
-    /// A connection that reads the cluster as it was then.
+    /// A connection that reads the cluster at that revision.
     pub(crate) async fn connect(self, options: &Options) -> Result<Client, Failure> {
         let client = options.connect().await?;
         Ok(match self.at {
@@ -270,7 +271,7 @@ impl Moment {
     }
 }
 
-/// Who runs the command: the author of what it does. In containers no variable tells.
+/// The user who runs the command: the author of its changes. In containers no variable may contain it.
 pub(crate) fn current_user() -> String {
     ["MUSTER_USER", "USER", "LOGNAME"]
         .iter()

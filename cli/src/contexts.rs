@@ -1,4 +1,4 @@
-//! The contexts file: named clusters, and which one is used where nothing else is said.
+//! Contexts file: named clusters, and the default one.
 //!
 //! ```yaml
 //! current: lab
@@ -24,7 +24,7 @@ use muster_job_file::strict_yaml::parse_one;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The context that is used where none is named.
+    /// The default context.
     #[serde(default)]
     current: Option<String>,
     /// Clusters by name.
@@ -40,29 +40,29 @@ struct Context {
     addresses: Vec<String>,
     /// The cluster's authority; like the other files relative to the folder of the contexts file.
     ca: Option<PathBuf>,
-    /// The certificate of who calls, with its key.
+    /// The user's certificate, with its key.
     certificate: Option<PathBuf>,
     /// See `certificate`.
     key: Option<PathBuf>,
-    /// The token of who calls.
+    /// The user's token.
     token: Option<String>,
-    /// A file with it.
+    /// A file with the token.
     token_file: Option<PathBuf>,
 }
 
-/// A cluster, and who speaks with it, as far as one source says.
+/// A cluster and a user, as far as one source gives them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
     /// Its replicas.
     pub(crate) addresses: Option<Vec<String>>,
-    /// Whom to trust, and the caller's certificate.
+    /// The trusted authority, and the user's certificate.
     pub(crate) tls: TlsSettings,
-    /// The caller's token.
+    /// The user's token.
     pub(crate) token: Option<Token>,
 }
 
 impl Cluster {
-    /// What another source says where this one says nothing.
+    /// Fills missing values from another source.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             addresses: self.addresses.or(other.addresses),
@@ -77,19 +77,19 @@ impl Cluster {
     }
 }
 
-/// Reads a token out of a file.
+/// Reads a token from a file.
 pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
     let read = std::fs::read_to_string(path);
     let failed = |error| {
         Failure::new(format!(
-            "cannot read the token in {}: {error}",
+            "cannot read the token from {}: {error}",
             path.display()
         ))
     };
     read.map(|text| Token::new(&text)).map_err(failed)
 }
 
-/// Where the file lies: `$XDG_CONFIG_HOME/muster/contexts.yaml`, `~/.config/muster/contexts.yaml`.
+/// Path of the file: `$XDG_CONFIG_HOME/muster/contexts.yaml`, `~/.config/muster/contexts.yaml`.
 fn path() -> Option<PathBuf> {
     let given = env::var_os("XDG_CONFIG_HOME").filter(|folder| !folder.is_empty());
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
@@ -97,7 +97,7 @@ fn path() -> Option<PathBuf> {
     Some(folder.join("muster").join("contexts.yaml"))
 }
 
-/// The cluster of a context: the named one, else the file's current one; nothing if there is neither.
+/// The cluster of a context: the named one, else the file's current one; empty without either.
 pub(crate) fn cluster(named: Option<&str>) -> Result<Cluster, Failure> {
     let Some(path) = path() else {
         return Ok(Cluster::default());
@@ -149,7 +149,7 @@ impl Contexts {
             } else {
                 format!("it has {}", known.join(", "))
             };
-            Failure::usage(format!("there is no context `{name}` in {file}; {known}"))
+            Failure::usage(format!("no context `{name}` in {file}; {known}"))
         })?;
         Ok(Some(context))
     }

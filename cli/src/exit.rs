@@ -2,32 +2,32 @@
 
 use std::process::ExitCode;
 
-/// How the command ended.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what it was asked to.
+    /// Success.
     Ok,
-    /// It could not.
+    /// Failure.
     Error,
-    /// The job was accepted and found no place before the time was over.
+    /// The job was accepted but not placed before the timeout.
     NotPlaced,
-    /// The awaited job ended badly.
+    /// The awaited job failed.
     JobFailed,
     /// The awaited job was cancelled.
     JobCancelled,
-    /// The replica that it ran was removed from its group, for ever: there is no sense in starting it again.
+    /// The replica was permanently removed from its group: a restart is pointless.
     #[cfg(feature = "server")]
     Removed,
     /// The command line or a file is not valid.
     Usage,
-    /// The time was over.
+    /// Timeout.
     TimedOut,
-    /// The command that it ran elsewhere ended with this code.
+    /// The remote command ended with this code.
     Passed(u8),
 }
 
 impl Exit {
-    /// The number that the shell sees.
+    /// The exit code of the process.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,

@@ -1,4 +1,4 @@
-//! Failures as a user meets them: what failed and why, and what to do.
+//! Errors for the user: the failure, its cause, and advice.
 
 use muster_client::{ClientError, Refusal, TlsMismatch};
 use muster_proto::status::ADMINS_BY_SETTINGS;
@@ -6,18 +6,18 @@ use muster_proto::status::ADMINS_BY_SETTINGS;
 use crate::exit::Exit;
 use crate::output::{Tone, note, paint};
 
-/// What the client calls it to read a task's output.
+/// The client's name for reading a task's output.
 const READING_OUTPUT: &str = "read the task's output";
 
-/// What the client calls it to run a command beside a task.
+/// The client's name for running a command beside a task.
 const RUNNING_COMMAND: &str = "run a command beside the task";
 
-/// Why a command failed.
+/// Reason why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What failed and why; one line each.
+    /// Failure and cause; one line each.
     lines: Vec<String>,
-    /// What to do.
+    /// Advice.
     help: Option<String>,
     /// The cluster's refusal, if it is one.
     refusal: Option<Box<Refusal>>,
@@ -25,7 +25,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that says what failed and why.
+    /// A failure with its cause.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             lines: vec![message.into()],
@@ -35,12 +35,12 @@ impl Failure {
         }
     }
 
-    /// What the user wrote is not usable.
+    /// Invalid input of the user.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(message).exiting(Exit::Usage)
     }
 
-    /// Several things are wrong at once.
+    /// Several errors at once.
     pub(crate) fn list(lines: Vec<String>) -> Self {
         Self {
             lines,
@@ -50,12 +50,12 @@ impl Failure {
         }
     }
 
-    /// Something that cannot happen did.
+    /// An internal error.
     pub(crate) fn internal(error: &dyn std::error::Error) -> Self {
         Self::new(format!("internal error: {error}")).help("please report this as a bug")
     }
 
-    /// Whoever read our output went away: nothing to tell, nobody to tell it to.
+    /// The reader of our output has gone: there is no one to report to.
     pub(crate) fn reader_gone() -> Self {
         Self {
             lines: Vec::new(),
@@ -65,18 +65,20 @@ impl Failure {
         }
     }
 
-    /// Whether it is only that nobody reads our output any more.
+    /// Whether the only failure is that our output is no longer read.
     pub(crate) fn is_reader_gone(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// A submission's failure. Where nobody knows whether it was accepted, it says how to repeat it without submitting it twice.
+    /// A failed submission. If its outcome is unknown, the advice is how to repeat it without a second
+    /// submission.
     pub(crate) fn of_submission(error: ClientError, request_id: &str) -> Self {
         let is_unknown = matches!(error, ClientError::DeadlineExceeded { .. });
         let mut failure = Self::from(error);
         if is_unknown {
             let repeat = format!(
-                "it may have been accepted: within 24 hours the same command with --request-id {request_id} submits nothing twice"
+                "it may have been accepted: repeat the command with --request-id {request_id} within 24 \
+                 hours to avoid a second submission"
             );
             let help = failure.help.take();
             failure.help = Some(help.map_or(repeat.clone(), |help| format!("{repeat}; {help}")));
@@ -84,7 +86,7 @@ impl Failure {
         failure
     }
 
-    /// Says what each line is about.
+    /// Prefixes each line with its subject.
     #[must_use]
     pub(crate) fn about(mut self, subject: &str) -> Self {
         for line in &mut self.lines {
@@ -93,21 +95,21 @@ impl Failure {
         self
     }
 
-    /// Adds what to do.
+    /// Adds advice.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Sets how the command ends.
+    /// Sets the exit code.
     #[must_use]
     pub(crate) fn exiting(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// What failed and why, in one line.
+    /// Failure and cause, in one line.
     pub(crate) fn text(&self) -> String {
         self.lines.join("; ")
     }
@@ -117,7 +119,7 @@ impl Failure {
         self.refusal.as_deref()
     }
 
-    /// How the command ends.
+    /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
@@ -139,12 +141,12 @@ impl From<ClientError> for Failure {
         let lines = match error.refusal() {
             Some(refusal) if !refusal.violations.is_empty() => violations(refusal),
             Some(refusal) if is_cut_off(&error, refusal) => vec![format!(
-                "cannot {RUNNING_COMMAND}: the replica that carried it is gone, and the command ends with that ({refusal})"
+                "cannot {RUNNING_COMMAND}: its replica is gone, which ends the command ({refusal})"
             )],
             _ => vec![error.to_string()],
         };
         let mut failure = Self::list(lines);
-        // What a variable or a flag says of the cluster is the command line as well.
+        // Variables and flags for the cluster are part of the command line.
         if matches!(error, ClientError::Config { .. }) {
             failure.exit = Exit::Usage;
         }
@@ -156,7 +158,8 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// Whether the connection to a command beside a task broke: the reason is a code of the transport then, not one of the cluster's.
+/// Whether the connection to a command beside a task broke: then the reason is a code of the transport, not
+/// of the cluster.
 fn is_cut_off(error: &ClientError, refusal: &Refusal) -> bool {
     let is_command =
         matches!(error, ClientError::Refused { operation, .. } if *operation == RUNNING_COMMAND);
@@ -169,38 +172,41 @@ fn violations(refusal: &Refusal) -> Vec<String> {
     violations.map(ToString::to_string).collect()
 }
 
-/// What to do about an error, where that is known.
+/// Advice for an error, if known.
 fn help(error: &ClientError) -> Option<String> {
     if let Some(mismatch) = error.tls_mismatch() {
         return Some(apart(mismatch).to_owned());
     }
     let text = match error {
         ClientError::Unreachable { .. } => {
-            "is the cluster running? `muster dev` starts one here; name the replicas of another with \
+            "is the cluster running? `muster dev` starts one here; give the replicas of another one with \
              --address host:port[,host:port...] or MUSTER_ADDR"
         }
         ClientError::DeadlineExceeded { .. } => {
-            "the cluster may be choosing a leader, or has lost its majority: `muster cluster status \
-             --stale` shows what a single replica sees; `muster --deadline 1m ...`, before the command's words, gives more time"
+            "the cluster may be electing a leader, or has lost its majority: `muster cluster status \
+             --stale` shows the view of a single replica; `muster --deadline 1m ...` (before the command) \
+             waits longer"
         }
         ClientError::NotFound { .. } => {
-            "replicas publish themselves there once they run with `etcd.endpoints` (--etcd), under /muster/<cluster id>/ or what \
-             MUSTER_ETCD_PREFIX says; --address host:port[,host:port...] goes without etcd"
+            "replicas publish themselves there if they run with `etcd.endpoints` (--etcd), under \
+             /muster/<cluster id>/ or MUSTER_ETCD_PREFIX; --address host:port[,host:port...] works \
+             without etcd"
         }
         ClientError::Config { field: "etcd", .. } => {
-            "give --etcd or MUSTER_ETCD as host:port[,host:port...], or https://host:port with MUSTER_ETCD_CACERT (`etcd.ca`; \
-             docs/etcd.md has the others); --address host:port[,host:port...] goes without etcd"
+            "give --etcd or MUSTER_ETCD as host:port[,host:port...], or https://host:port with \
+             MUSTER_ETCD_CACERT (`etcd.ca`; others in docs/etcd.md); --address host:port[,host:port...] \
+             works without etcd"
         }
         ClientError::Config { field: "tls", .. } => {
-            "MUSTER_CACERT, MUSTER_CERT and MUSTER_KEY, or `ca`, `certificate` and `key` of a context, name files in PEM \
-             (docs/security.md)"
+            "MUSTER_CACERT, MUSTER_CERT and MUSTER_KEY, or `ca`, `certificate` and `key` of a context, \
+             must be PEM files (docs/security.md)"
         }
         ClientError::Config { field: "token", .. } => return None,
         ClientError::Config { .. } => {
             "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
         }
         ClientError::OtherRevision { .. } => {
-            "--address names another replica; all can show the past once all run this version"
+            "try another replica with --address; all can show past revisions once all run this version"
         }
         ClientError::Compacted { .. } | ClientError::Malformed { .. } => return None,
         ClientError::Refused { operation, refusal } => {
@@ -210,49 +216,52 @@ fn help(error: &ClientError) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// What to do where TLS keeps the command and the replicas apart.
+/// Advice for a TLS mismatch between the command and the replicas.
 const fn apart(mismatch: TlsMismatch) -> &'static str {
     match mismatch {
         TlsMismatch::PeerEncrypts => {
-            "name the certificate of the cluster's authority: MUSTER_CACERT=ca.pem, or `ca` of a context (docs/security.md)"
+            "set the certificate of the cluster's authority: MUSTER_CACERT=ca.pem, or `ca` of a context \
+             (docs/security.md)"
         }
         TlsMismatch::PeerIsPlain => {
-            "this cluster has no certificates, or it is another one: unset MUSTER_CACERT, or choose a context or an address"
+            "this cluster has no certificates, or is not the intended one: unset MUSTER_CACERT, or choose \
+             a context or an address"
         }
         TlsMismatch::Certificate => {
-            "MUSTER_CACERT (`ca` of a context) must name the authority of this very cluster, --address or MUSTER_ADDR a name that stands in \
-             the replica's certificate, and MUSTER_CERT one of the same authority (docs/security.md)"
+            "MUSTER_CACERT (`ca` of a context) must be the authority of this cluster, --address or \
+             MUSTER_ADDR a name in the replica's certificate, and MUSTER_CERT a certificate of the same \
+             authority (docs/security.md)"
         }
     }
 }
 
 fn refused(operation: &str, refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.reason.as_str() {
-        "UNKNOWN_JOB" => "`muster job list` shows the jobs that the cluster remembers",
-        "LAST_HOST" => "--force blocks it all the same; --dry-run shows what that hits",
-        // The refusal says itself how to see those that exist.
-        "UNKNOWN_QUEUE" => "`muster queue set` makes one",
+        "UNKNOWN_JOB" => "`muster job list` shows the known jobs",
+        "LAST_HOST" => "--force blocks it anyway; --dry-run shows the impact",
+        // The refusal itself shows how to list the existing ones.
+        "UNKNOWN_QUEUE" => "create it with `muster queue set`",
         "QUEUE_FULL" => "wait, cancel jobs, or raise the limit with `muster queue set`",
-        "NO_LOGS" => {
-            "`muster job get` shows the attempts; -f waits for output that is still to come"
-        }
+        "NO_LOGS" => "`muster job get` shows the attempts; -f waits for future output",
         "HOST_UNREACHABLE" if operation == READING_OUTPUT => {
             "the host keeps the output; it can be read once its worker is back"
         }
         "HOST_UNREACHABLE" => {
-            "`muster host list` shows whether it is up; its worker must be back first"
+            "`muster host list` shows whether it is up; its worker must reconnect first"
         }
         "REPLICA_UNREACHABLE" => {
-            "nothing was changed: it must run already, and the leader must reach it there (`muster cluster add --help`)"
+            "nothing was changed: the replica must be running and reachable by the leader at this address \
+             (`muster cluster add --help`)"
         }
-        "NOT_RUNNING" => "`muster job get` shows where its tasks stand",
+        "NOT_RUNNING" => "`muster job get` shows the state of its tasks",
         "REVISION_TOO_OLD" => {
-            "--address names another replica, which may keep more; a backup of before can be restored into a cluster of its own"
+            "try another replica with --address, which may keep more; an older backup can be restored \
+             into a separate cluster"
         }
-        "REVISION_INSIDE" => "ask for one of the two revisions",
-        // Where certificates or tokens say who calls, neither counts.
+        "REVISION_INSIDE" => "use one of the two revisions",
+        // With certificates or tokens, neither applies.
         "NOT_YOURS" if refusal.metadata.contains_key(ADMINS_BY_SETTINGS) => {
-            "MUSTER_USER says who you are; an admin is one who is named in the replicas' setting `admins`"
+            "set MUSTER_USER to your name; the replicas' setting `admins` lists the admins"
         }
         _ => return None,
     })
@@ -315,10 +324,7 @@ mod tests {
     #[test]
     fn a_command_whose_replica_is_gone_says_so() {
         let gone = failure(RUNNING_COMMAND, "Unknown", &[]).text();
-        assert!(
-            gone.contains("the replica that carried it is gone"),
-            "{gone}"
-        );
+        assert!(gone.contains("its replica is gone"), "{gone}");
         let refused = failure(RUNNING_COMMAND, "NOT_RUNNING", &[]).text();
         assert!(!refused.contains("is gone"), "{refused}");
     }

@@ -1,14 +1,14 @@
-//! Logs of the long-running commands, on stderr.
+//! Logging of the long-running commands, to stderr.
 
 use muster_service::logging::LogControl;
 use muster_service::settings::{LogFormat, LoggingSettings};
 
 use crate::failure::Failure;
 
-/// Variable that says what is logged, as `RUST_LOG` does elsewhere: `info,muster_scheduler=debug`.
+/// Variable with the log filter, like `RUST_LOG` elsewhere: `info,muster_scheduler=debug`.
 const FILTER_VARIABLE: &str = "MUSTER_LOG";
 
-/// Starts logging of a command that has no settings file; once per process.
+/// Starts logging of a command without a settings file; once per process.
 pub(crate) fn start(format: LogFormat) -> Result<(), Failure> {
     let mut settings = LoggingSettings {
         format,

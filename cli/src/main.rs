@@ -1,7 +1,7 @@
 //! `muster`: the whole product in one binary.
 //!
-//! A task's supervisor can be this binary too and must start at once, so it is told apart before anything
-//! else is built; so is the process that asks the GPUs' driver for a worker.
+//! A task's supervisor can be this binary too and must start fast, so it is recognized before anything else
+//! is built; so is the process that queries the GPU driver for a worker.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -43,15 +43,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a helper process of a worker, if that is what this process was started as.
+/// Runs a helper process of a worker, if this process was started as one.
 #[cfg(feature = "server")]
 fn run_helper() -> Option<ExitCode> {
     let words: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
+    // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them; hidden from users.
     if let Some(code) = muster_worker::supervisor::run(&words) {
         return Some(code);
     }
-    // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
+    // `muster ask-gpus`: for workers, whose GPU driver may hang; hidden from users too.
     let log = || {
         logging::start(muster_service::settings::LogFormat::Json).map_err(|failure| failure.text())
     };

@@ -1,4 +1,4 @@
-//! A role's settings on the command line: a file, and a flag and a variable for every option.
+//! Settings of a role on the command line: a file, and a flag and a variable for every option.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -17,18 +17,18 @@ use muster_worker::WorkerConfig;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Name of the argument that names the file.
+/// Id of the argument with the file.
 const FILE: &str = "settings-file";
 
 /// A role that runs as a service.
 pub(crate) trait Service: Settings + Clone + Send + Sync + 'static {
-    /// What it logs.
+    /// Logging settings.
     fn logging(&self) -> &LoggingSettings;
 
-    /// Where its spans go.
+    /// Tracing settings.
     fn tracing(&self) -> &TracingSettings;
 
-    /// What it is, and which one, for whoever reads its spans.
+    /// Service name and instance, for trace spans.
     fn identity(&self) -> (&'static str, String);
 }
 
@@ -61,13 +61,13 @@ impl Service for WorkerConfig {
     }
 }
 
-/// The name that a worker goes by that is given none.
+/// Default name of a worker.
 fn machine_name() -> String {
     let named = std::fs::read_to_string("/proc/sys/kernel/hostname");
     named.unwrap_or_default().trim().to_owned()
 }
 
-/// Where the settings of a role come from.
+/// Sources of a role's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<S> {
     file: Option<PathBuf>,
@@ -76,19 +76,19 @@ pub(crate) struct Source<S> {
 }
 
 impl<S: Settings> Source<S> {
-    /// Reads them, now.
+    /// Reads the settings now.
     pub(crate) fn load(&self) -> Result<Loaded<S>, Failure> {
         load(self.file.as_deref(), &self.given).map_err(|problems| failure(&problems))
     }
 
-    /// Adds values of flags that are short for something.
+    /// Adds values of shortcut flags.
     pub(crate) fn with(mut self, given: impl IntoIterator<Item = Given>) -> Self {
         self.given.extend(given);
         self
     }
 }
 
-/// What is wrong with settings, and where all options are described.
+/// Error for invalid settings, with a pointer to the description of all options.
 pub(crate) fn failure(problems: &Problems) -> Failure {
     let role = problems.role;
     let lines = { problems.problems.iter() }.map(ToString::to_string);
@@ -106,7 +106,7 @@ pub(crate) struct SettingsArguments<S> {
 }
 
 impl<S: Settings> SettingsArguments<S> {
-    /// Where the settings come from.
+    /// The sources of the settings.
     pub(crate) fn source(self) -> Result<Source<S>, Failure> {
         let given = self.given.map_err(|problem| {
             failure(&Problems {
@@ -128,7 +128,7 @@ impl<S: Settings> Args for SettingsArguments<S> {
             .long("config")
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
-            .help("Settings in TOML; variables count before them, flags before both");
+            .help("Settings file in TOML; overridden by variables, and both by flags");
         command.arg(file).args(options::<S>().iter().map(argument))
     }
 
@@ -154,7 +154,7 @@ impl<S: Settings> FromArgMatches for SettingsArguments<S> {
     }
 }
 
-/// The flag of an option. Those of nested options are left out of the short help.
+/// The flag of an option. Those of nested options are omitted from the short help.
 fn argument(option: &SettingsOption) -> Arg {
     let (value_name, is_many) = match &option.kind {
         Kind::Truth => ("true|false".to_owned(), false),
@@ -175,7 +175,7 @@ fn argument(option: &SettingsOption) -> Arg {
         } else {
             ArgAction::Set
         })
-        // `--insecure` alone says yes.
+        // `--insecure` alone means true.
         .num_args(if option.kind == Kind::Truth { 0..=1 } else { 1..=1 })
         .default_missing_value("true")
         .hide_short_help(option.key.contains('.'))
@@ -186,7 +186,7 @@ fn argument(option: &SettingsOption) -> Arg {
     }
 }
 
-/// Other arguments may be called as an option's key.
+/// Prefixed, since other arguments may have the name of an option's key.
 fn id(option: &SettingsOption) -> String {
     format!("settings.{}", option.key)
 }

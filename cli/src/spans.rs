@@ -1,4 +1,4 @@
-//! Spans of this process: a service's own settings say where they go, other commands read a variable.
+//! Trace spans of this process: configured by a service's settings, or by a variable for other commands.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use muster_service::tracing::Export;
 
 use crate::failure::Failure;
 
-/// Variable with the collector's address, the one that services read too.
+/// Variable with the collector's address, which services read too.
 const ENDPOINT_VARIABLE: &str = "MUSTER_OTLP_ENDPOINT";
 /// Longest wait for the collector before a process ends.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
-/// Exports the spans of a service, if its settings say where to.
+/// Exports the spans of a service, if its settings name a collector.
 pub(crate) fn export(
     settings: &TracingSettings,
     (service, instance): (&'static str, String),
@@ -32,7 +32,7 @@ pub(crate) fn export(
     muster_service::tracing::start(export).map_err(failed)
 }
 
-/// Exports the spans of a command, if the variable says where to.
+/// Exports the spans of a command, if the variable names a collector.
 pub(crate) fn export_by_variable() -> Result<(), Failure> {
     let endpoint = std::env::var(ENDPOINT_VARIABLE).ok();
     let settings = TracingSettings {
@@ -43,7 +43,7 @@ pub(crate) fn export_by_variable() -> Result<(), Failure> {
         .map_err(|error| Failure::usage(format!("{ENDPOINT_VARIABLE}: {}", error.text())))
 }
 
-/// Sends what is queued before this process ends.
+/// Sends the queued spans before this process ends.
 pub(crate) async fn finish() {
     muster_service::tracing::finish(FINISH_MAX).await;
 }

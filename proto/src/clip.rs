@@ -1,8 +1,8 @@
-//! Texts of strangers, cut before they are repeated.
+//! Truncation of untrusted texts before they are repeated.
 
 use std::borrow::Cow;
 
-/// The text, cut at a character boundary with an ellipsis if it is longer than `bytes_max`.
+/// Returns the text, truncated at a character boundary with an ellipsis if it is longer than `bytes_max`.
 pub(crate) fn clip(text: &str, bytes_max: usize) -> Cow<'_, str> {
     const ELLIPSIS: char = '…';
     if text.len() <= bytes_max {

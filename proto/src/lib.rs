@@ -3,7 +3,7 @@
 //! - [`v1`]: the messages and services; the comments in the schema files are the interface's documentation.
 //! - [`convert`]: wire to core and back, with defaults and limits.
 //! - [`log`]: commands and the state as bytes that outlive a build.
-//! - [`raft`]: what replicas say to each other to stay one.
+//! - [`raft`]: messages between replicas of one group.
 //! - [`status`]: errors as gRPC statuses with `google.rpc` details.
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,11 @@ pub mod log;
 pub mod raft;
 pub mod status;
 
-/// Header of every answer of a replica: the log index of the membership that it goes by. Where it grows, there are other
-/// replicas than before.
+/// Header of every answer of a replica: the log index of its current membership. A higher index means that
+/// the replicas have changed.
 pub const MEMBERSHIP_HEADER: &str = "muster-membership";
 
-/// Package `muster.v1`: what clients, workers and replicas say to each other.
+/// Package `muster.v1`: messages between clients, workers and replicas.
 #[expect(
     clippy::all,
     clippy::allow_attributes,

@@ -22,14 +22,14 @@ use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
 use crate::types::{Entry, LeaderId, LogId, Node, Outcomes, SnapshotMeta, StoredMembership, Types};
 
-/// What the applier shares with the rest of the replica.
+/// State shared between the applier and the rest of the replica.
 pub(crate) struct ApplierParts<M> {
     pub(crate) shared: Arc<SharedState<M>>,
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) ledger: Arc<HashLedger>,
     /// Bytes of commands applied since the last snapshot was begun.
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
-    /// Who looks on, in a simulation.
+    /// Observer of a simulation, if any.
     pub(crate) observer: Option<Arc<dyn Observer<M>>>,
 }
 
@@ -90,7 +90,7 @@ impl<M: StateMachine, R: Runtime> Applier<M, R> {
         Outcomes(outcomes)
     }
 
-    /// Shows an entry that was applied to whoever looks on.
+    /// Notifies the observer of an applied entry.
     fn show(&self, entry: &Entry<M>, outcomes: &Outcomes<M>) {
         let Some(observer) = &self.parts.observer else {
             return;
@@ -189,7 +189,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
         let loaded = R::spawn_blocking(move || snapshots.load::<M>(&loading)).await?;
         let applied = loaded.map_err(|error| unreadable(&file, &error))?;
         if applied.last != meta.last_log_id {
-            let error = DecodeError::malformed("it covers another position than was announced");
+            let error = DecodeError::malformed("it covers a position other than the announced one");
             return Err(unreadable(&file, &error));
         }
         let (snapshots, publishing) = (Arc::clone(&self.parts.snapshots), file.clone());
@@ -233,13 +233,13 @@ impl<M: StateMachine, R: Runtime> RaftSnapshotBuilder<Types<M, R>> for Builder<M
             .take()
             .ok_or_else(|| io::Error::other("a snapshot builder builds once"))?;
         let snapshots = Arc::clone(&self.snapshots);
-        // The clone is dropped over there too: releasing 100k entries takes up to 160 ms.
+        // Drop the clone on the blocking thread too: releasing 100k entries takes up to 160 ms.
         let (meta, snapshot) = R::spawn_blocking(move || snapshots.write(&applied)).await??;
         Ok(Snapshot { meta, snapshot })
     }
 }
 
-/// Hash of what an entry carries.
+/// Hash of an entry's payload.
 fn digest_of<M: StateMachine>(entry: &Entry<M>) -> u64 {
     match &entry.payload {
         EntryPayload::Blank => xxh3_64(b"blank"),

@@ -1,4 +1,4 @@
-//! The application data of one log entry: many commands under one time stamp.
+//! Application data of one log entry: a batch of commands with one time stamp.
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,12 +78,12 @@ impl<M: StateMachine> Batch<M> {
         &self.0.commands
     }
 
-    /// The hash the leader wants compared.
+    /// State hash of the leader, to be compared by every replica.
     pub(crate) fn check(&self) -> Option<&proto::HashCheck> {
         self.0.check.as_ref()
     }
 
-    /// The encoded batch.
+    /// Encoded bytes of the batch.
     pub(crate) fn encoded(&self) -> &Bytes {
         &self.0.encoded
     }
@@ -112,7 +112,7 @@ impl<M: StateMachine> fmt::Display for Batch<M> {
     }
 }
 
-/// Equal bytes are equal batches.
+/// Batches are equal if their encoded bytes are equal.
 impl<M: StateMachine> PartialEq for Batch<M> {
     fn eq(&self, other: &Self) -> bool {
         self.0.encoded == other.0.encoded

@@ -1,6 +1,6 @@
-//! Packs waiting proposals into log entries, a few entries at a time.
+//! Batcher: packs queued proposals into log entries, with a bounded number of entries in flight.
 //!
-//! A proposal is never split and never retried. When leadership is lost, whatever is in flight is
+//! A proposal is never split and never retried. When leadership is lost, every proposal in flight is
 //! answered as unknown at once: waiting would only delay the proposer's own retry.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::state_machine::StateMachine;
 use crate::telemetry;
 use crate::types::{Node, Types};
 
-/// Commands that wait for their entry.
+/// Commands waiting for a log entry.
 pub(crate) struct Proposal<M: StateMachine> {
     pub(crate) commands: Vec<M::Command>,
     pub(crate) encoded: Vec<Bytes>,
@@ -39,13 +39,13 @@ pub(crate) struct Proposal<M: StateMachine> {
 
 pub(crate) type Reply<M> = oneshot::Sender<Result<Vec<<M as StateMachine>::Outcome>, ProposeError>>;
 
-/// Who waits for which part of an entry's outcomes.
+/// Proposer waiting for its share of an entry's outcomes.
 struct Waiting<M: StateMachine> {
     commands: usize,
     reply: Reply<M>,
 }
 
-/// What became of an entry.
+/// Ticket and result of an entry.
 type Finished<M, R> = (u64, Option<ClientWriteResult<Types<M, R>>>);
 
 /// The batching task of one replica.
@@ -64,7 +64,7 @@ pub(crate) struct Batcher<M: StateMachine, R: Runtime> {
     next_ticket: u64,
 }
 
-/// What a batcher is made of.
+/// Dependencies of a batcher.
 pub(crate) struct BatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) limits: BatchLimits,
@@ -75,7 +75,7 @@ pub(crate) struct BatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) incoming: mpsc::Receiver<Proposal<M>>,
 }
 
-/// Why the loop woke.
+/// Event that woke the loop.
 enum Woken<M: StateMachine, R: Runtime> {
     Proposals(usize),
     Finished(Finished<M, R>),
@@ -100,7 +100,7 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         }
     }
 
-    /// Runs until every handle is gone or the replica has stopped.
+    /// Runs until every handle is dropped or the replica has stopped.
     pub(crate) async fn run(mut self) {
         loop {
             match self.wake().await {
@@ -141,7 +141,7 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         woken
     }
 
-    /// Fails what cannot be decided here any more; true once the replica has stopped.
+    /// Fails proposals that can no longer be decided here; returns true once the replica has stopped.
     fn check_leadership(&mut self) -> bool {
         let leadership = self.leadership.borrow_and_update().clone();
         if !leadership.is_self {
@@ -169,7 +169,7 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         }
     }
 
-    /// Packs as many waiting proposals as fit and proposes them as one entry.
+    /// Packs as many queued proposals as fit and proposes them as one entry.
     async fn submit(&mut self) {
         let (batch, waiting) = self.pack();
         let (responder, outcome) = OneshotResponder::new_pair();
@@ -236,7 +236,8 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
                 let leader = to_peer(forward.leader_id, forward.leader_node);
                 fail(waiting, || not_leader(leader.clone()));
             }
-            // Discarded from the log, or the engine stopped: another replica may still hold it.
+            // The entry was discarded from the log, or the engine stopped: another replica may still hold
+            // it.
             Some(Err(_)) | None => fail(waiting, || ProposeError::Unknown),
         }
     }
@@ -265,7 +266,7 @@ fn fail<M: StateMachine>(waiting: Vec<Waiting<M>>, error: impl Fn() -> ProposeEr
     }
 }
 
-/// A proposer that has gone away does not want its answer.
+/// A proposer that has gone away no longer needs its answer.
 fn reply<T>(to: oneshot::Sender<T>, answer: T) {
     drop(to.send(answer));
 }

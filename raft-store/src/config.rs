@@ -6,18 +6,18 @@ use std::time::Duration;
 use crate::network::MESSAGE_BYTES_MAX;
 use crate::transfer::SUCCESSOR_HEARTBEATS_MAX;
 
-/// What a new leader has, after its election, until its first write is acknowledged.
+/// Time allowed from election of a leader until its first write is acknowledged.
 const FIRST_WRITE: Duration = Duration::from_secs(1);
 
-/// Raft's clocks, in milliseconds.
+/// Timings of Raft, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
-    /// How often the leader shows that it lives.
+    /// Interval of the leader's heartbeats.
     pub heartbeat_ms: u64,
-    /// Shortest wait of a follower before it stands for election.
+    /// Shortest election timeout of a follower.
     pub election_ms_min: u64,
-    /// Longest wait; also the leader's lease. A crash fails over in about
-    /// `election_ms_max + election_ms_min..election_ms_max`.
+    /// Longest election timeout; also the leader's lease. A crash fails over in about `election_ms_max +
+    /// election_ms_min..election_ms_max`.
     pub election_ms_max: u64,
 }
 
@@ -35,21 +35,22 @@ impl Timings {
         election_ms_max: 250,
     };
 
-    /// How long a leader may be out of touch and still counts as one: without a majority's answers where it leads, and without a word
-    /// where it is followed. Twice the lease, because the lease alone would flap with every stall of a disk.
+    /// Longest silence after which a leader still counts as one: on the leader, time without answers from a
+    /// majority; on a follower, time without a message from the leader. Twice the lease, because the lease
+    /// alone would flap with every stall of a disk.
     #[must_use]
     pub const fn leader_silence_max(self) -> Duration {
         Duration::from_millis(self.election_ms_max.saturating_mul(2))
     }
 
-    /// How soon a leader that is gone should have been replaced: the promise of the documentation (L1), twice `election_ms_max` and one
-    /// second for the first write.
+    /// Time within which a lost leader should be replaced: the documented promise (L1), twice
+    /// `election_ms_max` plus one second for the first write.
     #[must_use]
     pub const fn replaced_within(self) -> Duration {
         self.leader_silence_max().saturating_add(FIRST_WRITE)
     }
 
-    /// Longest silence of a voter, in milliseconds, after which leadership is still handed to it:
+    /// Longest silence of a voter, in milliseconds, after which it is still eligible as successor:
     /// [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats.
     pub const fn successor_silence_ms_max(self) -> u64 {
         SUCCESSOR_HEARTBEATS_MAX.saturating_mul(self.heartbeat_ms)
@@ -93,7 +94,7 @@ impl Default for BatchLimits {
     }
 }
 
-/// When snapshots are taken and how much log is kept behind them.
+/// Snapshot frequency, and the amount of log kept behind snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPolicy {
     /// Log entries applied between two snapshots.
@@ -104,14 +105,14 @@ pub struct SnapshotPolicy {
     pub keep_entries: u64,
     /// Bytes of a snapshot sent in one message.
     pub chunk_bytes: usize,
-    /// So many of the newest snapshots are kept with all of the log since the oldest of them, so that the state can be told as
-    /// it was at every revision from there on ([`Handle::state_at`](crate::Handle::state_at)). 1: only since the newest one, beside
-    /// `keep_entries`.
+    /// Number of newest snapshots that are kept with all of the log since the oldest of them, so that the
+    /// state at every revision since then can be rebuilt ([`Handle::state_at`](crate::Handle::state_at)).
+    /// With 1, only the log since the newest snapshot is kept, beside `keep_entries`.
     pub history_snapshots: usize,
 }
 
 impl SnapshotPolicy {
-    /// Whether log is kept for telling the past.
+    /// Whether log is kept for reading past states.
     pub(crate) const fn keeps_history(&self) -> bool {
         self.history_snapshots > 1
     }
@@ -134,15 +135,15 @@ impl Default for SnapshotPolicy {
 pub struct Config {
     /// This replica's id, unique in its group, not 0.
     pub replica_id: u64,
-    /// Names the group; a data directory or a message of another group is refused.
+    /// Id of the group; a data directory or a message of another group is rejected.
     pub cluster_id: String,
-    /// Holds the log, the snapshots and the lock file.
+    /// Directory of the log, the snapshots and the lock file.
     pub data_dir: PathBuf,
-    /// Raft's clocks.
+    /// Timings of Raft.
     pub timings: Timings,
     /// Limits of batching.
     pub batch: BatchLimits,
-    /// When snapshots are taken.
+    /// Snapshot policy.
     pub snapshots: SnapshotPolicy,
     /// Most entries in one append message to a follower.
     pub append_entries_max: u64,
@@ -152,14 +153,14 @@ pub struct Config {
     pub cached_entries_max: usize,
     /// Most bytes of entries kept in memory for replication and apply.
     pub cached_bytes_max: usize,
-    /// Log entries between two comparisons of the state's hash between replicas; 0 turns them off.
+    /// Log entries between two comparisons of the state hash between replicas; 0 turns them off.
     pub hash_every_entries: u64,
-    /// Longest exchange with another replica that is not an election message.
+    /// Timeout of an exchange with another replica that is not an election message.
     pub peer_timeout_ms: u64,
 }
 
 impl Config {
-    /// Settings with the documented defaults: 100/500-1000 ms clocks.
+    /// Settings with the documented defaults: 100/500-1000 ms timings.
     pub fn new(
         replica_id: u64,
         cluster_id: impl Into<String>,
@@ -181,7 +182,7 @@ impl Config {
         }
     }
 
-    /// Checks what can be checked before anything is opened.
+    /// Checks everything that can be checked before anything is opened.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let refuse = |field, rule| Err(ConfigError { field, rule });
         if self.replica_id == 0 {
@@ -231,12 +232,12 @@ impl Config {
     }
 }
 
-/// A setting that cannot work.
+/// Invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("setting {field} {rule}")]
 pub struct ConfigError {
     /// The field's name.
     pub field: &'static str,
-    /// The rule it breaks.
+    /// The violated rule.
     pub rule: &'static str,
 }

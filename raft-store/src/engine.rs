@@ -1,4 +1,4 @@
-//! The running replica behind a face without openraft's and the runtime's types.
+//! Running replica behind an interface free of openraft and runtime types.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::state_machine::StateMachine;
 use crate::status::{FollowerStatus, Status};
 use crate::types::{LogId, Node, Types};
 
-/// What a handle needs of the replica.
+/// Operations of the replica that a handle needs.
 pub(crate) trait Engine: Send + Sync {
     fn serve(&self, request: PeerRequest) -> BoxFuture<'_, PeerResponse>;
     fn serve_stream(
@@ -56,9 +56,9 @@ pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) server: Server<M, R>,
     pub(crate) network: Network,
-    /// Whether the group knows this replica's data.
+    /// Whether the group accepts this replica's data.
     pub(crate) standing: Standing,
-    /// Why the replica stopped itself, where it has diverged.
+    /// Reason of divergence, once the replica has diverged and stopped itself.
     pub(crate) divergence: watch::Receiver<Option<String>>,
 }
 
@@ -125,7 +125,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 }
 
-/// What is told of a majority that was not reached, for people. openraft counts the leader, `own`, among those that answered.
+/// Describes a missed majority for operators. openraft counts the leader, `own`, among those that answered.
 fn answered(got: &BTreeSet<u64>, own: u64) -> String {
     let others = got.iter().filter(|id| **id != own);
     let others: Vec<String> = others.map(u64::to_string).collect();
@@ -226,7 +226,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         async move {
             if let Err(error) = self.raft.shutdown().await {
-                tracing::error!(%error, "replication ended badly");
+                tracing::error!(%error, "replication ended with an error");
             }
         }
         .boxed()

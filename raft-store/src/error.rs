@@ -8,16 +8,16 @@ use crate::member_change::PROMOTION_LAG_ENTRIES_MAX;
 use crate::peer::Peer;
 use crate::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
 
-/// Why a proposal has no outcome.
+/// Error of a proposal without an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// This replica does not lead; nothing was written.
+    /// This replica is not the leader; nothing was written.
     #[error("this replica is not the leader")]
     NotLeader {
-        /// Who leads, where known.
+        /// The leader, if known.
         leader: Option<Peer>,
     },
-    /// Leadership changed in between: the commands may or may not take effect, once.
+    /// Leadership changed meanwhile: the commands may or may not take effect, at most once.
     #[error(
         "leadership changed before the outcome was known; the commands may or may not take effect"
     )]
@@ -28,7 +28,7 @@ pub enum ProposeError {
         /// The limit `queued_proposals_max`.
         limit: usize,
     },
-    /// A command or the whole proposal is too big; nothing was written.
+    /// A command or the whole proposal is too large; nothing was written.
     #[error("{bytes} bytes exceed the limit of {limit} ({name})")]
     TooLarge {
         /// Bytes of the command or of the proposal.
@@ -38,7 +38,7 @@ pub enum ProposeError {
         /// The limit's name: `command_bytes_max` or `proposal_bytes_max`.
         name: &'static str,
     },
-    /// The proposal has more commands than one log entry may; nothing was written.
+    /// The proposal has more commands than one log entry may hold; nothing was written.
     #[error("a proposal has {commands} commands, the limit is {limit} (entry_commands_max)")]
     TooMany {
         /// Commands of the proposal.
@@ -51,13 +51,13 @@ pub enum ProposeError {
     Stopped,
 }
 
-/// Why a linearizable read cannot be served here and now.
+/// Error of a linearizable read that cannot be served now by this replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// No leader confirmed the read position.
     #[error("no leader confirmed the read position")]
     NotLeader {
-        /// Who leads, where known.
+        /// The leader, if known.
         leader: Option<Peer>,
     },
     /// The leader could not reach a majority in time.
@@ -68,124 +68,123 @@ pub enum ReadError {
     Stopped,
 }
 
-/// Why the group's membership or leadership was not changed.
+/// Error of a failed change of membership or leadership.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
     /// Only the leader changes members.
     #[error("this replica is not the leader")]
     NotLeader {
-        /// Who leads, where known.
+        /// The leader, if known.
         leader: Option<Peer>,
     },
     /// The group has members already.
     #[error("the group is already initialized")]
     AlreadyInitialized,
-    /// A replica that was to found a new group with this one has given a vote or holds a log:
-    /// the group exists, and this replica's data is missing or new.
+    /// A replica that was to form a new group with this one has cast a vote or holds a log: the group
+    /// exists, and this replica's data is missing or new.
     #[error(
-        "{peer} belongs to a group already, so no new one is founded: restore this replica's data \
+        "{peer} already belongs to a group, so no new group is created: restore this replica's data \
          directory, or have that group remove this replica and add it again"
     )]
     PeerHasGroup {
         /// The replica that belongs to a group.
         peer: Peer,
     },
-    /// The change breaks a rule of membership changes.
+    /// The change violates a rule of membership changes.
     #[error("the change is refused: {0}")]
     Refused(String),
     /// The group has no such member.
-    #[error("replica {id} is no member of the group")]
+    #[error("replica {id} is not a member of the group")]
     UnknownMember {
-        /// The id that no member has.
+        /// The unknown id.
         id: u64,
     },
-    /// Leadership would be handed to a voter that may be dead.
+    /// The intended successor may be down.
     #[error(
         "replica {to} {}: name another replica, or bring it back first",
         silence(*heard_ago_ms, *silence_ms_max)
     )]
     SuccessorSilent {
-        /// The voter that was to lead.
+        /// The intended successor.
         to: u64,
-        /// Milliseconds since it was heard; none if this leader has heard nothing of it.
+        /// Milliseconds since its last answer; none if it has never answered this leader.
         heard_ago_ms: Option<u64>,
         /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
         silence_ms_max: u64,
     },
-    /// Leadership would be handed to a voter that could not lead for a while.
+    /// The intended successor lags too far behind to lead immediately.
     #[error(
-        "replica {to} lacks {lag_entries} log entries, more than the {SUCCESSOR_LAG_ENTRIES_MAX} with which it may \
+        "replica {to} is {lag_entries} log entries behind, more than the {SUCCESSOR_LAG_ENTRIES_MAX} allowed to \
          take over (SUCCESSOR_LAG_ENTRIES_MAX): wait until it has caught up, or name another replica"
     )]
     SuccessorLags {
-        /// The voter that was to lead.
+        /// The intended successor.
         to: u64,
-        /// Entries that it lacks.
+        /// Log entries it is missing.
         lag_entries: u64,
     },
-    /// A change of voters could not be committed now: no majority of those before it, or after it, is heard.
+    /// A change of voters cannot be committed now: no majority of the voters before or after it is
+    /// reachable.
     #[error(
-        "of the voters {} only {heard} are heard, which is no majority: the change could not be committed. Bring one \
+        "only {heard} of the voters {} answer, which is not a majority: the change could not be committed. Bring one \
          back first",
         list(voters)
     )]
     VotersSilent {
         /// The voters before or after the change, ascending.
         voters: Vec<u64>,
-        /// How many of them are heard.
+        /// Number of reachable ones.
         heard: usize,
     },
-    /// A learner would vote that may be dead.
+    /// The learner to be promoted may be down.
     #[error(
-        "replica {id} {}: a replica that does not answer is made no voter; see whether it runs and is reached",
+        "replica {id} {}: a replica that does not answer cannot become a voter; check that it runs and is reachable",
         learner_silence(*heard_ago_ms, *silence_ms_max)
     )]
     LearnerSilent {
         /// The learner.
         id: u64,
-        /// Milliseconds since it was heard; none if this leader has heard nothing of it.
+        /// Milliseconds since its last answer; none if it has never answered this leader.
         heard_ago_ms: Option<u64>,
         /// The limit: [`SUCCESSOR_HEARTBEATS_MAX`] heartbeats, in milliseconds.
         silence_ms_max: u64,
     },
-    /// A learner would vote that could not confirm anything for a while.
+    /// The learner to be promoted lags too far behind to acknowledge new entries.
     #[error(
-        "replica {id} lacks {lag_entries} log entries, more than the {PROMOTION_LAG_ENTRIES_MAX} with which it may vote \
+        "replica {id} is {lag_entries} log entries behind, more than the {PROMOTION_LAG_ENTRIES_MAX} allowed to vote \
          (PROMOTION_LAG_ENTRIES_MAX): wait until it has caught up"
     )]
     LearnerLags {
         /// The learner.
         id: u64,
-        /// Entries that it lacks.
+        /// Log entries it is missing.
         lag_entries: u64,
     },
-    /// Leadership was given up, and the successor did not take it. The others elect a leader.
+    /// Leadership was released, and the successor did not take it. The other replicas elect a leader.
     #[error("replica {to} did not take over: {}", whoever_leads(leader.as_ref()))]
     NotTaken {
-        /// The voter that was to lead.
+        /// The intended successor.
         to: u64,
-        /// Who leads instead; none if nobody was elected in time (`peer_timeout_ms`).
+        /// The actual leader; none if none was elected in time (`peer_timeout_ms`).
         leader: Option<Peer>,
     },
-    /// A member that must answer does not.
+    /// A member whose answer is required does not answer.
     #[error("{peer} does not answer: {detail}")]
     Unreachable {
         /// The silent member.
         peer: Peer,
-        /// What went wrong.
+        /// Cause of the failure.
         detail: String,
     },
-    /// At a member's address somebody else answers.
-    #[error(
-        "{peer} is meant, and there answers {detail}: correct its cluster_id, its id or its address"
-    )]
+    /// Another replica answers at a member's address.
+    #[error("expected {peer}, but {detail} answers: correct its cluster_id, its id or its address")]
     Stranger {
-        /// The member that was meant.
+        /// The expected member.
         peer: Peer,
-        /// Who answers.
+        /// Identity of the replica that answered.
         detail: String,
     },
-    /// Leadership changed in between: the change may or may not take effect.
+    /// Leadership changed meanwhile: the change may or may not take effect.
     #[error("leadership changed before the outcome was known")]
     Unknown,
     /// The replica has stopped.
@@ -197,11 +196,11 @@ fn silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
     let limit = SUCCESSOR_HEARTBEATS_MAX;
     match heard_ago_ms {
         Some(ago_ms) => format!(
-            "was heard {ago_ms} ms ago, longer than the {silence_ms_max} ms after which it may take over \
+            "last answered {ago_ms} ms ago, more than the {silence_ms_max} ms allowed to take over \
              ({limit} heartbeats)"
         ),
         None => format!(
-            "has not been heard by this leader, as it must have been within {silence_ms_max} ms to take over \
+            "has not answered this leader within the {silence_ms_max} ms required to take over \
              ({limit} heartbeats)"
         ),
     }
@@ -215,28 +214,26 @@ fn list(ids: &[u64]) -> String {
 fn learner_silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
     match heard_ago_ms {
         Some(ago_ms) => {
-            format!(
-                "was heard {ago_ms} ms ago, longer than the {silence_ms_max} ms within which it must be"
-            )
+            format!("last answered {ago_ms} ms ago, more than the {silence_ms_max} ms allowed")
         }
-        None => "has not been heard by this leader".to_owned(),
+        None => "has not answered this leader".to_owned(),
     }
 }
 
 fn whoever_leads(leader: Option<&Peer>) -> String {
     leader.map_or_else(
         || {
-            "nobody leads yet, and nothing is written until a majority of the replicas has elected somebody"
+            "there is no leader yet, and nothing is written until a majority of the replicas has elected one"
                 .to_owned()
         },
         |peer| format!("{peer} was elected instead"),
     )
 }
 
-/// Why a replica does not start. It has changed nothing.
+/// Error of a replica that does not start. Nothing on disk was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A setting cannot work.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Another process holds the directory.
@@ -247,9 +244,9 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
     },
-    /// A restore or a recovery was cut off while its data took its place.
+    /// A restore or a recovery was interrupted while its data was moved into place.
     #[error(
-        "a restore or a recovery of {directory} was cut off: run the same command again before the replica starts"
+        "a restore or recovery of {directory} was interrupted: run the same command again before starting the replica"
     )]
     HalfRefounded {
         /// The directory.
@@ -261,9 +258,9 @@ pub enum OpenError {
          correct cluster_id or choose another data directory"
     )]
     ForeignCluster {
-        /// The cluster id on disk.
+        /// Cluster id on disk.
         found: String,
-        /// The configured one.
+        /// Configured cluster id.
         expected: String,
     },
     /// The directory belongs to another replica.
@@ -272,9 +269,9 @@ pub enum OpenError {
          correct replica_id or choose another data directory"
     )]
     WrongReplica {
-        /// The replica id on disk.
+        /// Replica id on disk.
         found: u64,
-        /// The configured one.
+        /// Configured replica id.
         expected: u64,
     },
     /// The directory was written by a newer build.
@@ -298,25 +295,25 @@ pub enum OpenError {
     Corrupt {
         /// The file or key.
         what: String,
-        /// What is wrong about it.
+        /// Failed check.
         detail: String,
     },
     /// The disk refused an operation.
     #[error("{operation} failed")]
     Disk {
-        /// What was tried.
+        /// The attempted operation.
         operation: String,
-        /// Why it failed.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The Raft engine refused to start on what it found.
+    /// The Raft engine rejected the stored data at startup.
     #[error("replication could not start: {0}")]
     Engine(String),
 }
 
 impl OpenError {
-    /// Sorts what a decoder found wrong with `what`.
+    /// Converts a decoding error of `what`.
     pub(crate) fn from_decode(what: String, error: crate::state_machine::DecodeError) -> Self {
         use crate::state_machine::DecodeError;
         match error {

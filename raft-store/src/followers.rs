@@ -1,22 +1,23 @@
-//! What a leader tells of its followers in its metrics.
+//! Metrics of a leader's followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::status::FollowerStatus;
 
-/// What is told of one follower.
+/// Metrics of one follower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Its id.
+    /// Replica id of the follower.
     pub(crate) id: u64,
-    /// Entries that it lacks.
+    /// Log entries it is missing.
     pub(crate) lag_entries: u64,
-    /// Milliseconds since it was heard; if it never was, since it was first told of.
+    /// Milliseconds since its last answer; if it never answered, since it was first reported.
     pub(crate) silence_ms: u64,
 }
 
 impl Told {
-    /// Of one who follows this replica no more: its series stays, and must tell of nothing that was.
+    /// Zeros for a replica that no longer follows this one: its series remains, and must not keep old
+    /// values.
     const fn nothing(id: u64) -> Self {
         Self {
             id,
@@ -26,17 +27,19 @@ impl Told {
     }
 }
 
-/// The followers that a replica tells of.
+/// Followers that a replica reports in its metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    /// The term in which it told of them last.
+    /// Term of the last report.
     term: u64,
-    /// When each was first told of in that term, in milliseconds of whoever tells.
+    /// Time at which each follower was first reported in that term, in milliseconds of the reporter's
+    /// clock.
     since_ms: BTreeMap<u64, u64>,
 }
 
 impl Followers {
-    /// What is told at `now_ms` by a replica that has these followers in this term; none if it does not lead.
+    /// Returns the metrics at `now_ms` of a replica with these followers in this term; none if it does not
+    /// lead.
     pub(crate) fn tell(
         &mut self,
         (term, now_ms): (u64, u64),
@@ -44,7 +47,7 @@ impl Followers {
     ) -> Vec<Told> {
         if self.term != term {
             self.term = term;
-            // Whom an earlier leadership heard, this one has not.
+            // Answers received in an earlier term of leadership do not count in this one.
             self.since_ms.values_mut().for_each(|since| *since = now_ms);
         }
         let mut told: Vec<Told> = followers
@@ -99,7 +102,7 @@ mod tests {
             followers.tell((1, 12_500), &all),
             [told(2, 40), told(3, 12_000)]
         );
-        // Who joins a leader of long standing is silent since it joined.
+        // A replica that joins long after the election counts as silent since it joined.
         let more = [follower(3, Some(10)), follower(4, None)];
         followers.tell((1, 20_000), &more);
         assert_eq!(
@@ -110,7 +113,7 @@ mod tests {
         assert_eq!(
             followers.tell((2, 90_000), &again),
             [told(3, 0), told(4, 0)],
-            "in another term it counts anew"
+            "in another term counting restarts"
         );
     }
 
@@ -128,7 +131,7 @@ mod tests {
         assert_eq!(
             followers.tell((2, 3_000), &[]),
             [Told::nothing(2)],
-            "it leads no more"
+            "it no longer leads"
         );
         assert!(followers.tell((2, 4_000), &[]).is_empty());
     }

@@ -1,8 +1,8 @@
 //! Frozen samples of every encoding on disk and on the wire.
 //!
-//! `tests/data/NAME.hex` was written by the build that introduced it. A change that alters one of
-//! these bytes breaks clusters that are being upgraded: add a version or a field number instead.
-//! New samples: run once with `MUSTER_FREEZE=1`, which writes only files that do not exist.
+//! `tests/data/NAME.hex` was written by the build that introduced it. A change that alters one of these
+//! bytes breaks clusters that are being upgraded: add a version or a field number instead. To add samples,
+//! run once with `MUSTER_FREEZE=1`, which writes only files that do not exist.
 
 use std::path::PathBuf;
 
@@ -113,7 +113,7 @@ fn frozen(name: &str, written_now: &[u8]) -> Vec<u8> {
     from_hex(&std::fs::read_to_string(&path).expect("the sample exists"))
 }
 
-/// The sample still gives its frozen bytes.
+/// Asserts that the sample still encodes to its frozen bytes.
 fn assert_frozen(name: &str, written_now: &[u8]) -> Bytes {
     let frozen = frozen(name, written_now);
     assert_eq!(
@@ -124,7 +124,7 @@ fn assert_frozen(name: &str, written_now: &[u8]) -> Bytes {
     Bytes::from(frozen)
 }
 
-/// A framed message still gives its frozen bytes, and they read back as it.
+/// Asserts that a framed message still encodes to its frozen bytes, and that they decode to it.
 fn assert_framed<T: Message + Default + PartialEq>(name: &str, message: &T) {
     let bytes = assert_frozen(name, &frame::encode(message));
     let read: T = frame::decode(bytes).expect("the sample is read");
@@ -339,7 +339,7 @@ fn responses() {
     }
 }
 
-/// Only reading is frozen: another release of the compressor may write other bytes.
+/// Only decoding is frozen: another release of the compressor may write other bytes.
 #[test]
 fn a_snapshot_file_is_read() {
     let mut state = Counter::default();

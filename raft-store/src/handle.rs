@@ -1,4 +1,4 @@
-//! The way to use a replica.
+//! Handle of a replica: the crate's public interface.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::state_machine::StateMachine;
 use crate::status::Status;
 use crate::telemetry;
 
-/// One replica of `M`; clones share it. The replica runs until [`Handle::shutdown`] or until the
+/// Handle of one replica of `M`; clones share the replica. It runs until [`Handle::shutdown`] or until the
 /// last clone is dropped.
 pub struct Handle<M: StateMachine> {
     inner: Arc<Inner<M>>,
@@ -65,7 +65,8 @@ impl<M: StateMachine> Handle<M> {
         Self::open_dialing(config, Dialer::default()).await
     }
 
-    /// As [`Handle::open`]; the dialer opens the connections to peers, which may be encrypted ones.
+    /// Opens a replica as [`Handle::open`] does; the dialer opens the connections to peers, for example
+    /// encrypted ones.
     pub async fn open_dialing(config: Config, dialer: Dialer) -> Result<Self, OpenError> {
         open::open_in_directory(config, dialer).await
     }
@@ -75,7 +76,8 @@ impl<M: StateMachine> Handle<M> {
         open::open_on::<M, R>(config, seams, None).await
     }
 
-    /// Like [`Handle::open_on`]; `observer` sees every entry that is applied, also those that are applied again at the start.
+    /// Opens a replica as [`Handle::open_on`] does; `observer` receives every entry that is applied,
+    /// including those replayed at startup.
     ///
     /// # Errors
     /// Those of [`Handle::open_on`].
@@ -97,8 +99,8 @@ impl<M: StateMachine> Handle<M> {
         Arc::clone(&self.inner.engine)
     }
 
-    /// Proposes commands; they are applied together, in this order, in one log entry. Answers
-    /// with their outcomes once a majority holds the entry on disk and this replica applied it.
+    /// Proposes commands; they are applied together, in this order, in one log entry. Returns their
+    /// outcomes once a majority holds the entry on disk and this replica has applied it.
     pub async fn propose(
         &self,
         commands: Vec<M::Command>,
@@ -176,7 +178,7 @@ impl<M: StateMachine> Handle<M> {
         self.inner.engine.read_linearizable().await
     }
 
-    /// Reads the applied state. Keep it short: applying waits meanwhile.
+    /// Reads the applied state. Keep it short: apply is blocked meanwhile.
     pub fn with_state<T>(&self, read: impl FnOnce(&M) -> T) -> T {
         read(&self.inner.shared.read().state)
     }
@@ -186,17 +188,18 @@ impl<M: StateMachine> Handle<M> {
         self.inner.shared.read().state.clone()
     }
 
-    /// The state as it was right after the command that made `revision`, from the snapshots and the log that this replica
-    /// keeps. Reads the disk and applies a part of the log again, which may take seconds: call it where blocking is allowed.
-    /// It ends early once `lasts` is false, which is asked before every entry.
+    /// Returns the state right after the command that produced `revision`, rebuilt from the snapshots and
+    /// the log that this replica keeps. Reads the disk and replays a part of the log, which may take
+    /// seconds: call it where blocking is allowed. It is aborted once `lasts`, which is called before every
+    /// entry, returns false.
     ///
     /// # Errors
-    /// Why this replica cannot tell.
+    /// [`PastError`] if this replica cannot rebuild the state.
     pub fn state_at(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<M, PastError> {
         self.inner.past.state_at(revision, lasts)
     }
 
-    /// A cheap clone of the applied state, with where in the log it stands.
+    /// A cheap clone of the applied state, with its log position.
     pub fn picture(&self) -> Picture<M> {
         Picture(self.inner.shared.read().clone())
     }
@@ -206,35 +209,36 @@ impl<M: StateMachine> Handle<M> {
         self.inner.shared.watch()
     }
 
-    /// The time with which an entry would be stamped now, in milliseconds since 1970: never earlier than
-    /// what the state has seen, and never standing still, whatever the wall clock does.
+    /// Time stamp that an entry would get now, in milliseconds since 1970: never earlier than the newest
+    /// time in the state, and always advancing, whatever the wall clock does.
     pub fn now_ms(&self) -> u64 {
         let floor_ms = self.inner.shared.read().state.time_ms();
         self.inner.clock.read(floor_ms)
     }
 
-    /// Who leads, after each change.
+    /// Leadership as this replica knows it, after each change.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.clone()
     }
 
-    /// What the replica knows of itself and of the others.
+    /// Status of the replica and, on the leader, of the other members.
     pub fn status(&self) -> Status {
         let mut status = self.inner.engine.status();
         if !status.is_leader && self.inner.leadership.borrow().leader.is_none() {
-            // openraft follows the last leader until somebody is elected.
+            // openraft keeps following the last leader until another is elected.
             status.leader = None;
         }
         status
     }
 
-    /// Log index of the membership that the replica goes by; it grows with every change. Cheaper than [`Self::status`].
+    /// Log index of the membership in effect on this replica; it grows with every change. Cheaper than
+    /// [`Self::status`].
     pub fn membership_index(&self) -> Option<u64> {
         self.inner.engine.membership_index()
     }
 
-    /// Forms a new group of these members, once, from one of them. All must be running: each is
-    /// asked which incarnation it is, and whether it belongs to a group already, which refuses.
+    /// Forms a new group of these members, once, from one of them. All must be running: each is asked for
+    /// its incarnation, and whether it belongs to a group already, which rejects the call.
     pub async fn initialize(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
         self.inner.engine.initialize(members).await
     }
@@ -244,21 +248,21 @@ impl<M: StateMachine> Handle<M> {
         self.inner.engine.add_learner(peer).await
     }
 
-    /// Makes exactly these members vote; each must be a voter or learner already. Voters left out
-    /// leave the group.
+    /// Makes exactly these members voters; each must be a voter or learner already. Voters left out leave
+    /// the group.
     pub async fn change_members(&self, voters: BTreeSet<u64>) -> Result<(), MembershipError> {
         self.inner.engine.change_members(voters).await
     }
 
-    /// Removes a voter or learner from the group; refused if it is neither. Its id should not be given to another one.
+    /// Removes a voter or learner from the group; any other id is rejected. The id should not be reused.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembershipError> {
         self.inner.engine.remove_member(id).await
     }
 
-    /// What a change of the members comes to. Only the leader knows.
+    /// Plans a change of the members; on the leader only.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason of rejection.
     pub fn plan_change(
         &self,
         change: &MemberChange,
@@ -267,31 +271,32 @@ impl<M: StateMachine> Handle<M> {
         self.inner.engine.plan_change(change, force)
     }
 
-    /// Finishes a change of voters of which only the first half was committed when its leader was lost; nothing if there is
-    /// none.
+    /// Finishes a change of voters that was half committed when its leader was lost; does nothing if there
+    /// is none.
     pub async fn finish_change(&self) -> Result<(), MembershipError> {
         self.inner.engine.finish_change().await
     }
 
-    /// Hands leadership to a voter; returns once it leads. Refused, and this replica leads on, unless the voter was
-    /// heard within [`SUCCESSOR_HEARTBEATS_MAX`](crate::SUCCESSOR_HEARTBEATS_MAX) heartbeats and lacks at most
-    /// [`SUCCESSOR_LAG_ENTRIES_MAX`](crate::SUCCESSOR_LAG_ENTRIES_MAX) entries. After a transfer that began and failed
-    /// the others elect a leader, as they do when one dies.
+    /// Transfers leadership to a voter; returns once it leads. Rejected, with this replica remaining
+    /// leader, unless the voter answered within
+    /// [`SUCCESSOR_HEARTBEATS_MAX`](crate::SUCCESSOR_HEARTBEATS_MAX) heartbeats and is at most
+    /// [`SUCCESSOR_LAG_ENTRIES_MAX`](crate::SUCCESSOR_LAG_ENTRIES_MAX) entries behind. If a transfer fails
+    /// after it has begun, the other replicas elect a leader, as after a leader's crash.
     pub async fn transfer_leader(&self, to: u64) -> Result<(), MembershipError> {
         self.inner.engine.transfer_leader(to).await
     }
 
-    /// The voter to which this leader would best hand leadership; none if none is alive and up to date.
+    /// The best voter to transfer leadership to; none if none is reachable and up to date.
     pub fn successor(&self) -> Option<u64> {
         self.inner.engine.successor()
     }
 
-    /// Starts a snapshot of the applied state. [`Status::snapshot_index`] tells when it is there.
+    /// Starts a snapshot of the applied state. [`Status::snapshot_index`] shows when it is complete.
     pub async fn trigger_snapshot(&self) -> Result<(), MembershipError> {
         self.inner.engine.trigger_snapshot().await
     }
 
-    /// Stops the replica and waits until it has stopped. A leader should transfer first.
+    /// Stops the replica and waits until it has stopped. A leader should transfer leadership first.
     pub async fn shutdown(&self) {
         self.inner.engine.shutdown().await;
     }

@@ -1,8 +1,8 @@
 //! Comparison of state hashes between replicas.
 //!
-//! Every replica hashes its state after the same log indexes, off the apply path. The leader puts
-//! its newest hash into its next entry; every replica that has its own hash of that index
-//! compares. One that differs has diverged, and stops before it can serve or vote any further.
+//! Every replica hashes its state after the same log indexes, off the apply path. The leader puts its
+//! newest hash into its next entry; every replica that has its own hash of that index compares. A replica
+//! with a different hash has diverged, and stops before it can serve or vote again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use muster_proto::raft::v1::HashCheck;
 use tokio::sync::watch;
 
-/// Hashes remembered, ours and the leader's.
+/// Number of remembered hashes, own and leader's each.
 const REMEMBERED_MAX: usize = 8;
 
 /// Hashes known to this replica.
@@ -34,7 +34,7 @@ impl HashLedger {
         }
     }
 
-    /// Notes our own hash after an index.
+    /// Records this replica's hash after an index.
     pub(crate) fn record(&self, ours: HashCheck) {
         let mut known = self.known();
         remember(&mut known.ours, ours);
@@ -44,7 +44,7 @@ impl HashLedger {
         self.compare(Some(ours), theirs);
     }
 
-    /// Notes the leader's hash after an index.
+    /// Records the leader's hash after an index.
     pub(crate) fn expect(&self, theirs: HashCheck) {
         let mut known = self.known();
         remember(&mut known.theirs, theirs);
@@ -53,7 +53,7 @@ impl HashLedger {
         self.compare(ours, Some(theirs));
     }
 
-    /// Our newest hash that no entry carries yet.
+    /// Takes this replica's newest hash that no entry carries yet.
     pub(crate) fn take_unreported(&self) -> Option<HashCheck> {
         self.known().unreported.take()
     }

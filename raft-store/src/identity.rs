@@ -1,4 +1,4 @@
-//! Whose data a directory holds, and the lock that keeps a second process out.
+//! Identity of a data directory, and the lock that keeps a second process out.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,21 +13,21 @@ use crate::config::Config;
 use crate::disk::{LogChange, LogDisk, MetaKey};
 use crate::error::OpenError;
 
-/// Layout of the whole directory.
+/// Version of the directory layout.
 pub(crate) const DIRECTORY_VERSION: u32 = 1;
 
-/// File of a data directory that whoever works on it holds locked.
+/// Lock file of a data directory, held by any process that uses the directory.
 pub(crate) const LOCK_FILE: &str = "lock";
 
-/// Holds a data directory for this process.
+/// Lock on a data directory, held by this process.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    // The lock ends with the file handle.
+    // The lock is released with the file handle.
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Creates the directory where it is missing and locks it.
+    /// Creates the directory if it is missing and locks it.
     pub(crate) fn take(directory: &Path) -> Result<Self, OpenError> {
         let disk = |source| OpenError::Disk {
             operation: format!("locking data directory {}", directory.display()),
@@ -50,8 +50,8 @@ impl DirectoryLock {
     }
 }
 
-/// Checks that the data belongs to this replica, or marks fresh data as its own; gives the
-/// incarnation. `fresh` is the incarnation of new data.
+/// Checks that the data belongs to this replica, or marks new data as its own; returns the incarnation.
+/// `fresh` is the incarnation of new data.
 pub(crate) async fn claim(
     disk: &dyn LogDisk,
     config: &Config,
@@ -63,7 +63,7 @@ pub(crate) async fn claim(
     }
 }
 
-/// Whose data it is; none if it is nobody's yet.
+/// Stored identity of the data; none for new data.
 pub(crate) fn stored(disk: &dyn LogDisk) -> Result<Option<proto::Identity>, OpenError> {
     let stored = disk
         .read_meta(MetaKey::Identity)

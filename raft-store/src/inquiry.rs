@@ -1,8 +1,9 @@
-//! Finding out that the group has removed this replica.
+//! Detection of this replica's own removal from the group.
 //!
-//! Nobody tells it by the log: the leader sends nothing any more to whom it has removed, and the last thing that it got may
-//! be older than its removal. So a replica that no leader sends anything asks the members that it knows. One that knows a
-//! later membership, committed, without this replica has the last word, because an id never comes back.
+//! The log alone cannot show it: the leader stops sending to a removed replica, and the last entry it
+//! received may be older than its removal. So a replica without messages from any leader asks the members
+//! that it knows. A member that knows a later committed membership without this replica is authoritative,
+//! because an id is never reused.
 
 use std::time::Duration;
 
@@ -19,10 +20,10 @@ use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::types::{Node, Types};
 
-/// Longest election timeouts without a word of a leader, after which a replica asks.
+/// Number of longest election timeouts without a message from a leader after which a replica asks.
 const SILENT_TIMEOUTS: u64 = 4;
 
-/// The asking task of one replica.
+/// Inquiry task of one replica.
 pub(crate) struct Inquiry<M: StateMachine, R: Runtime> {
     raft: Raft<Types<M, R>, Applier<M, R>>,
     network: Network,
@@ -81,7 +82,8 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
         let nodes = metrics.membership_config.nodes();
         let others = nodes.filter(|(id, _)| **id != metrics.id);
         let asked = others.map(|(id, node)| {
-            // Whoever listens there now: a group that was founded anew has other incarnations, and knows best.
+            // Any incarnation may answer: a group rebuilt by disaster recovery has new incarnations and is
+            // authoritative.
             let node = Node {
                 incarnation: 0,
                 ..node.clone()
@@ -89,17 +91,17 @@ impl<M: StateMachine, R: Runtime> Inquiry<M, R> {
             let client = self.network.client(*id, &node);
             async move { client.hello().await }
         });
-        // Whoever does not answer knows nothing, as far as we know.
+        // Unreachable members are skipped: they contribute nothing.
         let answers = join_all(asked).await.into_iter().flatten();
         let told = answers.filter_map(|answer| removal(metrics.id, own_index, &answer));
         told.max_by_key(|removal| removal.index)
     }
 }
 
-/// The membership that a leader committed in which it has no place itself.
+/// A membership committed by a leader that does not contain this replica.
 ///
-/// Who was no member before passes through memberships of the time before it came, when it catches up: of such a replica
-/// this is not asked, nor do the others' memberships tell anything of it.
+/// A new replica passes through memberships older than its own admission while it catches up: this is not
+/// checked for such a replica, and other members' memberships do not count for it either.
 fn without_this<M: StateMachine, R: Runtime>(
     metrics: &RaftMetrics<Types<M, R>>,
 ) -> Option<Removal> {
@@ -114,7 +116,7 @@ fn without_this<M: StateMachine, R: Runtime>(
     })
 }
 
-/// What an answer says about this replica's removal.
+/// Removal of this replica according to an answer, if any.
 fn removal(id: u64, own_index: u64, answer: &HelloResponse) -> Option<Removal> {
     let index = answer.membership_index.filter(|index| *index > own_index)?;
     let is_member = answer.members.iter().any(|member| member.id == id);
@@ -128,15 +130,15 @@ fn removal(id: u64, own_index: u64, answer: &HelloResponse) -> Option<Removal> {
     })
 }
 
-/// Without this a removed replica would stand for election silently for ever.
+/// Without this log line a removed replica would silently stand for election forever.
 fn tell_removed(id: u64, removal: &Removal) {
     let members: Vec<String> = removal.members.iter().map(Peer::to_string).collect();
     tracing::error!(
         replica = id,
         membership_index = removal.index,
         members = members.join(", "),
-        "this replica was removed from the group and serves no more. Its id is never used again: its data directory may be \
-         deleted, and a new replica needs a new id"
+        "this replica was removed from the group and no longer serves. Its id is never used again: its data directory \
+         may be deleted, and a new replica needs a new id"
     );
 }
 
@@ -167,10 +169,10 @@ mod tests {
         let told = |index, members: &[u64]| removal(3, 10, &answer(index, members)).is_some();
         assert!(told(Some(11), &[1, 2, 4]));
         assert!(!told(Some(11), &[1, 2, 3]));
-        // What is older than what this replica knows is of a time before it came.
+        // A membership older than the own one predates this replica's admission.
         assert!(!told(Some(10), &[1, 2]));
         assert!(!told(Some(9), &[1, 2]));
-        // An older build does not say, and a replica that is new knows of nobody.
+        // An older build does not report it, and a new replica knows no members.
         assert!(!told(None, &[]));
         assert!(!told(Some(11), &[]));
     }

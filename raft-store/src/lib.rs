@@ -1,17 +1,16 @@
 //! Replication of one state machine over openraft and RocksDB.
 //!
-//! The rest of the workspace sees [`StateMachine`] (what is replicated) and [`Handle`] (one replica
-//! of it); no openraft type leaves this crate except through
-//! [`sim`], the seam of the deterministic simulation.
+//! The rest of the workspace uses [`StateMachine`] (what is replicated) and [`Handle`] (one replica of it);
+//! no openraft type leaves this crate except through [`sim`], the interface of the deterministic
+//! simulation.
 //!
-//! How a command travels: [`Handle::propose`] encodes it and queues it; the batcher packs what
-//! waits into one log entry; openraft replicates the entry, each replica appends it with one
-//! write and one shared sync; the applier feeds its commands to the state machine; the outcomes
-//! return to the proposer. Everything on disk and on the wire is protobuf inside versioned,
-//! checksummed frames ([`codec`]).
+//! Path of a command: [`Handle::propose`] encodes it and queues it; the batcher packs queued commands into
+//! one log entry; openraft replicates the entry, each replica appends it with one write and one shared
+//! sync; the applier feeds its commands to the state machine; the outcomes return to the proposer.
+//! Everything on disk and on the wire is protobuf inside versioned, checksummed frames ([`codec`]).
 //!
-//! Deliberately absent: retries of failed syncs (a replica whose disk fails stops), reads that
-//! bypass the group's agreement, and any decision about the application.
+//! Deliberately absent: retries of failed syncs (a replica whose disk fails stops), reads that bypass the
+//! group's agreement, and any decision about the application.
 
 #[cfg(test)]
 extern crate self as muster_raft_store;

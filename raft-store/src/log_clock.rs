@@ -1,8 +1,8 @@
-//! The time that entries are stamped with: the wall clock where it goes forward, and the time that really
-//! passed where it does not.
+//! Clock of entry time stamps: the wall clock while it advances, and elapsed monotonic time while it does
+//! not.
 //!
-//! A wall clock that is set back must not stop the state's time for as long as it was set back: every back-off
-//! and every expiry would wait for it.
+//! A wall clock that is set back must not stop the state's time for that long: every back-off and every
+//! expiry would wait for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::seams::Clock;
 
-/// A clock that never goes back and never stands still.
+/// Clock that always advances and never goes back.
 #[derive(Clone)]
 pub(crate) struct LogClock {
     wall: Arc<dyn Clock>,
@@ -36,14 +36,15 @@ impl LogClock {
         }
     }
 
-    /// Milliseconds since 1970, at least `floor_ms` (what the state has seen), and at least the last
-    /// reading plus the time since.
+    /// Milliseconds since 1970, at least `floor_ms` (newest time in the state), and at least the last
+    /// reading plus the time elapsed since.
     pub(crate) fn read(&self, floor_ms: u64) -> u64 {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let at = Instant::now();
         let continued_ms = newest.time_ms.saturating_add(millis(at - newest.at));
         let time_ms = self.wall.now_ms().max(continued_ms).max(floor_ms);
-        // Only a reading that moved is kept, or many readings within a millisecond would lose it.
+        // Only a reading that advanced is kept: many readings within one millisecond would otherwise lose
+        // elapsed time.
         if time_ms != newest.time_ms {
             *newest = Reading { time_ms, at };
         }

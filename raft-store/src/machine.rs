@@ -1,4 +1,4 @@
-//! The scheduler's state as what is replicated.
+//! The scheduler's state as a replicated state machine.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
@@ -44,7 +44,7 @@ impl StateMachine for State {
             votes: *votes,
         };
         let former: Vec<ReplicaRecord> = former.iter().map(record).collect();
-        // The inherent function, not this one.
+        // Calls the inherent function, not this one.
         Self::refound(self, &former, TimeMs(now_ms));
     }
 
@@ -59,12 +59,12 @@ impl StateMachine for State {
     }
 
     fn state_hash(&self) -> u64 {
-        // The inherent function, not this one.
+        // Calls the inherent function, not this one.
         Self::state_hash(self)
     }
 
     fn state_hash_version() -> u64 {
-        // Records change their layout with the format at the latest.
+        // Records change their layout at least with every new format.
         u64::from(STATE_FORMAT)
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         let mut copy = State::read_snapshot(&mut bytes.as_slice()).unwrap();
 
         assert_eq!(StateMachine::revision(&copy), 2);
-        // The repeated request and the new one are answered alike by both.
+        // The repeated request and the new one get the same answers from both.
         for command in [submission(1), submission(2)] {
             assert_eq!(
                 StateMachine::apply(&mut original, 3_000, &command),

@@ -1,7 +1,8 @@
-//! What a change of the members comes to: decided from what the leader knows, before anything is proposed.
+//! Planning of membership changes from the leader's status, before anything is proposed.
 //!
-//! openraft commits whatever it is asked for, and a set of voters of which no majority lives stops the group for good. So
-//! a change is carried out only if majorities of the voters before and after it are heard at the time.
+//! openraft commits any membership it is asked for, and a set of voters without a live majority stops the
+//! group permanently. So a change is carried out only if majorities of the voters before and after it
+//! answer at the time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,26 +12,27 @@ use crate::error::MembershipError;
 use crate::peer::Peer;
 use crate::status::Status;
 
-/// Most voters of a group: more make writes slower and failures no rarer.
+/// Most voters of a group: more would make writes slower and failures no rarer.
 pub const VOTERS_MAX: usize = 9;
 /// Most members of a group, learners included.
 pub const MEMBERS_MAX: usize = 16;
-/// Log entries that a learner may lack when it is made a voter: about what one append brings it. With more, a majority
-/// that needs it would wait.
+/// Most log entries that a learner may lag when it is promoted: about the size of one append. With a larger
+/// lag, a majority that needs its vote would wait.
 pub const PROMOTION_LAG_ENTRIES_MAX: u64 = 256;
-/// Voters below which no failure is survived.
+/// Fewest voters that survive the failure of one.
 const SURVIVING_VOTERS_MIN: usize = 3;
 
-/// A change of the members, in one step.
+/// One step of a membership change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
-    /// A new member that receives the log and does not vote.
+    /// Adds a member that receives the log and does not vote.
     Add(Peer),
-    /// A learner votes from now on.
+    /// Makes a learner a voter.
     Promote(u64),
-    /// A voter or learner leaves.
+    /// Removes a voter or learner.
     Remove(u64),
-    /// A learner votes in place of a voter, which leaves: one change, so that there is never one voter less.
+    /// Promotes a learner in place of a voter, which leaves: one change, so that there is never one voter
+    /// less.
     Replace {
         /// The voter that leaves.
         old: u64,
@@ -53,7 +55,7 @@ impl fmt::Display for MemberChange {
 }
 
 impl MemberChange {
-    /// Whether it makes this member leave.
+    /// Whether the change removes this member.
     pub fn removes(&self, id: u64) -> bool {
         match self {
             Self::Remove(leaving) | Self::Replace { old: leaving, .. } => *leaving == id,
@@ -62,36 +64,37 @@ impl MemberChange {
     }
 }
 
-/// What a change comes to.
+/// Result of planning a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePlan {
-    /// Whether all is so already.
+    /// Whether the membership already is as requested.
     pub is_done: bool,
-    /// Who votes afterwards.
+    /// Voters after the change.
     pub voters: BTreeSet<u64>,
-    /// Whether somebody begins or ceases to vote.
+    /// Whether the set of voters changes.
     pub moves_voters: bool,
 }
 
 impl ChangePlan {
-    /// What an admin should know about the voters that are left: an even number survives no more failures than one less.
+    /// Warning for the operator about the resulting number of voters: an even number survives no more
+    /// failures than one less.
     pub fn warning(&self) -> Option<String> {
         let voters = self.voters.len();
         let survives = voters.saturating_sub(1) / 2;
         (self.moves_voters && voters.is_multiple_of(2)).then(|| {
             format!(
-                "{voters} voters survive the failure of {survives}, no more than {} do: go on to an odd number",
+                "{voters} voters survive the failure of {survives}, no more than {} do: add or remove one voter",
                 voters - 1
             )
         })
     }
 }
 
-/// A rule that an admin may overrule.
+/// Whether an admin overrides the minimum number of voters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Force(pub bool);
 
-/// What the leader knows, in view of a change.
+/// The leader's view for planning a change.
 struct View<'a> {
     status: &'a Status,
     heard_ms_max: u64,
@@ -99,11 +102,12 @@ struct View<'a> {
 }
 
 impl Status {
-    /// What a change comes to, on the leader.
+    /// Plans a change, on the leader.
     ///
     /// # Errors
-    /// [`MembershipError::UnknownMember`], [`MembershipError::LearnerLags`], [`MembershipError::LearnerSilent`],
-    /// [`MembershipError::VotersSilent`], or [`MembershipError::Refused`] with the reason.
+    /// [`MembershipError::UnknownMember`], [`MembershipError::LearnerLags`],
+    /// [`MembershipError::LearnerSilent`], [`MembershipError::VotersSilent`], or
+    /// [`MembershipError::Refused`] with the reason.
     pub fn plan_change(
         &self,
         change: &MemberChange,
@@ -149,7 +153,7 @@ impl View<'_> {
         }
         if status.voters.len() + status.learners.len() >= MEMBERS_MAX {
             return refused(format!(
-                "the group has {MEMBERS_MAX} members, as many as it may (MEMBERS_MAX)"
+                "the group has {MEMBERS_MAX} members, which is the limit (MEMBERS_MAX)"
             ));
         }
         Ok(ChangePlan {
@@ -165,7 +169,7 @@ impl View<'_> {
         self.check_level(id)?;
         if self.voters.len() >= VOTERS_MAX {
             return refused(format!(
-                "the group has {VOTERS_MAX} voters, as many as it may (VOTERS_MAX)"
+                "the group has {VOTERS_MAX} voters, which is the limit (VOTERS_MAX)"
             ));
         }
         let mut voters = self.voters.clone();
@@ -230,7 +234,7 @@ impl View<'_> {
         }
     }
 
-    /// Both majorities must live: the change commits with both of them or not at all.
+    /// Both sets of voters need a live majority: the change commits with both of them or not at all.
     fn move_voters(&self, voters: BTreeSet<u64>) -> Result<ChangePlan, MembershipError> {
         for set in [&self.voters, &voters] {
             let heard = set.iter().filter(|id| self.is_heard(**id)).count();
@@ -256,7 +260,7 @@ impl View<'_> {
                 .any(|follower| follower.id == id && follower.is_heard(self.heard_ms_max))
     }
 
-    /// A learner that is heard and nearly level.
+    /// Checks that a learner answers and is nearly up to date.
     fn check_level(&self, id: u64) -> Result<(), MembershipError> {
         if self.status.member(id).is_none() {
             return Err(MembershipError::UnknownMember { id });
@@ -294,7 +298,7 @@ mod tests {
 
     const TIMINGS: Timings = Timings::FAST;
 
-    /// Replica 1 leads these voters; who is not among the silent ones is level.
+    /// Status of leader 1 with these voters and learners; all but the silent ones are up to date.
     fn group(voters: &[u64], learners: &[u64], silent: &[u64]) -> Status {
         let peers = |ids: &[u64]| -> Vec<Peer> {
             ids.iter()
@@ -343,7 +347,7 @@ mod tests {
 
     fn refusal(status: &Status, change: &MemberChange) -> String {
         match plan(status, change) {
-            Ok(plan) => panic!("{change} is not refused: {plan:?}"),
+            Ok(plan) => panic!("{change} is not rejected: {plan:?}"),
             Err(error) => error.to_string(),
         }
     }
@@ -384,8 +388,8 @@ mod tests {
         lag(&mut status, PROMOTION_LAG_ENTRIES_MAX);
         assert_eq!(voters(&status, &promotion), [1, 2, 3, 4]);
         lag(&mut status, PROMOTION_LAG_ENTRIES_MAX + 1);
-        assert!(refusal(&status, &promotion).contains("lacks 257"));
-        assert!(refusal(&group(&[1, 2, 3], &[4], &[4]), &promotion).contains("has not been heard"));
+        assert!(refusal(&status, &promotion).contains("is 257 log entries behind"));
+        assert!(refusal(&group(&[1, 2, 3], &[4], &[4]), &promotion).contains("has not answered"));
         assert_eq!(
             plan(&group(&[1, 2, 3], &[], &[]), &promotion),
             Err(MembershipError::UnknownMember { id: 4 })
@@ -416,7 +420,7 @@ mod tests {
         assert!(even.warning().is_some());
         let odd = plan(&group(&[1, 2, 3, 4], &[5], &[]), &MemberChange::Promote(5)).unwrap();
         assert_eq!(odd.warning(), None);
-        // A learner more says nothing about the voters.
+        // An additional learner causes no warning.
         let learner = MemberChange::Add(Peer::new(5, "host-5:1"));
         let learner = plan(&group(&[1, 2, 3, 4], &[], &[]), &learner).unwrap();
         assert_eq!(learner.warning(), None);
@@ -427,25 +431,25 @@ mod tests {
         let status = group(&[1, 2, 3], &[4], &[3]);
         let replacement = MemberChange::Replace { old: 3, new: 4 };
         assert_eq!(voters(&status, &replacement), [1, 2, 4]);
-        // The other way round the living would be no majority: not even force does that.
+        // Removing replica 2 would leave no live majority: not even force allows that.
         let wrong = status.plan_change(&MemberChange::Remove(2), TIMINGS, Force(true));
         let wrong = wrong.unwrap_err().to_string();
         assert!(
-            wrong.contains("of the voters 1, 3 only 1 are heard"),
+            wrong.contains("only 1 of the voters 1, 3 answer"),
             "{wrong}"
         );
     }
 
     #[test]
     fn majorities_before_and_after_a_change_must_be_heard() {
-        // 1 and 4 would be a majority of nobody before the change.
+        // 1 and 4 would be a majority afterwards, but the voters before the change have none.
         let status = group(&[1, 2, 3], &[4], &[2, 3]);
         let told = refusal(&status, &MemberChange::Replace { old: 3, new: 4 });
-        assert!(told.contains("of the voters 1, 2, 3 only 1"), "{told}");
-        // Of four voters two are no majority.
+        assert!(told.contains("only 1 of the voters 1, 2, 3"), "{told}");
+        // Two of four voters are not a majority.
         let status = group(&[1, 2, 3, 4], &[5], &[3, 4]);
         let told = refusal(&status, &MemberChange::Promote(5));
-        assert!(told.contains("of the voters 1, 2, 3, 4 only 2"), "{told}");
+        assert!(told.contains("only 2 of the voters 1, 2, 3, 4"), "{told}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Changing the members, as the leader.
+//! Membership changes on the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::types::{LogId, Node, Types};
 const HELLO_PAUSE: Duration = Duration::from_millis(50);
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
-    /// Learns which incarnation a member is.
+    /// Asks a member for its incarnation.
     async fn admit(&self, peer: &Peer) -> Result<Node, MembershipError> {
         let incarnation = if peer.id == self.config.replica_id {
             self.network.identity.incarnation
@@ -33,7 +33,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         })
     }
 
-    /// Asks a member who it is; members may still be starting.
+    /// Asks a member for its identity, with retries, because it may still be starting.
     async fn meet(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
         let stranger = Node {
             address: peer.address.clone(),
@@ -61,9 +61,9 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         }
     }
 
-    /// Asks the members of a new group who they are, and refuses unless every other one belongs to
-    /// none: where some replicas have lost their data, the empty ones would outvote those that
-    /// still hold the log.
+    /// Asks the members of a new group for their identity, and fails unless every other one belongs to no
+    /// group: if some replicas have lost their data, the empty ones would outvote those that still hold the
+    /// log.
     async fn meet_strangers(
         &self,
         members: &[Peer],
@@ -75,7 +75,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             .into_iter()
             .map(|peer| async move { (peer, self.meet(peer).await) });
         let answers = futures::future::join_all(asked).await;
-        // One member of a group decides, whoever else is silent.
+        // One member of an existing group decides, even if others do not answer.
         for (peer, answer) in &answers {
             if matches!(answer, Ok(answer) if answer.belongs_to_group == Some(true)) {
                 return Err(MembershipError::PeerHasGroup {
@@ -112,8 +112,8 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             })
     }
 
-    /// Adds a member that learns. One that was no member must come without data: what it remembers of a group may be
-    /// votes and entries of another one, or of a time before it was removed.
+    /// Adds a learner. A new member must come without data: its stored votes and entries may belong to
+    /// another group, or to a time before it was removed.
     pub(crate) async fn admit_learner(&self, peer: Peer) -> Result<(), MembershipError> {
         self.check_leads()?;
         let answer = self.meet(&peer).await?;
@@ -126,14 +126,14 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         match known {
             Some(known) if *known != node => {
                 return Err(MembershipError::Refused(format!(
-                    "replica {} is a member with another address or other data; remove it first",
+                    "replica {} is a member with a different address or different data; remove it first",
                     peer.id
                 )));
             }
             Some(_) => return Ok(()),
             None if answer.belongs_to_group == Some(true) => {
                 return Err(MembershipError::Refused(format!(
-                    "{peer} holds the data of a group already: start it with an empty data directory and an id that \
+                    "{peer} already holds the data of a group: start it with an empty data directory and an id that \
                      was never used"
                 )));
             }
@@ -164,7 +164,8 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.commit_change(change, base).await
     }
 
-    /// Makes exactly these members vote; each must be a member already. Voters that are left out leave the group.
+    /// Makes exactly these members voters; each must be a member already. Voters that are left out leave
+    /// the group.
     pub(crate) async fn vote_by(&self, voters: BTreeSet<u64>) -> Result<(), MembershipError> {
         self.check_leads()?;
         let metrics = self.metrics();
@@ -177,7 +178,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.commit_change(change, base).await
     }
 
-    /// Finishes a change of which only the first half was committed when its leader was lost.
+    /// Finishes a change that was half committed when its leader was lost.
     pub(crate) async fn finish(&self) -> Result<(), MembershipError> {
         self.check_leads()?;
         let metrics = self.metrics();
@@ -190,7 +191,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.commit_change(nothing_more, base).await
     }
 
-    /// Commits a change, if the membership is still the one that it was decided for.
+    /// Commits a change if the membership is still the one for which it was planned.
     async fn commit_change(
         &self,
         change: ChangeMembers<u64, Node>,
@@ -207,7 +208,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.settle(changed.log_id.index).await
     }
 
-    /// Waits until the status tells of a membership that is committed.
+    /// Waits until the status shows a committed membership.
     async fn settle(&self, index: u64) -> Result<(), MembershipError> {
         let waited = self
             .raft
@@ -224,12 +225,12 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 }
 
-/// A member of a new group, where it says that it belongs to none.
+/// Converts the answer of a new group's member; fails if it belongs to a group.
 fn to_stranger(peer: &Peer, answer: &HelloResponse) -> Result<Node, MembershipError> {
     if answer.belongs_to_group.is_none() {
         return Err(MembershipError::Unreachable {
             peer: peer.clone(),
-            detail: "its build does not tell whether it belongs to a group".to_owned(),
+            detail: "its build does not report whether it belongs to a group".to_owned(),
         });
     }
     Ok(Node {

@@ -1,4 +1,4 @@
-//! Opens a replica: checks what is on disk, loads it, starts openraft and the tasks beside it.
+//! Startup of a replica: checks and loads the data on disk, starts openraft and the accompanying tasks.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -40,7 +40,7 @@ use crate::watcher::{Watcher, WatcherParts};
 pub(crate) const LOG_FOLDER: &str = "log";
 /// Folder of the snapshots inside the data directory.
 pub(crate) const SNAPSHOT_FOLDER: &str = "snapshots";
-/// First wait before an unreachable peer is tried again, and the longest.
+/// First and longest wait before an unreachable peer is retried.
 const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 
 /// Opens a replica with RocksDB, files and gRPC.
@@ -78,7 +78,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
     open_on::<M, ProductionRuntime>(config, seams, None).await
 }
 
-/// Opens a replica on any runtime and seams; somebody may look on.
+/// Opens a replica on any runtime and seams, optionally with an observer.
 pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
     config: Config,
     seams: Seams,
@@ -112,7 +112,7 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
     start::<M, R>(config, &seams, log, parts, identity).await
 }
 
-/// Loads the newest snapshot, or the empty state where there is none.
+/// Loads the newest snapshot, or the empty state if there is none.
 async fn load_newest<M: StateMachine, R: Runtime>(
     snapshots: &Arc<SnapshotStore>,
 ) -> Result<Applied<M>, OpenError> {
@@ -154,7 +154,8 @@ async fn start<M: StateMachine, R: Runtime>(
     )
     .await
     .map_err(from_fatal)?;
-    // One exchange with the core: before it, a used replica's status is that of a new one.
+    // One exchange with the core: before it, the status of a replica with data looks like that of a new
+    // one.
     raft.is_initialized().await.map_err(from_fatal)?;
     let receiver = SnapshotReceiver::new(Arc::clone(&parts.snapshots));
     let (leadership_sender, leadership) = watch::channel(Leadership::default());
@@ -212,7 +213,7 @@ fn network(config: &Config, seams: &Seams, identity: &ServerIdentity) -> Network
     }
 }
 
-/// Shortest wait for a follower's answer to an append: a shared disk may stall that long.
+/// Shortest timeout of a follower's answer to an append: a shared disk may stall that long.
 const APPEND_MS_MIN: u64 = 1_000;
 
 fn to_raft_config(config: &Config) -> Result<openraft::Config, OpenError> {
@@ -227,7 +228,7 @@ fn to_raft_config(config: &Config) -> Result<openraft::Config, OpenError> {
             config.snapshots.snapshot_every_entries,
         ),
         max_in_snapshot_log_to_keep: if config.snapshots.keeps_history() {
-            // The watcher cuts the log off, where its history begins.
+            // The watcher truncates the log where its history begins.
             u64::MAX
         } else {
             config.snapshots.keep_entries
@@ -238,11 +239,11 @@ fn to_raft_config(config: &Config) -> Result<openraft::Config, OpenError> {
             .saturating_add(config.snapshots.keep_entries),
         install_snapshot_timeout: config.peer_timeout_ms,
         backoff: BACKOFF.to_owned(),
-        // A node that cannot win must not depose a healthy leader by coming back.
+        // A node that cannot win must not depose a healthy leader when it returns.
         enable_pre_vote: Some(true),
         // A restarted leader must win an election: its state may be stale.
         enable_leader_restore: Some(false),
-        // A leader that hears nobody must let the others elect, even where they hear it.
+        // A leader without answers must let the others elect, even if its messages still reach them.
         quorum_loss_probe_interval: Some(2 * timings.election_ms_max),
         ..openraft::Config::default()
     };
@@ -268,7 +269,7 @@ fn from_io(what: String, source: io::Error) -> OpenError {
     }
 }
 
-/// Random enough to tell two data directories of one replica apart; never 0.
+/// Random enough to distinguish two data directories of one replica; never 0.
 pub(crate) fn random_incarnation() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());

@@ -1,8 +1,8 @@
-//! A member of the replication group, as its users name it.
+//! A member of the replication group in the public interface.
 
 use std::fmt;
 
-/// A member of the group and where it listens.
+/// Member of the group and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     /// The replica's id, unique in the group and never 0.
@@ -12,7 +12,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Names a member.
+    /// Builds a peer from id and address.
     pub fn new(id: u64, address: impl Into<String>) -> Self {
         Self {
             id,

@@ -1,7 +1,7 @@
-//! What a stopped replica left on its disk, for whoever wants to know what really happened.
+//! Offline reader of the log and state of a stopped replica, to establish the true history.
 //!
-//! The log is the one account of a group's history that no bug of the application can embellish: whoever applies its
-//! entries again must come to what the replicas answered, told and did.
+//! The log is the one account of a group's history that no bug of the application can embellish: replaying
+//! its entries must reproduce what the replicas answered, reported and did.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -35,29 +35,30 @@ pub struct StoredEntry<M: StateMachine> {
     pub term: u64,
     /// That leader's wall clock when it packed the entry, in milliseconds since 1970.
     pub time_ms: u64,
-    /// What it carries, in the order in which it is applied; nothing in an entry of Raft itself.
+    /// Commands in the order in which they are applied; empty in Raft's own entries.
     pub commands: Vec<M::Command>,
-    /// Hash of its bytes: equal entries have equal ones.
+    /// Hash of its bytes, equal for equal entries.
     pub digest: u64,
 }
 
-/// What a stopped replica has on its disk: a state, and the log after it.
+/// Data of a stopped replica: a state, and the log after it.
 #[derive(Debug, Clone)]
 pub struct Remains<M: StateMachine> {
-    /// The state before the first of `entries`: empty, or that of the oldest snapshot after which the log is whole.
+    /// State before the first of `entries`: empty, or that of the oldest snapshot since which the log is
+    /// complete.
     pub base: M,
-    /// Every entry from there on, also those that were never committed.
+    /// Every entry after the base, including those never committed.
     pub entries: Vec<StoredEntry<M>>,
-    /// The newest position that this replica noted as committed; the note may be behind.
+    /// Newest position recorded as committed by this replica; the record may lag.
     pub committed: Option<u64>,
 }
 
 impl<M: StateMachine> Remains<M> {
-    /// Reads the data directory of a replica that does not run. The database recovers as it does at every start; no entry
-    /// is changed.
+    /// Reads the data directory of a stopped replica. The database recovers as it does at every start; no
+    /// entry is changed.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] while a replica holds the directory; otherwise what cannot be read, and why.
+    /// [`OpenError::InUse`] while a replica holds the directory; otherwise the read error.
     pub fn read(data_dir: &Path, cluster_id: &str) -> Result<Self, OpenError> {
         for folder in [LOG_FOLDER, SNAPSHOT_FOLDER].map(|name| data_dir.join(name)) {
             if !folder.is_dir() {
@@ -84,7 +85,7 @@ impl<M: StateMachine> Remains<M> {
         })
     }
 
-    /// Positions of the entries; none if there are none.
+    /// Positions of the entries; none if the log is empty.
     #[must_use]
     pub fn range(&self) -> Option<RangeInclusive<u64>> {
         let (first, last) = (self.entries.first()?, self.entries.last()?);
@@ -92,7 +93,8 @@ impl<M: StateMachine> Remains<M> {
     }
 }
 
-/// The state from which the log goes on: the empty one if the log is whole, else the oldest snapshot that will do.
+/// State at which the log continues: the empty one if the log is complete, else the oldest suitable
+/// snapshot.
 fn base<M: StateMachine>(
     snapshots: &SnapshotStore,
     purged: Option<u64>,
@@ -116,8 +118,8 @@ fn base<M: StateMachine>(
     })
 }
 
-/// The newest state from which the log goes on: without the snapshot up to which the log was removed there is none, though an
-/// older one may be there.
+/// The newest state at which the log continues: if the snapshot covering the truncated part is missing
+/// there is none, even if an older one exists.
 pub(crate) fn newest_base<M: StateMachine>(
     snapshots: &SnapshotStore,
     purged: Option<u64>,
@@ -136,7 +138,8 @@ pub(crate) fn newest_base<M: StateMachine>(
     }
 }
 
-/// Refuses a snapshot that ends before the log begins: an empty log would not tell that entries are missing.
+/// Rejects a snapshot that ends before the log begins: an empty log would not show that entries are
+/// missing.
 fn check_reach(covered: Option<u64>, purged: Option<u64>) -> Result<(), OpenError> {
     if purged <= covered {
         return Ok(());
@@ -196,7 +199,7 @@ fn stored<M: StateMachine>(bytes: Bytes) -> Result<StoredEntry<M>, DecodeError> 
     })
 }
 
-/// A position that is kept beside the log.
+/// A position stored beside the log.
 pub(crate) fn position(log: &dyn LogDisk, key: MetaKey) -> Result<Option<u64>, OpenError> {
     let what = || format!("the log's record {:?}", key.name());
     let read = log.read_meta(key);

@@ -1,4 +1,4 @@
-//! What a replica stands on: disks, network and clock.
+//! Environment of a replica: disks, network and clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ impl Clock for WallClock {
     }
 }
 
-/// What a replica stands on.
+/// Environment of a replica.
 #[derive(Clone)]
 pub struct Seams {
-    /// Keeps the log, the vote and the identity.
+    /// Storage of the log, the vote and the identity.
     pub log: Arc<dyn LogDisk>,
-    /// Keeps the snapshots.
+    /// Storage of the snapshots.
     pub snapshots: Arc<dyn SnapshotDisk>,
-    /// Reaches the other members.
+    /// Transport to the other members.
     pub transport: Arc<dyn Transport>,
-    /// Stamps entries.
+    /// Clock for the time stamps of entries.
     pub clock: Arc<dyn Clock>,
-    /// Marks the data where it is new: any number but 0 that no earlier data of this replica had.
+    /// Incarnation for new data: any number but 0 that no earlier data of this replica had.
     pub fresh_incarnation: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The applied state, written by the applier and read by everybody.
+//! The applied state, written by the applier and read by all others.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::state_machine::StateMachine;
 use crate::types::{LogId, StoredMembership};
 
-/// The state machine and how far it has come.
+/// State machine with its log position.
 #[derive(Clone)]
 pub(crate) struct Applied<M> {
     pub(crate) state: M,
@@ -40,12 +40,13 @@ impl<M: StateMachine> SharedState<M> {
         }
     }
 
-    /// Reads. A panic while writing would have stopped the replica, so poison is no news.
+    /// Returns read access. A panic while writing would have stopped the replica, so lock poisoning is
+    /// ignored.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Applied<M>> {
         self.applied.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then tells the watchers its revision.
+    /// Changes the state, then notifies the watchers of its revision.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Applied<M>) -> T) -> T {
         let mut applied = self.applied.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut applied);

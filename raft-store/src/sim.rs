@@ -1,11 +1,10 @@
-//! The seams through which a deterministic simulation runs a replica.
+//! Interfaces through which a deterministic simulation runs a replica.
 //!
-//! A simulation supplies a [`Runtime`] (spawn, time, randomness), a [`Transport`], disks
-//! ([`crate::memory`] or its own) and a [`Clock`], and opens the same code with [`Seams`].
-//! Every task of a replica is spawned through the runtime, so killing the tasks that a node
-//! spawned kills the replica. Nothing in the crate starts an operating-system thread except the
-//! RocksDB disk; blocking work goes through [`Runtime`]'s `spawn_blocking`, which a simulation
-//! runs in place.
+//! A simulation supplies a [`Runtime`] (spawn, time, randomness), a [`Transport`], disks ([`crate::memory`]
+//! or its own) and a [`Clock`], and opens the same code with [`Seams`]. Every task of a replica is spawned
+//! through the runtime, so killing the tasks that a node spawned kills the replica. Nothing in the crate
+//! starts an operating-system thread except the RocksDB disk; blocking work goes through [`Runtime`]'s
+//! `spawn_blocking`, which a simulation runs in place.
 
 use std::fmt;
 
@@ -30,32 +29,33 @@ pub struct AppliedEntry<'a, M: StateMachine> {
     pub index: u64,
     /// Raft term of the leader that wrote it.
     pub term: u64,
-    /// The replica that led in that term.
+    /// Leader of that term.
     pub leader: u64,
-    /// Hash of what it carries: entries of Raft itself hash their kind and members.
+    /// Hash of the entry's payload: Raft's own entries hash their kind and members.
     pub digest: u64,
-    /// The commands, in the order in which they were applied; none of an entry of Raft itself.
+    /// Commands in the order in which they were applied; empty for Raft's own entries.
     pub commands: &'a [M::Command],
-    /// What each command came to.
+    /// Outcome of each command.
     pub outcomes: &'a [M::Outcome],
-    /// The state behind it.
+    /// State after the entry.
     pub state: &'a M,
 }
 
-/// Sees everything that a replica applies, entry by entry and before anybody is answered: a channel of revisions tells only of
-/// the newest. For the judges of a simulation; a replica in production has none.
+/// Receives everything that a replica applies, entry by entry and before any proposer is answered: a
+/// channel of revisions reports only the newest. For the checkers of a simulation; a replica in production
+/// has none.
 pub trait Observer<M: StateMachine>: Send + Sync + 'static {
-    /// An entry was applied.
+    /// Called after an entry was applied.
     fn applied(&self, entry: &AppliedEntry<'_, M>);
 
-    /// A snapshot that covers the log up to `index` took the place of the state.
+    /// Called after a snapshot that covers the log up to `index` replaced the state.
     fn installed(&self, index: u64, state: &M);
 }
 
-/// Spawns a task that nobody awaits: it ends with its replica.
+/// Spawns a task that is not awaited: it ends with its replica.
 pub(crate) fn detach<R: Runtime>(task: impl Future<Output = ()> + Send + 'static) {
     drop(R::spawn(task));
 }
 
-/// The runtime of a replica in production: tokio.
+/// Runtime of a replica in production: tokio.
 pub type ProductionRuntime = openraft::impls::TokioRuntime;

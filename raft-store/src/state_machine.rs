@@ -1,14 +1,14 @@
-//! What is replicated.
+//! Interface of the replicated state machine.
 
 use std::fmt::Debug;
 use std::io;
 
 use crate::peer::Peer;
 
-/// Bytes that are not what they should be.
+/// Error of invalid bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Written by a newer build.
+    /// The bytes were written by a newer build.
     #[error("format version {found} is newer than {supported}, the newest this build reads")]
     NewerVersion {
         /// The version found.
@@ -22,7 +22,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Malformed bytes, with what is wrong about them.
+    /// Error of malformed bytes, with the detail.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Self::Malformed(detail.into())
     }
@@ -42,7 +42,7 @@ impl From<io::Error> for DecodeError {
 pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     /// A replicated command.
     type Command: Clone + Debug + Send + Sync + 'static;
-    /// What applying a command answers.
+    /// Answer of applying a command.
     type Outcome: Clone + Debug + Send + Sync + 'static;
 
     /// Appends the command's versioned bytes to `out`.
@@ -58,11 +58,12 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     /// Commands applied so far.
     fn revision(&self) -> u64;
 
-    /// The newest time it has seen, in milliseconds since 1970: a new leader stamps no earlier one.
+    /// Newest time stamp applied, in milliseconds since 1970: a new leader stamps no earlier one.
     fn time_ms(&self) -> u64;
 
-    /// Carries the state into a new group of replicas: everything that fences goes on above whatever the old group can have
-    /// reached by now, in milliseconds since 1970. `former` are the members of the old group, and whether they voted.
+    /// Carries the state into a new group of replicas: all fencing numbers continue above anything that the
+    /// old group can have reached by `now_ms`, in milliseconds since 1970. `former` are the members of the
+    /// old group, with true for a voter.
     fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64);
 
     /// Writes the whole state. Called on a clone, off the apply path.

@@ -1,4 +1,4 @@
-//! What a replica knows of itself and, as leader, of the others.
+//! Status of a replica and, on the leader, of the others.
 
 use std::collections::BTreeSet;
 
@@ -6,67 +6,68 @@ use crate::network::Removal;
 use crate::peer::Peer;
 use crate::transfer::SUCCESSOR_LAG_ENTRIES_MAX;
 
-/// How far a follower or learner is.
+/// Progress of a follower or learner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowerStatus {
-    /// Its id.
+    /// Replica id.
     pub id: u64,
     /// Last log index known to be on its disk.
     pub matched: Option<u64>,
-    /// Entries it is behind the leader's log.
+    /// Entries by which it lags behind the leader's log.
     pub lag_entries: u64,
-    /// Milliseconds since the leader sent what it answered last; none if it has answered this leader nothing yet.
+    /// Milliseconds since the leader sent the request answered last; none if it has never answered this
+    /// leader.
     pub heard_ago_ms: Option<u64>,
 }
 
 impl FollowerStatus {
-    /// Whether it was heard within so many milliseconds.
+    /// Whether the last answer is at most `heard_ms_max` milliseconds old.
     pub fn is_heard(&self, heard_ms_max: u64) -> bool {
         self.heard_ago_ms.is_some_and(|ago| ago <= heard_ms_max)
     }
 }
 
-/// A snapshot of a replica's state.
+/// Status of a replica at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// This replica's id.
     pub replica_id: u64,
-    /// Members that vote.
+    /// Voting members.
     pub voters: Vec<Peer>,
-    /// Members that only receive.
+    /// Learners: members that receive the log without voting.
     pub learners: Vec<Peer>,
-    /// The sets of voters, each of which decides by a majority of its own: one, or two while the voters change.
+    /// Voter sets, each of which needs its own majority: one, or two during a change of voters.
     pub voter_sets: Vec<BTreeSet<u64>>,
-    /// Whether a change of voters has not finished.
+    /// Whether a change of voters is unfinished.
     pub membership_is_changing: bool,
-    /// Log index of the membership; none before the group is founded.
+    /// Log index of the membership; none before the group is created.
     pub membership_index: Option<u64>,
     /// Whether the membership is known to be committed.
     pub membership_is_committed: bool,
-    /// The leader, where one is known.
+    /// The leader, if known.
     pub leader: Option<Peer>,
     /// Whether this replica leads.
     pub is_leader: bool,
     /// The Raft term.
     pub term: u64,
-    /// The vote given: term, candidate, and whether the candidate won.
+    /// The vote cast: term, candidate, and whether the candidate won.
     pub vote: String,
     /// Index of the last log entry.
     pub last_log_index: Option<u64>,
     /// Index of the last applied entry.
     pub applied_index: Option<u64>,
-    /// Index that the newest snapshot covers.
+    /// Last log index covered by the newest snapshot.
     pub snapshot_index: Option<u64>,
-    /// Index up to which the log was removed.
+    /// Log index up to which the log was truncated.
     pub purged_index: Option<u64>,
-    /// On the leader: the other members.
+    /// The other members; on the leader only.
     pub followers: Vec<FollowerStatus>,
-    /// Whether the group addresses another incarnation of this replica, which therefore takes no part in it: its
-    /// data directory was lost or replaced.
+    /// Whether the group addresses another incarnation of this replica, which therefore does not take part
+    /// in it: its data directory was lost or replaced.
     pub is_disowned: bool,
-    /// That the group has removed this replica, if it has and this replica knows: it takes no part in the group any more.
+    /// The removal of this replica from the group, if known; it then no longer takes part in the group.
     pub removal: Option<Removal>,
-    /// Why the replica stopped, if it did.
+    /// Cause, if the replica has stopped.
     pub stopped: Option<String>,
 }
 
@@ -77,8 +78,9 @@ impl Status {
         members.find(|peer| peer.id == id)
     }
 
-    /// The voter to which leadership is best handed: the one that lags least of those that were heard within so many
-    /// milliseconds and lag within [`SUCCESSOR_LAG_ENTRIES_MAX`]. Only the leader knows any.
+    /// The best voter to transfer leadership to: the one with the smallest lag among those that answered
+    /// within `heard_ms_max` milliseconds and lag at most [`SUCCESSOR_LAG_ENTRIES_MAX`] entries. Only the
+    /// leader can return one.
     pub fn successor(&self, heard_ms_max: u64) -> Option<u64> {
         let is_voter = |id: u64| self.voters.iter().any(|voter| voter.id == id);
         let fit = self.followers.iter().filter(|follower| {
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn leadership_goes_to_who_lives_and_lags_least() {
         let cases = [
-            // On an idle cluster a dead voter lags no more than a living one.
+            // On an idle cluster a dead voter lags no more than a live one.
             (
                 vec![follower(2, 0, Some(90_000)), follower(3, 0, Some(40))],
                 Some(3),
@@ -153,7 +155,7 @@ mod tests {
                 vec![follower(2, SUCCESSOR_LAG_ENTRIES_MAX + 1, Some(1))],
                 None,
             ),
-            // A learner does not lead.
+            // A learner cannot lead.
             (
                 vec![follower(4, 0, Some(1)), follower(2, 9, Some(1))],
                 Some(2),

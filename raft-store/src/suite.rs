@@ -1,4 +1,4 @@
-//! openraft's own storage suite, on both disks.
+//! openraft's own storage test suite, on both disks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -27,7 +27,7 @@ fn build(
     disk: Arc<dyn LogDisk>,
     snapshots: Arc<dyn SnapshotDisk>,
 ) -> Result<(TestLog, TestApplier), Box<dyn std::error::Error>> {
-    // Small enough that reads cross from the disk into the ring.
+    // Small enough that reads span disk and ring.
     let limits = LogLimits {
         cached_entries_max: 3,
         cached_bytes_max: 1024,

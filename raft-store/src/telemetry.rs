@@ -6,7 +6,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 
 use crate::leadership::Leadership;
 
-/// Gives every metric of this crate its help text.
+/// Registers the help text of every metric of this crate.
 pub fn describe_metrics() {
     for (name, help) in COUNTERS {
         describe_counter!(name, help);
@@ -17,7 +17,7 @@ pub fn describe_metrics() {
     for (name, help) in HISTOGRAMS {
         describe_histogram!(name, help);
     }
-    // A series that is not there yet looks like one that nobody reads: these begin at 0.
+    // A missing series looks like one that is not collected: these begin at 0.
     for reason in ["not_leader", "overloaded"] {
         counter!("muster_raft_proposals_refused_total", "reason" => reason).increment(0);
     }
@@ -35,7 +35,7 @@ const COUNTERS: [(&str, &str); 4] = [
     ),
     (
         "muster_raft_proposals_refused_total",
-        "Proposals that were refused, by reason: not_leader, overloaded.",
+        "Proposals refused, by reason: not_leader, overloaded.",
     ),
     (
         "muster_raft_applied_commands_total",
@@ -43,7 +43,7 @@ const COUNTERS: [(&str, &str); 4] = [
     ),
     (
         "muster_raft_snapshots_decayed_total",
-        "Snapshots that had decayed on this replica's disk when they were to be sent, and were written anew.",
+        "Snapshots found decayed on this replica's disk when about to be sent, and rewritten.",
     ),
 ];
 
@@ -58,7 +58,7 @@ const GAUGES: [(&str, &str); 13] = [
     ),
     (
         "muster_raft_knows_leader",
-        "1 while this replica leads, or has heard of its leader lately: at 0 it is cut off, or there is no majority.",
+        "1 while this replica leads or has a live leader; 0 if it is partitioned or there is no majority.",
     ),
     (
         "muster_raft_last_log_index",
@@ -70,31 +70,28 @@ const GAUGES: [(&str, &str); 13] = [
     ),
     (
         "muster_raft_follower_lag_entries",
-        "Entries that a follower lacks, told by the leader; 0 at others.",
+        "Log entries a follower lags, reported by the leader; 0 at others.",
     ),
     (
         "muster_raft_follower_silence_seconds",
-        "Time since a follower last answered, or since the leader has it where it never did, told by the leader; 0 at others.",
+        "Time since a follower last answered, or since it joined, reported by the leader; 0 at others.",
     ),
     (
         "muster_raft_disowned",
         "1 while the group addresses another incarnation of this replica: its data directory was lost or replaced.",
     ),
-    (
-        "muster_raft_voters",
-        "Replicas that vote, as this one knows it.",
-    ),
+    ("muster_raft_voters", "Voters, as known to this replica."),
     (
         "muster_raft_learners",
-        "Replicas that follow without a vote, as this one knows it.",
+        "Learners, as known to this replica.",
     ),
     (
         "muster_raft_membership_index",
-        "Log index of the membership that this replica goes by.",
+        "Log index of the membership in effect on this replica.",
     ),
     (
         "muster_raft_membership_changing",
-        "1 while a change of the voters is under way: two sets of them must agree.",
+        "1 while a change of voters is in progress: both voter sets must agree.",
     ),
     (
         "muster_raft_removed",
@@ -119,7 +116,7 @@ const HISTOGRAMS: [(&str, &str); 5] = [
     ),
 ];
 
-/// What is read off the log's database: RocksDB's property, the gauge, what it says.
+/// Gauges of the log's database: RocksDB property, metric name, help text.
 pub(crate) const DATABASE: [(&str, &str, &str); 6] = [
     (
         "rocksdb.total-sst-files-size",
@@ -134,17 +131,17 @@ pub(crate) const DATABASE: [(&str, &str, &str); 6] = [
     (
         "rocksdb.estimate-pending-compaction-bytes",
         "muster_raft_database_pending_compaction_bytes",
-        "Bytes that wait to be compacted",
+        "Bytes pending compaction",
     ),
     (
         "rocksdb.num-running-compactions",
         "muster_raft_database_compactions",
-        "Compactions that run",
+        "Running compactions",
     ),
     (
         "rocksdb.is-write-stopped",
         "muster_raft_database_write_stopped",
-        "1 while writes stand still",
+        "1 while writes are stopped",
     ),
     (
         "rocksdb.background-errors",
@@ -207,7 +204,7 @@ pub(crate) fn follower_silence(follower: u64, ago_ms: u64) {
         .set(silence.as_secs_f64());
 }
 
-/// How many vote, how many only learn, and which membership that is.
+/// Number of voters and learners, and the current membership.
 pub(crate) fn members(voters: usize, learners: usize, index: u64, is_changing: bool) {
     gauge!("muster_raft_voters").set(voters as f64);
     gauge!("muster_raft_learners").set(learners as f64);
@@ -220,7 +217,8 @@ pub(crate) fn removed(is_removed: bool) {
     gauge!("muster_raft_removed").set(f64::from(u8::from(is_removed)));
 }
 
-/// 1 while the group addresses another incarnation of this replica: its data directory was lost or replaced.
+/// 1 while the group addresses another incarnation of this replica: its data directory was lost or
+/// replaced.
 pub(crate) fn disowned(is_disowned: bool) {
     gauge!("muster_raft_disowned").set(f64::from(u8::from(is_disowned)));
 }

@@ -1,7 +1,8 @@
-//! Handing leadership over.
+//! Transfer of leadership.
 //!
-//! openraft sends no heartbeat and takes no write from the moment at which a transfer begins, and never takes it back: a
-//! transfer that fails ends with an election by the others. So it begins only if the successor is alive and up to date.
+//! openraft sends no heartbeat and takes no write from the moment at which a transfer begins, and never
+//! takes it back: a transfer that fails ends with an election by the others. So it begins only if the
+//! successor is alive and up to date.
 
 use std::time::Duration;
 
@@ -15,14 +16,15 @@ use crate::state_machine::StateMachine;
 use crate::status::FollowerStatus;
 use crate::types::Types;
 
-/// Heartbeats within which a successor must have answered: as many as may be lost before Raft takes notice by the
-/// usual timings, whose shortest election timeout they are.
+/// Number of heartbeats within which a successor must have answered: as many as may be lost before an
+/// election starts with the usual timings, i.e. their shortest election timeout.
 pub const SUCCESSOR_HEARTBEATS_MAX: u64 = 5;
-/// Log entries that a successor may lack: about what one append brings it. It leads only once it has all of them.
+/// Most log entries that a successor may lag: about the size of one append. It leads only once it has all
+/// of them.
 pub const SUCCESSOR_LAG_ENTRIES_MAX: u64 = 256;
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
-    /// Hands leadership to a voter, and waits until it leads.
+    /// Transfers leadership to a voter, and waits until it leads.
     pub(crate) async fn hand_over(&self, to: u64) -> Result<(), MembershipError> {
         self.check_leads()?;
         if to == self.config.replica_id {
@@ -32,7 +34,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         let mut voters = metrics.membership_config.voter_ids();
         if !voters.any(|voter| voter == to) {
             return Err(MembershipError::Refused(format!(
-                "replica {to} is no voter"
+                "replica {to} is not a voter"
             )));
         }
         self.await_fit(to).await?;
@@ -41,8 +43,8 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         self.await_successor(to).await
     }
 
-    /// Waits until the successor is heard and up to date: a new leader may not have heard it yet, and under load one
-    /// lags for moments.
+    /// Waits until the successor answers and is up to date: it may not have answered a new leader yet, and
+    /// under load a voter lags for moments.
     async fn await_fit(&self, to: u64) -> Result<(), MembershipError> {
         let timings = self.config.timings;
         let patience = Duration::from_millis(timings.successor_silence_ms_max());
@@ -51,7 +53,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             metrics.current_leader != Some(this) || check_fit(metrics, to, timings).is_ok()
         };
         let waited = self.raft.wait(Some(patience));
-        // Whatever ended the wait: what holds now decides.
+        // Whatever ended the wait, the current status decides.
         drop(waited.metrics(settled, "the successor is fit").await);
         self.check_leads()?;
         check_fit(&self.metrics(), to, timings)
@@ -77,7 +79,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         }
     }
 
-    /// Refuses on a replica that does not lead.
+    /// Returns an error on a replica that does not lead.
     pub(crate) fn check_leads(&self) -> Result<(), MembershipError> {
         let metrics = self.metrics();
         if metrics.current_leader == Some(self.config.replica_id) {
@@ -143,14 +145,14 @@ mod tests {
         assert_eq!(
             told(Some(follower(257, Some(0)))).as_deref(),
             Some(
-                "replica 2 lacks 257 log entries, more than the 256 with which it may take over \
+                "replica 2 is 257 log entries behind, more than the 256 allowed to take over \
                  (SUCCESSOR_LAG_ENTRIES_MAX): wait until it has caught up, or name another replica"
             )
         );
-        let silent = "replica 2 was heard 501 ms ago, longer than the 500 ms after which it may take over \
+        let silent = "replica 2 last answered 501 ms ago, more than the 500 ms allowed to take over \
                       (5 heartbeats): name another replica, or bring it back first";
         assert_eq!(told(Some(follower(0, Some(501)))).as_deref(), Some(silent));
-        let unheard = "replica 2 has not been heard by this leader, as it must have been within 500 ms to take over \
+        let unheard = "replica 2 has not answered this leader within the 500 ms required to take over \
                        (5 heartbeats): name another replica, or bring it back first";
         assert_eq!(told(Some(follower(0, None))).as_deref(), Some(unheard));
         assert_eq!(told(None).as_deref(), Some(unheard));

@@ -16,7 +16,7 @@ use crate::state_machine::StateMachine;
 /// Type configuration of a replica of `M` that runs on `R`.
 pub(crate) struct Types<M, R>(PhantomData<fn() -> (M, R)>);
 
-/// Where a member listens and which incarnation of it was admitted.
+/// Address of a member and its admitted incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     /// `host:port`.
@@ -25,7 +25,7 @@ pub(crate) struct Node {
     pub incarnation: u64,
 }
 
-/// What applying one entry answers: one outcome a command, none for entries of Raft itself.
+/// Answer of applying one entry: one outcome per command, none for Raft's own entries.
 pub(crate) struct Outcomes<M: StateMachine>(pub(crate) Vec<M::Outcome>);
 
 impl<M: StateMachine> fmt::Debug for Outcomes<M> {
@@ -65,7 +65,7 @@ impl<M: StateMachine, R: Runtime> RaftTypeConfig for Types<M, R> {
     type ErrorSource = BoxedErrorSource;
 }
 
-// Derives would demand the traits of `M` and `R`; the configuration itself is a name only.
+// A derive would require the traits of `M` and `R`; the configuration itself is only a name.
 impl<M, R> fmt::Debug for Types<M, R> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Types")

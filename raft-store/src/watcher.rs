@@ -1,6 +1,5 @@
-//! Watches openraft's metrics: publishes leadership, feeds our metrics, triggers snapshots by
-//! size, cuts the log off where its history begins, and stops the replica when its state has
-//! diverged.
+//! Watcher of openraft's metrics: publishes leadership, feeds our metrics, triggers snapshots by size,
+//! truncates the log at the start of the kept history, and stops the replica when its state has diverged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
 use crate::types::Types;
 
-/// What a watcher is made of.
+/// Dependencies of a watcher.
 pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) leadership: watch::Sender<Leadership>,
@@ -39,11 +38,11 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
 /// The watching task of one replica.
 pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
-    /// From when silence is counted.
+    /// Start of the silence interval.
     began: R::Instant,
-    /// How many words of leaders there were when the last one was noticed, and when that was.
+    /// Number of leader messages when the last one was noticed, and its time.
     heard: (u64, R::Instant),
-    /// When a leader was known last.
+    /// Last time at which a leader was known.
     led: R::Instant,
     followers: Followers,
 }
@@ -82,10 +81,10 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
                 cut_for = snapshot;
                 self.cut_log().await;
             }
-            // A lost lease shows by silence, so look again even where nothing changes.
+            // A lost lease shows only as silence, so check again even without changes.
             let look_again = R::sleep(pause);
             let changed = if self.is_settled(&current, &roles.borrow_watched()) {
-                // Every entry moves the log's metrics several times, and none of that concerns anybody here.
+                // Every entry changes the log's metrics several times, none of which matters here.
                 R::select2(roles.changed(), look_again).await
             } else {
                 R::select2(metrics.changed(), look_again).await
@@ -96,8 +95,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
     }
 
-    /// Whether nothing but a change of roles can change who leads: the metrics are of the present roles,
-    /// and a leader has heard of its majority.
+    /// Whether leadership can change only through a change of roles: the metrics describe the current
+    /// roles, and a leader has answers from its majority.
     fn is_settled(
         &self,
         metrics: &RaftMetrics<Types<M, R>>,
@@ -150,8 +149,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         });
     }
 
-    /// Whether a leader has said something lately. openraft itself follows the last one until somebody is elected: with its votes
-    /// before elections a replica that is cut off would never know that it is.
+    /// Whether a leader has sent a message recently. openraft itself keeps following the last leader until
+    /// another is elected: because of pre-vote, a partitioned replica would never learn that it is
+    /// partitioned.
     fn hears_leader(&mut self) -> bool {
         let words = self.parts.standing.words_of_leaders();
         if words != self.heard.0 {
@@ -160,8 +160,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         self.heard.1.elapsed() < self.parts.timings.leader_silence_max()
     }
 
-    /// Whether a majority has answered lately, or no other vote is needed. A new leader has no lease before the first answer, and
-    /// openraft takes no entry from it until then.
+    /// Whether a majority has answered recently, or no other vote is needed. A new leader has no lease
+    /// before the first answer, and openraft takes no entry from it until then.
     fn has_quorum(&self, metrics: &RaftMetrics<Types<M, R>>) -> bool {
         if metrics.membership_config.voter_ids().take(2).count() < 2 {
             return true;
@@ -187,7 +187,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             metrics.last_applied.map_or(0, |id| id.index),
         );
         if !is_leader {
-            // A series that is not there yet looks like one that nobody reads.
+            // A missing series looks like one that is not collected.
             for voter in metrics.membership_config.voter_ids() {
                 telemetry::follower_lag(voter, 0);
                 telemetry::follower_silence(voter, 0);
@@ -212,23 +212,23 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
     }
 
-    /// Removes the log that leads to the oldest snapshot of the history; as long as there are fewer, the log is whole.
+    /// Removes the log before the oldest snapshot of the history; with fewer snapshots the log is complete.
     async fn cut_log(&self) {
         let upto = match self.history_begins() {
             Ok(upto) => upto,
             Err(error) => {
-                // The log stays as long as it is until the next snapshot.
-                tracing::warn!(%error, "the log was not cut off: the snapshot where its history begins is unreadable");
+                // The log keeps its length until the next snapshot.
+                tracing::warn!(%error, "the log was not truncated: the oldest snapshot of its history is unreadable");
                 return;
             }
         };
         let Some(upto) = upto else { return };
         if let Err(fatal) = self.parts.raft.trigger().purge_log(upto).await {
-            tracing::warn!(%fatal, "the log could not be cut off");
+            tracing::warn!(%fatal, "the log could not be truncated");
         }
     }
 
-    /// The last log index that nobody needs: neither the history, nor replicas that lag a little.
+    /// Last log index that is needed neither by the history nor by slightly lagging replicas.
     fn history_begins(&self) -> Result<Option<u64>, DecodeError> {
         let policy = &self.parts.policy;
         let files = self.parts.snapshots.all()?;
@@ -248,7 +248,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
 
     async fn stop(&self) {
         if let Err(error) = self.parts.raft.shutdown().await {
-            tracing::error!(%error, "replication ended badly");
+            tracing::error!(%error, "replication ended with an error");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Backups that the leader takes by itself, into a folder of its machine or one that all replicas share.
+//! Periodic backups taken by the leader into a local or shared folder.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -19,16 +19,16 @@ use crate::metrics::names;
 use crate::service::Context;
 use crate::service::backup::about;
 
-/// Time between two looks whether a backup is due.
+/// Interval between two checks whether a backup is due.
 const LOOK: Duration = Duration::from_secs(1);
-/// Wait after a backup that failed.
+/// Wait after a failed backup.
 const RETRY_MS: u64 = 60_000;
-/// End of the files' names.
+/// Suffix of backup files.
 const SUFFIX: &str = ".backup";
-/// End of the name of a file that is not whole yet, after the id of the replica that writes it.
+/// Suffix of an incomplete file; the id of the writing replica follows it.
 const PARTIAL: &str = ".partial";
 
-/// Why a backup was not taken.
+/// Reason of a failed backup.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{operation} {} failed", path.display())]
@@ -38,19 +38,19 @@ enum Failure {
         #[source]
         source: io::Error,
     },
-    #[error("the key file {} holds no key", path.display())]
+    #[error("key file {} contains no key", path.display())]
     Key {
         path: PathBuf,
         #[source]
         source: KeyError,
     },
-    #[error("what was written cannot be read back")]
+    #[error("the written backup cannot be read back")]
     ReadBack(#[source] BackupError),
-    #[error("what was written is read back as another state; this is a bug, please report it")]
+    #[error("the written backup differs from the state; this is a bug, please report it")]
     OtherState,
 }
 
-/// Takes backups while this replica leads, until it stops.
+/// Takes backups while this replica leads, until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) {
     let settings = context.config.backup.clone();
     let Some(folder) = settings.dir.clone() else {
@@ -58,11 +58,12 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) {
     };
     gauge!(names::BACKUP_INTERVAL_SECONDS).set(seconds(settings.every_ms));
     let (tried, replica) = (folder.clone(), context.config.replica_id);
-    // Nobody waits for it: a folder of another machine may hang.
+    // Not awaited: a folder on a network file system may hang.
     drop(tokio::task::spawn_blocking(move || {
         warn_unless_writable(&tried, replica);
     }));
-    // So may any other look and any backup: they are left where they are. What is left of one in the folder goes with the next.
+    // Checks and backups may hang too and are then abandoned; leftovers in the folder are removed by the next
+    // backup.
     tokio::select! {
         () = stop.cancelled() => {}
         never = take_when_due(&context, &settings, &folder) => match never {},
@@ -87,7 +88,7 @@ async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Pa
         let due_ms = newest_ms
             .saturating_add(settings.every_ms)
             .max(not_before_ms);
-        // Another replica may lead since: the look may have taken long.
+        // The check may have taken long, and another replica may lead by now.
         if now_ms < due_ms || !leadership.borrow().is_self {
             continue;
         }
@@ -100,32 +101,33 @@ async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Pa
     }
 }
 
-/// When the newest backup was taken, looked up on a thread of its own.
+/// Time of the newest backup, looked up on a blocking thread.
 async fn look(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
     let (folder, cluster) = (folder.to_owned(), cluster.to_owned());
     let looking = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
     match looking.await {
         Ok(newest_ms) => Some(newest_ms),
         Err(error) => {
-            tracing::error!(%error, "the folder of the backups cannot be looked at");
+            tracing::error!(%error, "cannot list the backup folder");
             None
         }
     }
 }
 
-/// Says at the start that no backup can be written. A follower would say it only when it leads, and is to take one.
+/// Logs a warning at startup if backups cannot be written. A follower would otherwise fail only once it
+/// leads.
 fn warn_unless_writable(folder: &Path, replica: ReplicaId) {
     if let Err(error) = try_writing(folder, replica) {
         tracing::warn!(
             folder = %folder.display(),
             %error,
             way_out = way_out(&error),
-            "this replica can write no backups into `backup.dir`"
+            "`backup.dir` is not writable"
         );
     }
 }
 
-/// Makes a file in a folder, and removes it.
+/// Creates a file in a folder, and removes it.
 fn try_writing(folder: &Path, replica: ReplicaId) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     // Replicas that share the folder may start at the same time.
@@ -134,7 +136,7 @@ fn try_writing(folder: &Path, replica: ReplicaId) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// What an admin can do about a folder that cannot be written.
+/// Advice for an admin whose backup folder is not writable.
 fn way_out(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
@@ -142,9 +144,9 @@ fn way_out(error: &io::Error) -> &'static str {
              which keeps all but its state directory read-only; else mount it to be written"
         }
         io::ErrorKind::PermissionDenied => {
-            "give the folder to the user whom this replica runs as (docs/backup.md)"
+            "make the folder writable for the user of this replica (docs/backup.md)"
         }
-        _ => "mend the folder, or name another one",
+        _ => "repair the folder, or configure another one",
     }
 }
 
@@ -157,16 +159,16 @@ async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bo
     let outcome = match writing.await {
         Ok(Ok(path)) => {
             histogram!(names::BACKUP_SECONDS).record(began.elapsed());
-            tracing::info!(file = %path.display(), "a backup was taken");
+            tracing::info!(file = %path.display(), "backup taken");
             "done"
         }
         Ok(Err(failure)) => {
             let cause = std::error::Error::source(&failure).map(ToString::to_string);
-            tracing::error!(%failure, cause, "no backup was taken; it is tried again");
+            tracing::error!(%failure, cause, "backup failed; retrying");
             "failed"
         }
         Err(error) => {
-            tracing::error!(%error, "no backup was taken; it is tried again");
+            tracing::error!(%error, "backup failed; retrying");
             "failed"
         }
     };
@@ -174,7 +176,8 @@ async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bo
     outcome == "done"
 }
 
-/// Writes a backup, reads it back, gives it its name, and removes those that are over the number to be kept.
+/// Writes a backup, verifies it by reading it back, renames it to its final name, and removes the backups
+/// beyond the retention limit.
 fn write(
     picture: &Picture<State>,
     about: &About,
@@ -203,14 +206,14 @@ fn write(
     Ok(path)
 }
 
-/// A backup that is not whole yet. The file goes with it, unless it was given its name.
+/// An incomplete backup. Dropping it removes the file unless it was published.
 struct Partial {
     path: PathBuf,
 }
 
 impl Partial {
-    /// Begins a backup, and removes what is left of this replica's earlier ones. Everybody's secrets come into it, so it is for
-    /// its owner alone, as is a folder that is made for it.
+    /// Creates the file of a backup and removes this replica's earlier leftovers. A backup contains the
+    /// secrets of all users, so the file, and a folder created for it, are accessible to the owner only.
     fn begin(folder: &Path, about: &About) -> Result<(Self, File), Failure> {
         create_private_folder(folder).map_err(|source| disk("creating", folder, source))?;
         remove_leftovers(folder, about);
@@ -220,7 +223,7 @@ impl Partial {
         Ok((Self { path }, file))
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     fn publish(self, path: &Path) -> io::Result<()> {
         fs::rename(&self.path, path)
     }
@@ -228,12 +231,14 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // What was given its name is not here any more. What cannot be removed now is tried again before the next backup.
+        // After publication the file no longer exists under this name. If removal fails, the next backup
+        // tries again.
         drop(fs::remove_file(&self.path));
     }
 }
 
-/// Removes what this replica left when it was killed in the middle of a backup. What another one left may be what it writes now.
+/// Removes files that this replica left when it was killed during a backup. Files of other replicas may still
+/// be in progress.
 fn remove_leftovers(folder: &Path, about: &About) {
     let ending = ending_of(about.replica_id);
     for name in names_in(folder) {
@@ -241,7 +246,7 @@ fn remove_leftovers(folder: &Path, about: &About) {
         if whole.is_some_and(|whole| time_of(whole, &about.cluster_id).is_some()) {
             let path = folder.join(&name);
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, file = %path.display(), "what is left of a backup cannot be removed");
+                tracing::warn!(%error, file = %path.display(), "cannot remove an incomplete backup");
             }
         }
     }
@@ -255,7 +260,8 @@ fn read_key(path: &Path) -> Result<Key, Failure> {
     })
 }
 
-/// Removes the backups that are over the number to be kept. One of the future is not counted: the newest would go in its stead.
+/// Removes backups beyond the retention limit. Backups dated in the future do not count: they would displace
+/// the newest.
 fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failure> {
     let cluster = &*newest.cluster_id;
     let known = times(folder, cluster, newest.time_ms);
@@ -276,8 +282,8 @@ fn name_of(cluster: &str, time_ms: u64) -> String {
     format!("{cluster}-{time_ms:015}{SUFFIX}")
 }
 
-/// A byte of a cluster's name, which may hold what a file's name may not. No two clusters are called the same: one would remove
-/// the other's backups.
+/// Escapes a byte of a cluster's name for a file name. The escaping is injective: clusters with colliding
+/// names would remove each other's backups.
 fn in_name(byte: u8) -> String {
     if byte.is_ascii_alphanumeric() || byte == b'-' {
         char::from(byte).to_string()
@@ -286,26 +292,26 @@ fn in_name(byte: u8) -> String {
     }
 }
 
-/// What follows the name of a backup that a replica writes: two of them may share a folder.
+/// Suffix of a replica's incomplete file, unique because replicas may share a folder.
 fn ending_of(replica: u64) -> String {
     format!(".{replica}{PARTIAL}")
 }
 
-/// When a backup of a cluster was taken, by the file's name; none of what is called otherwise.
+/// Time of a cluster's backup, from the file name; `None` for other files.
 fn time_of(name: &str, cluster: &str) -> Option<u64> {
     let stem = name.strip_suffix(SUFFIX)?;
     let time_ms = stem.rsplit_once('-')?.1.parse().ok()?;
     (name == name_of(cluster, time_ms)).then_some(time_ms)
 }
 
-/// What lies in a folder; nothing in one that cannot be read, which the next backup tells.
+/// File names in a folder; empty if it cannot be read, which the next backup reports.
 fn names_in(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// When the backups of a cluster in a folder were taken, ascending, up to `until_ms`. What a clock that was wrong for a moment
-/// has named is of the future, and counts as none.
+/// Times of a cluster's backups in a folder, ascending, up to `until_ms`. Names from a clock that was
+/// temporarily wrong lie in the future and are ignored.
 fn times(folder: &Path, cluster: &str, until_ms: u64) -> Vec<u64> {
     let mut times: Vec<u64> = names_in(folder)
         .filter_map(|name| time_of(&name, cluster))
@@ -362,14 +368,14 @@ mod tests {
             try_writing(&path, ReplicaId(1)).unwrap();
             assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
         }
-        // Below a file there is no folder, whoever asks.
+        // A path below a regular file cannot be created, even by root.
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         let error = try_writing(&file.join("below"), ReplicaId(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
         let way_out = |kind: io::ErrorKind| way_out(&io::Error::from(kind));
         assert!(way_out(io::ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths="));
-        assert!(way_out(io::ErrorKind::PermissionDenied).contains("give the folder"));
+        assert!(way_out(io::ErrorKind::PermissionDenied).contains("make the folder writable"));
     }
 
     #[test]
@@ -400,7 +406,7 @@ mod tests {
     fn clusters_whose_names_are_alike_leave_each_other_s_backups_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        // The last one is called as those of `a.b` and `a/b` were once.
+        // The last one has the name that backups of `a.b` and `a/b` had in earlier builds.
         let mut others = ["a.b", "a_b", "a%2Fb", "a"]
             .map(|cluster| name_of(cluster, 5))
             .to_vec();

@@ -1,4 +1,4 @@
-//! Founding the group, once.
+//! One-time bootstrap of the replication group.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
 
-/// Wait before the others are asked again.
+/// Wait before the other peers are asked again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Founds the group if nobody has. The peer with the lowest id does it, once all of them answer; the
-/// others learn of the group from it. On a restart there is a group already and nothing is done.
+/// Bootstraps the group if it does not exist. The peer with the lowest id does so once all peers answer; the
+/// others learn of the group from it. On a restart the group exists and nothing is done.
 pub(crate) async fn found(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -42,7 +42,7 @@ pub(crate) async fn found_with(
     while handle.status().voters.is_empty() && !stop.is_cancelled() {
         match handle.initialize(members.clone()).await {
             Ok(()) => {
-                tracing::info!(members = members.len(), "the group is founded");
+                tracing::info!(members = members.len(), "group bootstrapped");
                 return Ok(());
             }
             Err(MembershipError::AlreadyInitialized | MembershipError::Stopped) => return Ok(()),
@@ -57,17 +57,17 @@ pub(crate) async fn found_with(
     Ok(())
 }
 
-/// Says what founding waits for, once for each thing: a lost data directory looks like a new one until the
-/// others are asked, and somebody must look after it.
+/// Logs what the bootstrap waits for, once per cause: a lost data directory looks like a new one until the
+/// other peers are asked, so an operator has to check.
 fn tell_once(told: &mut String, error: &MembershipError) {
     let reason = error.to_string();
     if *told == reason {
         return;
     }
     if matches!(error, MembershipError::PeerHasGroup { .. }) {
-        tracing::error!(%error, "the group is not founded");
+        tracing::error!(%error, "group not bootstrapped");
     } else {
-        tracing::warn!(%error, "the group cannot be founded yet");
+        tracing::warn!(%error, "cannot bootstrap the group yet");
     }
     *told = reason;
 }

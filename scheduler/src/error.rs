@@ -1,4 +1,4 @@
-//! Why a replica does not start, or stops.
+//! Reasons why a replica does not start, or stops.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use muster_tls::issue::IssueError;
 use muster_tls::jwt::JwksError;
 use tokio::task::JoinError;
 
-/// Why [`run`](crate::run) returned without being asked to.
+/// Reason why [`run`](crate::run) returned without a shutdown request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting cannot work; nothing was opened.
+    /// A setting is invalid; nothing was opened.
     #[error(transparent)]
     Config(#[from] BrokenRule),
     /// The certificates cannot be used.
@@ -31,9 +31,9 @@ pub enum Error {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What for: `gRPC` or `metrics`.
+        /// Purpose of the listener: `gRPC` or `metrics`.
         purpose: &'static str,
-        /// Why it failed.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
@@ -49,39 +49,39 @@ pub enum Error {
     /// The data directory was refused, or replication could not start.
     #[error("opening the replica failed")]
     Open(#[from] OpenError),
-    /// The group could not be founded.
-    #[error("founding the group failed")]
+    /// The group could not be bootstrapped.
+    #[error("bootstrapping the group failed")]
     Bootstrap(#[source] MembershipError),
-    /// The settings of etcd cannot be used. That etcd does not answer is no reason to stop.
+    /// The etcd settings are invalid. An unreachable etcd does not stop the replica.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The cluster is not founded through etcd.
-    #[error("the cluster is not founded through etcd")]
+    /// The cluster was not bootstrapped through etcd.
+    #[error("bootstrapping the cluster through etcd failed")]
     Founding(#[from] FoundingError),
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),
     /// A part of the replica panicked.
-    #[error("a part of the replica has failed; this is a bug, please report it")]
+    #[error("a task of the replica panicked; this is a bug, please report it")]
     Part(#[source] JoinError),
-    /// The group that this replica was to join does not take it.
-    #[error("the group does not take this replica (asked at {address}): {reason}")]
+    /// The group refused to add this replica.
+    #[error("the group refused to add this replica (asked {address}): {reason}")]
     Join {
-        /// Who was asked.
+        /// Address of the member that was asked.
         address: String,
-        /// Why not.
+        /// Reason of the refusal.
         reason: String,
     },
     /// The group has removed this replica.
     #[error(
-        "the group has removed this replica, and is now: {members}. The id is never used again: delete its data directory; \
-         a new replica needs a new id"
+        "this replica was removed from the group (now: {members}). Its id is never reused: delete its \
+         data directory and use a new id for a new replica"
     )]
     Removed {
-        /// Who belongs to the group, for people.
+        /// Current members of the group, as text.
         members: String,
     },
-    /// Replication stopped by itself: its disk failed or its data is corrupt.
+    /// Replication stopped: the disk failed or data is corrupt.
     #[error("replication stopped: {0}")]
     Stopped(String),
 }

@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// Name under which health tells whether this replica leads.
+/// Health service name for leadership.
 pub(crate) const LEADER: &str = "muster.leader";
-/// The replica as a whole: it serves while it knows a leader.
+/// Service name of the replica as a whole: it serves while it knows a leader.
 const WHOLE: &str = "";
 
-/// Keeps the reported health up to date until `stop`; then nothing serves.
+/// Keeps the reported health up to date until `stop`; then no service is reported as serving.
 pub(crate) async fn report(
     reporter: HealthReporter,
     mut leadership: watch::Receiver<Leadership>,

@@ -1,4 +1,4 @@
-//! Joining a group that exists: a new replica asks its members to be added as a learner.
+//! Joining an existing group: a new replica asks the members to be added as a learner.
 
 use std::time::Duration;
 
@@ -21,16 +21,17 @@ use crate::error::Error;
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest wait for a connection to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the group may try: longer than it waits for a replica that does not answer it, so that it says so.
+/// Time that the group may take: longer than its wait for a silent replica, so that the error names that
+/// replica.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for a member's answer: the leader asks this replica who it is, and commits.
+/// Longest wait for a member's answer: the leader verifies this replica's identity, and commits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long a replica that was admitted, now or before it was restarted, waits to hear that it belongs to the group before it
-/// asks again: it may have to catch up first, and the group may be without a leader.
+/// Time that an admitted replica waits for its membership, before or after a restart, before it asks again:
+/// it may have to catch up first, and the group may have no leader.
 const WORD_MAX: Duration = Duration::from_secs(30);
 
-/// Asks to be added, until this replica finds itself in a membership that is committed. One that is not may be lost with the
-/// leader that wrote it, and with it this replica's place in the group: nobody would send it anything, nor say so.
+/// Asks to be added until a committed membership contains this replica. An uncommitted membership may be lost
+/// with the leader that wrote it: this replica would then receive nothing, without any error.
 pub(crate) async fn join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -50,14 +51,14 @@ pub(crate) async fn join(
                     if !is_admitted {
                         tracing::info!(
                             via = address,
-                            "this replica is a learner of the group; `muster cluster promote {own}` makes it vote"
+                            "this replica joined as a learner; `muster cluster promote {own}` makes it a voter"
                         );
                     }
                     is_admitted = true;
                     patience = WORD_MAX;
                     break;
                 }
-                // Who may be a member does not end for what a leader says that may not know it yet.
+                // A possible member does not give up because of a leader that may not know of it yet.
                 Err(status) if is_final(&status) && !is_named() => {
                     return Err(Error::Join {
                         address: address.clone(),
@@ -71,7 +72,7 @@ pub(crate) async fn join(
     Ok(())
 }
 
-/// Waits until this replica knows that it belongs to the group, for so long at most.
+/// Waits up to `patience` until this replica knows that it belongs to the group.
 async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
@@ -108,11 +109,11 @@ async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result
     };
     let answered = timeout(ANSWER_TIMEOUT, asked).await;
     answered
-        .map_err(|_| Status::deadline_exceeded("no answer in time"))?
+        .map_err(|_| Status::deadline_exceeded("no answer before the timeout"))?
         .map(drop)
 }
 
-/// Whether asking again would be answered in the same way.
+/// Whether a retry would get the same answer.
 fn is_final(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument | Code::Unimplemented => true,
@@ -121,7 +122,7 @@ fn is_final(status: &Status) -> bool {
     }
 }
 
-/// Says what joining waits for, once for each thing.
+/// Logs what joining waits for, once per cause.
 fn tell_once(told: &mut String, address: &str, status: &Status) {
     let reason = format!("{address}: {}", status.message());
     if *told != reason {
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest wait for what must come.
+    /// Longest wait for an expected event.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
@@ -171,7 +172,7 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         });
-        assert!(waited.await.is_ok(), "not in time: {what}");
+        assert!(waited.await.is_ok(), "timed out: {what}");
     }
 
     fn peer(id: u64) -> Peer {
@@ -188,14 +189,14 @@ mod tests {
         let (one, two) = (open(1, &network).await, open(2, &network).await);
         let new = open(3, &network).await;
         one.initialize(vec![peer(1), peer(2)]).await.unwrap();
-        until("somebody leads", || leads(&one) || leads(&two)).await;
+        until("a replica leads", || leads(&one) || leads(&two)).await;
         let (leader, silent) = if leads(&one) { (one, 2) } else { (two, 1) };
         for id in 1..=3 {
             network.cut(id, silent);
             network.cut(silent, id);
         }
         let admitting = tokio::spawn(async move { leader.add_learner(peer(3)).await });
-        until("it is named", || new.status().member(3).is_some()).await;
+        until("the member is listed", || new.status().member(3).is_some()).await;
 
         let config = SchedulerConfig {
             replica_id: ReplicaId(3),
@@ -205,7 +206,7 @@ mod tests {
         let (dialer, stop) = (Dialer::new(None), CancellationToken::new());
         let mut joining = std::pin::pin!(join(&new, &config, &dialer, &stop));
         let early = timeout(2 * RETRY, &mut joining).await;
-        assert!(early.is_err(), "nobody has committed it: {early:?}");
+        assert!(early.is_err(), "the membership is not committed: {early:?}");
         assert!(!new.status().membership_is_committed);
         network.heal();
         timeout(PATIENCE, joining).await.unwrap().unwrap();
@@ -218,7 +219,7 @@ mod tests {
         let refused = |code, reason| is_final(&status::error(code, reason, "", &[]));
         assert!(refused(Code::FailedPrecondition, "REFUSED"));
         assert!(refused(Code::InvalidArgument, "INVALID_REQUEST"));
-        // Those pass.
+        // These are transient.
         assert!(!refused(Code::FailedPrecondition, "CHANGE_UNDER_WAY"));
         assert!(!refused(Code::FailedPrecondition, "FEATURE_NOT_YET"));
         assert!(!refused(Code::Unavailable, "REPLICA_UNREACHABLE"));

@@ -1,9 +1,9 @@
-//! A scheduler replica: the gRPC face, the leader loop, the watch hub and the metrics around one
-//! replicated state.
+//! Scheduler replica: the gRPC server, the leader loop, the watch hub and the metrics around one replicated
+//! state.
 //!
-//! Start reading at [`leader`]: what the leader does and how its leases survive it. [`run`] assembles
-//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and [`watch_hub::WatchHub`] on its own, and
-//! answers its users by [`propose_status`].
+//! Start reading at [`leader`]: the duties of the leader and how its leases survive it. [`run`] assembles a
+//! replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] and
+//! [`watch_hub::WatchHub`] on its own, and answers its users by [`propose_status`].
 #![forbid(unsafe_code)]
 
 mod audit_log;
@@ -37,11 +37,11 @@ pub use error::Error;
 pub use listeners::Listeners;
 pub use service::propose_status;
 
-/// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests
-/// in work are finished, streams are closed, the log is closed.
+/// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests in
+/// progress are finished, streams and the log are closed.
 ///
 /// # Errors
-/// Why it did not start, or why it had to stop.
+/// The reason why it did not start, or had to stop.
 pub async fn run(
     config: SchedulerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -50,8 +50,8 @@ pub async fn run(
     run_reloading(settings, shutdown).await
 }
 
-/// As [`run`], with settings that change: those options that reload are read anew when they are used. Where systemd started this
-/// process, it is told that the replica serves, lives and stops.
+/// As [`run`], with settings that change: reloadable options are read at each use. A parent systemd is
+/// notified that the replica is ready, alive and stopping.
 ///
 /// # Errors
 /// As [`run`].
@@ -67,7 +67,7 @@ pub async fn run_reloading(
     replica.run(listeners, systemd, shutdown).await
 }
 
-/// Runs a replica on listeners that are open already; `config.listen` and `config.metrics_listen` are not used.
+/// Runs a replica on open listeners; `config.listen` and `config.metrics_listen` are ignored.
 ///
 /// # Errors
 /// As [`run`].

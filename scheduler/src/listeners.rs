@@ -1,4 +1,4 @@
-//! Where a replica listens.
+//! Listening sockets of a replica.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use crate::error::Error;
 pub struct Listeners {
     /// For clients, workers and peers.
     pub grpc: TcpListener,
-    /// For `/metrics`, if they are served.
+    /// For `/metrics`; `None` if not served.
     pub metrics: Option<TcpListener>,
 }
 
 impl Listeners {
-    /// Listens where the settings say.
+    /// Listens on the configured addresses.
     ///
     /// # Errors
     /// The address that cannot be listened on.
@@ -26,8 +26,8 @@ impl Listeners {
             tracing::warn!(
                 listen = %config.listen,
                 told,
-                "this replica listens on loopback, so no other machine reaches it at the address that others are told: set `listen` \
-                 (--listen 0.0.0.0:7400)"
+                "this replica listens on loopback, so other machines cannot reach its advertised address: \
+                 set `listen` (--listen 0.0.0.0:7400)"
             );
         }
         let metrics = match config.metrics_listen {

@@ -1,5 +1,5 @@
-//! What is done to a cluster's data without a running replica: backups are read, new groups are founded from them, and a
-//! replica that survived the loss of its majority goes on alone.
+//! Offline operations on a cluster's data: reading backups, rebuilding a group from them, and disaster
+//! recovery from a single replica after the loss of the majority.
 
 use muster_engine::state::State;
 use muster_raft_store as store;
@@ -7,7 +7,7 @@ use muster_raft_store as store;
 pub use store::backup::{BackupError, Key, KeyError, reseal};
 pub use store::{Foundation, Loss, Peer, RefoundError};
 
-/// A backup of a cluster, read and checked.
+/// A backup of a cluster, read and verified.
 pub type Backup = store::backup::Backup<State>;
-/// What a replica that survived has on its disk.
+/// Data of the source replica on disk.
 pub type Survivor = store::Survivor<State>;

@@ -1,4 +1,4 @@
-//! A replica assembled from real parts, and how it stops.
+//! Assembly of a replica from its parts, and graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -54,41 +54,41 @@ use crate::service::{
 use crate::watch_hub::WatchHub;
 use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
 
-/// Longest wait for another replica to take over leadership at a stop.
+/// Longest wait for the transfer of leadership during shutdown.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for requests in work at a stop.
+/// Longest wait for requests in progress during shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for connections to close at a stop.
+/// Longest wait for connections to close during shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Longest wait of `/readyz` for the leader's word.
+/// Longest wait of `/readyz` for a confirmation by the leader.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Wait before it is asked for again.
+/// Wait before the confirmation is requested again.
 const READY_RETRY: Duration = Duration::from_millis(50);
 /// Bytes that one HTTP/2 stream may send before it is answered: a large batch of log entries.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Bytes that one connection may send before it is answered.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// How often an idle connection is tried, and how long the answer may take: a host that lost its power
-/// frees its places.
+/// Interval of keep-alive probes on an idle connection, and their timeout: a host without power then frees
+/// its slots.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// A replica that is open and does not serve yet.
+/// A replica that is opened but not yet serving.
 pub(crate) struct Replica {
     config: Arc<SchedulerConfig>,
     handle: Handle<State>,
     context: Context,
-    /// None: connections are not encrypted.
+    /// `None`: connections are not encrypted.
     tls: Option<Tls>,
     leader_inputs: mpsc::Receiver<LeaderInput>,
     exporter: Exporter,
-    /// Ends streams and loops.
+    /// Stops streams and loops.
     stop: CancellationToken,
 }
 
 impl Replica {
-    /// Opens the data directory and joins the parts together.
+    /// Opens the data directory and connects the parts.
     pub(crate) async fn open(settings: watch::Receiver<SchedulerConfig>) -> Result<Self, Error> {
-        // Before anything is measured: what is counted before counts nowhere.
+        // Installed before any measurement: earlier values would be lost.
         let exporter = muster_service::exporter::install().map_err(Error::Metrics)?;
         metrics::describe();
         begin_counting();
@@ -98,7 +98,7 @@ impl Replica {
         let config = Arc::new(settings.borrow().clone());
         muster_service::tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
-        // It is read for every certificate; that it cannot be is better known now.
+        // The key is read again for every certificate; opening it here detects errors at startup.
         drop(Authority::open(&config.tls)?);
         let provider = Provider::open(&config.oidc)?;
         tls.iter().for_each(Tls::keep_current);
@@ -187,7 +187,7 @@ impl Replica {
             tasks.spawn(publisher.run(stop.clone()));
         }
         let founding = belong(&handle, &config, tls, &stop);
-        tracing::info!(replica = %config.replica_id, "the replica serves");
+        tracing::info!(replica = %config.replica_id, "serving");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
             tasks.spawn(told_systemd::tell(
@@ -213,19 +213,19 @@ impl Replica {
         handle.shutdown().await;
         closing.cancel();
         close(server).await;
-        tracing::info!(replica = %config.replica_id, "the replica has stopped");
+        tracing::info!(replica = %config.replica_id, "replica stopped");
         result
     }
 }
 
-/// Waits for a while until connections that are to close have closed.
+/// Waits a limited time for connections to close.
 async fn close(mut server: JoinHandle<Result<(), Error>>) {
     if !server.is_finished() && timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
         server.abort();
     }
 }
 
-/// Makes this replica a member of a group: founds one, or joins one, as the settings say.
+/// Makes this replica a member of a group: bootstraps or joins one, according to the settings.
 async fn belong(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -241,7 +241,7 @@ async fn belong(
     }
 }
 
-/// Where the other replicas are, by the group's own word first.
+/// Addresses of the other replicas, with the group's membership before the settings.
 fn addresses(config: &SchedulerConfig, handle: &Handle<State>) -> Addresses {
     let handle = handle.clone();
     let member = move |replica: ReplicaId| {
@@ -290,7 +290,7 @@ fn leader_loop(
     }
 }
 
-/// What is served beside the services: metrics and probes.
+/// The HTTP pages: metrics and probes.
 fn page(
     (listener, ready): (TcpListener, Ready),
     handle: &Handle<State>,
@@ -309,7 +309,7 @@ fn page(
     }
 }
 
-/// How `/readyz` is answered. What etcd does is told there, and makes nobody unready.
+/// Answer of `/readyz`. Includes the state of etcd, which does not affect readiness.
 fn ready(handle: &Handle<State>, etcd: EtcdStanding) -> Ready {
     let handle = handle.clone();
     Arc::new(move || {
@@ -322,8 +322,8 @@ fn ready(handle: &Handle<State>, etcd: EtcdStanding) -> Ready {
     })
 }
 
-/// Whether this replica can answer a read that misses nothing, which is to say that it knows a leader with a majority and has
-/// caught up with it. An election is waited for.
+/// Whether this replica can answer a linearizable read: it knows a leader with a majority and has caught up
+/// with it. Waits for an election.
 async fn answers_reads(handle: &Handle<State>) -> Result<(), String> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
@@ -368,7 +368,7 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
         .add_service(bounded!(AdminServiceServer, Admin(context.clone())))
         .add_service(bounded!(WatchServiceServer, Watches(context.clone())))
         .add_service(
-            // What a worker is told of its tasks is one message, which it takes up to that size.
+            // A desired state is one message, which the worker accepts up to that size.
             bounded!(WorkerServiceServer, Workers(context.clone()))
                 .max_encoding_message_size(WORKER_MESSAGE_BYTES_MAX),
         )
@@ -393,7 +393,7 @@ async fn serve(
             .await
         }
         None => {
-            // The server's own `tcp_nodelay` is ignored for a listener that it is given; without it, every second
+            // The server's own `tcp_nodelay` is ignored for a listener passed to it; without it, every second
             // small message to a worker waits 40 ms for the acknowledgement of the one before.
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             serve_on(context, incoming, routes, closing).await
@@ -429,7 +429,7 @@ where
         .map_err(Error::Serve)
 }
 
-/// Tells a client with every answer whether it knows who the replicas are.
+/// Adds to every answer whether this replica knows the current membership.
 fn with_membership<Body>(
     mut response: http::Response<Body>,
     index: Option<u64>,
@@ -442,8 +442,8 @@ fn with_membership<Body>(
     response
 }
 
-/// Waits until one of the replica's parts has panicked: without it the replica would go on, and lead, as if all were well. What
-/// ends by itself had nothing more to do.
+/// Waits until one of the replica's tasks has panicked: without that task the replica would keep running, and
+/// leading, as if healthy. Tasks that end normally are complete.
 async fn failed(parts: &mut JoinSet<()>) -> Error {
     while let Some(ended) = parts.join_next().await {
         if let Err(error) = ended {
@@ -453,7 +453,7 @@ async fn failed(parts: &mut JoinSet<()>) -> Error {
     std::future::pending().await
 }
 
-/// Waits until replication has stopped by itself, and says why.
+/// Waits until replication has stopped by itself; returns the reason.
 async fn stopped(handle: &Handle<State>) -> Error {
     let mut leadership = handle.leadership();
     // An error means that the replica is gone, which is a stop too.
@@ -465,22 +465,25 @@ async fn stopped(handle: &Handle<State>) -> Error {
         return Error::Removed { members };
     }
     let reason = status.stopped;
-    Error::Stopped(reason.unwrap_or_else(|| "its engine is gone".to_owned()))
+    Error::Stopped(reason.unwrap_or_else(|| "the engine is gone".to_owned()))
 }
 
-/// Gives leadership to another replica, so that the group does not wait for an election.
+/// Transfers leadership to another replica, so that the group does not wait for an election.
 async fn hand_over(handle: &Handle<State>) {
     if !handle.leadership().borrow().is_self {
         return;
     }
     let Some(successor) = handle.successor() else {
-        tracing::warn!("no other voter is heard and up to date: leadership is not handed over");
+        tracing::warn!("no other voter is reachable and up to date: leadership is not transferred");
         return;
     };
     match timeout(TRANSFER_TIMEOUT, handle.transfer_leader(successor)).await {
-        Ok(Ok(())) => tracing::info!(successor, "leadership is handed over"),
-        Ok(Err(error)) => tracing::warn!(%error, "leadership could not be handed over"),
-        Err(_) => tracing::warn!(successor, "the successor did not take over in time"),
+        Ok(Ok(())) => tracing::info!(successor, "leadership transferred"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot transfer leadership"),
+        Err(_) => tracing::warn!(
+            successor,
+            "the successor did not take over before the timeout"
+        ),
     }
 }
 
@@ -488,7 +491,7 @@ async fn hand_over(handle: &Handle<State>) {
 mod tests {
     use super::*;
 
-    /// How long is long enough to know that nothing happens, on a clock that stands still while something does.
+    /// Long enough to conclude that nothing happens, on a paused clock.
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What a replica tells systemd.
+//! Notifications to systemd.
 
 use muster_raft_store::Leadership;
 use muster_service::systemd::Systemd;
@@ -6,11 +6,12 @@ use tokio::sync::watch;
 use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Tells systemd that the replica serves, what it is to its group after each change, and that it lives, until `stop`; then
-/// that it stops.
+/// Notifies systemd that the replica is ready, of its status after each change, and that it is alive, until
+/// `stop`; then that it stops.
 ///
-/// It serves when it listens and has read its log. Whether it knows a leader does not count: of a group that begins, or that
-/// has lost its majority, the first replica to start would wait for the others, and systemd would end it for that.
+/// A replica is ready when it listens and has read its log. A known leader is not required: in a new group,
+/// or one without a majority, the first replica to start would wait for the others, and systemd would kill it
+/// for that.
 pub(crate) async fn tell(
     systemd: Systemd,
     mut leadership: watch::Receiver<Leadership>,
@@ -36,7 +37,7 @@ pub(crate) async fn tell(
     systemd.stops();
 }
 
-/// Waits for the next tick, for ever if there is none.
+/// Waits for the next tick, forever if there is none.
 async fn next(ticks: &mut Option<Interval>) {
     match ticks {
         Some(ticks) => drop(ticks.tick().await),
@@ -44,15 +45,13 @@ async fn next(ticks: &mut Option<Interval>) {
     }
 }
 
-/// One line for people.
+/// Status in one line.
 fn standing(leadership: &Leadership) -> String {
     match &leadership.leader {
         _ if leadership.stopped => "has stopped".to_owned(),
         _ if leadership.is_self => format!("leads in term {}", leadership.term),
         Some(leader) => format!("follows replica {} at {}", leader.id, leader.address),
-        None => {
-            "knows no leader: it is cut off, or there is no majority of the replicas".to_owned()
-        }
+        None => "knows no leader: the replica is isolated, or the group has no majority".to_owned(),
     }
 }
 
@@ -89,8 +88,7 @@ mod tests {
         let stop = CancellationToken::new();
         let telling = tokio::spawn(tell(systemd, leadership, stop.clone()));
         tokio::time::sleep(patience / 2).await;
-        let waits =
-            "STATUS=knows no leader: it is cut off, or there is no majority of the replicas";
+        let waits = "STATUS=knows no leader: the replica is isolated, or the group has no majority";
         assert_eq!(
             heard(&listener),
             ["READY=1", waits, "WATCHDOG=1", "WATCHDOG=1"]

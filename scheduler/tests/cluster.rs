@@ -1,4 +1,4 @@
-//! Three replicas and fake workers, over the public interface.
+//! Integration test with three replicas and fake workers, over the public interface.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant, timeout};
 use tonic::{Code, Status};
 
 const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";
-/// How long a caller waits who goes away: shorter than a replica tries.
+/// Timeout of an impatient caller: shorter than a replica's retries.
 const HASTE: Duration = Duration::from_millis(300);
 
 async fn worker_of(group: &Group, number: u32) -> FakeWorker {
@@ -56,7 +56,7 @@ async fn a_job_submitted_to_a_follower_is_placed_started_and_finished() {
 
     worker.finish_tasks(0);
     reaches(&group, follower, submitted.job_id, JobPhase::Succeeded).await;
-    eventually("the worker is told to forget the gang", async || {
+    eventually("the worker is ordered to forget the gang", async || {
         worker.look(|seen| seen.tasks.is_empty().then_some(()))
     })
     .await;
@@ -118,7 +118,7 @@ async fn running_work_and_writes_survive_a_killed_leader() {
 
     group.kill(leader);
     let survivor = group.alive()[0];
-    // No waiting for a leader here: the replica itself waits for one.
+    // No wait for a leader here: the replica itself waits for one.
     let repeated = group
         .client(survivor)
         .submit(REQUEST, gang("train", 8))
@@ -153,7 +153,7 @@ async fn leave_alone(group: &mut Group, left: u64) {
     }
 }
 
-/// The reason of a failure that tells to try again.
+/// The reason of a failure that asks for a retry.
 fn retryable(failed: &Status) -> String {
     assert_eq!(failed.code(), Code::Unavailable, "{failed:?}");
     ErrorReport::of(failed).reason
@@ -166,7 +166,7 @@ async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over(
     leave_alone(&mut group, left).await;
     let client = group.client(left);
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
-    // Nobody knows what becomes of it, if it was proposed before the lease was over.
+    // The result is unknown, if it was proposed before the lease ended.
     let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
     let submitted = submitted.await.unwrap().unwrap_err();
     let reason = retryable(&submitted);
@@ -203,7 +203,7 @@ async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
 async fn silence_counts_on_where_the_killed_leader_left_off() {
     let mut group = Group::start().await;
     let worker = worker_of(&group, 1).await;
-    eventually("beats are acknowledged", async || {
+    eventually("heartbeats are acknowledged", async || {
         worker.look(|seen| (seen.acknowledged > 3).then_some(()))
     })
     .await;
@@ -219,7 +219,7 @@ async fn silence_counts_on_where_the_killed_leader_left_off() {
         (host.health() == HostHealth::Lost).then_some(host.health_since_ms)
     })
     .await;
-    // By the log's stamp: how soon this test looks does not count. The replicas read the same clock.
+    // By the log's timestamp: the time of this test's polls does not count. The replicas read the same clock.
     let detected_ms = lost_at_ms.saturating_sub(silent_since_ms);
     // Promise P2: the same time as without the leader's death, 20 % more at most.
     assert!(detected_ms <= TIMINGS.lost_ms * 6 / 5, "{detected_ms} ms");
@@ -273,7 +273,7 @@ async fn a_watch_goes_on_at_another_replica_without_a_gap() {
             );
         }
         if round == 0 {
-            // Written while nobody watches; the watch resumes at a survivor.
+            // Written without a watcher; the watch resumes at a surviving replica.
             group.kill(leader);
             watched = group.alive()[0];
             submitted += 1;
@@ -315,7 +315,7 @@ async fn one_stream_speaks_for_a_host() {
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
-    assert!(rejected.retry, "the other one may go");
+    assert!(rejected.retry, "the other one may stop");
     drop(stranger);
 
     let newer = WorkerOptions {
@@ -328,9 +328,9 @@ async fn one_stream_speaks_for_a_host() {
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
-    assert!(rejected.retry, "the other one may go");
+    assert!(rejected.retry, "the other one may stop");
     drop(older);
-    eventually("the newer one's beats are acknowledged", async || {
+    eventually("the newer one's heartbeats are acknowledged", async || {
         newer.look(|seen| (seen.acknowledged > 2).then_some(()))
     })
     .await;
@@ -401,7 +401,7 @@ async fn a_stopped_leader_hands_over_and_keeps_its_word() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_hangs_does_not_hold_up_the_stop() {
     let folder = tempfile::tempdir().unwrap();
-    // Whoever opens or reads it waits for a writer, as for a file of a machine that is gone.
+    // Opening or reading it blocks until there is a writer, as for a file on a dead network mount.
     let key_file = folder.path().join("key");
     let made = std::process::Command::new("mkfifo").arg(&key_file).status();
     assert!(made.unwrap().success());
@@ -418,12 +418,12 @@ async fn a_backup_that_hangs_does_not_hold_up_the_stop() {
     })
     .await;
     let stopped = timeout(support::PATIENCE, group.stop(leader)).await;
-    // The thread that reads is let go, whatever came of it.
+    // The reading thread is released in any case.
     drop(writer);
     stopped.unwrap().unwrap();
 }
 
-/// The block of the only host that there is.
+/// The block of the only host.
 fn block_of_only_host(force: bool) -> v1::BlockRequest {
     v1::BlockRequest {
         request_id: "block".to_owned(),
@@ -446,9 +446,9 @@ async fn a_write_whose_caller_goes_away_is_on_record() {
             group.kill(id);
         }
     }
-    // Nobody decides now, so the replica still tries when the caller has had enough.
+    // There is no majority, so the replica is still retrying when the caller gives up.
     let client = group.client(survivor);
-    let record = eventually("the call is on record", async || {
+    let record = eventually("the call is recorded", async || {
         let call = client.submit(REQUEST, job("train", 1));
         timeout(HASTE, call).await.unwrap_err();
         let records = client.audit_log().await.ok()?;
@@ -551,7 +551,7 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         task: 1,
         ..v1::StreamLogsRequest::default()
     };
-    // The worker may be on its way to another replica: a reader then tries again from where it is.
+    // The worker may be on its way to another replica: the reader then retries from its position.
     let mut position = 0;
     eventually("the output is read whole", async || {
         let from = v1::StreamLogsRequest {
@@ -560,10 +560,7 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         };
         let mut output = client.jobs().stream_logs(from).await.ok()?.into_inner();
         while let Some(piece) = output.message().await.ok()? {
-            assert_eq!(
-                piece.offset_bytes, position,
-                "neither a gap nor a repetition"
-            );
+            assert_eq!(piece.offset_bytes, position, "a gap or a repetition");
             if position == 0 {
                 assert_eq!((piece.host.as_str(), piece.attempt), ("node1", 1));
             }
@@ -640,7 +637,7 @@ async fn metrics_tell_who_leads() {
     }
 }
 
-/// What a replica exports of the calls of one method.
+/// The metrics of a replica for the calls of one method.
 fn calls_of(page: &str, service: &str, method: &str) -> Vec<String> {
     let labels = format!("service=\"{service}\",method=\"{method}\"");
     let lines = page.lines().filter(|line| {
@@ -666,7 +663,7 @@ async fn every_call_is_counted_by_its_method_and_answer() {
         ("muster.v1.JobService", "SubmitJob", "Ok"),
         ("muster.v1.JobService", "GetJob", "NotFound"),
         ("unknown", "unknown", "Unimplemented"),
-        // Nothing of it happened: a rate is to see its first failure.
+        // Initialized at 0: a rate must show the first failure.
         ("muster.v1.AdminService", "Block", "Unavailable"),
     ] {
         let calls = calls_of(&page, service, method);
@@ -676,7 +673,7 @@ async fn every_call_is_counted_by_its_method_and_answer() {
     }
     assert!(
         !page.contains("Made-Up"),
-        "a label is what a stranger asked for"
+        "a label contains the requested path"
     );
 }
 
@@ -726,7 +723,7 @@ async fn a_replica_takes_no_message_that_is_for_another_one_or_for_another_clust
             assert_eq!(ErrorReport::of(&refused).reason, reason, "{refused}");
         }
     }
-    // Nothing of it was done; what is for this replica is, and so is what an older build sends.
+    // Nothing of it was done; messages for this replica are accepted, and so are those of older builds.
     for (cluster, replica, repeated) in [(Some("test"), Some(leader), false), (None, None, true)] {
         let writes = v1::ForwardWritesRequest {
             writes: vec![submission.clone()],
@@ -766,7 +763,7 @@ async fn a_replica_that_lost_its_data_does_not_serve() {
         })
         .await;
     }
-    // The group goes on without it, and it does not take part by and by.
+    // The group continues without it, and it does not start to participate again.
     let before = group
         .client(others[0])
         .submit(REQUEST, job("after", 1))
@@ -798,24 +795,24 @@ async fn the_status_tells_how_long_each_replica_has_been_silent() {
             .map(silence)
             .collect::<Option<Vec<_>>>()
     };
-    let all = eventually("all are heard", silences).await;
+    let all = eventually("all voters answer", silences).await;
     assert_eq!(all.len(), 3);
     let dead = group.follower().await;
     group.kill(dead);
-    eventually("one is silent, and the others are not", async || {
+    eventually("one voter is silent, and the others answer", async || {
         let all = silences().await?;
         let is_as_expected = |(id, ago_ms): &(u64, u64)| (*id == dead) == (*ago_ms > 1_000);
         all.iter().all(is_as_expected).then_some(())
     })
     .await;
-    // Named or not, leadership does not go to it.
+    // Leadership is not transferred to it, named or not.
     let named = v1::TransferLeaderRequest {
         to_replica_id: dead,
     };
     let refused = client.admin().transfer_leader(named).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert!(refused.message().contains("heard"), "{refused}");
-    let taken = eventually("the living one takes over", async || {
+    let taken = eventually("the live one takes over", async || {
         let any = v1::TransferLeaderRequest::default();
         let answer = client.admin().transfer_leader(any).await.ok()?;
         Some(answer.into_inner().to_replica_id)

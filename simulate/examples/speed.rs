@@ -1,4 +1,4 @@
-//! How fast a trace is simulated, without the report: `speed JOBS CLUSTER POLICY [LOAD [QUOTAS]]`.
+//! Simulation speed of a trace, without the report: `speed JOBS CLUSTER POLICY [LOAD [QUOTAS]]`.
 
 use std::error::Error;
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! How long a what-if takes: `cargo run --example what_if_speed -- HOSTS JOBS`. The jobs are drawn over five queues; what
-//! does not fit waits.
-#![expect(clippy::disallowed_methods, reason = "what is measured is real time")]
+//! Benchmark of a what-if: `cargo run --example what_if_speed -- HOSTS JOBS`. The jobs are drawn over five
+//! queues; what does not fit waits.
+#![expect(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A job of 1 to 32 GPUs that runs for up to eight hours, all by its number (SplitMix64).
+/// A job of 1 to 32 GPUs that runs for up to eight hours, determined by its number (SplitMix64).
 fn drawn(number: u64) -> JobSpec {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -75,7 +75,7 @@ fn drawn(number: u64) -> JobSpec {
     spec
 }
 
-/// Places and starts what fits.
+/// Places and starts all units that fit.
 fn settle(cluster: &mut Cluster) {
     loop {
         let plan = plan(&cluster.state, cluster.now, Budget::default());

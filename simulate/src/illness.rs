@@ -1,7 +1,7 @@
-//! What is broken in truth, whoever knows it: what workers see of it, and what it does to tasks.
+//! Injected hardware faults: what workers observe of them, and their effect on tasks.
 //!
-//! A file of outages says when a part was out of service and why. Here the part is *ill* for as long, and whether it is taken out
-//! of placement is for the engine to find out.
+//! A file of outages says when a part was out of service and why. Here the part is *faulty* for that time,
+//! and it is up to the engine to detect it and take it out of placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,29 +13,29 @@ use muster_model::spec::{JobSpec, RetryPolicy};
 use crate::trace::{Cluster, Ending, Outage, TraceJob};
 use crate::workload::Place;
 
-/// The adapter that is ill where an outage says no more than that one is.
+/// The adapter that is faulty if an outage only says that one is.
 const ADAPTER: &str = "mlx5_0/1";
-/// The rule of a false alarm: it goes by no more than what was counted.
+/// The rule of a false alarm: it acts on a count alone.
 const WRONG_RULE: &str = "xid31_same_gpu";
-/// How soon a worker sees what it must ask for: half of the 30 s between two readings.
+/// Delay until a worker observes a state that it polls: half of the 30 s between two readings.
 const SAMPLED_MS: u64 = 15_000;
-/// And what has to last for four minutes.
+/// Delay for a state that must last for four minutes.
 const LASTING_MS: u64 = 240_000;
 
-/// A part that is broken for a while.
+/// A part that is faulty for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Illness {
     pub(crate) place: Place,
     pub(crate) start_ms: u64,
     pub(crate) end_ms: u64,
-    /// What a worker finds; none if nothing tells.
+    /// The worker's finding; `None` if there is no sign of the fault.
     pub(crate) sign: Option<Sign>,
     pub(crate) harm: Harm,
-    /// Whether it is none: a worker finds it, but nothing is broken.
+    /// Whether it is a false alarm: a worker finds it, but nothing is faulty.
     pub(crate) is_false: bool,
 }
 
-/// What a worker finds, and how long after the part broke.
+/// A worker's finding, and its delay after the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sign {
     pub(crate) rule: &'static str,
@@ -50,25 +50,25 @@ enum Part {
     Host,
 }
 
-/// What becomes of tasks on a part that is ill.
+/// Effect on tasks that use a faulty part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
-    /// Nothing: it is slow, or has a spare.
+    /// None: the part is slow, or has a spare.
     None,
-    /// They die at once, with these last words.
+    /// Tasks die at once, with these last words.
     Always(&'static str),
-    /// Those of gangs of several hosts do.
+    /// Tasks of gangs over several hosts die, with these last words.
     Gangs(&'static str),
-    /// They die now and then, and say nothing.
+    /// Tasks die now and then, without a message.
     Sometimes,
 }
 
 impl Illness {
-    /// How bad a worker finds it.
+    /// Severity of a worker's finding.
     pub(crate) const SEVERITY: Severity = Severity::Fatal;
 
-    /// Illnesses by the outages of a file. The nodes that it names are spread evenly over the hosts, so that no rack has them all;
-    /// nodes beyond the last host are left out.
+    /// Faults from the outages of a file. The nodes that it names are spread evenly over the hosts, so that
+    /// no rack has them all; nodes beyond the last host are left out.
     pub(crate) fn of(outages: &[Outage], cluster: &Cluster) -> Vec<Self> {
         let nodes: BTreeSet<&str> = outages.iter().map(|outage| outage.node.as_str()).collect();
         let stride = (cluster.hosts.len() / nodes.len().max(1)).max(1);
@@ -76,7 +76,7 @@ impl Illness {
         let known = outages.iter().zip(0u32..).filter_map(|(outage, number)| {
             let host = *hosts.get(outage.node.as_str())?;
             let gpus = cluster.hosts.get(host)?.gpus;
-            // The file does not say which GPU it was: they take turns.
+            // The file does not say which GPU it was: GPUs are chosen in turn.
             let gpu = outage.gpu.or((gpus > 0).then(|| number % gpus.max(1)));
             Some(Self::by_cause(outage, host, gpu))
         });
@@ -109,7 +109,8 @@ impl Illness {
         }
     }
 
-    /// All GPUs of so many of a hundred hosts are found to be ill at once, for a while, by a rule that is wrong.
+    /// A false alarm: a wrong rule finds all GPUs of the given percentage of hosts faulty at once, for a
+    /// while.
     pub(crate) fn false_alarm(
         cluster: &Cluster,
         percent: u64,
@@ -139,7 +140,7 @@ impl Illness {
         }
     }
 
-    /// What a worker's finding is about.
+    /// The component that a worker's finding is about.
     pub(crate) fn component(&self, host: HostId, gpu: impl Fn(u32) -> Component) -> Component {
         match (self.place, self.sign.map(|sign| sign.part)) {
             (Place::Gpu(_, index), _) => gpu(index),
@@ -152,8 +153,8 @@ impl Illness {
     }
 }
 
-/// Words of an outage's cause, the part that is ill, the rule that finds it and how soon, and the harm. The first that fits counts;
-/// of what is not here, nothing tells, and tasks die now and then.
+/// Words of an outage's cause, the faulty part, the rule that finds it and its delay, and the effect on
+/// tasks. The first match counts; faults with any other cause have no sign, and tasks die now and then.
 type Cause = (&'static str, Part, &'static str, u64, Harm);
 
 const CUDA_ECC: &str = "RuntimeError: CUDA error: uncorrectable ECC error encountered";
@@ -181,23 +182,24 @@ const CAUSES: &[Cause] = &[
     ("File System", Part::Host, "fs_readonly", SAMPLED_MS, Harm::Always(STORAGE)),
 ];
 
-/// How much of what Muster does about health is done.
+/// Degree to which Muster's health features are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Care {
     /// Nothing is blocked, whatever is found.
     Nothing,
-    /// What is found takes the whole host out.
+    /// A finding blocks the whole host.
     BlockHosts,
-    /// What is found takes out what is broken, and no more.
+    /// A finding blocks the faulty part only.
     BlockParts,
-    /// And every bad end is attributed: nobody pays for the infrastructure, and what fails again and again is checked.
+    /// In addition, failures are attributed: jobs are not charged for infrastructure failures, and hardware
+    /// that fails repeatedly is checked.
     Attribute,
-    /// And hosts that fail more often than others are drained.
+    /// In addition, hosts that fail more often than others are drained.
     Lemons,
 }
 
 impl Care {
-    /// All of them, each with all of those before.
+    /// All levels, each including the previous ones.
     pub const ALL: [Self; 5] = [
         Self::Nothing,
         Self::BlockHosts,
@@ -206,12 +208,12 @@ impl Care {
         Self::Lemons,
     ];
 
-    /// Whether bad ends are attributed.
+    /// Whether failures are attributed.
     pub(crate) fn attributes(self) -> bool {
         self >= Self::Attribute
     }
 
-    /// The rules that do no more than that.
+    /// The rules for this level.
     pub(crate) fn rules(self) -> String {
         let shipped = RuleSet::SHIPPED_TEXT;
         match self {
@@ -229,7 +231,7 @@ impl Care {
     }
 }
 
-/// The rules, of which some only observe.
+/// The rules, with the named ones set to observe only.
 fn without(names: &[&str], rules: &str) -> String {
     let mut is_off = false;
     let mut text = String::new();
@@ -247,17 +249,18 @@ fn without(names: &[&str], rules: &str) -> String {
     text
 }
 
-/// Retries of a job, and how many users have submitted the jobs of one virtual cluster, where the trace says neither.
+/// Retries of a job; the number of users of one virtual cluster follows. Used where the trace gives
+/// neither.
 const RETRIES: u32 = 3;
 const BACKOFF_MS: u64 = 10_000;
 const USERS: u64 = 20;
-/// What a virtual cluster submits within so long is one user's.
+/// Jobs of a virtual cluster submitted within this time are from one user.
 const SESSION_MS: u64 = 3_600_000;
-/// Of a hundred jobs that failed where the trace comes from, so many say a telling word about it; ours.
+/// Percentage of failed jobs that print a telling error message, in our assumption; the trace does not say.
 const TELLING_PERCENT: u64 = 50;
 
-/// A job as its user would submit it to a cluster that takes care: with retries, unless it is to fail for its own reasons, and
-/// with a user of its own.
+/// The job as submitted to a cluster with health features: with retries, unless it is to fail for its own
+/// reasons, and with a user of its own.
 pub(crate) fn submit_with_care(spec: &mut JobSpec, job: &TraceJob) {
     let has_own_reason = job.ending == Some(Ending::Failed);
     spec.retry = RetryPolicy {
@@ -285,7 +288,7 @@ fn hash_of(text: &str) -> u64 {
     hash(&words)
 }
 
-/// The same number for the same words, spread over all numbers: the finaliser of `SplitMix64` (Steele and others, OOPSLA'14).
+/// A stable hash of the words: the finaliser of `SplitMix64` (Steele and others, OOPSLA'14).
 pub(crate) fn hash(words: &[u64]) -> u64 {
     words.iter().fold(0x9e37_79b9_7f4a_7c15, |hash, word| {
         let mut mixed = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -324,7 +327,7 @@ mod tests {
         let ill = Illness::of(&causes, &cluster);
         assert_eq!(ill[0].place, Place::Gpu(0, 0));
         assert_eq!(ill[1].place, Place::Host(0));
-        assert_eq!(ill[2].sign, None, "nobody tells");
+        assert_eq!(ill[2].sign, None, "no sign");
         let rules = RuleSet::shipped().unwrap();
         for (words, _, rule, ..) in CAUSES {
             let rule = rules.rule(rule);

@@ -1,11 +1,10 @@
-//! Muster's simulator: months of a real trace in seconds of virtual time, every decision taken by the real
-//! planner and carried out by the real `apply`.
+//! Muster's simulator: months of a real trace in seconds of virtual time, with every decision made by the
+//! real planner and applied by the real `apply`.
 //!
-//! Nothing here decides who runs where. The simulator plays everybody else: users who submit, tasks that end,
+//! Nothing here decides placement. The simulator plays the environment: users who submit, tasks that end,
 //! hosts that fail, and the clock. One thread; the same input gives the same report, to the byte.
 //!
-//! Start reading at [`Scenario`], then [`trace`] (what comes in), [`simulate`] (what happens) and [`report`]
-//! (what comes out).
+//! Start reading at [`Scenario`], then [`trace`] (input), [`simulate`] (events) and [`report`] (output).
 #![forbid(unsafe_code)]
 
 pub mod fork;

@@ -1,5 +1,5 @@
-//! Which rules a simulated cluster goes by: the one place where queues, priorities and settings of the engine are
-//! made from a trace.
+//! Policies of a simulated cluster: the only place where queues, priorities and engine settings are derived
+//! from a trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,11 +22,12 @@ use crate::illness::submit_with_care;
 use crate::trace::{Cluster, TraceHost, TraceJob};
 use crate::workload::Scenario;
 
-/// Who configures the queues.
+/// Author of the queue configuration.
 const AUTHOR: &str = "simulator";
 /// User of jobs whose trace names none.
 const USER_UNSAID: &str = "trace";
-/// Priorities of the service classes that traces name; best-effort classes (`BE`, `Spot`) and unknown ones have 0.
+/// Priorities of the service classes that traces name; best-effort classes (`BE`, `Spot`) and unknown ones
+/// have 0.
 const CLASSES: [(&str, i32); 4] = [
     ("Guaranteed", 100),
     ("HP", 100),
@@ -34,37 +35,37 @@ const CLASSES: [(&str, i32); 4] = [
     ("Burstable", 50),
 ];
 
-/// Rules by which a cluster is run.
+/// Policies under which a cluster is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// One queue for everybody, in strict order of submission.
+    /// One queue for all jobs, in strict order of submission.
     Fifo,
     /// One queue, by the priority or service class of the trace, then in strict order of submission.
     Priority,
-    /// One queue in order of submission, in which small jobs may go before one that waits for room.
+    /// One queue in order of submission; small jobs may overtake one that waits for room.
     Backfill,
     /// A queue for every virtual cluster of the trace, each in strict order of submission, without quotas.
     Queues,
     /// A queue for every virtual cluster, all with the same weight, without quotas, with backfill.
     Fair,
-    /// A queue for every virtual cluster, each guaranteed as many GPUs as its quota says.
+    /// A queue for every virtual cluster, each guaranteed its quota of GPUs.
     Capacity,
-    /// A queue for every virtual cluster, each guaranteed whole hosts with as many GPUs as its quota says.
+    /// A queue for every virtual cluster, each guaranteed whole hosts that cover its quota of GPUs.
     Cells,
-    /// The queues of a tree that the scenario was given.
+    /// The queue tree configured in the scenario.
     Tree,
 }
 
 /// A word that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is no policy (known: {known})")]
+#[error("unknown policy `{word}` (known: {known})")]
 pub struct UnknownPolicy {
     word: String,
     known: String,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 8] = [
         Self::Fifo,
         Self::Priority,
@@ -76,7 +77,7 @@ impl Policy {
         Self::Tree,
     ];
 
-    /// Its word on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -91,13 +92,13 @@ impl Policy {
         }
     }
 
-    /// Whether it goes by the quotas of virtual clusters.
+    /// Whether it uses the quotas of virtual clusters.
     #[must_use]
     pub const fn needs_quotas(self) -> bool {
         matches!(self, Self::Capacity | Self::Cells)
     }
 
-    /// Whether it may stop work for the sake of other work.
+    /// Whether it may stop work in favour of other work.
     #[must_use]
     pub const fn preempts(self) -> bool {
         matches!(self, Self::Capacity | Self::Cells | Self::Tree)
@@ -121,17 +122,17 @@ impl Policy {
         }
     }
 
-    /// The commands that set the engine up for a scenario, before its first job is submitted.
+    /// The commands that configure the engine for a scenario, before its first job is submitted.
     pub(crate) fn setup(self, scenario: &Scenario) -> Vec<Command> {
         vec![Command::ConfigureQueues {
-            // Submissions count up from 1.
+            // Request ids of submissions count up from 1.
             request: RequestId(u128::MAX),
             author: AUTHOR.to_owned(),
             tree: Arc::new(self.tree(scenario)),
         }]
     }
 
-    /// All queues that the scenario's jobs name, and those around them.
+    /// All queues that the scenario's jobs name, and their ancestors.
     fn tree(self, scenario: &Scenario) -> QueueTree {
         if self == Self::Tree {
             return scenario.tree.clone();
@@ -163,13 +164,14 @@ impl Policy {
                 Self::Fifo | Self::Backfill | Self::Queues | Self::Fair => QueueOrder::Fifo,
             },
             backfill: !is_strict,
-            // Where nobody passes the head, it needs no reservation, and whoever has one lets others pass.
+            // Without backfill the head needs no reservation, and a queue with reservations lets others
+            // pass.
             reserve_after_ms: if is_strict {
                 limits::PERIOD_MS_MAX
             } else {
                 defaults.reserve_after_ms
             },
-            // Who is promised nothing lives on what is left over.
+            // A queue without a guarantee uses what is left over.
             borrow: rules.borrow || !has_quota,
             movable: rules.defragment,
             guarantee,
@@ -190,11 +192,11 @@ impl Policy {
         }
     }
 
-    /// A job of the trace as its user would submit it.
+    /// The submission of a trace's job.
     ///
-    /// More than one task is a gang. A share of a GPU is rounded up to a whole one. What the trace does not say of
-    /// CPUs and memory is not asked for. A failing job is not tried again: the trace's duration is that of all
-    /// its attempts.
+    /// More than one task is a gang. A fraction of a GPU is rounded up to a whole one. CPUs and memory that
+    /// the trace does not give are not requested. A failing job is not retried: the trace's duration covers
+    /// all its attempts.
     pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
         let mut spec = self.plain_spec(scenario, job);
         if scenario.care.is_some() {
@@ -251,7 +253,8 @@ impl Policy {
     }
 }
 
-/// Hosts of the first kind that has GPUs, with so many GPUs in all; a rest smaller than a host is left out.
+/// Hosts of the first kind with GPUs that cover the given number of GPUs; a remainder smaller than a host
+/// is dropped.
 fn whole_hosts(scenario: &Scenario, gpus: u64) -> Guarantee {
     let Some(host) = host_kind(&scenario.cluster) else {
         return Guarantee::default();
@@ -265,8 +268,8 @@ fn whole_hosts(scenario: &Scenario, gpus: u64) -> Guarantee {
     }])
 }
 
-/// The queue of a tree in which jobs of a virtual cluster wait: the one of its name, else the first without children
-/// whose last part is its name, else `default`.
+/// The queue of a tree in which jobs of a virtual cluster wait: the one with its name, else the first leaf
+/// whose last component is its name, else `default`.
 fn leaf_for<'a>(tree: &'a QueueTree, cluster: &'a str) -> &'a str {
     if tree.queues.contains_key(cluster) {
         return cluster;
@@ -285,7 +288,7 @@ pub(crate) fn host_kind(cluster: &Cluster) -> Option<&TraceHost> {
     cluster.hosts.iter().find(|host| host.gpus > 0)
 }
 
-/// The queue under which a job is reported, whatever the policy: its virtual cluster.
+/// The queue under which a job is reported under any policy: its virtual cluster.
 pub(crate) fn queue_named(job: &TraceJob) -> &str {
     job.queue.as_deref().unwrap_or(DEFAULT_QUEUE)
 }

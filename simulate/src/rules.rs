@@ -1,19 +1,20 @@
-//! What is varied between runs of one policy: the operator's switches, and what the scheduler is told about jobs.
+//! Variations between runs of one policy: the operator's switches, and the information about jobs that the
+//! scheduler is given.
 
 use std::num::NonZeroU64;
 
 use muster_model::limits;
 use serde::Serialize;
 
-/// Switches that an operator has in every queue.
+/// Switches that an operator sets for every queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rules {
-    /// Whether a virtual cluster with a quota may use what others leave idle.
+    /// Whether a virtual cluster with a quota may use idle resources of others.
     pub borrow: bool,
-    /// Whether nobody may go before a job of the same queue that waits for room, whatever the policy says.
+    /// Whether no job may overtake a job of the same queue that waits for room, under any policy.
     pub strict: bool,
-    /// Whether running work may be moved to where it fits as well, so that a job at the head finds room in one piece;
-    /// within the engine's default bounds. Work that counts on cells stays.
+    /// Whether running work may be moved so that the head of a queue finds contiguous room; within the
+    /// engine's default bounds. Work with guaranteed cells stays.
     pub defragment: bool,
 }
 
@@ -28,16 +29,16 @@ impl Default for Rules {
     }
 }
 
-/// What the scheduler is told about the jobs, beside what they ask for.
+/// Information about the jobs that the scheduler is given, beyond their requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
     /// The time limits that users give their jobs.
     pub limits: TimeLimits,
-    /// Whether jobs of one virtual cluster, user and number of GPUs bear one name, so that the engine learns how long
-    /// such jobs usually run. Otherwise each has its own.
+    /// Whether jobs of one virtual cluster, user and number of GPUs share one name, so that the engine
+    /// learns how long such jobs usually run. Otherwise each has its own.
     pub alike: bool,
-    /// Whether the jobs commit their checkpoints to the scheduler, so that it knows what stopping them would lose.
-    /// They have them either way.
+    /// Whether the jobs commit their checkpoints to the scheduler, so that it knows the cost of stopping
+    /// them. They write checkpoints either way.
     pub checkpoints: bool,
 }
 
@@ -52,24 +53,24 @@ impl Default for Told {
     }
 }
 
-/// How users limit the running time of their jobs (`run_time_ms_max`).
+/// Time limits that users give their jobs (`run_time_ms_max`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimits {
-    /// Not at all.
+    /// No limits.
     #[default]
     None,
-    /// By the time that they need, to the millisecond: what no user knows.
+    /// The time that they need, to the millisecond: unknown to any real user.
     Exact,
-    /// By the time that they need, rounded up to a multiple.
+    /// The time that they need, rounded up to a multiple.
     RoundedUp {
-        /// Of so many milliseconds.
+        /// The multiple in milliseconds.
         step_ms: NonZeroU64,
     },
 }
 
 impl TimeLimits {
-    /// The limit of a job that runs so long.
+    /// The limit of a job with the given duration.
     pub(crate) fn of(self, duration_ms: Option<u64>) -> Option<u64> {
         let needed_ms = duration_ms?.max(1);
         let limit_ms = match self {
@@ -79,7 +80,7 @@ impl TimeLimits {
                 .div_ceil(step_ms.get())
                 .saturating_mul(step_ms.get()),
         };
-        // Longer ones cannot be submitted; who needs more has no limit.
+        // Longer limits cannot be submitted; a job that needs more has no limit.
         (limit_ms <= limits::PERIOD_MS_MAX).then_some(limit_ms)
     }
 }

@@ -1,4 +1,4 @@
-//! What is simulated: a cluster, the jobs that come, the hosts that fail.
+//! Simulated workload: a cluster, the arriving jobs, the failing hosts.
 
 use muster_model::quota::QueueTree;
 use serde::Serialize;
@@ -8,36 +8,36 @@ use crate::policy::{host_kind, queue_named};
 use crate::rules::{Rules, Told};
 use crate::trace::{Cluster, Outage, Quota, TraceJob, hosts_of_nodes};
 
-/// Names kept of things that are counted.
+/// Names kept of counted objects.
 const NAMES_KEPT_MAX: usize = 10;
-/// Time between two checkpoints where nothing else is said: one hour.
+/// Default time between two checkpoints: one hour.
 const CHECKPOINT_INTERVAL_MS: u64 = 3_600_000;
 
 /// Smallest load: a trace's longest clock (`SECONDS_MAX`), stretched by it, is still exact in milliseconds.
 pub const LOAD_MIN: f64 = 0.1;
-/// Largest load: everything of a year comes within half a minute.
+/// Largest load: all jobs of a year arrive within half a minute.
 pub const LOAD_MAX: f64 = 1_000_000.0;
 
-/// How a simulation is run.
+/// Settings of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Jobs come this many times as fast as in the trace: [`LOAD_MIN`] to [`LOAD_MAX`].
+    /// Factor by which jobs arrive faster than in the trace: [`LOAD_MIN`] to [`LOAD_MAX`].
     pub load: f64,
-    /// Running time between two checkpoints: what a stopped attempt did since the last one is lost; all of it if
-    /// there are none.
+    /// Run time between two checkpoints: a stopped attempt loses its work since the last one, or all of it
+    /// without checkpoints.
     pub checkpoint_interval_ms: Option<u64>,
-    /// The state is audited after so many instants; never if none.
+    /// Number of instants between two audits of the state; `None` for no audits.
     pub audit_every: Option<u64>,
-    /// All jobs come at once and never end: how many find a place?
+    /// All jobs arrive at once and never end: tests how many can be placed.
     pub packing: bool,
-    /// What of a policy's rules is varied.
+    /// Changes to a policy's rules.
     pub rules: Rules,
-    /// What the scheduler is told about the jobs.
+    /// Information about the jobs that the scheduler is given.
     pub told: Told,
 }
 
 impl Default for Settings {
-    /// The trace's own pace, a checkpoint every hour, no audits, nothing varied.
+    /// The trace's own pace, a checkpoint every hour, no audits, unmodified policies.
     fn default() -> Self {
         Self {
             load: 1.0,
@@ -50,12 +50,12 @@ impl Default for Settings {
     }
 }
 
-/// Things that are counted, and the first of them by name.
+/// A number of objects, and the names of the first ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of objects.
     pub count: u64,
-    /// The names of the first ones, with the reason where it is not the same for all.
+    /// The names of the first ones, with the reason if it is not the same for all.
     pub first: Vec<String>,
 }
 
@@ -68,16 +68,16 @@ impl LeftOut {
     }
 }
 
-/// What an outage takes.
+/// Object of an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// The host at a position of the cluster, with all that runs there.
+    /// The host at a position of the cluster, with all its tasks.
     Host(usize),
-    /// Of that host, the GPU of an index.
+    /// The GPU with the given index on that host.
     Gpu(usize, u32),
 }
 
-/// A span during which a host of the cluster, or a GPU, is gone.
+/// A span during which a host of the cluster, or a GPU, is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceOutage {
     pub(crate) place: Place,
@@ -85,7 +85,7 @@ pub(crate) struct PlaceOutage {
     pub(crate) end_ms: u64,
 }
 
-/// A cluster, the jobs that come, and the hosts that fail, on one clock: 0 is the first submission.
+/// A cluster, the arriving jobs, and the failing hosts, on one clock: 0 is the first submission.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub(crate) cluster: Cluster,
@@ -94,26 +94,26 @@ pub struct Scenario {
     pub(crate) quotas: Vec<Quota>,
     pub(crate) tree: QueueTree,
     pub(crate) settings: Settings,
-    /// Parts that are ill, whoever knows it.
+    /// Faulty parts, detected or not.
     pub(crate) illnesses: Vec<Illness>,
-    /// Whether and how the engine looks after its hosts.
+    /// Health features that the engine uses; `None` for no health management.
     pub(crate) care: Option<Care>,
-    /// Which of all possible courses illnesses take: the salt of everything that is left to luck.
+    /// Random seed of the simulated faults.
     pub(crate) luck: u64,
-    /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
+    /// Jobs whose duration the trace does not say; they are not simulated, unless no job ends anyway.
     pub without_duration: LeftOut,
-    /// Jobs that asked for a share of a GPU and get a whole one.
+    /// Jobs that requested a fraction of a GPU and get a whole one.
     pub shares_rounded_up: u64,
-    /// Outages of nodes that stand for no host of the cluster, or of GPUs that theirs does not have.
+    /// Outages of nodes that no host of the cluster represents, or of GPUs that their host does not have.
     pub outages_elsewhere: u64,
 }
 
 impl Scenario {
-    /// Puts everything on one clock. Jobs are in order of submission; the first outage's clock begins with the
-    /// first submission.
+    /// Puts everything on one clock. Jobs are in order of submission; the clock of the outages starts with
+    /// the first submission.
     ///
     /// # Panics
-    /// If the load is not within its bounds.
+    /// If the load is out of bounds.
     #[must_use]
     pub fn new(
         cluster: Cluster,
@@ -123,7 +123,7 @@ impl Scenario {
     ) -> Self {
         assert!(
             (LOAD_MIN..=LOAD_MAX).contains(&settings.load),
-            "the load lies within its bounds, which whoever reads it checks"
+            "the caller checks that the load is within its bounds"
         );
         let mut without_duration = LeftOut::default();
         if settings.packing {
@@ -158,22 +158,22 @@ impl Scenario {
         }
     }
 
-    /// The same with quotas for virtual clusters; of several for one the first counts.
+    /// Adds quotas for virtual clusters; of several for one cluster the first counts.
     #[must_use]
     pub fn with_quotas(mut self, quotas: Vec<Quota>) -> Self {
         self.quotas = quotas;
         self
     }
 
-    /// The same with a tree of queues for the policy that goes by it.
+    /// Adds a queue tree for the policy that uses it.
     #[must_use]
     pub fn with_tree(mut self, tree: QueueTree) -> Self {
         self.tree = tree;
         self
     }
 
-    /// The same in a cluster whose parts are ill as long as these outages last, and that looks after its hosts so far. Jobs then
-    /// have three retries, and users of their own where the trace names none.
+    /// Makes the cluster's parts faulty for the duration of these outages, and enables the health features
+    /// up to `care`. Jobs then have three retries, and users of their own if the trace names none.
     #[must_use]
     pub fn in_care(mut self, outages: &[Outage], care: Care) -> Self {
         self.illnesses = Illness::of(outages, &self.cluster);
@@ -181,16 +181,15 @@ impl Scenario {
         self
     }
 
-    /// The same illnesses with other luck: when a task dies of what harms now and then, and whether a check finds what nothing
-    /// tells of.
+    /// Sets another random seed for the same faults: it decides when a task dies from an intermittent fault,
+    /// and whether a check finds a fault without a sign.
     #[must_use]
     pub const fn with_luck(mut self, luck: u64) -> Self {
         self.luck = luck;
         self
     }
 
-    /// The same with a rule that is wrong: it finds all GPUs of so many of a hundred hosts ill, from a moment on and for as
-    /// long as is given.
+    /// Adds a wrong rule: it finds all GPUs of the given percentage of hosts faulty during the given span.
     #[must_use]
     pub fn with_false_alarm(mut self, percent: u64, (start_ms, end_ms): (u64, u64)) -> Self {
         let alarm = Illness::false_alarm(&self.cluster, percent, (start_ms, end_ms));
@@ -198,14 +197,14 @@ impl Scenario {
         self
     }
 
-    /// The same with something else told to the scheduler.
+    /// Sets other information about the jobs for the scheduler.
     #[must_use]
     pub const fn telling(mut self, told: Told) -> Self {
         self.settings.told = told;
         self
     }
 
-    /// The same with no jobs, and no quotas, but those of these virtual clusters; the clock stays.
+    /// Keeps only the jobs and quotas of these virtual clusters; the clock stays.
     #[must_use]
     pub fn of_queues(mut self, names: &[&str]) -> Self {
         self.jobs.retain(|job| names.contains(&queue_named(job)));
@@ -214,8 +213,9 @@ impl Scenario {
         self
     }
 
-    /// A virtual cluster with a cluster of its own: its jobs on as many hosts as its quota has GPUs, alike to those that
-    /// the quota stands for, without outages. None if it has no quota or the cluster no GPUs.
+    /// A virtual cluster with a cluster of its own: its jobs on as many hosts as its quota has GPUs, equal
+    /// to those that the quota stands for, without outages. `None` if it has no quota or the cluster no
+    /// GPUs.
     #[must_use]
     pub fn alone(&self, queue: &str) -> Option<Self> {
         let quota = self.quotas.iter().find(|quota| quota.queue == queue)?;
@@ -232,8 +232,9 @@ impl Scenario {
         Some(alone)
     }
 
-    /// Jobs and GPUs that find a place at the same time at most: no more GPUs are held than there are, nor than are asked
-    /// for; and if the smallest jobs come first, no other choice has more of them before the GPUs are used up.
+    /// Maximum number of jobs and GPUs placed at the same time: no more GPUs are held than exist or are
+    /// requested; and with the smallest jobs first, no other choice places more jobs before the GPUs are
+    /// used up.
     #[must_use]
     pub fn packing_bound(&self) -> (u64, u64) {
         let mut sizes: Vec<u64> = self.jobs.iter().map(|job| u64::from(job.gpus())).collect();
@@ -247,14 +248,14 @@ impl Scenario {
         (fitting.count() as u64, most)
     }
 
-    /// Jobs that are simulated.
+    /// Number of simulated jobs.
     #[must_use]
     pub const fn jobs(&self) -> usize {
         self.jobs.len()
     }
 }
 
-/// Moves the first submission to 0 and divides the time between two by the load.
+/// Moves the first submission to 0 and divides the intervals by the load.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

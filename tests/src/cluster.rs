@@ -1,4 +1,4 @@
-//! A cluster of real processes on loopback.
+//! Test cluster of real processes on loopback.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::processes::mentioning;
 use crate::tmpfs::Tmpfs;
 use crate::watchdog::{Watchdog, show_logs};
 
-/// What a cluster is made of.
+/// Size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Scheduler replicas.
+    /// Number of scheduler replicas.
     pub replicas: usize,
-    /// Workers, each a host of its own.
+    /// Number of workers, each a host of its own.
     pub workers: usize,
-    /// Simulated GPUs of each host.
+    /// Number of simulated GPUs per host.
     pub gpus: u32,
 }
 
@@ -41,19 +41,19 @@ impl Default for Shape {
     }
 }
 
-/// A cluster that `muster dev` started. Dropping it ends everything, and fails the test if something
-/// stays.
+/// A cluster started by `muster dev`. Dropping it ends everything, and fails the test if a process or file
+/// remains.
 #[derive(Debug)]
 pub struct Cluster {
     /// Its replicas, in order of their ids from 1.
     pub replicas: Vec<Member>,
-    /// Its workers: `node01`, `node02`, and those that were added.
+    /// Its workers: `node01`, `node02`, and the added ones.
     pub workers: Vec<Member>,
     /// gRPC addresses of its replicas.
     pub addresses: Vec<String>,
-    /// Everything that it writes lies here.
+    /// Folder of all its files.
     pub folder: PathBuf,
-    /// Small file systems within the folder.
+    /// Small file systems mounted within the folder.
     mounts: Vec<Tmpfs>,
     dev: Child,
     /// Files of the test itself.
@@ -62,18 +62,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one and waits until it can be used.
+    /// Starts a cluster and waits until it is ready.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start(shape: Shape) -> Self {
         Self::start_with(shape, &[]).await
     }
 
-    /// As [`Cluster::start`], with these variables for all its processes.
+    /// Like [`Cluster::start`], with these variables for all its processes.
     ///
     /// # Panics
-    /// As [`Cluster::start`].
+    /// Like [`Cluster::start`].
     pub async fn start_with(shape: Shape, variables: &[(&str, &str)]) -> Self {
         let own = tempfile::Builder::new()
             .prefix("muster-test-")
@@ -128,9 +128,9 @@ impl Cluster {
     /// A client that knows all replicas.
     ///
     /// # Panics
-    /// If none answers.
+    /// If no replica answers.
     pub async fn client(&self) -> Client {
-        // A test whose cluster was killed for its age must end by itself soon.
+        // If the watchdog killed the cluster, the test must fail soon.
         let config = ClientConfig {
             reconnect_deadline: PATIENCE,
             ..ClientConfig::new(self.addresses.clone())
@@ -138,7 +138,7 @@ impl Cluster {
         Client::connect(config).await.unwrap()
     }
 
-    /// A client that begins with one replica, and learns the others from it.
+    /// A client that starts with one replica and learns the others from it.
     ///
     /// # Panics
     /// If it does not answer.
@@ -148,7 +148,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// A command against the cluster, to be run by the test.
+    /// A command for this cluster, to be started by the test.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> tokio::process::Command {
         let mut command = muster(words);
@@ -158,17 +158,17 @@ impl Cluster {
         command
     }
 
-    /// Runs a command against the cluster to its end.
+    /// Runs a command on the cluster to its end.
     pub async fn muster(&self, words: &[&str]) -> Run {
         Run::of(self.command(words), "").await
     }
 
-    /// Runs a command against the cluster with this standard input.
+    /// Runs a command on the cluster with this standard input.
     pub async fn muster_reading(&self, words: &[&str], input: &str) -> Run {
         Run::of(self.command(words), input).await
     }
 
-    /// Makes a file in the folder that commands run in.
+    /// Creates a file in the working directory of commands.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -179,9 +179,9 @@ impl Cluster {
         path
     }
 
-    /// Index of the replica that leads, once one does and has said so to all that live.
+    /// Index of the leading replica, once there is one and all live replicas know it.
     pub async fn leader(&self, client: &Client) -> usize {
-        eventually("somebody leads", async || {
+        eventually("a replica leads", async || {
             let status = client.status(v1::Consistency::Linearizable).await.ok()?;
             let leader = status.leader_address;
             let index = self.addresses.iter().position(|known| *known == leader)?;
@@ -190,8 +190,8 @@ impl Cluster {
         .await
     }
 
-    /// Adds a worker that is set up as `node01` is, with `edit` applied to its settings; not started.
-    /// Gives its index.
+    /// Adds a worker with the configuration of `node01`, with `edit` applied to its settings; not started.
+    /// Returns its index.
     ///
     /// # Panics
     /// If its settings cannot be written.
@@ -200,7 +200,7 @@ impl Cluster {
         let mut settings = self.workers[0].settings();
         settings["name"] = name.into();
         settings["data_dir"] = folder.join("data").to_str().unwrap().into();
-        // The port is taken.
+        // The port is in use.
         if let Some(settings) = settings.as_object_mut() {
             settings.remove("metrics_listen");
         }
@@ -210,11 +210,12 @@ impl Cluster {
         self.workers.len() - 1
     }
 
-    /// Adds a replica that is set up as the first one is, with the next id and an address of its own, and belongs to no group:
-    /// it joins the replicas that are known so far by itself, or waits to be added. Not started. Gives its index.
+    /// Adds a replica with the configuration of the first one, with the next id and an address of its own,
+    /// that is in no group: it joins the known replicas on its own, or waits to be added. Not started.
+    /// Returns its index.
     ///
     /// # Panics
-    /// If there is no port for it, or its settings cannot be written.
+    /// If there is no free port, or its settings cannot be written.
     pub fn add_replica(&mut self, joins: bool) -> usize {
         let id = self.replicas.len() + 1;
         let name = format!("replica-{id}");
@@ -242,7 +243,7 @@ impl Cluster {
         self.replicas.len() - 1
     }
 
-    /// Mounts a small file system somewhere in the cluster's folder; it goes with the cluster.
+    /// Mounts a small file system in the cluster's folder; it is unmounted with the cluster.
     ///
     /// # Panics
     /// If it cannot be mounted.
@@ -251,17 +252,17 @@ impl Cluster {
         self.mounts.push(Tmpfs::mount(path, size_mib));
     }
 
-    /// The small file system that was mounted over a folder.
+    /// The small file system mounted over a folder.
     ///
     /// # Panics
-    /// If none was.
+    /// If there is none.
     #[must_use]
     pub fn mounted(&self, path: &Path) -> &Tmpfs {
         let mut mounts = self.mounts.iter();
         mounts.find(|mount| mount.path() == path).unwrap()
     }
 
-    /// Live processes of a job's tasks, supervisors excepted.
+    /// Live processes of a job's tasks, without supervisors.
     #[must_use]
     pub fn processes_of(&self, job: JobId) -> Vec<i32> {
         let folder = self.folder.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The last look at a cluster: nothing of it may be left.
+//! Final check of a cluster: no process may remain.
 
 use std::path::Path;
 use std::process::{Child, ExitStatus};
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::processes::{in_folder, is_alive, kill};
 
-/// How long something that ends may take.
+/// Maximum time for a process to end.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Pause between two looks.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Kills every process of the cluster in this folder; those that survive it.
+/// Kills every process of the cluster in this folder; returns those that survive.
 pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -27,10 +27,10 @@ pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
     }
 }
 
-/// Asks a process to end, and waits until it is gone, or has had its time.
+/// Asks a process to end, and waits until it is gone or the time is up.
 pub(crate) fn ask_to_end(pid: i32) {
     let deadline = Instant::now() + PATIENCE;
-    // It may have ended by itself, which is as good.
+    // It may already have ended.
     let _gone = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::TERM));
     while is_alive(pid) && Instant::now() < deadline {
         pause();
@@ -39,7 +39,7 @@ pub(crate) fn ask_to_end(pid: i32) {
 
 /// Asks `muster dev` to end, and waits for it; kills it if it does not.
 pub(crate) fn end(dev: &mut Child) -> Option<ExitStatus> {
-    // It may have ended by itself, which is as good.
+    // It may already have ended.
     let _gone = kill_process(Pid::from_child(dev), Signal::TERM);
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! A collector of spans: takes what processes export by OTLP over gRPC, and keeps it.
+//! Span collector: receives what processes export by OTLP over gRPC, and keeps it.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-/// A span, and the process that it is from.
+/// A span and the process that exported it.
 #[derive(Clone, Debug)]
 pub struct Collected {
     /// `muster-scheduler`, `muster-worker`, `muster-cli`.
     pub service: String,
-    /// Which one of them.
+    /// Instance of the service.
     pub instance: String,
     /// The span.
     pub span: otlp::Span,
@@ -35,10 +35,10 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts one.
+    /// Starts a collector.
     ///
     /// # Panics
-    /// If there is no port for it.
+    /// If there is no free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let collector = Self {
@@ -55,7 +55,7 @@ impl Collector {
         collector
     }
 
-    /// The spans of a trace, as they came.
+    /// The spans of a trace, in order of arrival.
     #[must_use]
     pub fn trace(&self, trace: TraceId) -> Vec<Collected> {
         let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +115,7 @@ impl Service<http::Request<Body>> for TraceService {
     }
 }
 
-/// The one call.
+/// The only RPC.
 struct Export(Collector);
 
 impl UnaryService<ExportRequest> for Export {

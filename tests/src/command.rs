@@ -1,4 +1,4 @@
-//! The command line, as a user runs it.
+//! Command line, run as a user does.
 
 use std::process::Stdio;
 
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use crate::binary::muster_binary;
 use crate::watchdog::TEST_LIMIT;
 
-/// What a command did.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Exit code; -1 if a signal ended it.
     pub code: i32,
-    /// Its results.
+    /// Standard output.
     pub stdout: String,
-    /// What it tells people.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -25,7 +25,7 @@ impl Run {
     /// Runs a command to its end; `input` is its standard input.
     ///
     /// # Panics
-    /// If it cannot be started, writes no UTF-8, or runs for longer than a test may.
+    /// If it cannot be started, its output is not UTF-8, or it exceeds the time limit of a test.
     pub async fn of(mut command: Command, input: &str) -> Self {
         command
             .stdin(Stdio::piped())
@@ -47,36 +47,36 @@ impl Run {
         }
     }
 
-    /// Asserts that it succeeded, and gives what it printed.
+    /// Asserts that the command succeeded; returns its standard output.
     ///
     /// # Panics
-    /// If it did not.
+    /// If it failed.
     #[must_use]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout
     }
 
-    /// Asserts that it succeeded, and reads what it printed as one JSON document.
+    /// Asserts that the command succeeded; parses its standard output as one JSON document.
     ///
     /// # Panics
-    /// If it did not, or printed something else.
+    /// If it failed, or printed anything else.
     #[must_use]
     pub fn json(self) -> Value {
         serde_json::from_str(&self.ok()).unwrap()
     }
 
-    /// Asserts how it failed: exit code and the whole of its stderr; nothing on stdout.
+    /// Asserts how the command failed: exit code and complete stderr; nothing on stdout.
     ///
     /// # Panics
-    /// If it ended otherwise.
+    /// If it ended differently.
     pub fn fails(&self, code: i32, stderr: &str) {
         assert_eq!((self.code, &*self.stderr), (code, stderr), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
     }
 }
 
-/// The command line without anything of our surroundings.
+/// The command line, isolated from the environment of the test.
 #[must_use]
 pub fn muster(words: &[&str]) -> Command {
     let mut command = Command::new(muster_binary());

@@ -1,4 +1,4 @@
-//! A real etcd on loopback, and the means to hurt it.
+//! Real etcd on loopback with fault injection.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,40 +28,41 @@ pub fn has_etcd() -> bool {
     runs("etcd", "--version") && runs("etcdctl", "version")
 }
 
-/// Days that certificates hold: a test is over long before.
+/// Validity of certificates in days: much longer than a test.
 const CERTIFICATE_DAYS: u64 = 1;
 
-/// An etcd of one member. It ends when it is dropped.
+/// An etcd with one member. It ends when it is dropped.
 #[derive(Debug)]
 pub struct EtcdServer {
     /// `127.0.0.1:PORT`, or `https://127.0.0.1:PORT`.
     pub endpoint: String,
     peer: String,
     quota_bytes: u64,
-    /// Whether it shows a certificate, and asks for one.
+    /// Whether it uses TLS with client certificates.
     is_secured: bool,
     folder: TempDir,
-    /// Its data lie in a folder with this number.
+    /// Number of its current data folder.
     life: u32,
     child: Option<Child>,
 }
 
 impl EtcdServer {
-    /// Starts one whose database is full at so many bytes.
+    /// Starts one whose database is full at the given number of bytes.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start(quota_bytes: u64) -> Self {
         let mut server = Self::new(quota_bytes);
         server.start_again().await;
         server
     }
 
-    /// As [`EtcdServer::start`], by TLS: it shows a certificate and asks for one, by an authority of its own. Files of its folder are
-    /// the authority's `ca.pem`, and `client.pem` with `client.key` for who asks it; its endpoint begins with `https://`.
+    /// Like [`EtcdServer::start`], with TLS: it presents a certificate and requires one, from an authority
+    /// of its own. Its folder contains the authority's `ca.pem`, and `client.pem` with `client.key` for
+    /// clients; its endpoint begins with `https://`.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start_secured(quota_bytes: u64) -> Self {
         let mut server = Self::new(quota_bytes);
         server.is_secured = true;
@@ -71,7 +72,8 @@ impl EtcdServer {
         let certify = |file: &str, role, names: &[String]| {
             issue::certificate(folder, file, &role, names, CERTIFICATE_DAYS).unwrap();
         };
-        // A replica's serves and shows: etcd's own needs both, as it asks itself too.
+        // A replica's certificate is both server and client certificate; etcd needs both, because it also
+        // connects to itself.
         certify("etcd", PeerRole::Replica, &["127.0.0.1".to_owned()]);
         certify("client", PeerRole::User("client".to_owned()), &[]);
         server.start_again().await;
@@ -100,10 +102,10 @@ impl EtcdServer {
         self.folder.path().join(name)
     }
 
-    /// Starts it on the data that it left.
+    /// Starts it on its existing data.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start_again(&mut self) {
         let log = File::create(self.file(&format!("log-{}", self.life))).unwrap();
         let peer = format!("http://{}", self.peer);
@@ -145,7 +147,7 @@ impl EtcdServer {
         .await;
     }
 
-    /// What `etcdctl` prints; none if it fails.
+    /// Output of `etcdctl`; `None` if it fails.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -171,7 +173,7 @@ impl EtcdServer {
         output.status.success().then_some(text)
     }
 
-    /// All keys that begin so, without that, and their values; none if etcd does not answer.
+    /// All keys with this prefix, without the prefix, and their values; `None` if etcd does not answer.
     #[must_use]
     pub fn below(&self, prefix: &str) -> BTreeMap<String, Value> {
         let text = self.ctl(&["get", "--prefix", prefix]).unwrap_or_default();
@@ -186,30 +188,30 @@ impl EtcdServer {
     /// Kills it (`kill -9`).
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// The next start finds no data.
+    /// Makes the next start find no data.
     pub fn lose_data(&mut self) {
         self.life += 1;
     }
 
-    /// Lets it hear and say nothing (`kill -STOP`), as whoever is cut off.
+    /// Stops it from receiving and sending (`kill -STOP`), like a partitioned server.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it after `freeze`.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -227,7 +229,7 @@ impl Drop for EtcdServer {
             if is_alive(pid) {
                 kill(pid);
             }
-            // It may have ended by itself, which is as good.
+            // It may already have ended.
             drop(child.wait());
         }
     }

@@ -1,18 +1,18 @@
-//! Waiting for a state.
+//! Polling for a state.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long a test waits for a state before it fails.
+/// Time that a test waits for a state before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(45);
-/// Pause between two looks.
+/// Polling interval.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Polls until `check` gives a value.
+/// Polls until `check` returns a value.
 ///
 /// # Panics
-/// After [`PATIENCE`], naming what did not come.
+/// After [`PATIENCE`], naming the awaited state.
 pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! A worker that says what the test wants, true or not.
+//! Fake worker that reports whatever the test wants, true or not.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-/// Messages that may wait to be sent.
+/// Capacity of the outgoing queue.
 const OUTBOX_MAX: usize = 16;
 
-/// What the leader answered to a worker's first message.
+/// The leader's answer to a worker's first message.
 #[derive(Debug)]
 pub enum Greeting {
     /// The host is registered.
     Welcome(Box<FakeWorker>),
-    /// It is not.
+    /// The host is rejected.
     Rejected(v1::Rejected),
 }
 
 impl Greeting {
-    /// The session, if there is one.
+    /// The session.
     ///
     /// # Panics
     /// If the worker was rejected.
@@ -37,10 +37,10 @@ impl Greeting {
         }
     }
 
-    /// The refusal, if it is one.
+    /// The rejection.
     ///
     /// # Panics
-    /// If the worker was welcome.
+    /// If the worker was accepted.
     #[must_use]
     pub fn rejected(self) -> v1::Rejected {
         match self {
@@ -53,7 +53,7 @@ impl Greeting {
 /// A session with the leader that the test drives.
 #[derive(Debug)]
 pub struct FakeWorker {
-    /// The leader's first words.
+    /// The leader's first message.
     pub welcome: v1::Welcome,
     /// The newest desired state.
     pub desired: v1::DesiredState,
@@ -64,7 +64,7 @@ pub struct FakeWorker {
 }
 
 impl FakeWorker {
-    /// What a host with these GPUs says of itself.
+    /// The registration of a host with these GPUs.
     #[must_use]
     pub fn registration(name: &str, gpus: &[&str]) -> v1::HostRegistration {
         let gpus = gpus
@@ -89,7 +89,7 @@ impl FakeWorker {
         }
     }
 
-    /// Presents itself to the leader.
+    /// Registers with the leader.
     ///
     /// # Panics
     /// If that replica does not lead or does not answer.
@@ -100,10 +100,10 @@ impl FakeWorker {
         greeting.expect("this replica leads")
     }
 
-    /// Presents itself to a replica over a connection; none if that does not lead.
+    /// Registers with a replica over a connection; `None` if that replica does not lead.
     ///
     /// # Panics
-    /// If it answers something else.
+    /// On any other answer.
     pub async fn try_greet(
         channel: Channel,
         registration: v1::HostRegistration,
@@ -134,8 +134,8 @@ impl FakeWorker {
         })
     }
 
-    /// Sends a heartbeat with this status, and takes in what the leader sends until it acknowledges it.
-    /// False: the leader ended the stream instead.
+    /// Sends a heartbeat with this status, and processes the leader's messages until it is acknowledged.
+    /// False if the leader ended the stream instead.
     pub async fn beat(&mut self, status: v1::WorkerStatus) -> bool {
         self.sequence += 1;
         let beat = v1::Beat {
@@ -154,7 +154,7 @@ impl FakeWorker {
         true
     }
 
-    /// Takes in one message; false at the end of the stream.
+    /// Processes one message; false at the end of the stream.
     pub async fn take(&mut self) -> bool {
         let Ok(Some(message)) = self.messages.message().await else {
             return false;
@@ -167,15 +167,15 @@ impl FakeWorker {
         true
     }
 
-    /// Takes in messages for a while.
+    /// Processes messages for a while.
     pub async fn listen(&mut self, duration: Duration) {
         let all = async { while self.take().await {} };
-        // The end of the time is the usual end.
+        // The timeout is the expected end.
         drop(timeout(duration, all).await);
     }
 }
 
 async fn send(to: &mpsc::Sender<v1::WorkerMessage>, kind: ToLeader) {
-    // A broken stream shows at its other end.
+    // A broken stream shows at the receiving end.
     drop(to.send(v1::WorkerMessage { kind: Some(kind) }).await);
 }

@@ -25,10 +25,10 @@ pub struct IdentityProvider {
 }
 
 impl IdentityProvider {
-    /// One with a new key.
+    /// Creates a provider with a new key.
     ///
     /// # Panics
-    /// If the key cannot be made or published.
+    /// If the key cannot be created or published.
     #[must_use]
     pub fn begin() -> Self {
         let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
@@ -40,7 +40,7 @@ impl IdentityProvider {
         Self { key, folder }
     }
 
-    /// Settings of replicas that take its tokens (`oidc`), with the role of each group.
+    /// Settings of replicas that accept its tokens (`oidc`), with the role of each group.
     #[must_use]
     pub fn settings(&self, groups: &[(&str, &str)]) -> Value {
         let group =
@@ -53,14 +53,15 @@ impl IdentityProvider {
         })
     }
 
-    /// A token of a user in these groups, which holds for so many seconds, or has not for so many if there are fewer than none.
+    /// A token of a user in these groups that is valid for the given number of seconds, or expired that
+    /// long ago if negative.
     ///
     /// # Panics
     /// If this machine's clock is before 1970.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
-        reason = "replicas hold a token against the clock of the machine"
+        reason = "replicas check tokens against the machine's clock"
     )]
     pub fn token(&self, user: &str, groups: &[&str], seconds: i64) -> Token {
         let now_s = SystemTime::now()

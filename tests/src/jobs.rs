@@ -1,4 +1,4 @@
-//! Job specifications, and what is read of jobs.
+//! Job specifications, and helpers to read job state.
 
 use muster_client::{Client, ClientError, JobDetail, LogUpdate, LogsRequest};
 use muster_model::ids::{JobId, TaskIndex};
@@ -6,7 +6,7 @@ use muster_proto::v1;
 
 use crate::eventually::eventually;
 
-/// A job of one task that runs a shell script; it asks for nothing and stops within a second.
+/// A job of one task that runs a shell script; it requests no resources and has a stop grace of a second.
 #[must_use]
 pub fn shell(script: &str) -> v1::JobSpec {
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();
@@ -22,7 +22,7 @@ pub fn shell(script: &str) -> v1::JobSpec {
     }
 }
 
-/// Lets every task of the job ask for GPUs.
+/// Makes every task of the job request GPUs.
 #[must_use]
 pub fn with_gpus(mut spec: v1::JobSpec, gpus: u32) -> v1::JobSpec {
     for group in &mut spec.groups {
@@ -31,7 +31,7 @@ pub fn with_gpus(mut spec: v1::JobSpec, gpus: u32) -> v1::JobSpec {
     spec
 }
 
-/// Submits a job; the cluster may not be ready for what it says yet, and then it is asked again.
+/// Submits a job; repeats the call while the cluster does not support the specification yet.
 pub async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
     eventually("the job is accepted", async || {
         client.submit_job(spec.clone()).await.ok()
@@ -40,7 +40,7 @@ pub async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
     .job
 }
 
-/// Waits until all tasks of a job run; gives the running attempt of its only unit.
+/// Waits until all tasks of a job run; returns the running attempt of its only unit.
 pub async fn only_attempt(client: &Client, job: JobId) -> v1::Attempt {
     let running = |detail: JobDetail| {
         let unit = detail.units.into_iter().next()?;
@@ -54,7 +54,7 @@ pub async fn only_attempt(client: &Client, job: JobId) -> v1::Attempt {
     .await
 }
 
-/// Standard output of a job's first task so far, of its newest attempt.
+/// Standard output so far of a job's first task in its newest attempt.
 ///
 /// # Errors
 /// Those of [`muster_client::TaskLogs::next`].
@@ -75,7 +75,7 @@ pub async fn output(client: &Client, job: JobId) -> Result<String, ClientError> 
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Waits until a job's first task has printed this many lines; gives them.
+/// Waits until a job's first task has printed this many lines; returns them.
 pub async fn printed(client: &Client, job: JobId, lines: usize) -> Vec<String> {
     eventually("the task prints", async || {
         let text = output(client, job).await.ok()?;

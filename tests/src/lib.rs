@@ -1,9 +1,8 @@
-//! The harness of the end-to-end tests: clusters of real processes, driven through the public SDK and
-//! the built `muster` binary, and the means to hurt them.
+//! Harness of the end-to-end tests: clusters of real processes, driven through the public SDK and the built
+//! `muster` binary, with fault injection.
 //!
-//! Every [`Cluster`] is started by `muster dev`, has its own ports and folder, and takes everything that
-//! it started with it when it is dropped, also by a panic. A test waits for a state by [`eventually`],
-//! never for a time.
+//! Every [`Cluster`] is started by `muster dev`, has its own ports and folder, and ends all its processes
+//! when it is dropped, also on a panic. Tests wait for states with [`eventually`], never for a fixed time.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! One process of a cluster: a replica or a worker's agent.
+//! Process of a cluster: a replica or a worker's agent.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::processes::{is_alive, kill};
 pub struct Member {
     /// `replica-1`, `node01`.
     pub name: String,
-    /// Its settings.
+    /// Settings file.
     pub config: PathBuf,
-    /// What it prints.
+    /// Log file.
     pub log: PathBuf,
     role: &'static str,
-    /// Variables of all processes of its cluster, beside our own.
+    /// Environment variables of all processes of its cluster, in addition to those of the test.
     variables: Vec<(String, String)>,
     pid: i32,
-    /// Present once we started it ourselves; before that it is a child of `muster dev`.
+    /// Present once the test has started it; before that it is a child of `muster dev`.
     child: Option<Child>,
 }
 
 impl Member {
-    /// As `muster dev`, which has these variables, describes it.
+    /// A member as described by `muster dev`, which has these variables.
     pub(crate) fn described(role: &'static str, value: &Value, variables: &[(&str, &str)]) -> Self {
         let variables = variables.iter();
         let text = |name: &str| value[name].as_str().unwrap().to_owned();
@@ -45,7 +45,7 @@ impl Member {
         }
     }
 
-    /// One of the same role with settings of its own, in a new folder; not started yet.
+    /// A member of the same role with its own settings, in a new folder; not started.
     pub(crate) fn beside(&self, folder: &Path, name: &str, settings: &Value) -> Self {
         fs::create_dir_all(folder).unwrap();
         let config = folder.join("config.json");
@@ -61,25 +61,25 @@ impl Member {
         }
     }
 
-    /// Its process id.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it runs.
+    /// Whether it is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.pid != 0 && is_alive(self.pid)
     }
 
-    /// Everything that it printed.
+    /// All of its output.
     #[must_use]
     pub fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its settings.
+    /// Parsed settings.
     ///
     /// # Panics
     /// If they cannot be read.
@@ -88,10 +88,10 @@ impl Member {
         serde_json::from_slice(&fs::read(&self.config).unwrap()).unwrap()
     }
 
-    /// Where it keeps its data.
+    /// Its data directory.
     ///
     /// # Panics
-    /// If its settings do not say so.
+    /// If its settings do not name one.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
         self.settings()["data_dir"].as_str().unwrap().into()
@@ -100,7 +100,7 @@ impl Member {
     /// Kills it (`kill -9`) and waits until it is gone.
     ///
     /// # Panics
-    /// If our child cannot be waited for.
+    /// If the child cannot be waited for.
     pub fn kill(&mut self) {
         match &mut self.child {
             Some(child) => {
@@ -114,20 +114,20 @@ impl Member {
         }
     }
 
-    /// Asks it to end (SIGTERM), and waits until it is gone; kills it if it does not.
+    /// Asks it to end (SIGTERM), and waits until it is gone; kills it if it does not end.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub fn end(&mut self) {
-        assert!(self.is_running(), "{} does not run", self.name);
+        assert!(self.is_running(), "{} is not running", self.name);
         ask_to_end(self.pid);
         self.kill();
     }
 
-    /// Starts it on the data that it left, with these variables beside those of its cluster.
+    /// Starts it on its existing data, with these variables in addition to those of its cluster.
     ///
     /// # Panics
-    /// If it still runs or cannot be started.
+    /// If it is still running or cannot be started.
     pub fn start_with(&mut self, variables: &[(&str, &str)]) {
         assert!(!self.is_running(), "{} runs", self.name);
         let log = File::options()
@@ -149,18 +149,18 @@ impl Member {
         self.child = Some(child);
     }
 
-    /// Starts it on the data that it left.
+    /// Starts it on its existing data.
     ///
     /// # Panics
-    /// As [`Member::start_with`].
+    /// Like [`Member::start_with`].
     pub fn start(&mut self) {
         self.start_with(&[]);
     }
 
-    /// How it ended, if we started it and it has.
+    /// Exit code, if the test started it and it has ended.
     ///
     /// # Panics
-    /// If our child cannot be waited for.
+    /// If the child cannot be waited for.
     pub fn exit_code(&mut self) -> Option<i32> {
         let status = self.child.as_mut()?.try_wait().unwrap()?;
         Some(status.code().unwrap_or(-1))
@@ -170,7 +170,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended by itself, which is as good.
+            // It may already have ended.
             drop(child.kill());
             drop(child.wait());
         }

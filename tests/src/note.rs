@@ -1,8 +1,8 @@
-//! What a test says past the capture of its output, which shows only what failed.
+//! Messages that bypass the test runner's output capture, which shows only failures.
 
 use std::io::Write as _;
 
-/// Says something that whoever runs the tests should see.
+/// Prints a message for the user who runs the tests.
 ///
 /// # Panics
 /// If standard error is closed.
@@ -11,10 +11,10 @@ pub fn note(text: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// Says why a test does not run here; for tests that need root, a compiler or the like.
+/// Prints why a test is skipped; for tests that need root, a compiler or the like.
 ///
 /// # Panics
-/// As [`note`].
+/// Like [`note`].
 pub fn skip(reason: &str) {
     note(&format!("skipped: {reason}"));
 }

@@ -1,7 +1,7 @@
-//! Processes: those of one cluster, and what the kernel says about them.
+//! Processes of one cluster, and their data from the kernel.
 //!
-//! Supervisors and tasks outlive their agent on purpose, so a list of children does not name them. The
-//! cluster's folder does: it stands in the command line or the environment of each.
+//! Supervisors and tasks outlive their agent by design, so a list of children does not include them. The
+//! cluster's folder identifies them: it is in the command line or the environment of each.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,31 +9,31 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Fields of `/proc/<pid>/stat` after the name: the first thread's state, and how many threads there are.
+/// Fields of `/proc/<pid>/stat` after the name: the state of the first thread, and the number of threads.
 const STATE: usize = 0;
 const THREADS: usize = 17;
 
-/// Whether any thread of a process runs: until then it holds its files and ports.
+/// Whether any thread of a process is alive: until then it holds its files and ports.
 #[must_use]
 pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // The name may hold anything, so fields are counted from the last parenthesis.
+    // The name may contain any character, so fields are counted from the last parenthesis.
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = fields.split(' ').collect();
     let threads = fields.get(THREADS).and_then(|it| it.parse().ok());
     !matches!(fields.get(STATE), Some(&("Z" | "X")) | None) || threads > Some(1)
 }
 
-/// Kills a process (`kill -9`); one that has gone is what we want.
+/// Kills a process (`kill -9`); it may already be gone.
 pub fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _gone = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Memory that a process holds, in MiB; 0 if it does not run.
+/// Resident memory of a process in MiB; 0 if it is not running.
 #[must_use]
 pub fn resident_mib(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn resident_mib(pid: i32) -> u64 {
     kib.unwrap_or(0) / 1_024
 }
 
-/// A variable of a process's environment, as it was when the process started.
+/// A variable of a process's initial environment.
 #[must_use]
 pub fn variable_of(pid: i32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -52,19 +52,19 @@ pub fn variable_of(pid: i32, name: &str) -> Option<String> {
         .find_map(|(found, value)| (found == name).then(|| value.to_owned()))
 }
 
-/// The command line of a process, for people; empty if it does not run.
+/// The command line of a process as text; empty if it is not running.
 pub(crate) fn words_of(pid: i32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).replace('\0', " ")
 }
 
-/// Live processes whose command line or environment names this path.
+/// Live processes whose command line or environment contains this path.
 #[must_use]
 pub fn processes_naming(path: &str) -> Vec<i32> {
     mentioning(&[path.as_bytes()])
 }
 
-/// Live processes whose command line or environment holds every one of these texts.
+/// Live processes whose command line or environment contains every one of these texts.
 pub(crate) fn mentioning(texts: &[&[u8]]) -> Vec<i32> {
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").unwrap();

@@ -1,4 +1,4 @@
-//! A real Prometheus that reads a cluster.
+//! Real Prometheus that scrapes a cluster.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +27,7 @@ pub fn has_prometheus() -> bool {
     runs("prometheus") && runs("promtool")
 }
 
-/// A page that a server on this machine gives.
+/// Fetches a page of a server on this machine.
 ///
 /// # Errors
 /// If it does not answer.
@@ -44,7 +44,7 @@ pub async fn page(address: &str, path: &str) -> std::io::Result<String> {
     body.ok_or_else(|| std::io::Error::other(answer))
 }
 
-/// A Prometheus that reads its targets every second and evaluates rules. It ends when it is dropped.
+/// A Prometheus that scrapes its targets every second and evaluates rules. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Prometheus {
     address: String,
@@ -53,14 +53,15 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that reads targets by the name of their job, with a file of rules.
+    /// Starts one that scrapes targets by job name, with a rules file.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start(jobs: &[(&str, Vec<String>)], rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{:?}]\nscrape_configs:\n",
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: \
+             [{:?}]\nscrape_configs:\n",
             fs::canonicalize(rules).unwrap()
         );
         for (job, targets) in jobs {
@@ -104,10 +105,10 @@ impl Prometheus {
         prometheus
     }
 
-    /// What the API says of a path below `/api/v1/`.
+    /// Response of the API for a path below `/api/v1/`.
     ///
     /// # Errors
-    /// Its own words.
+    /// The API's error message.
     ///
     /// # Panics
     /// If it does not answer.
@@ -122,13 +123,13 @@ impl Prometheus {
         Err(answer["error"].to_string())
     }
 
-    /// Series that an expression gives now; those that are no number do not count.
+    /// Current series of an expression, without those whose value is not a number.
     ///
     /// # Errors
-    /// Why it cannot be evaluated.
+    /// The reason why it cannot be evaluated.
     ///
     /// # Panics
-    /// As [`Prometheus::ask`].
+    /// Like [`Prometheus::ask`].
     pub async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
         let mut encoded = String::new();
         for byte in expression.bytes() {
@@ -143,7 +144,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may already have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! A cluster with certificates: replicas and a worker on loopback that speak with nobody who does not prove who it is. All
+//! Cluster with certificates: replicas and a worker on loopback that require proof of identity. All
 //! replicas but the first have the authority's key.
 
 use std::fs::{self, File};
@@ -17,39 +17,40 @@ use crate::eventually::eventually;
 use crate::processes::{kill, processes_naming};
 use crate::watchdog::{Watchdog, show_logs};
 
-/// The one worker.
+/// Name of the only worker.
 pub const SECURED_WORKER: &str = "gpu-1";
 
-/// Three replicas and a worker with certificates by an authority of their own. Dropping it ends everything.
+/// Three replicas and a worker with certificates from an authority of their own. Dropping it ends
+/// everything.
 #[derive(Debug)]
 pub struct SecuredCluster {
     /// gRPC addresses of its replicas.
     pub addresses: Vec<String>,
-    /// Where its replicas serve their metrics.
+    /// Metrics addresses of its replicas.
     pub metrics: Vec<String>,
     folder: TempDir,
     members: Vec<Child>,
     _watchdog: Watchdog,
 }
 
-/// Whom tasks run as: the cluster's users have no accounts on the machine that runs the tests.
+/// Account for tasks: the cluster's users have no accounts on the test machine.
 fn as_this_user() -> Value {
     json!({"run_as": "agent", "allow_root": true})
 }
 
 impl SecuredCluster {
-    /// Starts one and waits until it can be used, and its worker is known.
+    /// Starts a cluster and waits until it is ready and its worker is registered.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If it does not become ready.
     pub async fn start() -> Self {
         Self::start_with(&json!({})).await
     }
 
-    /// As [`SecuredCluster::start`], with settings of the replicas beside its own.
+    /// Like [`SecuredCluster::start`], with additional settings for the replicas.
     ///
     /// # Panics
-    /// As [`SecuredCluster::start`].
+    /// Like [`SecuredCluster::start`].
     pub async fn start_with(settings: &Value) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("muster-test-")
@@ -88,7 +89,7 @@ impl SecuredCluster {
         }
         cluster.start_worker();
         let admin = cluster.client_of(Some("replica-1"), None).await;
-        eventually("the worker is known", async || {
+        eventually("the worker is registered", async || {
             let all = v1::ListHostsRequest::default();
             let hosts = admin.list_hosts(all).await.ok()?.1;
             hosts
@@ -100,7 +101,7 @@ impl SecuredCluster {
         cluster
     }
 
-    /// Makes a certificate.
+    /// Creates a certificate.
     ///
     /// # Panics
     /// If that fails.
@@ -116,7 +117,8 @@ impl SecuredCluster {
         self.folder.path().join(name)
     }
 
-    /// What certificates a process uses that has those of this name; without one it only trusts the authority.
+    /// TLS settings of a process with the certificates of this name; without a name it only trusts the
+    /// authority.
     #[must_use]
     pub fn tls(&self, name: Option<&str>) -> TlsSettings {
         TlsSettings {
@@ -141,7 +143,7 @@ impl SecuredCluster {
         Client::connect(config).await.unwrap()
     }
 
-    /// The command line as the holder of a token, or of a replica's certificate without one.
+    /// The command line with a token, or with a replica's certificate if there is none.
     pub async fn muster(&self, token: Option<&Token>, words: &[&str]) -> Run {
         let mut command = muster(words);
         command.env("MUSTER_ADDR", self.addresses.join(","));
@@ -155,16 +157,16 @@ impl SecuredCluster {
         Run::of(command, "").await
     }
 
-    /// Adds a user by the command line, with the certificate of a replica; gives the token.
+    /// Adds a user by the command line, with a replica's certificate; returns the token.
     ///
     /// # Panics
-    /// If the cluster does not.
+    /// If the cluster refuses.
     pub async fn add_user(&self, words: &[&str]) -> Token {
         let words = [&["user", "add"], words, &["--quiet"]].concat();
         Token::new(&self.muster(None, &words).await.ok())
     }
 
-    /// What every process of the cluster wrote into its log and its data, as bytes.
+    /// Everything that the processes of the cluster wrote to their logs and data, as bytes.
     ///
     /// # Panics
     /// If a file cannot be read.
@@ -185,10 +187,10 @@ impl SecuredCluster {
         first.wait().unwrap();
     }
 
-    /// Whether all that was started runs.
+    /// Whether all started processes are running.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If a child's status cannot be read.
     pub fn all_run(&mut self) -> bool {
         let mut members = self.members.iter_mut();
         members.all(|member| member.try_wait().unwrap().is_none())
@@ -218,7 +220,7 @@ impl SecuredCluster {
         self.start_member("scheduler", &name, &settings);
     }
 
-    /// Settings of a worker that joins by the token of a file, and their file.
+    /// Writes settings of a worker that joins with the token in a file; returns their file.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -239,7 +241,7 @@ impl SecuredCluster {
         config
     }
 
-    /// Starts a worker with these settings; the number by which it is stopped.
+    /// Starts a worker with these settings; returns its index for `stop`.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -248,7 +250,7 @@ impl SecuredCluster {
         self.members.len() - 1
     }
 
-    /// Kills what was started, and waits until it is gone.
+    /// Kills a started process, and waits until it is gone.
     ///
     /// # Panics
     /// If it cannot be waited for.
@@ -257,7 +259,7 @@ impl SecuredCluster {
         self.members[member].wait().unwrap();
     }
 
-    /// What a process wrote into its log.
+    /// Log of a process.
     ///
     /// # Panics
     /// If there is none.
@@ -304,7 +306,7 @@ impl SecuredCluster {
 impl Drop for SecuredCluster {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // One that has gone is what we want.
+            // It may already have ended.
             drop(member.kill());
             drop(member.wait());
         }
@@ -322,7 +324,7 @@ fn collect(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
         if path.is_dir() {
             collect(&path, files);
         } else if let Ok(bytes) = fs::read(&path) {
-            // Files of a database come and go.
+            // Files of a database may appear and disappear.
             files.push((path, bytes));
         }
     }

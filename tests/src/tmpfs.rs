@@ -1,10 +1,10 @@
-//! A small file system of its own, to be filled without hurting anybody.
+//! Small separate file system that a test may fill.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether we may mount. A test that must says so and passes where we may not.
+/// Whether the test may mount. A test that needs it skips otherwise.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -17,10 +17,10 @@ pub struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// Mounts one of this size over a folder, made if need be.
+    /// Mounts a tmpfs of this size over a folder, which is created if missing.
     ///
     /// # Panics
-    /// If it cannot be mounted: ask [`is_root`] before.
+    /// If it cannot be mounted: check [`is_root`] first.
     #[must_use]
     pub fn mount(path: &Path, size_mib: u64) -> Self {
         fs::create_dir_all(path).unwrap();
@@ -36,16 +36,16 @@ impl Tmpfs {
         }
     }
 
-    /// The folder it is mounted over.
+    /// The mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fills it to the last byte with a file of the given name; removing that makes room again.
+    /// Fills it to the last byte with a file of the given name; removing the file frees the space.
     ///
     /// # Panics
-    /// If it fails for another reason than the lack of room.
+    /// If it fails for another reason than lack of space.
     #[must_use]
     pub fn fill(&self, name: &str) -> PathBuf {
         let file = self.path.join(name);
@@ -58,7 +58,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily: a process that is being killed may hold a file for a moment.
+        // Lazy unmount: a process that is being killed may hold a file for a moment.
         let unmounted = Command::new("umount").arg("-l").arg(&self.path).status();
         let gone = unmounted.is_ok_and(|status| status.success());
         assert!(

@@ -1,9 +1,9 @@
-//! Tests that do not end.
+//! Watchdog for tests that do not end.
 //!
-//! A test that waits for what never comes would hold up all that follow, and whoever waits for them would learn neither its
-//! name nor what its cluster did. So a cluster has a limit of life. When it is over, the ends of its logs are shown and its
-//! processes killed: what the test waits for fails, and with it the test, by its name. A test that not even that ends is ended by
-//! the test runner (.config/nextest.toml).
+//! A test that waits forever would hold up all later tests, and its name and the state of its cluster would
+//! remain unknown. So a cluster has a time limit. When it is exceeded, the tails of its logs are printed
+//! and its processes killed: the awaited state fails, and with it the test, by name. A test that does not
+//! end even then is ended by the test runner (.config/nextest.toml).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use crate::cluster_folder::sweep;
 use crate::note::note;
 use crate::processes::{in_folder, words_of};
 
-/// How long a test may hold a cluster, and how long a command of a test may run. The slowest test holds one for about a minute
-/// on two cores.
+/// Maximum lifetime of a cluster, and of a command in a test. The slowest test holds a cluster for about a
+/// minute on two cores.
 pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(300);
-/// Lines of a log that are shown, but for those of this level.
+/// Number of log lines shown, without those of this level.
 const TAIL_LINES: usize = 25;
 const DETAIL: &str = " DEBUG ";
 
-/// Watches over the life of one cluster; dropping it ends the watch.
+/// Watches the lifetime of one cluster; dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     _alive: SyncSender<()>,
 }
 
 impl Watchdog {
-    /// Watches over the cluster whose processes name this folder. The calling thread bears the name of the test.
+    /// Watches the cluster whose processes name this folder. The calling thread has the name of the test.
     pub(crate) fn over(folder: PathBuf) -> Self {
         Self::over_for(TEST_LIMIT, folder)
     }
@@ -40,7 +40,7 @@ impl Watchdog {
         thread::spawn(move || {
             if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 note(&format!(
-                    "{test} is not over after {limit:?}: killing its cluster"
+                    "{test} still runs after {limit:?}: killing its cluster"
                 ));
                 show_logs(&folder);
                 for pid in in_folder(&folder) {
@@ -53,7 +53,8 @@ impl Watchdog {
     }
 }
 
-/// Prints the ends of all logs of a cluster: each member has a folder of its own in the cluster's, or a file named after it.
+/// Prints the tails of all logs of a cluster: each member has a folder of its own in the cluster's, or a
+/// file named after it.
 pub(crate) fn show_logs(folder: &Path) {
     let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
     let mut logs: Vec<PathBuf> = within(folder)
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that would outlast every test, of a cluster in this folder.
+    /// A long-running process of a cluster in this folder.
     fn process_of(folder: &Path) -> std::process::Child {
         let mut command = Command::new("sleep");
         command.arg("100000").env("FOLDER", folder);

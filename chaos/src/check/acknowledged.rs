@@ -1,4 +1,4 @@
-//! I4 and I5: what was acknowledged exists, once, under the id that was answered.
+//! Checker for I4 and I5: every acknowledged write exists, exactly once, under the id in its answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,122 +7,123 @@ use muster_model::ids::{JobId, PipelineId, RequestId};
 use muster_model::lifecycle::JobPhase;
 use muster_model::limits::REQUEST_KEPT_MS;
 
-/// Submissions and cancels that a client was told about.
+/// Acknowledged submissions and cancels, as clients received them.
 #[derive(Clone, Debug, Default)]
 pub struct Acknowledged {
-    /// How many jobs each request is for.
+    /// Number of jobs that each request submits.
     asked: BTreeMap<RequestId, u64>,
     jobs: BTreeMap<RequestId, JobId>,
     pipelines: BTreeMap<RequestId, PipelineId>,
     cancels: Vec<JobId>,
-    /// Jobs that were acknowledged and lost with all replicas.
+    /// Acknowledged jobs that were lost together with all replicas.
     forgotten: BTreeSet<JobId>,
     refused: BTreeSet<RequestId>,
     contradictions: Vec<LostWrite>,
 }
 
-/// An acknowledgement that the state does not honour.
+/// An acknowledgement that the state contradicts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LostWrite {
-    /// I4: the job is not there.
+    /// I4: the job does not exist.
     #[error("job {0} was acknowledged and is gone")]
     Job(JobId),
-    /// I5: one request was answered twice, differently.
+    /// I5: one request got two different answers.
     #[error("request {request} was answered with job {first} and with job {second}")]
     TwoJobs {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// First answer.
+        /// First job in an answer.
         first: JobId,
-        /// Second answer.
+        /// Second job in an answer.
         second: JobId,
     },
-    /// I4: the cancel was undone.
+    /// I4: the cancel had no lasting effect.
     #[error("job {job} was cancelled and is {phase:?}")]
     Cancel {
-        /// Which job.
+        /// The cancelled job.
         job: JobId,
-        /// Its phase.
+        /// Its phase in the state.
         phase: JobPhase,
     },
-    /// I5: one request was answered twice, differently.
+    /// I5: one request got two different answers.
     #[error("request {request} was answered with pipeline {first} and with pipeline {second}")]
     TwoPipelines {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// First answer.
+        /// First pipeline in an answer.
         first: PipelineId,
-        /// Second answer.
+        /// Second pipeline in an answer.
         second: PipelineId,
     },
-    /// I5: the state holds another answer than the client got.
-    #[error("request {request} was answered with {told:?}, the state says {kept:?}")]
+    /// I5: the stored answer differs from the one that the client received.
+    #[error("client got {:?} for request {request}, but the state holds {kept:?}", .told)]
     OtherAnswer {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// What the client was told.
+        /// Answer that the client received.
         told: Answer,
-        /// What the state holds.
+        /// Answer in the state.
         kept: Option<Answer>,
     },
-    /// I5: a request was carried out once more than it is answered for.
-    #[error("job {0} is the answer to no request")]
+    /// I5: a job that no request accounts for, such as a second execution of a request.
+    #[error("job {0} is not the answer to any request")]
     Unasked(JobId),
-    /// I5: a submission was carried out under a request id that nobody sent.
-    #[error("request {request}, which nobody sent, is answered with {kept:?}")]
+    /// I5: a submission was applied under a request id that no client sent.
+    #[error("no client sent request {request}, but the state answers it with {kept:?}")]
     Unsent {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// What the state holds.
+        /// Answer in the state.
         kept: Answer,
     },
-    /// I5: two requests are answered with one job.
+    /// I5: two requests are answered with the same job.
     #[error("job {job} is the answer to request {first} and to request {second}")]
     Shared {
-        /// Which job.
+        /// The shared job.
         job: JobId,
-        /// The one request.
+        /// First of the two requests.
         first: RequestId,
-        /// The other one.
+        /// Second of the two requests.
         second: RequestId,
     },
-    /// I5: a request was refused, and took effect.
-    #[error("request {request} was refused, and is answered with {kept:?}")]
+    /// I5: a refused request took effect.
+    #[error("request {request} was refused, but the state answers it with {kept:?}")]
     Refused {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// What the state holds.
+        /// Answer in the state.
         kept: Answer,
     },
-    /// I9: a linearizable read after the answer did not see the job.
+    /// I9: a linearizable read after the acknowledgement did not return the job.
     #[error(
-        "job {job} was acknowledged, and a later linearizable read on replica {replica} does not see it"
+        "job {job} was acknowledged, but a later linearizable read on replica {replica} does not return it"
     )]
     Unseen {
-        /// Which job.
+        /// The acknowledged job.
         job: JobId,
-        /// Who was asked.
+        /// The replica that served the read.
         replica: u32,
     },
 }
 
 impl Acknowledged {
-    /// A client is about to send a submission.
+    /// Records that a client is about to send a submission.
     pub fn asked(&mut self, request: RequestId) {
         self.asked.insert(request, 1);
     }
 
-    /// A client is about to send the submission of a pipeline with so many jobs.
+    /// Records that a client is about to submit a pipeline of `jobs` jobs.
     pub fn asked_pipeline(&mut self, request: RequestId, jobs: u64) {
         self.asked.insert(request, jobs);
     }
 
-    /// Takes over what was asked for until `later`: a state may know of it, although nothing that was told meanwhile counts.
+    /// Merges the requests sent until `later`: a state may contain them, although answers received in
+    /// between do not count.
     pub fn learn_asked(&mut self, later: &Self) {
         self.asked.extend(&later.asked);
     }
 
-    /// A client got this answer to the submission of a pipeline.
+    /// Records the answer to the submission of a pipeline.
     pub fn submitted_pipeline(&mut self, request: RequestId, pipeline: PipelineId) {
         if let Some(first) = self.pipelines.insert(request, pipeline)
             && first != pipeline
@@ -135,14 +136,14 @@ impl Acknowledged {
         }
     }
 
-    /// A linearizable read on a replica did not see an acknowledged job.
+    /// Records that a linearizable read on a replica did not return an acknowledged job.
     pub fn unseen(&mut self, job: JobId, replica: u32) {
         if !self.forgotten.contains(&job) {
             self.contradictions.push(LostWrite::Unseen { job, replica });
         }
     }
 
-    /// A client got this answer to a submission.
+    /// Records the answer to a submission.
     pub fn submitted(&mut self, request: RequestId, job: JobId) {
         if let Some(first) = self.jobs.insert(request, job)
             && first != job
@@ -155,18 +156,19 @@ impl Acknowledged {
         }
     }
 
-    /// A client was told that a submission was refused and did nothing. Only of requests that nobody sent beside it: of two
-    /// at once, one may be refused although the other takes effect.
+    /// Records that a submission was refused without effect. Call it only for requests without a concurrent
+    /// duplicate: of two concurrent ones, one may be refused although the other takes effect.
     pub fn refused(&mut self, request: RequestId) {
         self.refused.insert(request);
     }
 
-    /// A client was told that a job is being cancelled.
+    /// Records that a cancel was acknowledged.
     pub fn cancelled(&mut self, job: JobId) {
         self.cancels.push(job);
     }
 
-    /// All replicas are lost, and a group goes on from this state of theirs: what was acknowledged later is gone.
+    /// All replicas are lost and a new group continues from this state of theirs: writes acknowledged later
+    /// are gone.
     pub fn goes_back(&mut self, state: &State) {
         let all: BTreeSet<JobId> = self.jobs().collect();
         let is_known = |job: &JobId| state.job(*job).is_some();
@@ -185,13 +187,13 @@ impl Acknowledged {
         self.jobs.len() + self.pipelines.len()
     }
 
-    /// True if nothing was acknowledged.
+    /// Whether nothing was acknowledged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The acknowledged jobs, those of pipelines included: these have the numbers after their pipeline's.
+    /// Acknowledged jobs, including those of pipelines, whose ids follow their pipeline's id.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         let of_pipeline = |(request, pipeline): (&RequestId, &PipelineId)| {
             let count = self.asked.get(request).copied().unwrap_or(0);
@@ -202,13 +204,13 @@ impl Acknowledged {
         self.jobs.values().copied().chain(in_pipelines)
     }
 
-    /// Answers that contradict each other, or what was read after them, in order.
+    /// Contradictory answers and failed reads after an acknowledgement, in the order recorded.
     #[must_use]
     pub fn contradictions(&self) -> &[LostWrite] {
         &self.contradictions
     }
 
-    /// Everything that `state` does not honour.
+    /// Returns all acknowledgements that `state` contradicts.
     #[must_use]
     pub fn judge(&self, state: &State) -> Vec<LostWrite> {
         let mut found = once_each(state);
@@ -235,8 +237,8 @@ impl Acknowledged {
         found
     }
 
-    /// Submissions that were carried out and that nobody sent: nobody but users submits anything, and whatever they send is
-    /// asked for before.
+    /// Returns submissions in the state that no client sent: only users submit, and each request is
+    /// recorded before it is sent.
     fn unsent(&self, state: &State) -> Vec<LostWrite> {
         let carried_out = state.requests.iter();
         let submissions = carried_out
@@ -250,7 +252,8 @@ impl Acknowledged {
             .collect()
     }
 
-    /// Requests of which the state has another answer than the client got, or none although it is kept still.
+    /// Returns requests whose answer in the state differs from the client's, or is missing although still
+    /// within retention.
     fn other_answers(&self, state: &State) -> Vec<LostWrite> {
         let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
         let pipelines = self.pipelines.iter();
@@ -271,7 +274,7 @@ impl Acknowledged {
     }
 }
 
-/// Whether a job, or a pipeline's first one, was submitted before what is kept of answers.
+/// Whether a job, or the first job of a pipeline, was submitted before the retention period of answers.
 fn is_old(state: &State, answer: &Answer) -> bool {
     let job = match answer {
         Answer::Job(job) => Some(*job),
@@ -282,13 +285,13 @@ fn is_old(state: &State, answer: &Answer) -> bool {
     submitted.is_some_and(|at| at.0 < kept_from(state))
 }
 
-/// Answers to requests before this time may be forgotten.
+/// Start of the retention period: answers to earlier requests may be forgotten.
 const fn kept_from(state: &State) -> u64 {
     state.time.0.saturating_sub(REQUEST_KEPT_MS)
 }
 
-/// Jobs that are not the answer to exactly one request. Answers are kept for [`REQUEST_KEPT_MS`]: of older jobs nothing can be
-/// said.
+/// Returns jobs that are not the answer to exactly one request. Answers are kept for [`REQUEST_KEPT_MS`],
+/// so older jobs are not checked.
 fn once_each(state: &State) -> Vec<LostWrite> {
     let mut found = Vec::new();
     let mut asked: BTreeMap<JobId, RequestId> = BTreeMap::new();
@@ -322,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody sent every request that a state knows.
+    /// A checker in which every request of `state` was sent by a client.
     fn asked_for(state: &State) -> Acknowledged {
         let mut acknowledged = Acknowledged::default();
         for (request, _) in state.requests.iter() {
@@ -434,7 +437,7 @@ mod tests {
         assert!(!acknowledged.judge(&State::default()).is_empty());
     }
 
-    /// However many requests were refused or never answered: they excuse no second job.
+    /// Refused and unanswered requests never account for a second job, however many there are.
     #[test]
     fn every_job_is_the_answer_to_exactly_one_request() {
         let mut cluster = Cluster::with_hosts(1, 2);
@@ -449,7 +452,7 @@ mod tests {
             (stored.answer == Answer::Job(second)).then(|| (request, stored.clone()))
         });
         let (request, mut stored) = of_second.unwrap();
-        // The request was carried out twice, and is answered with the first job.
+        // The request was applied twice and is answered with the first job.
         stored.answer = Answer::Job(first);
         cluster.state.requests.insert(request, stored);
         let found = acknowledged.judge(&cluster.state);
@@ -459,7 +462,7 @@ mod tests {
         ));
     }
 
-    /// Its job is the answer to exactly one request, but to none that anybody sent.
+    /// The job is the answer to exactly one request, but no client sent that request.
     #[test]
     fn a_job_that_was_doubled_under_another_request_is_noticed() {
         let mut cluster = Cluster::with_hosts(1, 2);
@@ -471,7 +474,7 @@ mod tests {
             found.as_slice(),
             [LostWrite::Unsent { kept: Answer::Job(job), .. }] if *job == doubled
         ));
-        // Somebody else sent it, after what was told was put down.
+        // Another client sent it after the answers were recorded.
         acknowledged.learn_asked(&asked_for(&cluster.state));
         assert_eq!(acknowledged.judge(&cluster.state), []);
     }

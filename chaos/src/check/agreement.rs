@@ -1,10 +1,10 @@
-//! I11: replicas that have applied the same revision hold the same state.
+//! Checker for I11: replicas that applied the same revision hold the same state.
 
 use std::collections::BTreeMap;
 
 use muster_model::ids::Revision;
 
-/// Every state hash that any replica showed.
+/// State hashes reported by all replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     seen: BTreeMap<Revision, Shown>,
@@ -12,7 +12,7 @@ pub struct Agreement {
     found: Vec<Disagreement>,
 }
 
-/// Who showed a hash first.
+/// First report of a hash: replica and hash.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     replica: u32,
@@ -22,12 +22,13 @@ struct Shown {
 /// Two replicas differ at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "at revision {revision} replica {first} has state hash {first_hash:016x} and replica {second} has {second_hash:016x}"
+    "state hashes differ at revision {revision}: replica {first} has {first_hash:016x}, \
+     replica {second} has {second_hash:016x}"
 )]
 pub struct Disagreement {
-    /// At which revision.
+    /// Revision at which they differ.
     pub revision: Revision,
-    /// The replica that showed it first.
+    /// The replica that reported first.
     pub first: u32,
     /// Its hash.
     pub first_hash: u64,
@@ -38,7 +39,7 @@ pub struct Disagreement {
 }
 
 impl Agreement {
-    /// A replica has a state of this hash at this revision.
+    /// Records the state hash of a replica at a revision.
     pub fn shown(&mut self, replica: u32, revision: Revision, hash: u64) {
         let first = *self.seen.entry(revision).or_insert(Shown { replica, hash });
         self.compared += u64::from(first.replica != replica);
@@ -53,7 +54,8 @@ impl Agreement {
         }
     }
 
-    /// Some of the revisions that were seen, with the hash of their state: the newest but one, two, four and so on.
+    /// Returns a sample of the recorded revisions with their state hash: the newest but one, two, four and
+    /// so on.
     pub fn some(&self) -> impl Iterator<Item = (Revision, u64)> + '_ {
         let newest_first = self.seen.iter().rev().enumerate();
         newest_first
@@ -61,13 +63,13 @@ impl Agreement {
             .map(|(_, (revision, shown))| (*revision, shown.hash))
     }
 
-    /// How often two replicas were compared.
+    /// Number of comparisons between two replicas.
     #[must_use]
     pub const fn compared(&self) -> u64 {
         self.compared
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[Disagreement] {
         &self.found

@@ -1,4 +1,4 @@
-//! No member of a gang that waits for itself begins before all of its members were prepared.
+//! Checker for gang start: no member of a gang with a start barrier starts before all members are prepared.
 //!
 //! Fed by the supervisors, never by the scheduler.
 
@@ -8,39 +8,39 @@ use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
 use crate::check::{Gang, Owner};
 
-/// Which members of which attempts were prepared.
+/// Prepared members of each attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly {
-    /// By attempt: who comes later finds the others prepared long ago.
+    /// By attempt: a replacement member finds the others prepared long ago.
     prepared: BTreeMap<(JobId, Gang), BTreeSet<TaskIndex>>,
     begun: u64,
     found: Vec<EarlyStart>,
 }
 
-/// A member began although its gang was not whole.
+/// A member started before its gang was complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{key:?} of attempt {epoch} begins when {prepared} of {members} members of its gang were prepared"
+    "{key:?} of attempt {epoch} starts when {prepared} of {members} members of its gang were prepared"
 )]
 pub struct EarlyStart {
-    /// Which task.
+    /// The task that started.
     pub key: TaskKey,
     /// Its attempt.
     pub epoch: AttemptEpoch,
-    /// Members that were prepared.
+    /// Number of prepared members.
     pub prepared: usize,
-    /// All members.
+    /// Number of members in the gang.
     pub members: u32,
 }
 
 impl Assembly {
-    /// A member has all that it needs, and waits.
+    /// Records that a member is prepared and waits at the barrier.
     pub fn prepared(&mut self, owner: Owner, gang: Gang) {
         let members = self.prepared.entry((owner.key.job, gang));
         members.or_default().insert(owner.key.task);
     }
 
-    /// A member that waited begins; its gang has so many.
+    /// Records that a member left the barrier; `members` is the size of its gang.
     pub fn begun(&mut self, owner: Owner, gang: Gang, members: u32) {
         self.begun += 1;
         let known = self.prepared.get(&(owner.key.job, gang));
@@ -55,13 +55,13 @@ impl Assembly {
         }
     }
 
-    /// Members that waited and began.
+    /// Number of members that left the barrier.
     #[must_use]
     pub const fn starts(&self) -> u64 {
         self.begun
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[EarlyStart] {
         &self.found
@@ -97,7 +97,7 @@ mod tests {
         assembly.begun(member(0, 20), gang(1), 2);
         assembly.begun(member(1, 20), gang(1), 2);
         assert_eq!(assembly.found(), []);
-        // What was prepared for an earlier attempt does not count.
+        // Members prepared for an earlier attempt do not count.
         assembly.prepared(member(0, 30), gang(2));
         assembly.begun(member(0, 30), gang(2), 2);
         assert_eq!(assembly.found().len(), 1);

@@ -1,27 +1,28 @@
-//! I33: nobody is blamed, and nobody charged, for an account that a site has not made.
+//! Checker for I33: a missing user account on a host is neither attributed to a component nor charged to
+//! anyone.
 
 use muster_model::command::NO_ACCOUNT;
 use muster_model::event::EventKind;
 use muster_model::health::{Charge, Class};
 use muster_model::ids::{AttemptEpoch, JobId};
 
-/// An attempt ended because an account was missing, and somebody was blamed or charged.
+/// An attempt ended because an account was missing, and the failure was attributed or charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "attempt {epoch} of job {job} lacked an account, and it is blamed on {class}, at {charge:?}'s cost"
+    "attempt {epoch} of job {job} lacked an account, but is attributed to {class} and charged to {charge:?}"
 )]
 pub struct FalseBlame {
-    /// Whose.
+    /// The job.
     pub job: JobId,
     /// The attempt.
     pub epoch: AttemptEpoch,
-    /// Whose fault it is said to be.
+    /// Class of the attributed component.
     pub class: Class,
-    /// Who is said to pay.
+    /// The account charged for the lost time.
     pub charge: Charge,
 }
 
-/// Whether an event blames somebody for a missing account.
+/// Returns the violation if an event attributes or charges a missing account.
 #[must_use]
 pub fn false_blame(kind: &EventKind) -> Option<FalseBlame> {
     let EventKind::AttemptEnded {
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_blamed_for_a_missing_account_is_noticed() {
-        let missing = "NO_ACCOUNT: nobody knows ada";
+        let missing = "NO_ACCOUNT: unknown user ada";
         let of_host = blamed_on(Class::Host, Charge::Infra, missing);
         let expected = FalseBlame {
             job: JobId(3),

@@ -1,7 +1,8 @@
-//! I28 from outside: nothing is placed where health or an admin has said that nothing may be, and no more is repaired at a time
-//! than the rails allow.
+//! Checker for I28 from outside: nothing is placed on components that health or an admin took out of
+//! placement, and no more hosts are in repair at a time than the repair limits allow.
 //!
-//! By the events of the log, which say when something closed and opened, and apart from what feasibility makes of them.
+//! Based on the events of the log that block and unblock components, independent of the engine's
+//! feasibility index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,74 +12,75 @@ use muster_model::event::EventKind;
 use muster_model::health::{Component, Hold, Phase};
 use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 
-/// What is closed, and what was placed there all the same.
+/// Blocked components, and placements on them.
 #[derive(Clone, Debug, Default)]
 pub struct Closed {
     hosts: BTreeSet<HostId>,
     gpus: BTreeSet<GpuUuid>,
-    /// What rules kept off hosts, for themselves or an adapter, after the last entry.
+    /// Holds by rules on hosts, on the host itself or an adapter, after the last entry.
     kept_off: BTreeMap<HostId, Hold>,
     placements: u64,
-    /// Placements that were made while something was closed.
+    /// Number of placements made while some component was blocked.
     avoided: u64,
     found: Vec<Misplaced>,
 }
 
-/// Something that health, or an admin, did not allow.
+/// A placement or repair that health or an admin did not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misplaced {
     /// A task was placed on a host that was out of placement.
     #[error("job {job} is placed on host {host}, which is out of placement")]
     OnHost {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Where.
+        /// The host.
         host: HostId,
     },
     /// A task was placed on a GPU that was out of placement.
     #[error("job {job} is placed on {gpu}, which is out of placement")]
     OnGpu {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Where.
+        /// The GPU.
         gpu: GpuUuid,
     },
-    /// A task was placed on a host that rules kept it off.
-    #[error("job {job} is placed on host {host}, and rules keep {kept_off} off there")]
+    /// A task was placed on a host although a rule held it back.
+    #[error("job {job} is placed on host {host} although a rule holds {kept_off} off it")]
     KeptOff {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Where.
+        /// The host.
         host: HostId,
-        /// What is kept off.
+        /// Work that the rule holds off the host.
         kept_off: Hold,
     },
-    /// More hosts are repaired at a time than may be.
-    #[error("{repaired} of {hosts} hosts are repaired at a time, and {limit} may be")]
+    /// More hosts are in repair than the limit allows.
+    #[error("{repaired} of {hosts} hosts are in repair; the limit is {limit}")]
     Repairs {
         /// Hosts in repair.
         repaired: usize,
-        /// Of so many.
+        /// Number of hosts.
         hosts: usize,
-        /// As many may be.
+        /// Limit on hosts in repair.
         limit: usize,
     },
-    /// All is repaired, everything was heard, and a rule keeps something off, or suspects, where it finds nothing.
-    #[error("rule {rule} speaks against {component}, where it finds nothing")]
+    /// After all repairs and all findings are in, a rule still holds or suspects a component without a
+    /// finding.
+    #[error("rule {rule} still holds {component} without a finding")]
     Forgotten {
-        /// Which rule.
+        /// Name of the rule.
         rule: String,
-        /// Of what.
+        /// The held component.
         component: Component,
     },
 }
 
 impl Closed {
-    /// Something happened; `state` is that after the entry that it belongs to.
+    /// Processes an event; `state` is the state after the event's entry.
     pub fn happened(&mut self, kind: &EventKind, state: &State) {
         match kind {
             EventKind::Blocked { target, .. } => self.close(target, state, true),
-            // What was found meanwhile may have closed it again.
+            // Findings made meanwhile may have blocked it again.
             EventKind::Unblocked { target, .. } => {
                 let component = component_of(target, state);
                 let is_closed = component.is_some_and(|it| is_closed(state, &it));
@@ -110,7 +112,7 @@ impl Closed {
         }
     }
 
-    /// An entry is read: this is what holds for the next one.
+    /// Ends an entry: stores the blocks and holds against which the next entry is checked.
     pub fn read(&mut self, state: &State) {
         self.kept_off.clear();
         for (component, condition) in state.health.conditions() {
@@ -125,7 +127,7 @@ impl Closed {
         self.check_repairs(state);
     }
 
-    /// All replicas are lost, and a group goes on from this state of theirs: what it knows is out of placement.
+    /// All replicas are lost and a new group continues from this state of theirs: its blocks apply.
     pub fn goes_back(&mut self, state: &State) {
         self.hosts.clear();
         self.gpus.clear();
@@ -140,19 +142,19 @@ impl Closed {
         self.read(state);
     }
 
-    /// Tasks that were placed.
+    /// Number of placed tasks.
     #[must_use]
     pub const fn placements(&self) -> u64 {
         self.placements
     }
 
-    /// Tasks that were placed while something else was closed.
+    /// Number of tasks placed while some other component was blocked.
     #[must_use]
     pub const fn avoided(&self) -> u64 {
         self.avoided
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[Misplaced] {
         &self.found
@@ -178,7 +180,7 @@ impl Closed {
         let closed = closed.map(|gpu| Misplaced::OnGpu { job, gpu: *gpu });
         self.found.extend(closed);
         let is_gang = state.job(job).is_some_and(|job| job.spec.gang);
-        // What was let go, or kept off, by the same entry may have been so before or behind the placement.
+        // A hold that the same entry sets or lifts may apply before or after the placement.
         let still = { state.health.conditions() }
             .filter(|(of, _)| match of {
                 Component::Host(at) | Component::Nic { host: at, .. } => *at == host,
@@ -196,7 +198,7 @@ impl Closed {
         }
     }
 
-    /// Of one pool, as all hosts of a world are.
+    /// Checks the repair limit; all hosts of a simulated world are in one pool.
     fn check_repairs(&mut self, state: &State) {
         let conditions = state.health.conditions();
         let repaired = conditions
@@ -219,7 +221,7 @@ impl Closed {
     }
 }
 
-/// What a block is about; none if no such host is known.
+/// The component of a block; `None` if the host is unknown.
 fn component_of(target: &BlockTarget, state: &State) -> Option<Component> {
     match target {
         BlockTarget::Host(name) => state.host_by_name(name).map(|it| Component::Host(it.id)),
@@ -227,8 +229,8 @@ fn component_of(target: &BlockTarget, state: &State) -> Option<Component> {
     }
 }
 
-/// Whether health, or an admin, has taken something out of placement. What a rule keeps off without that is told apart: it ends
-/// without a word of the block.
+/// Whether health or an admin took a component out of placement. Holds by rules are tracked separately,
+/// since they end without an unblock event.
 fn is_closed(state: &State, component: &Component) -> bool {
     !state.health.phase(component).accepts_work()
 }
@@ -241,7 +243,7 @@ fn set<T: Ord>(all: &mut BTreeSet<T>, one: T, is_in: bool) {
     }
 }
 
-/// The tasks of an attempt, as far as the state still has it.
+/// The tasks of an attempt, if the state still has it.
 fn tasks(state: &State, (job, unit): (JobId, UnitIndex), epoch: AttemptEpoch) -> Vec<&TaskRun> {
     let unit = state.job(job).and_then(|job| job.unit(unit));
     let attempt = unit.and_then(|unit| unit.attempt.as_deref());
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(after(vec![of_host(Phase::Draining)]), [on_host]);
         let again = vec![of_host(Phase::Blocked), of_host(Phase::Probation)];
         assert_eq!(after(again), []);
-        // Whoever goes on from an earlier state knows what that knows.
+        // A checker that continues from an earlier state adopts its blocks.
         let mut closed = Closed::default();
         closed.happened(&of_host(Phase::Blocked), state);
         closed.goes_back(state);
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(after(vec![of_gpu]), [on_gpu]);
     }
 
-    /// The state of a cluster of one host, where a rule keeps everything off.
+    /// State of a one-host cluster in which a rule holds off all work.
     fn held_off() -> State {
         let mut cluster = Cluster::with_hosts(1, 2);
         let host = cluster.state.hosts.values().next().unwrap();

@@ -1,89 +1,90 @@
-//! The fake GPU driver's book: who really held which GPU, and which attempts of a task really ran.
+//! GPU ledger of the fake driver: the actual holder of each GPU and the attempts of each task that actually
+//! ran.
 //!
-//! Fed by tasks (simulated or real), never by the scheduler, so that a scheduler that is wrong about its
-//! own state is still caught.
+//! Fed by tasks (simulated or real), never by the scheduler, so it catches a scheduler whose own state is
+//! wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, TaskKey, UnitIndex};
 
-/// A task's attempt, as the driver sees it.
+/// An attempt of a task, as the driver identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// Which task.
+    /// The task.
     pub key: TaskKey,
-    /// Which attempt.
+    /// Its attempt.
     pub epoch: AttemptEpoch,
 }
 
-/// Two attempts at once where only one may be.
+/// A violation of exclusive GPU use or of single execution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overlap {
     /// I1: a GPU has two owners.
     #[error("{gpu} is taken by {taker:?} while {holder:?} holds it")]
     Gpu {
-        /// Which.
+        /// The GPU.
         gpu: GpuUuid,
-        /// Who had it.
+        /// Its current holder.
         holder: Owner,
-        /// Who took it.
+        /// The second owner.
         taker: Owner,
     },
-    /// I2: two attempts of one task run.
+    /// I2: two attempts of one task run at once.
     #[error("attempt {second} of {key:?} starts while attempt {first} runs")]
     Task {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// The one that runs.
+        /// The running attempt.
         first: AttemptEpoch,
-        /// The one that starts.
+        /// The starting attempt.
         second: AttemptEpoch,
     },
-    /// I2: epochs go backwards.
+    /// I2: attempt epochs go backwards.
     #[error("attempt {second} of {key:?} starts after the newer attempt {first} had run")]
     Backwards {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// The newest that had run.
+        /// The newest attempt that had run.
         first: AttemptEpoch,
-        /// The one that starts.
+        /// The starting attempt.
         second: AttemptEpoch,
     },
     /// I2: an attempt is started twice.
     #[error("attempt {epoch} of {key:?} is started a second time")]
     Again {
-        /// Which.
+        /// The task.
         key: TaskKey,
         /// The attempt.
         epoch: AttemptEpoch,
     },
-    /// I6: members of one gang run in two attempts.
+    /// I6: members of one gang run in different attempts.
     #[error(
         "attempt {second} of {key:?} starts while {member:?} of the same gang runs in attempt {first}"
     )]
     Gang {
-        /// The task that starts.
+        /// The starting task.
         key: TaskKey,
         /// Its attempt.
         second: AttemptEpoch,
         /// A member that still runs.
         member: TaskKey,
-        /// In which attempt.
+        /// That member's attempt.
         first: AttemptEpoch,
     },
 }
 
-/// A unit's attempt by its number: what all of its members have in common, whoever of them came later under an epoch of its
-/// own.
+/// Attempt of a unit, by number: shared by all members, including replacements with their own attempt
+/// epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gang {
-    /// Which unit.
+    /// The unit.
     pub unit: UnitIndex,
-    /// Counts its attempts.
+    /// Number of the attempt within its unit.
     pub number: u32,
 }
 
-/// The book.
+/// The GPU ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusivity {
     gpus: BTreeMap<GpuUuid, Owner>,
@@ -96,7 +97,7 @@ pub struct Exclusivity {
 }
 
 impl Exclusivity {
-    /// A process of a unit starts and takes its GPUs.
+    /// Records that a process of a unit started and took its GPUs.
     pub fn started(&mut self, owner: Owner, gang: Gang, gpus: &[GpuUuid]) {
         self.starts += 1;
         self.check_gang(owner, gang);
@@ -120,7 +121,8 @@ impl Exclusivity {
         }
     }
 
-    /// A process was killed: it runs no line of its program any more, though it may hang in the kernel with its GPUs.
+    /// Records that a process was killed: it executes nothing more, but may hang in the kernel with its
+    /// GPUs.
     pub fn killed(&mut self, owner: Owner) {
         let running = self.running.get(&owner.key);
         if running.is_some_and(|(epoch, _)| *epoch == owner.epoch) {
@@ -128,12 +130,12 @@ impl Exclusivity {
         }
     }
 
-    /// A process stands still with its whole host: it runs no line, and has its GPUs.
+    /// Records that a process is frozen with its host: it executes nothing, but keeps its GPUs.
     pub fn froze(&mut self, owner: Owner) {
         self.killed(owner);
     }
 
-    /// A process goes on with its host.
+    /// Records that a process resumed with its host.
     pub fn thawed(&mut self, owner: Owner) {
         let Some(gang) = self.gangs.get(&owner).copied() else {
             return;
@@ -148,7 +150,7 @@ impl Exclusivity {
         }
     }
 
-    /// A process is gone and its GPUs are free, whatever the scheduler believes.
+    /// Records that a process is gone and its GPUs are free, whatever the scheduler believes.
     pub fn ended(&mut self, owner: Owner, exit_code: Option<i32>) {
         if exit_code == Some(0) {
             self.ended_well.insert(owner);
@@ -157,7 +159,7 @@ impl Exclusivity {
         self.gpus.retain(|_, holder| *holder != owner);
     }
 
-    /// Whether a process of a task ended with exit code 0 in this attempt of its unit.
+    /// Whether a process of a task exited with code 0 in this attempt of its unit.
     #[must_use]
     pub fn ended_well(&self, key: TaskKey, gang: Gang) -> bool {
         let at = |epoch| Owner {
@@ -201,19 +203,19 @@ impl Exclusivity {
         }
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn overlaps(&self) -> &[Overlap] {
         &self.overlaps
     }
 
-    /// Processes started so far.
+    /// Number of processes started so far.
     #[must_use]
     pub const fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// The attempts of tasks that run now; a member that came in place of another runs under an epoch of its own.
+    /// Running attempts of tasks; a replacement member has its own attempt epoch.
     pub fn attempts(&self) -> impl Iterator<Item = Owner> + '_ {
         let owner = |(key, (epoch, _)): (&TaskKey, &(AttemptEpoch, Gang))| Owner {
             key: *key,
@@ -222,7 +224,7 @@ impl Exclusivity {
         self.running.iter().map(owner)
     }
 
-    /// Processes that run now.
+    /// Number of running processes.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
@@ -291,10 +293,10 @@ mod tests {
         book.started(task(0, 10), FIRST, &[]);
         book.started(task(1, 10), FIRST, &[]);
         book.ended(task(0, 10), None);
-        // Somebody comes in the place of the one that is gone.
+        // A replacement for the member that is gone.
         book.started(task(0, 11), FIRST, &[]);
         book.ended(task(0, 11), None);
-        // A unit of its own may start whenever it likes.
+        // A different unit may start at any time.
         book.started(task(2, 11), gang(2, 1), &[]);
         assert_eq!(book.overlaps(), []);
         book.started(task(0, 12), gang(0, 2), &[]);

@@ -1,4 +1,4 @@
-//! I3: nothing that a deposed leader proposes takes effect.
+//! Checker for I3: no command of a deposed leader takes effect.
 
 use muster_engine::apply::Applied;
 use muster_engine::state::{Answer, State};
@@ -6,7 +6,7 @@ use muster_model::command::Command;
 use muster_model::ids::{LeadershipEpoch, Revision};
 use muster_model::rejection::Rejection;
 
-/// Who led when the commands of a log were applied, by what the commands themselves came to.
+/// Leadership at each point of the log, derived from the outcomes of the commands.
 #[derive(Clone, Debug, Default)]
 pub struct Fencing {
     /// The newest leadership.
@@ -14,25 +14,26 @@ pub struct Fencing {
     found: Vec<StaleCommand>,
 }
 
-/// A command of a leader that led no more was carried out, or refused for another reason.
+/// A command of a deposed leader was applied, or refused for another reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {revision} is of leadership {given}, which was over: {current} had begun")]
+#[error("revision {revision} comes from leadership {given}, deposed by leadership {current}")]
 pub struct StaleCommand {
-    /// The revision that it made.
+    /// Revision that the command created.
     pub revision: Revision,
-    /// The leadership that gave it.
+    /// Leadership that proposed the command.
     pub given: LeadershipEpoch,
-    /// The one that had begun.
+    /// Leadership in force.
     pub current: LeadershipEpoch,
 }
 
 impl Fencing {
-    /// A new group goes on from a state.
+    /// A new group continues from this state.
     pub const fn founded_anew(&mut self, state: &State) {
         self.current = state.leadership.epoch;
     }
 
-    /// A command was applied, in the order of the log; true if it came from a leader that leads no more, and was refused.
+    /// Checks an applied command, in log order; returns true if it came from a deposed leader and was
+    /// refused.
     pub fn applied(&mut self, command: &Command, outcome: &Applied) -> bool {
         let revision = outcome.revision;
         if outcome.result == Ok(Answer::Began) {
@@ -54,7 +55,7 @@ impl Fencing {
         is_refused
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[StaleCommand] {
         &self.found
@@ -83,14 +84,17 @@ mod tests {
             leader: LeadershipEpoch(epoch),
         };
         assert!(!give(&began(1)).0 && !give(&began(2)).0);
-        assert!(give(&prune(1)).0, "a leader that leads no more is refused");
+        assert!(
+            give(&prune(1)).0,
+            "the command of a deposed leader is refused"
+        );
         let (is_stale, done) = give(&prune(2));
         assert!(!is_stale && done.result.is_ok());
         assert_eq!(fencing.found(), []);
-        // As if it had been carried out.
+        // Pretend that it took effect.
         assert!(!fencing.applied(&prune(1), &done));
         assert_eq!(fencing.found().len(), 1);
-        // In a group that goes on from before, that leadership may still be the newest.
+        // In a group restored from an earlier state, that leadership may still be the newest.
         fencing.founded_anew(&State::default());
         assert!(!fencing.applied(&prune(1), &done));
         assert_eq!(fencing.found().len(), 1);

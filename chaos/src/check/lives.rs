@@ -1,5 +1,5 @@
-//! What the tasks of a training wrote down about their own lives: when each rank of each attempt lived, and how far it
-//! was. Attempts that lived at once, and steps that were done twice, are found here whatever the scheduler believes.
+//! Run records written by the training tasks: when each rank of each attempt ran and which step it had
+//! reached. Reveals concurrent attempts and repeated steps whatever the scheduler believes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,37 +9,38 @@ use std::{fs, io};
 use muster_model::ids::{AttemptEpoch, JobId};
 use serde::Serialize;
 
-/// Longest silence within one stretch of life: a process that writes every 20 ms and was silent for longer was frozen.
+/// Longest gap between two lines of a live process; it writes every 20 ms, so after a longer gap it was
+/// frozen.
 const SILENCE_MS_MAX: u64 = 1_000;
-/// Shortest time without a step that is told.
+/// Shortest gap between steps that counts as an interruption.
 const STANDSTILL_MS_MIN: u64 = 500;
 
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LivesError {
-    /// The file system.
+    /// I/O error.
     #[error("reading {}", path.display())]
     Io {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A line or a name is not what the trainer writes.
-    #[error("{}: {what:?} is not what the trainer writes", path.display())]
+    /// A line or a file name that the trainer does not write.
+    #[error("{}: unexpected content {what:?}, not written by the trainer", path.display())]
     Odd {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The unexpected content.
         what: String,
     },
-    /// Nobody wrote anything.
+    /// No record exists.
     #[error("{} holds no record of job {job}", path.display())]
     None {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// Whose.
+        /// The job.
         job: JobId,
     },
 }
@@ -47,7 +48,7 @@ pub enum LivesError {
 /// One line of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// Wall clock, milliseconds.
+    /// Wall-clock time in milliseconds.
     at_ms: u64,
     /// Steps done, once the ranks have met.
     step: Option<u64>,
@@ -60,23 +61,23 @@ struct Life {
     marks: Vec<Mark>,
 }
 
-/// Two attempts whose processes lived at once.
+/// Two attempts whose processes ran at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LivedAtOnce {
     /// The older attempt.
     pub older: AttemptEpoch,
-    /// The newer one.
+    /// The newer attempt.
     pub newer: AttemptEpoch,
-    /// Longest time, in milliseconds, that a process of the one lived beside one of the other.
+    /// Longest time, in milliseconds, that a process of one ran concurrently with a process of the other.
     pub overlap_ms: u64,
 }
 
 /// Work that was done twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repeated {
-    /// Steps of the gang.
+    /// Repeated steps of the gang.
     pub steps: u64,
-    /// Milliseconds that they had taken the first time.
+    /// Milliseconds that these steps took the first time.
     pub time_ms: u64,
 }
 
@@ -90,7 +91,7 @@ impl Lives {
     /// Reads the records of a job in `folder`.
     ///
     /// # Errors
-    /// [`LivesError`] if one cannot be read or there is none.
+    /// [`LivesError`] if a record cannot be read or none exists.
     pub fn read(folder: &Path, job: JobId) -> Result<Self, LivesError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -118,13 +119,14 @@ impl Lives {
         Ok(lives)
     }
 
-    /// Attempts that lived.
+    /// Number of attempts that ran.
     #[must_use]
     pub fn attempts(&self) -> usize {
         self.attempts.len()
     }
 
-    /// Every two attempts that lived at once, whichever their ranks: a gang has one attempt at a time.
+    /// Every pair of attempts that ran concurrently, whichever their ranks: a gang has one attempt at a
+    /// time.
     #[must_use]
     pub fn at_once(&self) -> Vec<LivedAtOnce> {
         let mut found = Vec::new();
@@ -146,7 +148,7 @@ impl Lives {
         found
     }
 
-    /// Steps that were done again because the attempt that had done them was lost with them.
+    /// Steps that were repeated because they were lost with their attempt.
     #[must_use]
     pub fn repeated(&self) -> Repeated {
         let leaders: Vec<&Life> = self.leaders().map(|(_, life)| life).collect();
@@ -163,8 +165,8 @@ impl Lives {
         total
     }
 
-    /// Time from `strike_ms` until the gang made steps again after its longest standstill since; none if it never stood
-    /// still. A new attempt is a standstill however short.
+    /// Time from `strike_ms` until the gang makes steps again after its longest interruption since; `None`
+    /// without an interruption. A new attempt counts as an interruption however short.
     #[must_use]
     pub fn back_after(&self, strike_ms: u64) -> Option<Duration> {
         let mut advances: Vec<(u64, AttemptEpoch)> = Vec::new();
@@ -183,7 +185,7 @@ impl Lives {
         Some(Duration::from_millis(ended - strike_ms))
     }
 
-    /// Rank 0 of every attempt that made a start, in order: all ranks take their steps together.
+    /// Rank 0 of every attempt that made a step, in order: all ranks take their steps together.
     fn leaders(&self) -> impl Iterator<Item = (AttemptEpoch, &Life)> {
         let attempts = self.attempts.iter();
         let ranks = attempts.flat_map(|(epoch, lives)| lives.iter().map(|life| (*epoch, life)));
@@ -200,20 +202,20 @@ impl Life {
         self.marks.last().and_then(|mark| mark.step)
     }
 
-    /// When it had first done so many steps.
+    /// First time with at least `step` steps done.
     fn reached_ms(&self, step: u64) -> u64 {
         let reached = self.marks.iter().find(|mark| mark.step >= Some(step));
         reached.map_or(0, |mark| mark.at_ms)
     }
 
-    /// When it had last done so many steps and no more.
+    /// Last time with at most `step` steps done.
     fn left_ms(&self, step: u64) -> u64 {
         let known = self.marks.iter().filter(|mark| mark.step.is_some());
         let before = known.take_while(|mark| mark.step <= Some(step)).last();
         before.map_or_else(|| self.reached_ms(step), |mark| mark.at_ms)
     }
 
-    /// Times at which it was seen to have made a step.
+    /// Times at which a new step was recorded.
     fn advances(&self) -> impl Iterator<Item = u64> + '_ {
         let pairs = self.marks.iter().zip(self.marks.iter().skip(1));
         pairs
@@ -221,7 +223,7 @@ impl Life {
             .map(|(_, after)| after.at_ms)
     }
 
-    /// Stretches of time in which it lived, first and last millisecond: it did not while it was frozen.
+    /// Intervals (first and last millisecond) in which the process ran; it did not run while frozen.
     fn stretches(&self) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         for mark in &self.marks {
@@ -234,7 +236,7 @@ impl Life {
     }
 }
 
-/// Milliseconds in which both lived.
+/// Milliseconds in which both ran.
 fn overlap_ms(one: &Life, other: &Life) -> u64 {
     let others = other.stretches();
     let mut total = 0;
@@ -247,7 +249,7 @@ fn overlap_ms(one: &Life, other: &Life) -> u64 {
     total
 }
 
-/// Job, attempt and rank in the name of a record.
+/// Parses job, attempt and rank from the file name of a record.
 fn parse_name(name: &str) -> Option<(JobId, AttemptEpoch, u32)> {
     let mut parts = name.splitn(3, '-');
     let job = JobId(parts.next()?.parse().ok()?);
@@ -255,7 +257,7 @@ fn parse_name(name: &str) -> Option<(JobId, AttemptEpoch, u32)> {
     Some((job, epoch, parts.next()?.parse().ok()?))
 }
 
-/// The whole lines of a record; a last one without an end was cut off by the process's own.
+/// Parses the complete lines of a record; the end of the process may have cut off the last one.
 fn parse_marks(text: &str) -> Result<Vec<Mark>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(parse_mark).collect()
@@ -277,7 +279,7 @@ fn parse_mark(line: &str) -> Result<Mark, String> {
 mod tests {
     use super::*;
 
-    /// A record that lives from `from` on, with a line every 20 ms and the steps given.
+    /// Writes a record from `from_ms` on, with a line every 20 ms and the given steps.
     fn record(folder: &Path, name: &str, from_ms: u64, steps: impl Iterator<Item = u64>) {
         let mut text = format!("{from_ms} -\n");
         for (at, step) in (from_ms + 20..).step_by(20).zip(steps) {
@@ -300,7 +302,7 @@ mod tests {
         };
         assert_eq!((lives.attempts(), lives.repeated()), (2, expected));
         assert_eq!(lives.at_once(), []);
-        // The last step was seen at 1,620 ms, the next one at 5,040 ms.
+        // The last step was recorded at 1,620 ms, the next one at 5,040 ms.
         assert_eq!(lives.back_after(1_700), Some(Duration::from_millis(3_340)));
         assert_eq!(lives.back_after(5_100), None);
         record(folder.path(), "3-9-0", 1_640, 25..=40);

@@ -1,4 +1,4 @@
-//! Oracles: what the outside world saw, judged without asking the scheduler.
+//! Checkers over externally observed behaviour, independent of the scheduler's own state.
 
 mod acknowledged;
 mod agreement;

@@ -1,10 +1,10 @@
-//! I3: no worker acts on an order that is older than one it has acted on, whoever sends it.
+//! Checker for I3: no worker acts on an order older than one it has acted on, regardless of the sender.
 
 use std::collections::BTreeMap;
 
 use muster_model::ids::{LeadershipEpoch, Revision};
 
-/// The newest order that each host acted on, over all lives of its agent.
+/// Newest order that each host acted on, across restarts of its agent.
 #[derive(Clone, Debug, Default)]
 pub struct Obedience {
     newest: BTreeMap<u32, Order>,
@@ -12,7 +12,7 @@ pub struct Obedience {
     found: Vec<StaleOrder>,
 }
 
-/// Where an order came from.
+/// Position of an order: leadership and revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Order {
     leader: LeadershipEpoch,
@@ -39,7 +39,7 @@ pub struct StaleOrder {
 }
 
 impl Obedience {
-    /// A host's agent put an order in force.
+    /// Records that a host's agent carried out an order.
     pub fn obeyed(&mut self, host: u32, leader: LeadershipEpoch, revision: Revision) {
         self.obeyed += 1;
         let newest = self.newest.entry(host).or_default();
@@ -56,13 +56,13 @@ impl Obedience {
         newest.revision = newest.revision.max(revision);
     }
 
-    /// Orders that were put in force.
+    /// Number of orders carried out.
     #[must_use]
     pub const fn orders(&self) -> u64 {
         self.obeyed
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[StaleOrder] {
         &self.found

@@ -1,27 +1,29 @@
-//! What Raft promises, by what replicas show: leaders one after the other, each of whom has all that was committed before; terms that
-//! never go back, entries that never change and are applied in order, and a log that is cut only behind a snapshot.
+//! Checker for the guarantees of Raft, from what replicas report: leaders in sequence, each with all
+//! previously committed entries; terms that never decrease; entries that never change and are applied in
+//! order; a log purged only behind a snapshot.
 //!
-//! Votes are ordered by term and candidate: one with a higher id may win in a term in which one with a lower id has won, and takes
-//! the lead from it as a later term would (`leader_id_adv` of openraft). The other way round it must not.
+//! Votes are ordered by term and candidate: in one term a candidate with a higher id may win after one with
+//! a lower id, and deposes it as a later term would (`leader_id_adv` of openraft). The reverse must not
+//! happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What replicas have shown.
+/// Raft state reported by replicas.
 #[derive(Clone, Debug, Default)]
 pub struct RaftRules {
-    /// Who was seen to lead in each term.
+    /// Replicas observed as leader in each term.
     leaders: BTreeMap<u64, BTreeSet<u64>>,
-    /// The newest term of each replica, in its present life: what it had not synced when it was killed it promised to nobody.
+    /// Newest term of each replica since its start: a term not synced before a kill was promised to no one.
     terms: BTreeMap<u32, u64>,
-    /// How far each replica has applied, in its present life.
+    /// Applied index of each replica since its start.
     applied: BTreeMap<u32, u64>,
     entries: BTreeMap<u64, Shown>,
-    /// The last entry of each leader that anybody has applied, by term and leader: it is committed.
+    /// Last entry of each leader that some replica has applied, by term and leader: it is committed.
     committed: BTreeMap<(u64, u64), u64>,
     found: Vec<RaftBreach>,
 }
 
-/// Who applied an entry first, and what it was.
+/// First replica that applied an entry, and the entry.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     replica: u32,
@@ -30,104 +32,104 @@ struct Shown {
     digest: u64,
 }
 
-/// An entry as a replica applies it.
+/// An entry as applied by a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Position in the log.
+    /// Index in the log.
     pub index: u64,
     /// Term of the leader that wrote it.
     pub term: u64,
-    /// That leader.
+    /// Id of that leader.
     pub leader: u64,
-    /// Hash of what it carries.
+    /// Hash of its payload.
     pub digest: u64,
 }
 
-/// A promise of Raft that was broken.
+/// A violated guarantee of Raft.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaftBreach {
-    /// A replica led in a term after one with a higher id had.
+    /// A replica led in a term after one with a higher id did.
     #[error(
-        "replicas {first} and {second} both lead in term {term}, the lower one after the other"
+        "replicas {first} and {second} both lead in term {term}, the one with the lower id second"
     )]
     TwoLeaders {
-        /// Which term.
+        /// The term.
         term: u64,
-        /// Who was seen first.
+        /// The first leader.
         first: u64,
-        /// The other one.
+        /// The second leader.
         second: u64,
     },
-    /// A leader lacks what was committed before it led.
+    /// A leader lacks an entry that was committed before it became leader.
     #[error(
-        "replica {leader} leads in term {term} with entries up to {last:?}, and entry {committed} is committed"
+        "replica {leader} leads in term {term} with entries up to {last:?}, but entry {committed} is committed"
     )]
     Incomplete {
-        /// Who leads.
+        /// The leader.
         leader: u64,
-        /// In which term.
+        /// Its term.
         term: u64,
         /// Its last entry.
         last: Option<u64>,
-        /// The last entry of an earlier leader that anybody has applied.
+        /// Last entry of an earlier leader that some replica has applied.
         committed: u64,
     },
     /// A replica went back to an older term.
-    #[error("replica {replica} is in term {to} after term {from}")]
+    #[error("replica {replica} went from term {from} back to term {to}")]
     TermBack {
-        /// Which replica.
+        /// The replica.
         replica: u32,
         /// The newer term.
         from: u64,
-        /// The older one.
+        /// The older term.
         to: u64,
     },
-    /// A replica did not apply the next entry.
-    #[error("replica {replica} comes to entry {to} after entry {from}")]
+    /// A replica skipped or repeated an entry.
+    #[error("replica {replica} applied entry {to} after entry {from}")]
     OutOfOrder {
-        /// Which replica.
+        /// The replica.
         replica: u32,
-        /// What it had applied.
+        /// Index of the entry applied before.
         from: u64,
-        /// What it applied then.
+        /// Index of the entry applied next.
         to: u64,
     },
-    /// Two replicas applied different entries at one position, or one of them did in two lives.
+    /// Different entries were applied at one index, by two replicas or by one before and after a restart.
     #[error(
-        "entry {index} that replica {second} applies is not the one that replica {first} applied"
+        "entry {index} differs between replica {second} and replica {first}, which applied it first"
     )]
     Changed {
-        /// Which position.
+        /// Index of the entry.
         index: u64,
-        /// Who applied it first.
+        /// The replica that applied it first.
         first: u32,
-        /// Who applied another one.
+        /// The replica that applied a different entry.
         second: u32,
     },
-    /// The log was cut where no snapshot stands for it.
-    #[error("replica {replica} dropped its log up to {purged}, its snapshot covers {snapshot:?}")]
+    /// The log was purged beyond the snapshot.
+    #[error("replica {replica} purged its log up to {purged}, its snapshot covers {snapshot:?}")]
     Purged {
-        /// Which replica.
+        /// The replica.
         replica: u32,
-        /// Up to where.
+        /// Last purged index.
         purged: u64,
-        /// What the snapshot covers.
+        /// Last index covered by the snapshot.
         snapshot: Option<u64>,
     },
 }
 
 impl RaftRules {
-    /// A replica starts: it applies again what its disk has no snapshot of.
+    /// A replica starts: it reapplies all entries that its snapshot on disk does not cover.
     pub fn started(&mut self, replica: u32) {
         self.applied.remove(&replica);
         self.terms.remove(&replica);
     }
 
-    /// A replica leads in a term.
+    /// Records that a replica leads in a term.
     pub fn leads(&mut self, leader: u64, term: u64) {
         let seen = self.leaders.entry(term).or_default();
         let newest = seen.last().copied();
-        // One that has lost the lead may take it that it has not.
+        // A deposed leader may not have learnt of it yet.
         if seen.insert(leader)
             && let Some(first) = newest.filter(|newest| *newest > leader)
         {
@@ -139,7 +141,7 @@ impl RaftRules {
         }
     }
 
-    /// The last entry in the log of a replica that leads in a term.
+    /// Checks the last log entry of a replica that leads in a term.
     pub fn leader_has(&mut self, leader: u64, term: u64, last: Option<u64>) {
         let before = self.committed.range(..(term, leader)).next_back();
         let committed = before.map_or(0, |(_, index)| *index);
@@ -153,13 +155,13 @@ impl RaftRules {
         }
     }
 
-    /// Whether anything of a term is committed, as far as anybody has applied it.
+    /// Whether any replica has applied, and so committed, an entry of a term.
     #[must_use]
     pub fn has_committed_in(&self, term: u64) -> bool {
         self.committed.keys().any(|(of, _)| *of == term)
     }
 
-    /// A replica is in a term.
+    /// Records the term of a replica.
     pub fn in_term(&mut self, replica: u32, term: u64) {
         let known = self.terms.entry(replica).or_default();
         let from = *known;
@@ -173,7 +175,7 @@ impl RaftRules {
         }
     }
 
-    /// A replica applies an entry; true if nobody did before.
+    /// Records an entry applied by a replica; returns true if it is the first to apply it.
     pub fn applied(&mut self, replica: u32, entry: Entry) -> bool {
         let Entry {
             index,
@@ -211,7 +213,7 @@ impl RaftRules {
         false
     }
 
-    /// Who wrote an entry must not have led before who wrote the one before.
+    /// Checks that the writer of an entry did not lead before the writer of the previous entry.
     fn judge_writer(&mut self, index: u64, entry: &Shown) {
         let before = self.entries.range(..index).next_back();
         let Some((_, before)) = before else {
@@ -226,7 +228,7 @@ impl RaftRules {
         }
     }
 
-    /// A replica replaces its state by a snapshot.
+    /// Records that a replica replaced its state by a snapshot.
     pub fn installed(&mut self, replica: u32, index: u64) {
         let from = self.applied.insert(replica, index);
         if let Some(from) = from.filter(|from| *from > index) {
@@ -238,7 +240,7 @@ impl RaftRules {
         }
     }
 
-    /// How far a replica's log is cut, and how far its snapshot reaches.
+    /// Records how far a replica's log is purged and how far its snapshot reaches.
     pub fn keeps(&mut self, replica: u32, purged: Option<u64>, snapshot: Option<u64>) {
         if let Some(purged) = purged.filter(|purged| snapshot.is_none_or(|upto| *purged > upto)) {
             self.found.push(RaftBreach::Purged {
@@ -249,13 +251,13 @@ impl RaftRules {
         }
     }
 
-    /// Entries of which it is known what they are.
+    /// Number of entries with known content.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[RaftBreach] {
         &self.found
@@ -283,7 +285,7 @@ mod tests {
         assert!(rules.applied(1, entry(2, 20)));
         assert!(!rules.applied(2, entry(1, 10)));
         rules.installed(2, 2);
-        // A new life applies again.
+        // A restarted replica applies its entries again.
         rules.started(1);
         assert!(!rules.applied(1, entry(1, 10)));
         rules.in_term(1, 4);
@@ -292,10 +294,10 @@ mod tests {
         rules.in_term(1, 3);
         rules.leads(1, 3);
         rules.leader_has(1, 3, Some(2));
-        // A higher id wins in the same term, and the one before does not know at once.
+        // A higher id wins in the same term, and the previous leader does not learn it at once.
         rules.leads(2, 3);
         rules.leads(1, 3);
-        // What is committed in its own time it may still have to write.
+        // Entries committed in its own term it may still have to write.
         rules.leader_has(1, 1, None);
         rules.keeps(1, None, None);
         rules.keeps(1, Some(5), Some(5));

@@ -1,12 +1,13 @@
-//! How often a whole state is looked at.
+//! Sampling interval for full inspections of a state.
 
 use muster_engine::state::State;
 
-/// Jobs, hosts and events of a state that is looked at whenever it may be. To look at one costs as much as there is in it: of a
-/// state that is so many times larger, one in so many is looked at, or a day of a large cluster would take days.
+/// Largest state, in jobs, hosts and events, that is inspected at every opportunity. An inspection costs
+/// time in proportion to the state; states N times larger are inspected one time in N, or a simulated day
+/// of a large cluster would take days.
 pub const LOOKED_AT_MAX: usize = 5_000;
 
-/// One of so many states is looked at: all of them, unless they are large.
+/// Sampling interval for `state`: one in this many states is inspected; 1 unless it is large.
 #[must_use]
 pub fn looked_at_one_in(state: &State) -> u64 {
     let records = state.jobs.len() + state.hosts.len() + state.events.len();

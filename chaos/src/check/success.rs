@@ -1,4 +1,4 @@
-//! P5: what the state calls a success has really run to its end, once.
+//! Checker for P5: a unit that the state counts as success really ran to its end, once.
 
 use muster_engine::state::{Job, State};
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
@@ -6,23 +6,23 @@ use muster_model::lifecycle::UnitPhase;
 
 use crate::check::{Exclusivity, Gang};
 
-/// The state says that a unit ended well, and no process of a task of it did.
+/// The state counts a unit as success, but no process of one of its tasks exited with code 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unit {unit} of job {job} counts as success, but attempt {epoch} of its task {task} never ended with exit code 0"
 )]
 pub struct PhantomSuccess {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Which unit.
+    /// The unit.
     pub unit: UnitIndex,
-    /// The attempt that is said to have ended well; 0 where none of the unit ever ended.
+    /// The attempt recorded as successful; 0 if no attempt of the unit ever ended.
     pub epoch: AttemptEpoch,
     /// The task.
     pub task: TaskIndex,
 }
 
-/// Units that succeeded in the books only.
+/// Returns units that succeeded in the state but not in the GPU ledger.
 #[must_use]
 pub fn phantom_successes(state: &State, book: &Exclusivity) -> Vec<PhantomSuccess> {
     let jobs = state.jobs.values();
@@ -36,7 +36,7 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
         .filter(|(_, unit)| unit.phase == UnitPhase::Succeeded);
     let mut found = Vec::new();
     for (index, unit) in succeeded {
-        // A unit's newest attempts are never forgotten: one without any has not run.
+        // A unit's newest attempts are never forgotten: a unit without attempts never ran.
         let last = unit.past.last();
         let tasks = job.tasks_of(*index).map(TaskIndex);
         let phantoms = tasks.filter(|task| {
@@ -97,7 +97,7 @@ mod tests {
         book.started(owner, gang, &[]);
         book.ended(owner, Some(0));
         assert_eq!(phantom_successes(&cluster.state, &book), []);
-        // Whatever ran: a unit of which no attempt has ended has not.
+        // Whatever else ran: a unit without an ended attempt did not succeed.
         let known = Arc::make_mut(cluster.state.jobs.get_mut(&job).unwrap());
         let unit = known.units.get_mut(&found[0].unit).unwrap();
         Arc::make_mut(unit).past.clear();

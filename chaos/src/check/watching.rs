@@ -1,4 +1,5 @@
-//! I10: a watcher is told every event once, in order, whichever replica tells it, or that some are gone.
+//! Checker for I10: a watcher receives every event once, in order, from whichever replica, or is notified
+//! that some are gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,87 +7,88 @@ use std::sync::Arc;
 use muster_model::event::Event;
 use muster_model::ids::Revision;
 
-/// What watchers were told, held against what happened.
+/// Comparison of events received by watchers with the events of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Watching {
-    /// The events of every revision that has any.
+    /// Events of every revision that has any.
     happened: BTreeMap<Revision, Arc<[Event]>>,
-    /// Up to where each watcher was told.
+    /// Last revision delivered to each watcher.
     positions: BTreeMap<u32, Revision>,
     found: Vec<WatchGap>,
 }
 
-/// A watcher was told wrongly.
+/// A wrong delivery to a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchGap {
-    /// Events were left out.
-    #[error("watcher {watcher} was never told of revision {missed}, but of {next}")]
+    /// Events were skipped.
+    #[error("watcher {watcher} received revision {next}, but never revision {missed}")]
     Missed {
-        /// Who.
+        /// The watcher.
         watcher: u32,
-        /// The first revision that was left out.
+        /// The first skipped revision.
         missed: Revision,
-        /// What it was told instead.
+        /// The revision received instead.
         next: Revision,
     },
-    /// Events came again, or too late.
-    #[error("watcher {watcher} was told of revision {again} after {position}")]
+    /// Events were repeated or delivered out of order.
+    #[error("watcher {watcher} received revision {again} after {position}")]
     Repeated {
-        /// Who.
+        /// The watcher.
         watcher: u32,
-        /// What it was told.
+        /// The repeated revision.
         again: Revision,
-        /// Up to where it had been told before.
+        /// Last revision delivered before.
         position: Revision,
     },
-    /// Other events than there were.
-    #[error("watcher {watcher} was told otherwise of revision {revision}")]
+    /// Delivered events differ from the log's.
+    #[error("watcher {watcher} received wrong events for revision {revision}")]
     Other {
-        /// Who.
+        /// The watcher.
         watcher: u32,
-        /// Of which revision.
+        /// The revision.
         revision: Revision,
     },
-    /// It was told that events are gone, and they are not, or it had heard them.
+    /// The watcher was notified of compacted events that still exist or that it had already received.
     #[error(
-        "watcher {watcher} asked for what came after revision {asked} and was told that events up to {told} are gone, of which the replica lacks those up to {lacked}"
+        "watcher {watcher} asked for events after revision {asked} and was notified that those up to {told} are gone, \
+         but the replica lacks only those up to {lacked}"
     )]
     NotGone {
-        /// Who.
+        /// The watcher.
         watcher: u32,
-        /// After which revision it asked.
+        /// Revision after which it asked for events.
         asked: Revision,
-        /// Up to where events are gone, as it was told.
+        /// Last compacted revision according to the notice.
         told: Revision,
-        /// The newest revision of which that replica dropped an event.
+        /// Newest revision of which the replica dropped an event.
         lacked: Revision,
     },
-    /// It was not told of everything although nothing is broken any more.
-    #[error("watcher {watcher} was told up to revision {position}, {due} was due")]
+    /// Deliveries are incomplete although all faults are repaired.
+    #[error("watcher {watcher} received events up to revision {position}, {due} was due")]
     Behind {
-        /// Who.
+        /// The watcher.
         watcher: u32,
-        /// Up to where it was told.
+        /// Last delivered revision.
         position: Revision,
-        /// The last revision with events.
+        /// Last revision with events.
         due: Revision,
     },
 }
 
 impl Watching {
-    /// A watcher begins, before everything.
+    /// Adds a watcher that starts before the first revision.
     pub fn began(&mut self, watcher: u32) {
         self.positions.insert(watcher, Revision(0));
     }
 
-    /// A revision has these events.
+    /// Records the events of a revision.
     pub fn happened(&mut self, revision: Revision, events: &Arc<[Event]>) {
         self.happened
             .entry(revision)
             .or_insert_with(|| Arc::clone(events));
     }
 
-    /// A watcher is told of the events of a revision.
+    /// Checks the delivery of a revision's events to a watcher.
     pub fn told(&mut self, watcher: u32, revision: Revision, events: &[Event]) {
         let position = self.position(watcher);
         if revision <= position {
@@ -108,7 +110,7 @@ impl Watching {
         self.positions.insert(watcher, revision);
     }
 
-    /// A watcher is told that nothing more happened up to a revision.
+    /// Checks a bookmark: no more events up to a revision.
     pub fn bookmark(&mut self, watcher: u32, revision: Revision) {
         let position = self.position(watcher);
         if revision > position {
@@ -117,8 +119,9 @@ impl Watching {
         }
     }
 
-    /// A watcher that asked for what came after a revision is told that the events up to another one are gone: it goes on behind
-    /// them. What it is told must be so in the state of the replica that says it, which lacks events up to `lacked`.
+    /// Checks a notice that events up to a revision are gone, sent to a watcher that asked for events after
+    /// `asked`; the watcher continues behind them. The state of the sending replica must really lack them:
+    /// it lacks events up to `lacked`.
     pub fn gone(&mut self, watcher: u32, asked: Revision, (told, lacked): (Revision, Revision)) {
         if told <= asked || told > lacked {
             self.found.push(WatchGap::NotGone {
@@ -132,7 +135,7 @@ impl Watching {
         self.positions.insert(watcher, position);
     }
 
-    /// Watchers that were not told of everything.
+    /// Returns watchers whose deliveries are incomplete.
     #[must_use]
     pub fn behind(&self) -> Vec<WatchGap> {
         let due = self.happened.last_key_value().map(|(due, _)| *due);
@@ -146,7 +149,7 @@ impl Watching {
         .collect()
     }
 
-    /// Everything that must not have happened, in order.
+    /// Violations found so far, in order.
     #[must_use]
     pub fn found(&self) -> &[WatchGap] {
         &self.found
@@ -156,7 +159,7 @@ impl Watching {
         self.positions.get(&watcher).copied().unwrap_or_default()
     }
 
-    /// Nothing may have happened after the first of two revisions, up to the second.
+    /// Checks that no events lie between two revisions, after the first and up to the second.
     fn look_between(&mut self, watcher: u32, (from, to): (Revision, Revision), next: Revision) {
         let after = (
             std::ops::Bound::Excluded(from),
@@ -211,17 +214,17 @@ mod tests {
         right.told(1, Revision(5), &events(5));
         right.bookmark(1, Revision(3));
         assert_eq!((right.found(), right.behind().len()), (&[][..], 0));
-        // Who is told that events are gone misses none of them.
+        // A watcher notified of gone events has not missed them.
         let mut gone = watching();
         gone.gone(1, Revision(0), (Revision(4), Revision(4)));
         gone.told(1, Revision(5), &events(5));
         assert_eq!(gone.found(), []);
     }
 
-    /// A hub that says so to whoever it likes spares itself every event.
+    /// A hub that sent such notices freely could skip every event.
     #[test]
     fn what_is_said_to_be_gone_must_be_gone() {
-        // The replica has them; they were heard before; it lacks some, but fewer.
+        // The replica still has them; they were already delivered; it lacks some, but fewer.
         for (asked, told, lacked) in [(0, 4, 0), (4, 4, 4), (2, 5, 4)] {
             let mut watching = watching();
             let (asked, of_hub) = (Revision(asked), (Revision(told), Revision(lacked)));

@@ -1,4 +1,4 @@
-//! Certificates of a local cluster, where it has some.
+//! Certificates of a local cluster with TLS.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,27 +11,27 @@ use muster_tls::issue::{self, CA_CERTIFICATE, CERTIFICATE_DAYS};
 
 use crate::cluster::{CLUSTER_ID, ClusterError, failed};
 
-/// Folder of the certificates within a cluster's.
+/// Folder of the certificates within the cluster folder.
 const FOLDER: &str = "certificates";
 
-/// The authority of one cluster, or that it has none.
+/// Certificate authority of one cluster; empty without TLS.
 #[derive(Debug)]
 pub(super) struct Certificates {
     folder: Option<PathBuf>,
 }
 
 impl Certificates {
-    /// Makes the authority of a cluster that has certificates.
+    /// Creates the authority of a cluster with TLS.
     pub(super) fn make(secured: bool, cluster: &Path) -> Result<Self, ClusterError> {
         let folder = secured.then(|| cluster.join(FOLDER));
         if let Some(folder) = &folder {
             let made = issue::authority(folder, CLUSTER_ID).map_err(io::Error::other);
-            made.map_err(failed("making an authority"))?;
+            made.map_err(failed("creating a certificate authority"))?;
         }
         Ok(Self { folder })
     }
 
-    /// Makes the certificate of a replica that others reach at an address.
+    /// Issues the certificate of a replica for its address.
     pub(super) fn of_replica(
         &self,
         name: &str,
@@ -40,12 +40,12 @@ impl Certificates {
         self.of(name, &PeerRole::Replica, &[address.to_string()])
     }
 
-    /// Makes the certificate of a worker.
+    /// Issues the certificate of a worker.
     pub(super) fn of_worker(&self, name: &str) -> Result<TlsSettings, ClusterError> {
         self.of(name, &PeerRole::Worker(name.to_owned()), &[])
     }
 
-    /// What the holder of a member's certificate shows; nothing where there are none.
+    /// TLS settings for the holder of a member's certificate; default settings without TLS.
     pub(super) fn settings(&self, name: &str) -> TlsSettings {
         let file = |name: String| self.folder.as_ref().map(|folder| folder.join(name));
         TlsSettings {
@@ -56,7 +56,7 @@ impl Certificates {
         }
     }
 
-    /// Bounds of a replica: where users are counted, one of them makes the load of many.
+    /// Limits of a replica: with per-user limits, a single user generates the load of many.
     pub(super) fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         if self.folder.is_some() {
@@ -74,7 +74,7 @@ impl Certificates {
         if let Some(folder) = &self.folder {
             let made = issue::certificate(folder, name, role, addresses, CERTIFICATE_DAYS);
             let made = made.map_err(io::Error::other);
-            made.map_err(failed("making a certificate"))?;
+            made.map_err(failed("issuing a certificate"))?;
         }
         Ok(self.settings(name))
     }

@@ -1,9 +1,9 @@
-//! The folder of one local cluster: everything it writes, removed with it unless it is to be kept.
+//! Folder with all files of one local cluster, removed with it unless kept.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A temporary folder that may be kept.
+/// A temporary folder that can be kept.
 #[derive(Debug)]
 pub struct ClusterFolder {
     path: PathBuf,
@@ -11,13 +11,13 @@ pub struct ClusterFolder {
 }
 
 impl ClusterFolder {
-    /// A new folder under the system's temporary one; it stays afterwards if `keep` is set.
+    /// Creates a folder in the system's temporary folder; it is not removed if `keep` is set.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(keep: bool) -> io::Result<Self> {
         let temporary = tempfile::Builder::new().prefix("muster-").tempdir()?;
-        // Processes name the folder in their command lines: no link may stand in the way.
+        // Processes name the folder in their command lines, so the path must not contain symbolic links.
         let path = temporary.path().canonicalize()?;
         if keep {
             return Ok(Self {
@@ -31,20 +31,20 @@ impl ClusterFolder {
         })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Lets it stay, whatever was wanted before.
+    /// Keeps the folder, overriding the option given at creation.
     pub fn keep(&mut self) {
         if let Some(temporary) = self.temporary.take() {
             self.path = temporary.keep();
         }
     }
 
-    /// Removes it with everything in it, unless it is to be kept; true if it is gone.
+    /// Removes the folder with its contents unless it is kept; returns true if it is gone.
     ///
     /// # Errors
     /// If something in it cannot be removed.

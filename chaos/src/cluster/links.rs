@@ -1,4 +1,4 @@
-//! Cutting members of a local cluster off, where its network is one that can be cut.
+//! Isolating members of a local cluster whose network supports it.
 
 use std::io;
 
@@ -17,7 +17,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Joins a replica to all others again.
+    /// Reconnects a replica to all others.
     ///
     /// # Errors
     /// If the cluster has no such network, or it cannot be changed.
@@ -29,7 +29,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Loses packets of a replica, of clients too.
+    /// Drops packets of a replica, including those of clients.
     ///
     /// # Errors
     /// If the cluster has no such network, or it cannot be changed.
@@ -38,7 +38,7 @@ impl LocalCluster {
         Ok(self.own_network()?.cut(host, direction)?)
     }
 
-    /// Connects a replica again.
+    /// Delivers packets of a replica again.
     ///
     /// # Errors
     /// If the cluster has no such network, or it cannot be changed.
@@ -62,7 +62,7 @@ impl LocalCluster {
         Ok(self.own_network()?.cut(host, direction)?)
     }
 
-    /// Connects a worker's host again.
+    /// Reconnects a worker's host.
     ///
     /// # Errors
     /// If the cluster has no such network, or it cannot be changed.
@@ -72,8 +72,7 @@ impl LocalCluster {
     }
 
     fn own_network(&self) -> Result<&Network, ClusterError> {
-        let none =
-            || io::Error::other("nothing stands between the hosts (`ClusterOptions::network`)");
+        let none = || io::Error::other("hosts have no network (set `ClusterOptions::network`)");
         let network = self.network.as_ref();
         network.ok_or_else(|| failed("cutting a host off")(none()))
     }

@@ -11,29 +11,29 @@ use serde_json::json;
 
 use crate::cluster::{ClusterError, ManagedProcess, Network, failed};
 
-/// How long a process that is asked to end may take before it is killed.
+/// Time between SIGTERM and SIGKILL.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// Tells a preloaded library where its orders are.
+/// Environment variable with the path of the preloaded library's command file.
 const ORDERS_VARIABLE: &str = "MUSTER_CHAOS_ORDERS";
 
 /// One process of the cluster, running or not.
 #[derive(Debug)]
 pub struct Member {
-    /// `replica-1`, `node01`.
+    /// Name such as `replica-1` or `node01`.
     pub name: String,
-    /// Everything it writes lies here.
+    /// Folder for everything that it writes.
     pub folder: PathBuf,
     /// Subcommand of the binary.
     pub(super) role: &'static str,
     /// Its number in the cluster's network, if there is one.
     pub(super) host: usize,
-    /// As in [`ClusterOptions::preload`].
+    /// Library to preload, see [`ClusterOptions::preload`].
     pub(super) preload: Option<PathBuf>,
     pub(super) process: Option<ManagedProcess>,
 }
 
 impl Member {
-    /// Its process id, while it runs.
+    /// Process id while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.process
@@ -41,19 +41,19 @@ impl Member {
             .map(|process| process.pid().as_raw_nonzero().get())
     }
 
-    /// Where its output goes.
+    /// Path of its output.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.folder.join("log")
     }
 
-    /// Its configuration file.
+    /// Path of its configuration file.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.folder.join("config.json")
     }
 
-    /// Writes its settings, those that differ from the defaults: another build may not know all of the others.
+    /// Writes only the settings that differ from the defaults: an older build may not know the others.
     pub(super) fn configure<Config: Serialize + Default>(
         &self,
         config: &Config,
@@ -67,19 +67,19 @@ impl Member {
         fs::write(&path, text).map_err(failed(format!("writing {}", path.display())))
     }
 
-    /// The folder of what it stores.
+    /// Path of its data folder.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// The file that tells a preloaded library what to do.
+    /// Path of the preloaded library's command file.
     #[must_use]
     pub fn orders(&self) -> PathBuf {
         self.folder.join("orders")
     }
 
-    /// Sends a signal to its process, and to nothing that this has started.
+    /// Sends a signal to its process only, not to its children.
     ///
     /// # Errors
     /// If it does not run, or the kernel refuses.
@@ -94,7 +94,7 @@ impl Member {
     /// Whether its process runs.
     ///
     /// # Errors
-    /// If the kernel does not know it.
+    /// If the kernel does not know the process.
     pub fn is_running(&mut self) -> Result<bool, ClusterError> {
         let Some(process) = &mut self.process else {
             return Ok(false);

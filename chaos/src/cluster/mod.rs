@@ -1,5 +1,6 @@
-//! A cluster of real processes on loopback, or in a network that can be cut: replicas and workers of the built binary, each
-//! with a folder, a log file and a configuration file of its own, killed and started again one by one.
+//! Cluster of real processes on loopback or in a network that supports partitions: replicas and workers of
+//! the built binary, each with its own folder, log file and configuration file, killed and restarted
+//! individually.
 
 mod certificates;
 mod folder;
@@ -38,47 +39,47 @@ pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
 /// Memory of a simulated GPU.
 const GPU_MEMORY_MIB: u64 = 81_920;
-/// The name of every local cluster.
+/// Name of every local cluster.
 pub const CLUSTER_ID: &str = "local";
 
-/// Shape of a local cluster.
+/// Settings of a local cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// The `muster` binary.
+    /// Path of the `muster` binary.
     pub binary: PathBuf,
-    /// The one that workers run, if it is another.
+    /// Binary of the workers, if different.
     pub worker_binary: Option<PathBuf>,
-    /// Scheduler replicas that found the cluster.
+    /// Number of initial scheduler replicas.
     pub replicas: usize,
     /// Whether there is a machine for one more replica, see [`LocalCluster::start_spare`].
     pub spare: bool,
-    /// Workers, each a host of its own.
+    /// Number of workers, each on its own host.
     pub workers: usize,
-    /// Simulated GPUs of each host.
+    /// Simulated GPUs per host.
     pub gpus_per_host: u32,
     /// Whether the first host has the machine's real GPUs, through NVML.
     pub real_gpus: bool,
     /// Model of the simulated GPUs.
     pub gpu_model: String,
-    /// Heartbeats and leases.
+    /// Heartbeat and lease timings.
     pub timings: Timings,
-    /// Clocks of the replication.
+    /// Raft timings.
     pub raft: RaftTimings,
-    /// How much of the log is kept.
+    /// Log retention.
     pub log: LogSettings,
-    /// Its admins, as long as nobody has to prove who they are.
+    /// Admins of a cluster without authentication.
     pub admins: BTreeSet<String>,
-    /// Whether the folder stays afterwards.
+    /// Whether the folder is kept afterwards.
     pub keep: bool,
-    /// What stands between replicas and workers, so that they can be cut off; none: nothing.
+    /// Network that can isolate replicas and workers; `None` for direct connections.
     pub network: Option<NetworkKind>,
     /// Whether replicas and workers have certificates, see [`LocalCluster::admin_tls`].
     pub secured: bool,
-    /// A library that is loaded into every replica before all others. It finds its orders in [`Member::orders`].
+    /// Library that is loaded first into every replica. It reads its commands from [`Member::orders`].
     pub preload: Option<PathBuf>,
 }
 
-/// Heartbeats and leases of small clusters: fast enough to watch.
+/// Heartbeat and lease timings of small clusters: short enough to watch.
 pub const SMALL_TIMINGS: Timings = Timings {
     beat_ms: 500,
     suspect_ms: 2_000,
@@ -86,8 +87,8 @@ pub const SMALL_TIMINGS: Timings = Timings {
 };
 
 impl ClusterOptions {
-    /// Three replicas and four workers with eight simulated GPUs each, and clocks fast enough to watch:
-    /// a silent host is suspect after 2 s and lost after 5 s.
+    /// Three replicas and four workers with eight simulated GPUs each, with short timings: a silent host is
+    /// suspect after 2 s and lost after 5 s.
     #[must_use]
     pub fn small(binary: PathBuf) -> Self {
         Self {
@@ -115,31 +116,31 @@ impl ClusterOptions {
     }
 }
 
-/// Number of real GPUs that the driver of this machine knows; 0 without a driver.
+/// Number of real GPUs that this machine's driver reports; 0 without a driver.
 #[must_use]
 pub fn real_gpus() -> usize {
     NvmlBackend::open(&BTreeMap::new()).map_or(0, |backend| backend.inventory().len())
 }
 
-/// A cluster that cannot be run.
+/// Failure to run a local cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A file, a folder or a process cannot be made or ended.
+    /// A file, folder or process could not be created or ended.
     #[error("{operation}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Processes survive their end.
+    /// Processes survived the end of the cluster.
     #[error(transparent)]
     StillAlive(#[from] StillAlive),
-    /// The hosts' network.
+    /// The network between the hosts failed.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Every machine has its replica.
+    /// There is no spare machine, or it is occupied.
     #[error("the cluster was made without a spare machine (`ClusterOptions::spare`)")]
     NoSpare,
 }
@@ -149,28 +150,28 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterErro
     move |source| ClusterError::Io { operation, source }
 }
 
-/// A running cluster; dropping it kills what it started.
+/// A running cluster; dropping it kills all its processes.
 #[derive(Debug)]
 pub struct LocalCluster {
     options: ClusterOptions,
     folder: ClusterFolder,
     network: Option<Network>,
     certificates: Certificates,
-    /// The replicas' machines.
+    /// Machines of the replicas.
     seats: Vec<Seat>,
     metrics: Vec<SocketAddr>,
     worker_metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
-    /// Their ids.
+    /// Ids of the replicas.
     ids: Vec<ReplicaId>,
-    /// The last one that was given: ids are never used again.
+    /// Last assigned id; ids are never reused.
     newest_id: ReplicaId,
     spare: Option<Spare>,
     workers: Vec<Member>,
 }
 
 impl LocalCluster {
-    /// Writes the configuration and starts every process; does not wait for them to be ready.
+    /// Writes the configuration and starts every process; does not wait until they are ready.
     ///
     /// # Errors
     /// [`ClusterError`] names the process and the operation.
@@ -178,12 +179,12 @@ impl LocalCluster {
         Self::prepare(options)?.started()
     }
 
-    /// Writes the configuration, and starts nothing yet. A network of proxies needs a runtime.
+    /// Writes the configuration without starting anything. A network of proxies needs a runtime.
     ///
     /// # Errors
     /// [`ClusterError`] names the operation.
     pub fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
-        let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
+        let folder = ClusterFolder::create(options.keep).map_err(failed("creating a folder"))?;
         let certificates = Certificates::make(options.secured, folder.path())?;
         let places = Places::of(&options)?;
         let network = options.network.map(|kind| places.network(kind));
@@ -211,7 +212,7 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Starts every process of a cluster that was prepared.
+    /// Starts every process of a prepared cluster.
     ///
     /// # Errors
     /// [`ClusterError`] names the process.
@@ -226,7 +227,7 @@ impl LocalCluster {
         Ok(self)
     }
 
-    /// gRPC addresses by which all replicas are called, running or not.
+    /// gRPC addresses of all replicas, running or not.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         { self.seats.iter() }
@@ -246,24 +247,25 @@ impl LocalCluster {
         &self.worker_metrics
     }
 
-    /// The folder that holds everything.
+    /// The cluster folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The folder that all hosts share, for checkpoints.
+    /// The folder shared by all hosts, for checkpoints.
     #[must_use]
     pub fn shared_folder(&self) -> PathBuf {
         self.folder.path().join("shared")
     }
 
-    /// Lets the folder stay when the cluster is gone.
+    /// Keeps the folder after the cluster has ended.
     pub fn keep(&mut self) {
         self.folder.keep();
     }
 
-    /// The replicas: at first in order of their ids from 1; one that was renewed has a new id in its old place.
+    /// The replicas, initially in order of their ids from 1; a renewed replica has a new id in the same
+    /// position.
     #[must_use]
     pub fn replicas(&self) -> &[Member] {
         &self.replicas
@@ -283,7 +285,7 @@ impl LocalCluster {
         self.replicas[index].kill()
     }
 
-    /// Starts a replica again, on the data it left.
+    /// Restarts a replica on its existing data.
     ///
     /// # Errors
     /// If the binary cannot be started.
@@ -291,18 +293,18 @@ impl LocalCluster {
         self.replicas[index].start(&self.options.binary, self.network.as_ref())
     }
 
-    /// Ends a replica in good order.
+    /// Stops a replica gracefully.
     ///
     /// # Errors
-    /// If it cannot be ended.
+    /// If it cannot be stopped.
     pub fn stop_replica(&mut self, index: usize) -> Result<(), ClusterError> {
         self.replicas[index].stop()
     }
 
-    /// Ends a replica in good order and starts another program on its data.
+    /// Stops a replica gracefully and starts another program on its data.
     ///
     /// # Errors
-    /// If the one cannot be ended or the other cannot be started.
+    /// If the old one cannot be stopped or the new one cannot be started.
     pub fn upgrade_replica(&mut self, index: usize, program: &Path) -> Result<(), ClusterError> {
         self.replicas[index].stop()?;
         self.replicas[index].start(program, self.network.as_ref())
@@ -311,12 +313,12 @@ impl LocalCluster {
     /// Whether a replica's process runs.
     ///
     /// # Errors
-    /// If the kernel does not know it.
+    /// If the kernel does not know the process.
     pub fn is_replica_running(&mut self, index: usize) -> Result<bool, ClusterError> {
         self.replicas[index].is_running()
     }
 
-    /// Kills a worker's agent alone; its supervisors and tasks go on.
+    /// Kills a worker's agent only; its supervisors and tasks keep running.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -324,7 +326,7 @@ impl LocalCluster {
         self.workers[index].kill()
     }
 
-    /// Kills a whole host: agent, supervisors and tasks; returns how many processes that were.
+    /// Kills all processes of a host: agent, supervisors and tasks; returns their number.
     ///
     /// # Errors
     /// If some survive.
@@ -333,7 +335,7 @@ impl LocalCluster {
         Ok(1 + kill_all(&self.workers[index].folder)?)
     }
 
-    /// Starts a worker's agent again, on the data it left.
+    /// Restarts a worker's agent on its existing data.
     ///
     /// # Errors
     /// If the binary cannot be started.
@@ -341,10 +343,10 @@ impl LocalCluster {
         self.workers[index].start(self.options.program_of_workers(), self.network.as_ref())
     }
 
-    /// Ends every process and leaves the folder; what is read from it then changes no more.
+    /// Ends every process but keeps the folder, whose contents are final from then on.
     ///
     /// # Errors
-    /// If a process survives, or if the network did not do its work at some time.
+    /// If a process survives, or if the network failed at some time.
     pub fn halt(&mut self) -> Result<(), ClusterError> {
         for member in self.workers.iter_mut().chain(&mut self.replicas) {
             member.stop()?;
@@ -354,16 +356,17 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Ends a worker's agent in good order and starts another program in its place; its supervisors and tasks go on.
+    /// Stops a worker's agent gracefully and starts another program in its place; its supervisors and tasks
+    /// keep running.
     ///
     /// # Errors
-    /// If the one cannot be ended or the other cannot be started.
+    /// If the old one cannot be stopped or the new one cannot be started.
     pub fn upgrade_worker(&mut self, index: usize, program: &Path) -> Result<(), ClusterError> {
         self.workers[index].stop()?;
         self.workers[index].start(program, self.network.as_ref())
     }
 
-    /// Ends everything, replicas in good order first, and removes the folder unless it is to be kept.
+    /// Ends everything, replicas gracefully first, and removes the folder unless it is kept.
     ///
     /// # Errors
     /// If a process survives or the folder cannot be removed.
@@ -374,7 +377,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// The host with the machine's real GPUs, if any has.
+    /// The host with the machine's real GPUs, if there is one.
     #[must_use]
     pub fn real_gpu_host(&self) -> Option<&str> {
         let first = self.workers.first()?;
@@ -382,7 +385,7 @@ impl LocalCluster {
     }
 
     fn take_folder(&mut self) -> Result<ClusterFolder, ClusterError> {
-        let empty = ClusterFolder::create(false).map_err(failed("making a folder"))?;
+        let empty = ClusterFolder::create(false).map_err(failed("creating a folder"))?;
         Ok(std::mem::replace(&mut self.folder, empty))
     }
 
@@ -391,7 +394,8 @@ impl LocalCluster {
         let member = self.member("worker", format!("node{:02}", index + 1), host)?;
         let address = host_address(self.options.network, host);
         let tls = self.certificates.of_worker(&member.name)?;
-        // Whoever starts this cluster runs its tasks, also if that is root: its users have no accounts on this machine.
+        // Tasks run as the user who starts the cluster, even root: its submitters have no accounts on this
+        // machine.
         let tasks = TasksConfig {
             run_as: RunAs::Agent,
             allow_root: true,
@@ -407,7 +411,7 @@ impl LocalCluster {
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),
             health: self.health_of(index),
-            // Another build may not know it.
+            // An older build may not know this setting.
             metrics_listen: (self.options.worker_binary.is_none())
                 .then_some(self.worker_metrics[index]),
             ..WorkerConfig::default()
@@ -417,16 +421,18 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// What a client shows that may do everything: the certificate of a replica. Nothing in a cluster without certificates.
+    /// TLS settings of a client with all rights: the certificate of a replica. Default settings in a
+    /// cluster without certificates.
     #[must_use]
     pub fn admin_tls(&self) -> TlsSettings {
         self.certificates.settings("replica-1")
     }
 
-    /// The machine is looked at on behalf of the host that has its GPUs: its full disk is none of the others'.
+    /// Only the host with the machine's real GPUs monitors the machine: its full disk must not affect the
+    /// other hosts.
     fn health_of(&self, worker: usize) -> HealthConfig {
         let has_real_gpus = self.options.real_gpus && worker == 0;
-        // Another build may not know how to leave it.
+        // An older build may not know how to disable monitoring.
         if has_real_gpus || self.options.worker_binary.is_some() {
             return HealthConfig::default();
         }
@@ -453,8 +459,8 @@ impl LocalCluster {
         host: usize,
     ) -> Result<Member, ClusterError> {
         let folder = self.folder.path().join(&name);
-        fs::create_dir_all(&folder).map_err(failed(format!("making {}", folder.display())))?;
-        fs::create_dir_all(self.shared_folder()).map_err(failed("making the shared folder"))?;
+        fs::create_dir_all(&folder).map_err(failed(format!("creating {}", folder.display())))?;
+        fs::create_dir_all(self.shared_folder()).map_err(failed("creating the shared folder"))?;
         Ok(Member {
             name,
             folder,
@@ -468,9 +474,9 @@ impl LocalCluster {
 
 impl Drop for LocalCluster {
     fn drop(&mut self) {
-        // Also reached when something panics: whatever was started must not stay.
+        // Also reached after a panic: no started process may remain.
         if let Err(error) = kill_all(self.folder.path()) {
-            tracing::error!(%error, "processes of the local cluster are left");
+            tracing::error!(%error, "processes of the local cluster are still running");
         }
     }
 }

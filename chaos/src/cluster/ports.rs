@@ -5,19 +5,19 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Ports that are drawn from: below those that the kernel gives to outgoing connections (from 32768 on), or
-/// one of these would take the port of a process that is down for a moment.
+/// Candidate ports: below the kernel's range for outgoing connections (from 32768 on), where a connection
+/// could take the port of a process that is briefly down.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
-/// Ports tried for one that is free.
+/// Maximum attempts to find a free port.
 const TRIES_MAX: usize = 1_000;
 
-/// `count` addresses on loopback that were free a moment ago.
+/// Returns `count` addresses on loopback that were free a moment ago.
 ///
-/// All are held until the last is drawn, so that they differ. Somebody else may take one before its
-/// process binds it; that process then says so and ends.
+/// All are held until the last is drawn, so that they differ. Another process may take one before it is
+/// bound; the process that binds it then reports an error and ends.
 ///
 /// # Errors
-/// If so many ports are taken that none is found.
+/// If no free port is found because too many are taken.
 pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     let mut drawn = BTreeSet::new();
     let mut held = Vec::new();
@@ -41,7 +41,7 @@ pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     held.iter().map(TcpListener::local_addr).collect()
 }
 
-/// Any of [`PORTS`]: two clusters that start at the same time must not try the same ones.
+/// A random port of [`PORTS`]: two clusters that start at the same time must not try the same ones.
 fn random_port() -> u16 {
     let random = RandomState::new().build_hasher().finish();
     let count = u64::from(PORTS.end - PORTS.start);

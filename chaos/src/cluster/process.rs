@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-/// Pause between two looks at an ending process.
+/// Interval between checks of an ending process.
 const EXIT_POLL: Duration = Duration::from_millis(5);
 
 /// A child process with its log file.
@@ -37,13 +37,13 @@ impl ManagedProcess {
         })
     }
 
-    /// Its process id.
+    /// Process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Where its output goes.
+    /// Path of its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
@@ -66,13 +66,13 @@ impl ManagedProcess {
         self.child.wait()
     }
 
-    /// Asks it to end (SIGTERM) and waits up to `patience`, then kills it.
+    /// Sends SIGTERM and waits up to `patience`, then kills it.
     ///
     /// # Errors
     /// If the kernel does not know the child.
     #[expect(
         clippy::disallowed_methods,
-        reason = "cleaning up happens in destructors too, where nothing can be awaited"
+        reason = "clean-up happens in destructors too, where nothing can be awaited"
     )]
     pub fn stop(&mut self, patience: Duration) -> io::Result<ExitStatus> {
         if self.is_running()? {
@@ -91,7 +91,7 @@ impl ManagedProcess {
 
 impl Drop for ManagedProcess {
     fn drop(&mut self) {
-        // Nothing to tell anybody: a process that has ended already is what we want.
+        // Nothing to report: a process that has already ended is the goal.
         let _ended = self.kill();
     }
 }

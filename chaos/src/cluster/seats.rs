@@ -1,4 +1,4 @@
-//! Machines of replicas: those that found the cluster, and those that come and go later.
+//! Machines of replicas: those of the initial members, and those that are added and removed later.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,46 +13,46 @@ use crate::cluster::{
     free_addresses,
 };
 
-/// Ports of replicas that have a host of their own.
+/// Port of replicas that have their own host.
 const OWN_PORT: u16 = 7400;
 const OWN_METRICS_PORT: u16 = 9400;
-/// Ports of one on loopback, beside that of its proxy: gRPC, and metrics.
+/// Ports of a replica on loopback, in addition to its proxy's: gRPC and metrics.
 const LOOPBACK_PORTS: usize = 2;
 
-/// A machine on which a replica runs, or may, or a worker.
+/// A machine for a replica or a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
-    /// Its number in the cluster's network, if there is one.
+    /// Number in the cluster's network, if there is one.
     host: usize,
-    /// Where a replica listens.
+    /// Address on which a replica listens.
     listen: SocketAddr,
-    /// Where it is called: at its proxy, if it has one.
+    /// Address for callers: that of its proxy, if it has one.
     pub(super) address: SocketAddr,
-    /// Where its metrics are.
+    /// Address of its metrics.
     pub(super) metrics: SocketAddr,
 }
 
-/// Where everything listens.
+/// Addresses of all members.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// The replicas' machines.
+    /// Machines of the replicas.
     pub(super) replicas: Vec<Seat>,
-    /// Those of the workers.
+    /// Machines of the workers.
     pub(super) workers: Vec<Seat>,
-    /// The machine for one more replica.
+    /// Machine for one more replica.
     pub(super) spare: Option<Seat>,
 }
 
-/// A replica that was started and is no member yet.
+/// A started replica that is not a member yet.
 #[derive(Clone, Debug)]
 pub struct Newcomer {
-    /// Its id, which no replica had before.
+    /// Its id, never used before.
     pub id: ReplicaId,
     /// Its gRPC address.
     pub address: String,
 }
 
-/// The spare machine, and what runs on it.
+/// The spare machine and its replica.
 #[derive(Debug)]
 pub(super) struct Spare {
     seat: Seat,
@@ -66,7 +66,7 @@ impl Spare {
 }
 
 impl Seat {
-    /// A machine with an address of its own.
+    /// A machine with its own address.
     fn apart(host: usize) -> Self {
         let ip = NetworkKind::Namespaces.address(host);
         let listen = SocketAddr::from((ip, OWN_PORT));
@@ -78,7 +78,7 @@ impl Seat {
         }
     }
 
-    /// Machines that share loopback, at ports that are free.
+    /// Machines that share loopback, on free ports.
     fn on_loopback(count: usize, has_proxies: bool) -> io::Result<Vec<Self>> {
         let drawn = free_addresses((LOOPBACK_PORTS + usize::from(has_proxies)) * count)?;
         let (listen, drawn) = drawn.split_at(count);
@@ -120,7 +120,7 @@ impl Places {
         })
     }
 
-    /// The network between all machines.
+    /// Creates the network between all machines.
     pub(super) fn network(&self, kind: NetworkKind) -> Result<Network, ClusterError> {
         let hosts = self.replicas.len() + self.workers.len() + usize::from(self.spare.is_some());
         let fronts = { self.replicas.iter().chain(&self.spare) }.map(|seat| seat.front());
@@ -129,17 +129,17 @@ impl Places {
 }
 
 impl LocalCluster {
-    /// The replica's ids, in the order of [`LocalCluster::replicas`].
+    /// Ids of the replicas, in the order of [`LocalCluster::replicas`].
     #[must_use]
     pub fn replica_ids(&self) -> &[ReplicaId] {
         &self.ids
     }
 
-    /// Replaces what runs on a replica's machine by a new replica without data, which belongs to no group until it is added. The
-    /// data of the one before stays in the folder of its own, for whoever wants to look at it.
+    /// Replaces the replica on a machine by a new one without data, which belongs to no group until it is
+    /// added. The data of the old one stays in its own folder for inspection.
     ///
     /// # Errors
-    /// If the one cannot be ended or the other cannot be started.
+    /// If the old one cannot be stopped or the new one cannot be started.
     pub fn renew_replica(&mut self, index: usize) -> Result<Newcomer, ClusterError> {
         self.replicas[index].kill()?;
         let seat = self.seats[index];
@@ -172,7 +172,7 @@ impl LocalCluster {
         member.map_or(Ok(false), Member::is_running)
     }
 
-    /// Kills what runs on the spare machine; the next one that is started there has nothing of it.
+    /// Kills the replica on the spare machine; the next one there starts without its data.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -181,7 +181,7 @@ impl LocalCluster {
         member.map_or(Ok(()), |mut member| member.kill())
     }
 
-    /// Adds one of the replicas that found the cluster together.
+    /// Adds one of the initial replicas.
     pub(super) fn found_replica(&mut self, index: usize) -> Result<(), ClusterError> {
         let id = ReplicaId(index as u64 + 1);
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();

@@ -1,4 +1,4 @@
-//! A small file system of its own for one folder of a cluster, to be filled without hurting anybody.
+//! A small file system for one folder of a cluster, which can be filled without side effects.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,22 +8,23 @@ use crate::cluster::{ClusterError, failed};
 
 /// Name of the file that fills it.
 const BALLAST: &str = "ballast";
-/// What is added to a folder's name for the copy that stays.
+/// Suffix of the folder with the copy that is kept.
 const KEPT: &str = "kept";
 
-/// A file system in memory; unmounted when it is dropped.
+/// A file system in memory; unmounted when dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     path: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts one of this size over a folder, which is made if need be. What was in it is in the new file system too.
+    /// Mounts a file system of this size over a folder, which is created if missing. The folder's contents
+    /// are copied into it.
     ///
     /// # Errors
-    /// If it cannot be mounted or filled with what was there.
+    /// If it cannot be mounted or filled with the contents.
     pub fn mount(path: &Path, size_mib: u64) -> Result<Self, ClusterError> {
-        let operation = format!("making a disk of {size_mib} MiB at {}", path.display());
+        let operation = format!("creating a disk of {size_mib} MiB at {}", path.display());
         let disk = Self::try_mount(path, size_mib).map_err(failed(operation))?;
         Ok(disk)
     }
@@ -58,7 +59,7 @@ impl SmallDisk {
     /// Fills it to the last byte.
     ///
     /// # Errors
-    /// If it fails for another reason than the lack of room.
+    /// If writing fails for a reason other than lack of space.
     pub fn fill(&self) -> Result<(), ClusterError> {
         let operation = format!("filling {}", self.path.display());
         let filled = fs::File::create(self.path.join(BALLAST))
@@ -66,14 +67,14 @@ impl SmallDisk {
         match filled {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
             Err(error) => Err(failed(operation)(error)),
-            Ok(_) => Err(failed(operation)(io::Error::other("it has no end"))),
+            Ok(_) => Err(failed(operation)(io::Error::other("it never becomes full"))),
         }
     }
 
-    /// Makes room again.
+    /// Frees the space again.
     ///
     /// # Errors
-    /// If what filled it cannot be removed.
+    /// If the file that fills it cannot be removed.
     pub fn relieve(&self) -> Result<(), ClusterError> {
         let ballast = self.path.join(BALLAST);
         fs::remove_file(&ballast).map_err(failed(format!("removing {}", ballast.display())))
@@ -81,12 +82,13 @@ impl SmallDisk {
 }
 
 impl SmallDisk {
-    /// Copies what is on it to a folder beside its own, since it goes with the disk; what fills it stays behind.
+    /// Copies its contents to a neighbouring folder, since they disappear with the disk; the file that
+    /// fills it is left out.
     ///
     /// # Errors
     /// If it cannot be read, or the copy cannot be written.
     pub fn copy_beside(&self) -> Result<(), ClusterError> {
-        let operation = format!("copying what is on the disk at {}", self.path.display());
+        let operation = format!("copying the disk at {}", self.path.display());
         copy_beside(&self.path).map_err(failed(operation))
     }
 }
@@ -96,7 +98,7 @@ impl Drop for SmallDisk {
         // Lazily: a process that is being killed may hold a file for a moment.
         let unmounted = Command::new("umount").arg("-l").arg(&self.path).status();
         if !unmounted.is_ok_and(|status| status.success()) {
-            tracing::error!(path = %self.path.display(), "the small disk stays mounted");
+            tracing::error!(path = %self.path.display(), "could not unmount the small disk");
         }
     }
 }
@@ -107,7 +109,7 @@ fn copy_beside(path: &Path) -> io::Result<()> {
     copy(path, &beside)
 }
 
-/// Copies folders and files, but not what fills a disk.
+/// Copies folders and files except the file that fills the disk.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

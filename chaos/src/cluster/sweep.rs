@@ -1,8 +1,8 @@
 //! Finding and ending the processes of one local cluster, and only those.
 //!
-//! Supervisors and tasks outlive their agent on purpose, so a parent's list of children does not name
-//! them. What does is the cluster's own folder: it stands in the command line of every replica, agent and
-//! supervisor and in the environment of every task.
+//! Supervisors and tasks outlive their agent on purpose, so a parent's list of children does not name them.
+//! The cluster's own folder does: it is in the command line of every replica, agent and supervisor and in
+//! the environment of every task.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -13,12 +13,12 @@ use muster_worker::process::ProcessIdentity;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::time::Instant;
 
-/// How long a killed process may take to leave the process table.
+/// Maximum time for a killed process to leave the process table.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between two looks at the process table.
+/// Interval between scans of the process table.
 const REAP_POLL: Duration = Duration::from_millis(10);
 
-/// The live processes whose command line or environment names `folder`, this process excepted.
+/// Live processes whose command line or environment names `folder`, except this process.
 #[must_use]
 pub fn processes_of(folder: &Path) -> Vec<Pid> {
     let own = getpid();
@@ -33,10 +33,10 @@ pub fn processes_of(folder: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// Kills every process of `folder` and waits until all are gone; returns how many there were.
+/// Kills every process of `folder` and waits until all are gone; returns their number.
 ///
-/// Looks again after each round, because a process may have forked while it was being killed, and believes
-/// only two looks in a row that nothing is left: a process in the middle of `exec` names nothing.
+/// Scans again after each round, because a process may have forked while it was being killed, and requires
+/// two empty scans in a row, because a process in the middle of `exec` names nothing.
 ///
 /// # Errors
 /// If some are still alive after five seconds.
@@ -56,23 +56,23 @@ pub fn kill_all(folder: &Path) -> Result<usize, StillAlive> {
             });
         }
         for pid in alive {
-            // A process that has gone meanwhile is what we want.
+            // A process that is already gone is the goal.
             killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
         }
         pause();
     }
 }
 
-/// Lets killed processes go.
+/// Waits for killed processes to disappear.
 #[expect(
     clippy::disallowed_methods,
-    reason = "cleaning up happens in destructors too, where nothing can be awaited"
+    reason = "clean-up happens in destructors too, where nothing can be awaited"
 )]
 fn pause() {
     std::thread::sleep(REAP_POLL);
 }
 
-/// Processes that survive a SIGKILL.
+/// Processes that survived SIGKILL.
 #[derive(Debug, thiserror::Error)]
 #[error("{count} processes of {folder} are still alive after SIGKILL")]
 pub struct StillAlive {
@@ -80,7 +80,7 @@ pub struct StillAlive {
     folder: String,
 }
 
-/// Whether any thread of a process runs: until then it holds its files and ports.
+/// Whether any thread of a process runs: until the last ends, the process holds its files and ports.
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
     let pid = pid.as_raw_nonzero().get();
@@ -95,7 +95,7 @@ fn names(pid: Pid, folder: &Path) -> bool {
     })
 }
 
-/// Whether `bytes` holds `path` as a whole path or as the parent of one: `/w/1` is not in `/w/10`.
+/// Whether `bytes` contains `path` as a whole path or as the parent of one: `/w/1` is not in `/w/10`.
 fn contains_path(bytes: &[u8], path: &[u8]) -> bool {
     bytes.windows(path.len()).enumerate().any(|(at, window)| {
         window == path
@@ -126,7 +126,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&child);
-        // Its environment is there once its `exec` is over.
+        // Its environment is visible once its `exec` has finished.
         while processes_of(folder.path()).is_empty() {
             pause();
         }

@@ -1,4 +1,4 @@
-//! The faults of the demo, one after another, each with what must follow.
+//! Faults of the demo in sequence, each with its expected consequences.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::demo::scoreboard::FaultRecord;
 use crate::demo::stage::Stage;
 use crate::demo::timeline::Voice;
 
-/// Calm between two faults, so that the training gets on.
+/// Pause between two faults, so that the training makes progress.
 const CALM: Duration = Duration::from_secs(4);
-/// How long a blocked host stays so.
+/// Duration of the block of a host.
 const BLOCKED: Duration = Duration::from_secs(2);
 
-/// Plays all faults.
+/// Injects all faults.
 pub(super) async fn play_all(stage: &mut Stage) -> Result<(), DemoError> {
     kill_leader(stage).await?;
     calm(stage).await?;
@@ -39,7 +39,10 @@ async fn calm(stage: &Stage) -> Result<(), DemoError> {
     let from = stage.observed.here();
     tokio::time::sleep(CALM).await;
     let job = stage.training;
-    let committed = move |event: &Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+    let committed = move |event: &Event| {
+        matches!(&event.kind,
+            EventKind::CheckpointCommitted { job: of, .. } if *of == job)
+    };
     stage
         .observed
         .wait_for("a checkpoint", from, PATIENCE, committed)
@@ -63,8 +66,8 @@ fn record(
     lock(&stage.observed.board).faults.push(fault);
 }
 
-/// Training done between the checkpoint from which it `resumed` and the `fault`, over all ranks; nothing if
-/// the ranks could still write one after the fault.
+/// GPU-seconds of training between the checkpoint from which it `resumed` and the `fault`, over all ranks;
+/// 0 if the ranks could still write a checkpoint after the fault.
 fn lost_gpu_seconds(stage: &Stage, fault: Instant, resumed: Instant) -> f64 {
     let job = stage.training;
     let checkpoint = stage.observed.newest_before(
@@ -83,12 +86,12 @@ async fn training_resumed(stage: &Stage, from: usize) -> Result<Instant, DemoErr
     let running = move |event: &Event| matches!(&event.kind, EventKind::AttemptRunning { job: of, .. } if *of == job);
     Ok(stage
         .observed
-        .wait_for("the training's return", from, PATIENCE, running)
+        .wait_for("resumption of the training", from, PATIENCE, running)
         .await?
         .at)
 }
 
-/// The training's current attempt: its number, and host and GPU of each rank.
+/// Number of the training's current attempt, and host and GPU of each rank.
 async fn whereabouts(stage: &Stage) -> Result<(u32, Vec<(String, String)>), DemoError> {
     let detail = stage
         .client
@@ -100,7 +103,7 @@ async fn whereabouts(stage: &Stage) -> Result<(u32, Vec<(String, String)>), Demo
         .next()
         .and_then(|unit| unit.attempt);
     let attempt =
-        attempt.ok_or_else(|| DemoError::Broken("the training does not run".to_owned()))?;
+        attempt.ok_or_else(|| DemoError::Broken("the training is not running".to_owned()))?;
     let ranks = attempt.tasks.into_iter().map(|task| {
         let gpu = task.gpus.into_iter().next().unwrap_or_default();
         (task.host, gpu)
@@ -114,7 +117,7 @@ fn worker_index(stage: &Stage, name: &str) -> Result<usize, DemoError> {
         .workers()
         .iter()
         .position(|worker| worker.name == name);
-    position.ok_or_else(|| DemoError::Broken(format!("host {name} is none of ours")))
+    position.ok_or_else(|| DemoError::Broken(format!("host {name} is not in this cluster")))
 }
 
 async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
@@ -126,7 +129,7 @@ async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
     let (attempt_before, _) = whereabouts(stage).await?;
     stage.say(
         Voice::Fault,
-        &format!("kill -9 of replica {leader}, the leader, in mid-training"),
+        &format!("kill -9 of replica {leader}, the leader, during training"),
     );
     let began = Instant::now();
     stage.cluster.kill_replica(index)?;
@@ -137,7 +140,7 @@ async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
     stage.say(
         Voice::Recovery,
         &format!(
-            "first write acknowledged again after {:.2} s",
+            "first write acknowledged after {:.2} s",
             (written - began).as_secs_f64()
         ),
     );
@@ -145,7 +148,7 @@ async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
     let (attempt_after, _) = whereabouts(stage).await?;
     if attempt_after != attempt_before {
         return Err(DemoError::Broken(
-            "the training was restarted by a leader's death".to_owned(),
+            "the training was restarted by the leader's death".to_owned(),
         ));
     }
     record(stage, "leader killed", (began, written), None);
@@ -158,7 +161,7 @@ async fn kill_agent(stage: &mut Stage) -> Result<(), DemoError> {
     let index = worker_index(stage, &host)?;
     stage.say(
         Voice::Fault,
-        &format!("kill -9 of the agent of {host}; its tasks go on"),
+        &format!("kill -9 of the agent of {host}; its tasks continue"),
     );
     let from = stage.observed.here();
     let began = Instant::now();
@@ -170,7 +173,7 @@ async fn kill_agent(stage: &mut Stage) -> Result<(), DemoError> {
     let (attempt_after, _) = whereabouts(stage).await?;
     if attempt_after != attempt_before {
         return Err(DemoError::Broken(
-            "the training was restarted by an agent's death".to_owned(),
+            "the training was restarted by the agent's death".to_owned(),
         ));
     }
     stage.say(
@@ -217,7 +220,7 @@ async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
         .client
         .inject_gpu_fault(&host, &gpu, Some(fault))
         .await?;
-    // An XID 79 takes the host with it: what is left of it cannot be trusted.
+    // An XID 79 takes the whole host out of placement: its other components cannot be trusted.
     let noticed = move |event: &Event| match &event.kind {
         EventKind::HealthChanged {
             component,
@@ -280,7 +283,7 @@ async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
     stage
         .observed
         .wait_for(
-            "a placement on the host that was let go",
+            "a placement on the unblocked host",
             blocked_from,
             PATIENCE,
             |event| places_on(event, host_id),
@@ -288,14 +291,14 @@ async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
         .await?;
     record(
         stage,
-        "host blocked by hand, let go",
+        "host blocked, then unblocked",
         (began, blocked.at),
         None,
     );
     Ok(())
 }
 
-/// Whether an event is an attempt placed on this host.
+/// Whether an event places an attempt on this host.
 fn places_on(event: &Event, host: HostId) -> bool {
     matches!(&event.kind, EventKind::AttemptPlaced { hosts, .. } if hosts.contains(&host))
 }
@@ -306,7 +309,7 @@ async fn host_id(stage: &Stage, name: &str) -> Result<HostId, DemoError> {
     let known = hosts.into_iter().find(|host| host.name == name);
     known
         .map(|host| HostId(host.id))
-        .ok_or_else(|| DemoError::Broken(format!("host {name} is none of ours")))
+        .ok_or_else(|| DemoError::Broken(format!("host {name} is not in this cluster")))
 }
 
 async fn host_health(

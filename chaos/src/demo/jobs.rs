@@ -1,4 +1,4 @@
-//! The jobs of the demo: one training, and a stream of small ones from the trace.
+//! Jobs of the demo: one training, and a stream of small ones from the trace.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use crate::demo::options::{
 };
 use crate::workload::TraceJob;
 
-/// Shortest and longest run time of the stream's jobs: days are cut, however fast they are replayed.
+/// Minimum and maximum run time of the stream's jobs: days are cut even in a fast replay.
 const RUN_MIN: Duration = Duration::from_millis(50);
 const RUN_MAX: Duration = Duration::from_secs(12);
-/// Largest job of the stream, in GPUs: the cluster must hold it with a host missing.
+/// Largest job of the stream, in GPUs: the cluster must fit it with one host missing.
 const GPUS_MAX: u32 = 16;
-/// Largest task of the stream, in GPUs: the queue is strict, so a task that wants a host to itself would hold up all
-/// others for as long as the training and a lost GPU leave none whole.
+/// Largest task of the stream, in GPUs: the queue is strict, so a task that needs a whole host would block
+/// all others as long as the training and a lost GPU leave no host whole.
 const GPUS_PER_TASK_MAX: u32 = 4;
 
-/// The variable that names the folder in which tasks lock the GPUs they hold.
+/// Environment variable with the folder in which tasks lock their GPUs.
 pub(super) const LEDGER_VARIABLE: &str = "GPU_LEDGER_DIR";
 
-/// A training that ends with the same bits with and without a cluster.
+/// A training with bit-identical results with and without a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Training {
-    /// Steps in all.
+    /// Total steps.
     pub(crate) steps: u64,
-    /// Least seconds between two checkpoints.
+    /// Minimum seconds between two checkpoints.
     pub(crate) checkpoint_seconds: u64,
 }
 
 impl Training {
-    /// The trainer's arguments; a step lasts at least `step_ms`.
+    /// Arguments of the trainer; a step takes at least `step_ms`.
     pub(crate) fn arguments(&self, step_ms: u64, report: &Path) -> Vec<String> {
         [
             ("--steps", self.steps.to_string()),
@@ -58,7 +58,7 @@ pub(super) fn training(trainer: &Path, report: &Path, ledger: &Path) -> v1::JobS
     job("training", 10, true, group)
 }
 
-/// A job of the stream, as a stand-in process that lasts as long as the trace says, speeded up.
+/// A job of the stream: a stand-in process that runs for the time in the trace, scaled down.
 pub(super) fn stand_in(
     trace: &TraceJob,
     run_for: Duration,
@@ -79,7 +79,7 @@ pub(super) fn stand_in(
     job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
 }
 
-/// A job of the demo with its leases and graces.
+/// A job of the demo with its lease and grace times.
 pub(crate) fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSpec {
     v1::JobSpec {
         name: name.to_owned(),
@@ -97,7 +97,7 @@ pub(crate) fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -
     }
 }
 
-/// Tasks that lock their GPUs in the ledger.
+/// Tasks that lock their GPUs in the ledger folder.
 pub(crate) fn group(
     name: &str,
     count: u32,
@@ -121,7 +121,7 @@ pub(crate) fn group(
     }
 }
 
-/// A job that shows whether writes are acknowledged: it does nothing for a moment.
+/// A trivial job that tests whether writes are acknowledged.
 pub(super) fn probe(trainer: &Path) -> v1::JobSpec {
     let command = ["busy", "--milliseconds", "10"].map(str::to_owned);
     let command = std::iter::once(trainer.display().to_string())

@@ -1,4 +1,4 @@
-//! `muster demo`: a real cluster of processes trains a real model while its parts are killed.
+//! `muster demo`: a cluster of real processes trains a real model while its parts are killed.
 
 mod faults;
 pub(crate) mod jobs;
@@ -22,38 +22,38 @@ use crate::workload::TraceError;
 use stage::Stage;
 use timeline::{Output, Timeline, Voice};
 
-/// A demo that could not be played to its end.
+/// Failure to complete the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The local cluster.
+    /// The local cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A call that the cluster did not answer as it must.
+    /// The cluster did not answer a call as expected.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Something expected did not happen.
+    /// An expected event did not happen.
     #[error(transparent)]
     Missed(#[from] Missed),
-    /// The cluster did not come up.
+    /// The cluster did not start.
     #[error(transparent)]
     Dev(#[from] crate::dev::DevError),
-    /// The undisturbed run.
+    /// The undisturbed run failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// The trace.
+    /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A promise that was broken in the middle.
+    /// An invariant was violated during the demo.
     #[error("{0}")]
     Broken(String),
 }
 
-/// Plays the demo; prints the timeline and the table; true if every promise held.
+/// Runs the demo; prints the timeline and the table; returns true if every invariant held.
 ///
-/// Ends every process that it started, also when something fails.
+/// Ends every process that it started, also after a failure.
 ///
 /// # Errors
-/// Why it could not be played to its end.
+/// [`DemoError`] gives the reason why it could not be completed.
 pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     let timeline = Timeline::begin(Output::Stdout);
     let mut stage = Stage::set(options, timeline).await?;
@@ -62,7 +62,7 @@ pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     let kept = stage.options.keep;
     let struck = stage.strike().await;
     if let Err(error) = played {
-        timeline.say(Voice::Fault, &format!("the demo stops: {error}"));
+        timeline.say(Voice::Fault, &format!("the demo stopped: {error}"));
         struck?;
         return Err(error);
     }

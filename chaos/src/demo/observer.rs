@@ -1,4 +1,4 @@
-//! Follows all events through every failover, and lets the stage wait for what it expects.
+//! Event observer: follows all events through every failover, and lets the demo wait for expected ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::timeline::{Timeline, Voice};
 
-/// An event with the time at which it was seen here.
+/// An event with its time of arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// When.
+    /// Time of arrival.
     pub at: Instant,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// Everything seen so far.
+/// All observed events.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     events: Mutex<Vec<Seen>>,
     training: Mutex<Option<JobId>>,
     arrived: Notify,
-    /// What is counted.
+    /// Counts derived from the events.
     pub board: Mutex<Scoreboard>,
 }
 
-/// What was awaited did not happen.
+/// An expected event did not happen.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} did not happen within {} s", patience.as_secs())]
 pub struct Missed {
@@ -41,18 +41,18 @@ pub struct Missed {
 }
 
 impl Observed {
-    /// Number of events seen so far: a place to wait from.
+    /// Number of events so far: a position to wait from.
     #[must_use]
     pub(crate) fn here(&self) -> usize {
         lock(&self.events).len()
     }
 
-    /// Names the training job, whose events go to the timeline.
+    /// Sets the training job, whose events go to the timeline.
     pub(crate) fn follow(&self, training: JobId) {
         *lock(&self.training) = Some(training);
     }
 
-    /// The first event from place `from` on for which `expected` holds.
+    /// Returns the first event from position `from` on for which `expected` holds.
     ///
     /// # Errors
     /// [`Missed`] after `patience`.
@@ -89,14 +89,14 @@ impl Observed {
             })
     }
 
-    /// Whether `wanted` holds for an event from place `from` on.
+    /// Whether `wanted` holds for an event from position `from` on.
     pub(crate) fn any_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> bool {
         lock(&self.events)[from..]
             .iter()
             .any(|seen| wanted(&seen.event))
     }
 
-    /// The first event from place `from` on for which `wanted` holds, if it was seen.
+    /// The first event from position `from` on for which `wanted` holds, if it has arrived.
     #[must_use]
     pub(crate) fn first_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> Option<Seen> {
         let events = lock(&self.events);
@@ -104,7 +104,7 @@ impl Observed {
         found.cloned()
     }
 
-    /// The newest event seen before `end` for which `wanted` holds.
+    /// The newest event before `end` for which `wanted` holds.
     #[must_use]
     pub(crate) fn newest_before(
         &self,
@@ -130,7 +130,7 @@ impl Observed {
     }
 }
 
-/// Watches from the first revision on, until it is aborted.
+/// Watches all events from the first revision on, until aborted.
 #[must_use]
 pub(crate) fn observe(
     client: Client,
@@ -157,7 +157,7 @@ pub(crate) fn observe(
                                 timeline,
                             ),
                             Err(error) => {
-                                timeline.say(Voice::Fault, &format!("odd event: {error}"))
+                                timeline.say(Voice::Fault, &format!("unexpected event: {error}"))
                             }
                         }
                     }
@@ -166,7 +166,7 @@ pub(crate) fn observe(
                 Ok(WatchUpdate::Resumed { replica, .. }) => {
                     timeline.say(
                         Voice::Cluster,
-                        &format!("the event stream goes on at {replica}"),
+                        &format!("event stream resumed at {replica}"),
                     );
                 }
                 Err(error) => {

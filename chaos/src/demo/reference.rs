@@ -1,4 +1,4 @@
-//! The undisturbed run: the same training as plain processes, without any scheduler.
+//! Undisturbed reference run: the same training as plain processes, without a scheduler.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,34 +9,34 @@ use tokio::process::Command;
 use crate::cluster::free_addresses;
 use crate::demo::jobs::Training;
 
-/// An undisturbed run that did not succeed.
+/// Failure of the undisturbed run.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
-    /// A process or file cannot be made.
+    /// I/O error or a process that could not be started.
     #[error("the undisturbed run: {operation}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A rank failed.
     #[error("rank {rank} of the undisturbed run ended with {status}; its output is in {output}")]
     Rank {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// How.
+        /// Its exit status.
         status: std::process::ExitStatus,
-        /// Where its output is.
+        /// Path of its output.
         output: PathBuf,
     },
-    /// A report is not what the trainer writes.
+    /// A report that the trainer did not write.
     #[error("reading the training's report {path}")]
     Report {
-        /// Which file.
+        /// Path of the report.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
@@ -46,7 +46,7 @@ fn failed(operation: String) -> impl FnOnce(io::Error) -> ReferenceError {
     move |source| ReferenceError::Io { operation, source }
 }
 
-/// Trains without any fault and at full speed, with so many ranks; returns the digest of the final weights.
+/// Trains with `ranks` ranks at full speed without faults; returns the digest of the final weights.
 ///
 /// # Errors
 /// [`ReferenceError`] names the rank and its output.
@@ -56,8 +56,8 @@ pub(crate) async fn train_undisturbed(
     trainer: &Path,
     folder: &Path,
 ) -> Result<String, ReferenceError> {
-    fs::create_dir_all(folder).map_err(failed(format!("making {}", folder.display())))?;
-    let master = free_addresses(1).map_err(failed("drawing a free port".to_owned()))?[0];
+    fs::create_dir_all(folder).map_err(failed(format!("creating {}", folder.display())))?;
+    let master = free_addresses(1).map_err(failed("choosing a free port".to_owned()))?[0];
     let report = folder.join("report.json");
     let mut children = Vec::new();
     for rank in 0..ranks {
@@ -85,7 +85,7 @@ pub(crate) async fn train_undisturbed(
         let status = child
             .wait()
             .await
-            .map_err(failed(format!("awaiting rank {rank}")))?;
+            .map_err(failed(format!("waiting for rank {rank}")))?;
         if !status.success() {
             return Err(ReferenceError::Rank {
                 rank,
@@ -97,7 +97,7 @@ pub(crate) async fn train_undisturbed(
     read_digest(&report)
 }
 
-/// The digest in a report of the trainer.
+/// Reads the digest from a report of the trainer.
 ///
 /// # Errors
 /// If the file is missing or damaged.

@@ -1,4 +1,4 @@
-//! What the demo measures, and the table that it ends with.
+//! Measurements of the demo and its final table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,43 +8,43 @@ use muster_model::event::{Event, EventKind};
 use muster_model::ids::JobId;
 use muster_model::lifecycle::JobPhase;
 
-/// One fault and what became of it.
+/// Measurements of one fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultRecord {
-    /// What was broken.
+    /// Name of the fault.
     pub name: String,
-    /// How long until the cluster knew (a new leader wrote, a host was lost, a GPU was out).
+    /// Time to detection: a new leader wrote, a host was lost, or a GPU was out.
     pub detected: Duration,
-    /// How long until the training ran again; none if it never stopped.
+    /// Time until the training ran again; `None` if it was not interrupted.
     pub resumed: Option<Duration>,
-    /// GPU-seconds of training done since the last checkpoint, to be done again.
+    /// GPU-seconds of training since the last checkpoint, which have to be repeated.
     pub lost_gpu_seconds: f64,
 }
 
-/// Everything counted.
+/// Counts and measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
-    /// Faults in order.
+    /// Faults in the order of injection.
     pub faults: Vec<FaultRecord>,
     /// Jobs whose submission was acknowledged.
     acknowledged: BTreeSet<JobId>,
-    /// Jobs of which a unit runs.
+    /// Jobs with a running unit.
     running: BTreeSet<JobId>,
-    /// How each job that ended did.
+    /// Final phase of each ended job.
     finished: BTreeMap<JobId, JobPhase>,
-    /// Two owners of one GPU at once, as the tasks themselves saw it.
+    /// GPUs with two owners at once, as detected by the tasks.
     pub double_allocations: Vec<String>,
-    /// Digest of the weights of the run with faults, and of the one without.
+    /// Digest of the weights of the run with faults, and of the undisturbed run.
     pub digests: Option<(String, String)>,
 }
 
 impl Scoreboard {
-    /// A submission was acknowledged.
+    /// Counts an acknowledged submission.
     pub fn acknowledged(&mut self, job: JobId) {
         self.acknowledged.insert(job);
     }
 
-    /// An event was seen.
+    /// Counts an event.
     pub fn observe(&mut self, event: &Event) {
         match &event.kind {
             EventKind::AttemptRunning { job, .. } => {
@@ -60,20 +60,20 @@ impl Scoreboard {
         }
     }
 
-    /// Acknowledged jobs.
+    /// Number of acknowledged jobs.
     #[must_use]
     pub fn submitted(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Acknowledged jobs that ended well.
+    /// Number of acknowledged jobs that succeeded.
     #[must_use]
     pub fn completed(&self) -> usize {
         let well = |job: &&JobId| self.finished.get(job) == Some(&JobPhase::Succeeded);
         self.acknowledged.iter().filter(well).count()
     }
 
-    /// Acknowledged jobs that have ended, but not well.
+    /// Acknowledged jobs that ended without success.
     #[must_use]
     pub fn failed(&self) -> Vec<JobId> {
         self.missing()
@@ -82,7 +82,7 @@ impl Scoreboard {
             .collect()
     }
 
-    /// Acknowledged jobs that have not ended well: lost, failed or still under way.
+    /// Acknowledged jobs that have not succeeded: lost, failed or still active.
     #[must_use]
     pub fn missing(&self) -> Vec<JobId> {
         let well = |job: &JobId| self.finished.get(job) == Some(&JobPhase::Succeeded);
@@ -93,7 +93,7 @@ impl Scoreboard {
             .collect()
     }
 
-    /// How far the jobs are, once there are several.
+    /// Job counts for the progress line, once there are several jobs.
     #[must_use]
     pub fn progress(&self) -> Option<String> {
         let text = format!(
@@ -105,7 +105,7 @@ impl Scoreboard {
         (self.submitted() > 1).then_some(text)
     }
 
-    /// Whether every promise held.
+    /// Whether every invariant held.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.missing().is_empty()
@@ -123,7 +123,7 @@ impl fmt::Display for Scoreboard {
         writeln!(
             formatter,
             "{:<42} {:>10} {:>12} {:>16}",
-            "fault", "noticed", "training", "work lost"
+            "fault", "detected", "training", "work lost"
         )?;
         writeln!(
             formatter,
@@ -132,7 +132,7 @@ impl fmt::Display for Scoreboard {
         )?;
         for fault in &self.faults {
             let resumed = fault.resumed.map_or_else(
-                || "never away".to_owned(),
+                || "unaffected".to_owned(),
                 |after| format!("{:.2} s", after.as_secs_f64()),
             );
             writeln!(
@@ -182,7 +182,7 @@ impl fmt::Display for Scoreboard {
         writeln!(
             formatter,
             "{:<42} {weights}",
-            "final weights against an undisturbed run"
+            "final weights compared with an undisturbed run"
         )
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn it_holds_only_if_everything_held() {
         let mut board = Scoreboard::default();
-        assert!(!board.holds(), "nothing was tried");
+        assert!(!board.holds(), "nothing was tested");
         board.acknowledged(JobId(1));
         board.digests = Some(("a".to_owned(), "a".to_owned()));
         assert!(!board.holds(), "the job has not ended");
@@ -220,7 +220,7 @@ mod tests {
         board.observe(&finished(1, JobPhase::Succeeded));
         assert!(board.holds());
         board.double_allocations.push("GPU-1".to_owned());
-        assert!(!board.holds(), "a GPU was given twice");
+        assert!(!board.holds(), "a GPU was allocated twice");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The stage: the cluster, its client, and what the play does to them.
+//! Demo stage: the cluster, its client, and the operations of the demo on them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::demo::timeline::{Timeline, Voice};
 use crate::demo::{DemoError, jobs, reference, stream};
 use crate::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 
-/// Jobs of the trace's beginning that are left out: the cluster was being filled then.
+/// Jobs at the beginning of the trace that are skipped: the cluster was being filled then.
 const TRACE_JOBS_SKIPPED: usize = 1_000;
-/// How long the stream lasts: as long as the faults.
+/// Duration of the stream: as long as the faults.
 const STREAM_SPAN: std::time::Duration = std::time::Duration::from_secs(40);
 /// Seed of the generated stream.
 const STREAM_SEED: u64 = 2_017;
-/// Pause between two lines about the jobs.
+/// Interval of the progress lines.
 const PROGRESS: std::time::Duration = std::time::Duration::from_secs(5);
-/// Pause between two looks at something that has no event.
+/// Interval between polls of a condition without an event.
 const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Everything on stage.
+/// State of the running demo.
 pub(super) struct Stage {
     pub(super) options: DemoOptions,
     pub(super) cluster: LocalCluster,
@@ -79,7 +79,7 @@ impl Stage {
         self.timeline.say(voice, text);
     }
 
-    /// The counts so far.
+    /// Current counts.
     pub(super) fn board(&self) -> Scoreboard {
         lock(&self.observed.board).clone()
     }
@@ -89,7 +89,7 @@ impl Stage {
         lock(&self.observed.board).acknowledged(job);
     }
 
-    /// Trains without any scheduler, for the comparison at the end.
+    /// Trains without a scheduler, for the comparison at the end.
     pub(super) async fn train_undisturbed(&self) -> Result<String, DemoError> {
         let began = Instant::now();
         self.say(
@@ -109,13 +109,13 @@ impl Stage {
         Ok(digest)
     }
 
-    /// Waits until somebody leads and every worker is registered.
+    /// Waits until there is a leader and every worker is registered.
     pub(super) async fn await_cluster(&self) -> Result<(), DemoError> {
         crate::dev::await_ready(&self.cluster).await?;
         let workers = self.cluster.workers().len();
         self.say(
             Voice::Recovery,
-            &format!("a leader leads, {workers} workers are registered"),
+            &format!("a leader is elected, {workers} workers are registered"),
         );
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Stage {
         self.cluster.shared_folder().join("gpu-ledger")
     }
 
-    /// Submits the training and waits until it has its first checkpoint.
+    /// Submits the training and waits for its first checkpoint.
     pub(super) async fn start_training(&mut self) -> Result<(), DemoError> {
         fs::create_dir_all(self.ledger()).map_err(|error| DemoError::Broken(error.to_string()))?;
         let spec = jobs::training(&self.options.trainer, &self.report_path(), &self.ledger());
@@ -140,7 +140,10 @@ impl Stage {
             Voice::Stage,
             &format!("job {job}: a training of 4 ranks, 1 GPU each"),
         );
-        let committed = |event: &muster_model::event::Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+        let committed = |event: &muster_model::event::Event| {
+            matches!(&event.kind,
+                EventKind::CheckpointCommitted { job: of, .. } if *of == job)
+        };
         self.observed
             .wait_for("the first checkpoint", 0, PATIENCE, committed)
             .await?;
@@ -164,7 +167,7 @@ impl Stage {
         self.say(
             Voice::Stage,
             &format!(
-                "replaying {count} jobs {origin}, {:.0} times as fast",
+                "replaying {count} jobs {origin}, at {:.0} times their speed",
                 pace.speed_up()
             ),
         );
@@ -182,7 +185,7 @@ impl Stage {
 
     /// Waits until every acknowledged job has ended; returns the digest of the training's weights.
     pub(super) async fn await_finish(&self) -> Result<String, DemoError> {
-        self.say(Voice::Stage, "no more faults: every job may end now");
+        self.say(Voice::Stage, "no more faults; waiting for all jobs to end");
         let deadline = Instant::now() + FINISH_PATIENCE;
         while !self.board().missing().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
@@ -190,20 +193,17 @@ impl Stage {
         self.progress.abort();
         let missing = self.board().missing();
         if !missing.is_empty() {
-            self.say(
-                Voice::Fault,
-                &format!("jobs that did not end well: {missing:?}"),
-            );
+            self.say(Voice::Fault, &format!("jobs without success: {missing:?}"));
         }
         Ok(reference::read_digest(&self.report_path())?)
     }
 
-    /// Compares the weights and reads what the tasks themselves saw of their GPUs.
+    /// Compares the weights and reads the tasks' own record of their GPUs.
     pub(super) fn settle_accounts(&self, faulty: String, calm: String) -> Result<(), DemoError> {
         let ledger = self.ledger();
         let locks = fs::read_dir(&ledger).map_err(|error| DemoError::Broken(error.to_string()))?;
         if locks.count() == 0 {
-            return Err(DemoError::Broken("no task ever locked a GPU".to_owned()));
+            return Err(DemoError::Broken("no task locked a GPU".to_owned()));
         }
         let conflicts = fs::read_to_string(ledger.join("conflicts")).unwrap_or_default();
         let mut board = lock(&self.observed.board);
@@ -212,7 +212,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends everything and makes sure that nothing is left.
+    /// Ends everything and checks that nothing is left.
     pub(super) async fn strike(self) -> Result<(), DemoError> {
         self.watcher.abort();
         self.progress.abort();
@@ -223,7 +223,9 @@ impl Stage {
             .map_err(|_| DemoError::Broken("stopping the cluster panicked".to_owned()))??;
         let left = processes_of(&folder);
         if !left.is_empty() {
-            return Err(DemoError::Broken(format!("processes are left: {left:?}")));
+            return Err(DemoError::Broken(format!(
+                "processes are still running: {left:?}"
+            )));
         }
         if self.options.keep {
             let kept = format!("kept for inspection: {}", folder.display());
@@ -236,7 +238,7 @@ impl Stage {
     }
 }
 
-/// Says every few seconds how far the jobs are, until it is aborted.
+/// Reports the progress of the jobs every few seconds, until aborted.
 async fn report_progress(observed: Arc<Observed>, timeline: Timeline) {
     let mut ticks = tokio::time::interval(PROGRESS);
     loop {
@@ -257,7 +259,7 @@ fn describe(shape: &ClusterOptions, real_gpus: usize) -> String {
     } = shape;
     let real = match real_gpus {
         0 => String::new(),
-        count => format!(" (node01: the {count} real ones of this machine)"),
+        count => format!(" (node01: the {count} real GPUs of this machine)"),
     };
     format!(
         "starting {replicas} replicas and {workers} workers with {gpus_per_host} simulated GPUs \

@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::demo::observer::{Observed, lock};
 
-/// A job and how long after the stream's beginning it is submitted.
+/// A job and its submission time relative to the start of the stream.
 pub(super) type Submission = (Duration, v1::JobSpec);
 
-/// Submits every job, through whatever happens to the cluster, and counts the acknowledged ones.
+/// Submits every job despite the faults, and counts the acknowledged ones.
 ///
 /// # Errors
-/// A refusal, or silence for longer than the client's deadline.
+/// If a submission is refused, or unanswered for longer than the client's deadline.
 pub(super) async fn submit_all(
     client: Client,
     observed: Arc<Observed>,

@@ -1,4 +1,4 @@
-//! The live timeline: one line a happening, readable while it scrolls.
+//! Live timeline: one line per event, readable while it scrolls.
 
 use std::io::Write;
 
@@ -9,16 +9,16 @@ use muster_model::health::{Component, Phase};
 use muster_model::ids::JobId;
 use tokio::time::Instant;
 
-/// Who a line is about: decides its colour and its sign.
+/// Subject of a line: decides its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
-    /// The demo itself says what it does.
+    /// An action of the demo itself.
     Stage,
-    /// The demo breaks something.
+    /// A fault.
     Fault,
-    /// The cluster recovers from something.
+    /// A recovery of the cluster.
     Recovery,
-    /// The cluster reports something ordinary.
+    /// An ordinary report of the cluster.
     Cluster,
     /// The training job.
     Training,
@@ -51,16 +51,16 @@ const fn color(style: Style, color: AnsiColor) -> Style {
     style.fg_color(Some(anstyle::Color::Ansi(color)))
 }
 
-/// Where a timeline is printed.
+/// Output stream of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It is what was asked for.
+    /// Standard output: the timeline is the requested result.
     Stdout,
-    /// It is told beside what was asked for.
+    /// Standard error: the timeline accompanies the requested result.
     Stderr,
 }
 
-/// Prints lines with the seconds since the demo began.
+/// Prints lines with the seconds since the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
     began: Instant,
@@ -68,7 +68,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Begins now.
+    /// Starts the clock.
     #[must_use]
     pub fn begin(output: Output) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Timeline {
         }
     }
 
-    /// Prints one line; colours only where it is a terminal.
+    /// Prints one line, coloured only on a terminal.
     pub fn say(&self, voice: Voice, text: &str) {
         let style = voice.style();
         self.write(&format!(
@@ -88,19 +88,19 @@ impl Timeline {
     }
 
     fn write(&self, line: &str) {
-        // A closed output (`muster demo | head`) is no reason to stop in the middle.
+        // A closed output (`muster demo | head`) must not interrupt the demo.
         let _unread = match self.output {
             Output::Stdout => writeln!(anstream::stdout().lock(), "{line}"),
             Output::Stderr => writeln!(anstream::stderr().lock(), "{line}"),
         };
     }
 
-    /// Prints a text as it is.
+    /// Prints a text unchanged.
     pub fn print(&self, text: &str) {
         self.write(text);
     }
 
-    /// Prints an event that people want to see; the others stay silent.
+    /// Prints an event if it is of interest to operators.
     pub fn tell(&self, event: &Event, training: Option<JobId>) {
         if let Some((voice, text)) = describe(&event.kind, training) {
             self.say(voice, &text);
@@ -108,16 +108,17 @@ impl Timeline {
     }
 }
 
-/// Whether a place takes work from now on, or none any more, by a rule; nothing if that is as it was.
+/// Describes the change if a rule takes a component out of placement or back in; `None` if placement is
+/// unchanged.
 fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Option<String> {
     match (from.accepts_work(), to.accepts_work()) {
         (true, false) => Some(format!("{place} is out of placement (rule {rule})")),
-        (false, true) => Some(format!("{place} takes work again")),
+        (false, true) => Some(format!("{place} accepts work again")),
         _ => None,
     }
 }
 
-/// What an event says to people, if it is worth a line.
+/// Describes an event of interest to operators.
 fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)> {
     let line = match kind {
         EventKind::LeaderBegan { replica, epoch } => (
@@ -132,7 +133,7 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
             ),
             HostHealth::Lost => (
                 Voice::Recovery,
-                format!("{name} is lost: its lease is over"),
+                format!("{name} is lost: its lease has expired"),
             ),
         },
         EventKind::GpuHealthChanged {
@@ -143,7 +144,7 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
         } => match health {
             GpuHealth::Healthy => (
                 Voice::Recovery,
-                format!("{gpu} on {host_name} is fit again"),
+                format!("{gpu} on {host_name} is healthy again"),
             ),
             GpuHealth::Faulted { signal, .. } => (
                 Voice::Recovery,
@@ -176,7 +177,7 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
         ),
         EventKind::Unblocked { target, author } => (
             Voice::Recovery,
-            format!("{} is let back in by {author}", target_name(target)),
+            format!("{} is unblocked by {author}", target_name(target)),
         ),
         other if training.is_some() && other.job() == training => {
             return describe_training(other).map(|text| (Voice::Training, text));

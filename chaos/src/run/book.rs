@@ -1,5 +1,5 @@
-//! The book that tasks keep of the GPUs they hold, and of themselves: they lock what they take, so that a second owner is
-//! found out at once, whatever the scheduler believes.
+//! GPU ledger of the tasks: they lock each GPU they use and their own attempt, so that a second owner is
+//! detected at once, whatever the scheduler believes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,43 +10,43 @@ use serde::Serialize;
 
 use crate::run::RunError;
 
-/// Name of the book, and of the list of what must not have been.
+/// Names of the ledger file and of the file of conflicts.
 const BOOK_FILE: &str = "book";
 const CONFLICTS_FILE: &str = "conflicts";
-/// What stands in place of a GPU where a task speaks of itself.
+/// Placeholder for the GPU in records about the task itself.
 const ITSELF: &str = "task";
 
-/// Something that a task took and maybe gave back, by the clock of the run.
+/// A lock taken and possibly released, by the clock of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Holding {
-    /// The GPU; none: the task itself.
+    /// The GPU; `None` for the task itself.
     pub(super) gpu: Option<GpuUuid>,
-    /// Whose.
+    /// The owning job.
     pub(super) job: JobId,
-    /// Which task.
+    /// Index of the task within its job.
     pub(super) task: TaskIndex,
-    /// Which attempt.
+    /// The attempt.
     pub(super) epoch: AttemptEpoch,
-    /// When it was taken, in microseconds.
+    /// Time of the lock, in microseconds.
     pub(super) taken_us: u64,
-    /// When it was given back; none if the task was killed.
+    /// Time of the release, in microseconds; `None` if the task was killed.
     pub(super) given_us: Option<u64>,
 }
 
-/// Everything that tasks wrote down.
+/// All records of the tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Book {
-    /// In the order in which things were taken.
+    /// In the order in which locks were taken.
     pub(super) holdings: Vec<Holding>,
-    /// What somebody took while somebody else held it.
+    /// Locks requested by one owner while another held them.
     pub(super) conflicts: Vec<String>,
 }
 
 impl Book {
-    /// Reads the book in a folder.
+    /// Reads the ledger in a folder.
     ///
     /// # Errors
-    /// If it cannot be read, or a line is not what the trainer writes.
+    /// If it cannot be read, or a line was not written by the trainer.
     pub(super) fn read(folder: &Path) -> Result<Self, RunError> {
         let text = read(&folder.join(BOOK_FILE))?;
         let conflicts = read(&folder.join(CONFLICTS_FILE))?;
@@ -54,10 +54,11 @@ impl Book {
             conflicts: conflicts.lines().map(str::to_owned).collect(),
             ..Self::default()
         };
-        // One attempt of a task that runs twice at once takes twice: that is for the judges to see.
+        // An attempt of a task that runs twice at once takes its lock twice: the checkers must be able to
+        // detect it.
         let mut open: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for line in text.lines() {
-            let odd = || RunError::Harness(format!("{line:?} is not what tasks write in the book"));
+            let odd = || RunError::Harness(format!("unexpected line in the GPU ledger: {line:?}"));
             let (what, holding) = parse(line).ok_or_else(odd)?;
             let key = (holding.gpu, holding.job, holding.task, holding.epoch);
             match what {
@@ -77,7 +78,7 @@ impl Book {
     }
 }
 
-/// A file's text; empty if nobody wrote one.
+/// Reads a file; empty if it does not exist.
 fn read(path: &Path) -> Result<String, RunError> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),

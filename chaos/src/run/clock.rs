@@ -1,13 +1,13 @@
-//! The clock of a run: the one that all processes of a host share and that nobody sets.
+//! Clock of a run: monotonic, never adjusted, and shared by all processes of a host.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Microseconds of a second.
+/// Microseconds per second.
 const SECOND_US: u64 = 1_000_000;
-/// Nanoseconds of a microsecond.
+/// Nanoseconds per microsecond.
 const US_NS: u64 = 1_000;
 
-/// Microseconds of the raw monotonic clock: tasks of the example trainer write down the same.
+/// Returns microseconds of the raw monotonic clock, as tasks of the example trainer record them.
 pub(super) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::MonotonicRaw);
     let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));

@@ -1,5 +1,5 @@
-//! What users called and were told, in the terms of Jepsen: a call that was refused did nothing; one without an answer may
-//! take effect at any later time.
+//! History of the users' calls and answers, in the terms of Jepsen: a refused call had no effect; an
+//! unanswered one may take effect at any later time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::run::clock::now_us;
 
-/// What a user called.
+/// A call of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
@@ -23,26 +23,26 @@ pub(super) enum Call {
     Read(JobId),
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// It took effect, and this was the answer.
+    /// It took effect and returned this answer.
     Done(Answer),
-    /// It was refused for this reason, and did nothing.
+    /// It was refused for this reason, and had no effect.
     Refused(String),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown(String),
 }
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Answer {
-    /// The job that it is about.
+    /// The job.
     pub(super) job: JobId,
-    /// Revision at which it was true.
+    /// Revision of the answer.
     pub(super) revision: Revision,
-    /// Where a job that was read stood.
+    /// Phase of the job, for a read.
     pub(super) phase: Option<JobPhase>,
 }
 
@@ -57,7 +57,7 @@ impl From<Submitted> for Answer {
 }
 
 impl Answer {
-    /// What a read of a job told.
+    /// Answer of a read of a job.
     fn of_read(job: JobId, detail: &JobDetail) -> Self {
         Self {
             job,
@@ -67,20 +67,20 @@ impl Answer {
     }
 }
 
-/// A call with its beginning and its end, by the clock of the run.
+/// A call with its start and end, by the clock of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Operation {
-    /// Which user.
+    /// Number of the user.
     pub(super) user: u32,
-    /// What was called.
+    /// The call.
     pub(super) call: Call,
-    /// Before the call, in microseconds.
+    /// Time before the call, in microseconds.
     pub(super) invoked_us: u64,
-    /// After its answer, in microseconds.
+    /// Time after its answer, in microseconds.
     pub(super) completed_us: u64,
-    /// The replica that answered, refused, or said why it could do neither, as `host:port`.
+    /// Replica that answered, refused, or explained why it could do neither, as `host:port`.
     pub(super) via: Option<String>,
-    /// What came of it.
+    /// Its outcome.
     pub(super) outcome: Outcome,
 }
 
@@ -93,13 +93,13 @@ impl Operation {
         }
     }
 
-    /// Whether it changed something, for certain.
+    /// Whether it certainly changed something.
     pub(super) fn is_write(&self) -> bool {
         self.answer().is_some() && !matches!(self.call, Call::Read(_))
     }
 }
 
-/// The last replica that said something of a call that came to nothing in time.
+/// Last replica that responded to a call without an answer in time.
 fn last_word(answer: &Result<Answer, ClientError>) -> Option<String> {
     let Err(ClientError::DeadlineExceeded { tried, .. }) = answer else {
         return None;
@@ -115,10 +115,10 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Submits a job under a request id, through a client that calls nothing else meanwhile.
+    /// Submits a job under a request id, through a client without other calls in flight.
     ///
     /// # Errors
-    /// Those of the call. What came of it is noted in any case.
+    /// Those of the call. The outcome is recorded in any case.
     pub(super) async fn submit(
         &self,
         (user, client): (u32, &Client),
@@ -133,7 +133,7 @@ impl History {
             .await
     }
 
-    /// Cancels a job, as [`History::submit`] submits one.
+    /// Cancels a job; see [`History::submit`].
     ///
     /// # Errors
     /// Those of the call.
@@ -155,7 +155,7 @@ impl History {
             .await
     }
 
-    /// Reads a job linearizably, as [`History::submit`] submits one.
+    /// Reads a job linearizably; see [`History::submit`].
     ///
     /// # Errors
     /// Those of the call.
@@ -172,7 +172,7 @@ impl History {
         self.note((user, client), Call::Read(job), read).await
     }
 
-    /// Makes a call and notes what comes of it.
+    /// Makes a call and records its outcome.
     async fn note(
         &self,
         (user, client): (u32, &Client),
@@ -198,7 +198,7 @@ impl History {
         answer
     }
 
-    /// Calls that were answered from one time to another.
+    /// Number of calls answered between two times.
     pub(super) fn answered_between(&self, from_us: u64, to_us: u64) -> usize {
         let operations = self.lock();
         let within = operations
@@ -207,7 +207,7 @@ impl History {
         within.filter(|it| it.answer().is_some()).count()
     }
 
-    /// Everything that was called, in the order of the answers.
+    /// All calls, in the order of their completion.
     pub(super) fn operations(&self) -> Vec<Operation> {
         let mut operations = self.lock().clone();
         operations.sort_by_key(|it| it.completed_us);
@@ -215,7 +215,7 @@ impl History {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Operation>> {
-        // A list is whole after every push.
+        // A list is consistent after every push.
         self.operations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

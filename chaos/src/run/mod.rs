@@ -1,12 +1,12 @@
-//! `muster chaos run`: a cluster of real processes under load and faults, and independent judges.
+//! `muster chaos run`: a cluster of real processes under load and faults, and independent checkers.
 //!
-//! Replicas and hosts can be cut off from each other. Users submit, read and cancel; watchers listen at every replica; tasks lock
-//! the GPUs they were given and keep a book of it. A nemesis breaks one thing at a time and repairs it. In the end the
-//! replicated log is read from the replicas' disks and applied again: it is what everything else is held against. Nothing
-//! is believed that the cluster says of itself.
+//! Replicas and hosts can be cut off from each other. Users submit, read and cancel; watchers listen at
+//! every replica; tasks lock their GPUs and record them in a ledger. A nemesis injects one fault at a time
+//! and repairs it. In the end the replicated log is read from the replicas' disks and replayed: all other
+//! evidence is compared with it. No claim of the cluster about itself is trusted.
 //!
-//! A run without enough load, or in which something did not come about that the judges are there for, is *invalid*: it
-//! proves nothing, one way or the other.
+//! A run with too little load, or without an event that a checker needs, is *invalid*: it proves nothing,
+//! one way or the other.
 
 mod book;
 mod clock;
@@ -58,37 +58,37 @@ use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::dev::DevError;
 use crate::error_chain::chain;
 
-/// A run that came to no verdict: the harness's failure, not the cluster's.
+/// A run without a verdict: the harness failed, not the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The local cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// It did not come up.
+    /// The cluster did not start.
     #[error(transparent)]
     Dev(#[from] DevError),
-    /// A call that an undisturbed cluster must answer.
+    /// A call that an undisturbed cluster must answer failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What a replica left.
+    /// A replica's data could not be read.
     #[error(transparent)]
     Remains(#[from] OpenError),
-    /// What an agent left.
+    /// An agent's journal could not be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A file or a program.
+    /// I/O error of a file or program.
     #[error("{operation}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A report that cannot be written as JSON.
+    /// The report could not be written as JSON.
     #[error("writing the report as JSON")]
     Json(#[source] serde_json::Error),
-    /// Something is not as it must be.
+    /// An unexpected condition in the harness.
     #[error("{0}")]
     Harness(String),
 }
@@ -104,28 +104,28 @@ impl RunError {
     }
 }
 
-/// Runs a profile and writes the report; with a network of namespaces, in a place of our own (see [`crate::trials::apart`]).
-/// Progress goes to standard error.
+/// Runs a profile and writes the report; with a network of namespaces, in a private namespace (see
+/// [`crate::trials::apart`]). Progress goes to standard error.
 ///
 /// # Errors
-/// If the harness itself fails. A cluster that breaks a promise is no error, but a verdict.
+/// If the harness itself fails. A cluster that violates an invariant is no error, but a verdict.
 pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let timeline = Timeline::begin(Output::Stderr);
     if options.network == NetworkKind::Namespaces {
         raise_loopback().map_err(ClusterError::from)?;
     }
-    // Before anything else: a report that cannot be written is no reason to lose an hour.
+    // First of all: an unwritable report must not cost an hour of work.
     let making = RunError::io(format!(
-        "making the folder of the report, {}",
+        "creating the folder of the report, {}",
         options.out.display()
     ));
     fs::create_dir_all(&options.out).map_err(making)?;
-    let tools = tempfile::tempdir().map_err(RunError::io("making a folder"))?;
+    let tools = tempfile::tempdir().map_err(RunError::io("creating a folder"))?;
     let cluster = start_cluster(options, tools.path())?;
     let folder = cluster.folder().display().to_string();
     timeline.say(Voice::Stage, &format!("data and logs: {folder}"));
     let ledger = cluster.shared_folder().join("gpu-ledger");
-    fs::create_dir_all(&ledger).map_err(RunError::io(format!("making {}", ledger.display())))?;
+    fs::create_dir_all(&ledger).map_err(RunError::io(format!("creating {}", ledger.display())))?;
     let history = Arc::new(History::default());
     let tools = Tools {
         binary: options.binary.clone(),
@@ -144,7 +144,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     };
     timeline.say(
         Voice::Stage,
-        "the cluster is ended, its log is read and applied again",
+        "the cluster has ended; its log is read and replayed",
     );
     let halted = tokio::task::spawn_blocking(move || nemesis.halt());
     let halted = halted.await.map_err(panicked)??;
@@ -152,7 +152,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let judged = tokio::task::spawn_blocking(move || {
         let mut halted = halted;
         let report = conclude(&options, &halted, disturbed);
-        // Whoever has to find out why needs what is left: a run is not repeated exactly.
+        // The files are needed to find the cause: a run cannot be repeated exactly.
         if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
             halted.keep()?;
             let kept = format!("kept for inspection: {}", halted.folder().display());
@@ -164,7 +164,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     judged.await.map_err(panicked)?
 }
 
-/// Ends a cluster on which the run failed, and leaves what it wrote: there is nothing else that tells why.
+/// Ends the cluster after a failed run and keeps its files, the only evidence of the cause.
 async fn leave(nemesis: Nemesis, timeline: Timeline) {
     let kept = format!(
         "kept for inspection: {}",
@@ -175,7 +175,7 @@ async fn leave(nemesis: Nemesis, timeline: Timeline) {
         halted.keep()?;
         halted.clear()
     });
-    // What ended the run is told by whoever called; this came after it.
+    // The caller reports the original failure; this one followed from it.
     if let Err(error) = left.await.map_err(panicked).flatten() {
         timeline.say(Voice::Fault, &chain(&error));
     }
@@ -195,7 +195,7 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
     };
     let first = match (faults.contains(&Fault::Upgraded), &options.previous) {
         (true, None) => {
-            let missing = "profile `upgrade` needs the build to begin with (--previous FILE)";
+            let missing = "profile `upgrade` needs the build to upgrade from (--previous FILE)";
             return Err(RunError::Harness(missing.to_owned()));
         }
         (true, Some(_)) if options.repetitions > 1 => {
@@ -207,13 +207,14 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
     };
     if options.profile.needs_namespaces() && options.network != NetworkKind::Namespaces {
         let (name, network) = (options.profile.name(), options.network.name());
-        let mounts =
-            format!("profile `{name}` mounts small disks: not with a network of {network}");
+        let mounts = format!(
+            "profile `{name}` mounts small disks: not possible with a network of {network}"
+        );
         return Err(RunError::Harness(mounts));
     }
     let gpus = WORKERS as u32 * GPUS_PER_HOST;
     if faults.contains(&Fault::GpuFaulted) && options.repetitions > gpus {
-        let few = format!("each of the {gpus} GPUs is broken once: at most so many repetitions");
+        let few = format!("each of the {gpus} GPUs is broken once: at most {gpus} repetitions");
         return Err(RunError::Harness(few));
     }
     let log = match options.profile {
@@ -240,7 +241,7 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
     Ok(cluster.started()?)
 }
 
-/// What was seen while everything was broken and repaired.
+/// Observations while faults were injected and repaired.
 struct Disturbed {
     episodes: Vec<Episode>,
     history: Arc<History>,
@@ -249,13 +250,14 @@ struct Disturbed {
     last: Revision,
     ledger: PathBuf,
     pictures: Vec<Picture>,
-    /// What is wrong with states that could not be read.
+    /// Violations found in states that could not be read.
     violations: Vec<Violation>,
-    /// From when to when.
+    /// Start and end.
     span_us: (u64, u64),
 }
 
-/// Makes the cluster ready, lets users and watchers work while the nemesis does, then waits until all jobs have ended.
+/// Prepares the cluster, lets users and watchers work alongside the nemesis, then waits until all jobs have
+/// ended.
 async fn disturb(
     options: &RunOptions,
     nemesis: &mut Nemesis,
@@ -282,7 +284,7 @@ async fn disturb(
             let is_whole = episode.whole_us.is_some();
             episodes.push(episode);
             if !is_whole {
-                // What comes next would show nothing but this.
+                // Further faults would show nothing else.
                 break 'rounds;
             }
         }
@@ -291,7 +293,7 @@ async fn disturb(
     let calls_until_us = now_us();
     timeline.say(
         Voice::Stage,
-        "no more faults and no more calls: every job may end now",
+        "no more faults and calls; waiting for all jobs to end",
     );
     let last = await_drained(nemesis).await;
     if let Some(episode) = episodes.last_mut() {
@@ -312,7 +314,8 @@ async fn disturb(
     })
 }
 
-/// Waits until every job has ended, or time is up: the judges say which have not. Gives the newest revision that was seen.
+/// Waits until every job has ended, or time is up: the checkers report those that have not. Returns the
+/// newest revision seen.
 async fn await_drained(nemesis: &mut Nemesis) -> Revision {
     let deadline = Instant::now() + DRAIN_PATIENCE;
     let mut newest = Revision(0);
@@ -322,7 +325,7 @@ async fn await_drained(nemesis: &mut Nemesis) -> Revision {
             round += OPERATORS_ROUND;
             nemesis.tidy_up().await;
         }
-        // A cluster that does not answer is none that has ended its jobs.
+        // A cluster that does not answer cannot confirm that its jobs have ended.
         if let Ok(status) = nemesis.client.status(v1::Consistency::Linearizable).await {
             newest = newest.max(Revision(status.revision));
             let has_ended = |jobs: v1::JobCounts| jobs.queued + jobs.running + jobs.cancelling == 0;
@@ -335,7 +338,7 @@ async fn await_drained(nemesis: &mut Nemesis) -> Revision {
     newest
 }
 
-/// Reads what was left, judges and writes the report.
+/// Reads the remaining data, checks it and writes the report.
 fn conclude(
     options: &RunOptions,
     halted: &Halted,

@@ -1,5 +1,5 @@
-/* Preloaded into a replica, makes its syncs slow or fail and moves its wall clock, as a file of orders says while it
- * runs. Everything else is left alone; so is all of it where there is no such file. */
+/* Preloaded into a replica: delays or fails its syncs and shifts its wall clock, on commands from a memory-mapped
+ * file. All other calls are unaffected; without the file, every call is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@ struct orders {
     int64_t sync_delay_ms;
     int64_t sync_error;
     int64_t clock_offset_s;
-    /* Counted here: how often something was slow, failed or wrong by these orders. */
+    /* Number of calls delayed, failed or falsified by these commands; written by this library. */
     uint64_t obeyed;
 };
 

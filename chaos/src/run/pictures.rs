@@ -1,5 +1,5 @@
-//! The states that replicas came to, to be held against the log: the log tells what they were told, and not what each of them
-//! made of it.
+//! State snapshots of replicas, compared with the log: the log records the commands, not the state that
+//! each replica derived from them.
 
 use muster_client::{Client, ClientError};
 use muster_engine::state::State;
@@ -10,24 +10,25 @@ use crate::run::judge::{Invariant, Violation};
 /// An admin of every cluster whose settings name none.
 const ADMIN: &str = "root";
 
-/// The state of a replica as it was after an entry of the log.
+/// The state of a replica as of an entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Picture {
-    /// Whose.
+    /// Name of the replica.
     pub(super) replica: String,
-    /// Position of the last entry that it covers.
+    /// Index of the last entry covered.
     pub(super) index: u64,
     /// Hash of the state.
     pub(super) hash: u64,
-    /// Whether the replica had the same hash in its memory.
+    /// Whether the replica's state in memory has the same hash.
     pub(super) is_as_kept: bool,
 }
 
 impl Picture {
-    /// Asks one replica for its whole state. What it gives whole must be a state: what is wrong with it otherwise.
+    /// Requests the whole state of one replica. A complete answer must decode as a state: otherwise the
+    /// inner result is the violation.
     ///
     /// # Errors
-    /// What it says instead if it does not give it.
+    /// The refusal, if it does not send its state.
     pub(super) async fn of(
         replica: &str,
         client: &Client,
@@ -38,7 +39,7 @@ impl Picture {
     fn read(replica: &str, mut bytes: &[u8]) -> Result<Self, Violation> {
         let backup = Backup::<State>::read(&mut bytes, None).map_err(|error| Violation {
             invariant: Invariant::Agreement,
-            text: format!("the state that {replica} gave cannot be read: {error}"),
+            text: format!("the state sent by {replica} cannot be read: {error}"),
         })?;
         Ok(Self {
             replica: replica.to_owned(),
@@ -49,7 +50,7 @@ impl Picture {
     }
 }
 
-/// A snapshot of a replica's state.
+/// Downloads a snapshot of a replica's state.
 async fn saved(client: &Client) -> Result<Vec<u8>, ClientError> {
     let mut saved = client.save_snapshot(ADMIN).await?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What is broken: faults, and the profiles that they are put together to.
+//! Faults, and the profiles composed of them.
 
 use serde::Serialize;
 
@@ -6,25 +6,27 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// The leader is killed, and started again.
+    /// The leader is killed and restarted.
     LeaderKilled,
-    /// A follower is killed, and started again.
+    /// A follower is killed and restarted.
     FollowerKilled,
-    /// The leader stands still, and goes on as if nothing had been.
+    /// The leader is paused and later resumed (SIGSTOP and SIGCONT).
     LeaderPaused,
-    /// Nothing that is sent to the leader arrives.
+    /// No message sent to the leader arrives.
     LeaderDeaf,
-    /// Nothing that the leader sends arrives.
+    /// No message sent by the leader arrives.
     LeaderMute,
     /// The leader reaches neither replicas nor workers, while clients still reach it.
     LeaderParted,
-    /// The agent of a host is killed, and started again; its tasks go on.
+    /// The agent of a host is killed and restarted; its tasks keep running.
     AgentKilled,
-    /// The agent of a host stands still for longer than its lease; its tasks go on until their supervisors end them.
+    /// The agent of a host is paused for longer than its lease; its tasks run until their supervisors end
+    /// them.
     AgentFrozen,
     /// A whole host dies: agent, supervisors and tasks.
     HostKilled,
-    /// The leader and a whole host die in one moment: nobody is left who heard the host last.
+    /// The leader and a whole host die at the same moment: no replica that received the host's last
+    /// heartbeat is left.
     LeaderAndHostKilled,
     /// A host is cut off for longer than its lease.
     HostCut,
@@ -36,38 +38,39 @@ pub enum Fault {
     SyncFailed,
     /// The wall clock of the leader is set.
     ClockSet,
-    /// All replicas, then all agents, end in good order one by one and start again.
+    /// All replicas, then all agents, are stopped gracefully and restarted one by one.
     RolledOver,
     /// All replicas, then all agents, are replaced by another build one by one.
     Upgraded,
-    /// A replica is away while the others write one snapshot after another and drop their log.
+    /// A replica is down while the others write one snapshot after another and purge their log.
     SnapshotStorm,
     /// A replica is started without its data, and a new one takes its place later.
     DataWiped,
-    /// A fourth replica joins, the leader is removed, a new one comes in its place, and the fourth leaves.
+    /// A fourth replica joins, the leader is removed, a new one replaces it, and the fourth is removed.
     MembersChanged,
-    /// A GPU has an uncorrectable error, and is healed.
+    /// A GPU reports an uncorrectable error, and is repaired.
     GpuFaulted,
-    /// Many urgent gangs come at once and preempt what runs.
+    /// Many urgent gangs arrive at once and preempt running jobs.
     PreemptStorm,
-    /// A GPU is blocked, and unblocked. This one and those that follow are for clusters of others: see [`super::target`].
+    /// A GPU is blocked and unblocked. This fault and the following are for external clusters: see
+    /// [`super::target`].
     GpuBlocked,
-    /// A host is blocked, and unblocked.
+    /// A host is blocked and unblocked.
     HostBlocked,
-    /// A host is drained, and unblocked.
+    /// A host is drained and unblocked.
     HostDrained,
-    /// All jobs of the run that live are cancelled at once.
+    /// All active jobs of the run are cancelled at once.
     JobsCancelled,
-    /// Another replica is made to lead.
+    /// Leadership is transferred to another replica.
     LeadershipTransferred,
-    /// A replica is killed by its process id; whoever runs it starts it again.
+    /// A replica is killed by its process id; its operator restarts it.
     ReplicaKilled,
-    /// A replica stands still, and goes on as if nothing had been.
+    /// A replica is paused and later resumed.
     ReplicaFrozen,
 }
 
 impl Fault {
-    /// All of them that need neither a second build nor a log that is cut, and can be made on small disks.
+    /// All faults that need neither a second build nor a compacted log, and work with small disks.
     pub const ALL: [Self; 18] = [
         Self::LeaderKilled,
         Self::FollowerKilled,
@@ -89,7 +92,8 @@ impl Fault {
         Self::PreemptStorm,
     ];
 
-    /// What can be done to a cluster that is not ours, if its owner allows it: through the API, or to processes that were named.
+    /// Faults for an external cluster, if its owner allows them: through the API, or on processes named by
+    /// pid.
     pub const OUTSIDE: [Self; 9] = [
         Self::GpuBlocked,
         Self::HostBlocked,
@@ -102,7 +106,7 @@ impl Fault {
         Self::ReplicaKilled,
     ];
 
-    /// What `--allow` calls it; none if it is only for clusters of our own.
+    /// Name for `--allow`; `None` if the fault is only for clusters started by the run.
     #[must_use]
     pub const fn permission(self) -> Option<&'static str> {
         Some(match self {
@@ -119,23 +123,23 @@ impl Fault {
         })
     }
 
-    /// What `--allow` calls so.
+    /// Parses a name from `--allow`.
     #[must_use]
     pub fn permitted(name: &str) -> Option<Self> {
         let mut outside = Self::OUTSIDE.into_iter();
         outside.find(|fault| fault.permission() == Some(name))
     }
 
-    /// What is broken, for people.
+    /// Description for reports.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::LeaderKilled => "leader killed",
             Self::FollowerKilled => "follower killed",
             Self::LeaderPaused => "leader paused",
-            Self::LeaderDeaf => "leader hears nobody",
-            Self::LeaderMute => "nobody hears the leader",
-            Self::LeaderParted => "leader parted, clients attached",
+            Self::LeaderDeaf => "leader receives nothing",
+            Self::LeaderMute => "leader's messages lost",
+            Self::LeaderParted => "leader isolated, clients connected",
             Self::AgentKilled => "agent killed",
             Self::AgentFrozen => "agent frozen",
             Self::HostKilled => "host killed",
@@ -149,7 +153,7 @@ impl Fault {
             Self::Upgraded => "rolling upgrade",
             Self::SnapshotStorm => "snapshots while a replica is away",
             Self::DataWiped => "data of a replica lost",
-            Self::MembersChanged => "replicas come and go",
+            Self::MembersChanged => "replicas added and removed",
             Self::GpuFaulted => "GPU faulted",
             Self::PreemptStorm => "storm of urgent gangs",
             Self::GpuBlocked => "GPU blocked",
@@ -162,19 +166,19 @@ impl Fault {
         }
     }
 
-    /// Whether it is done by a library that is loaded into the replicas.
+    /// Whether it is injected by the library preloaded into the replicas.
     #[must_use]
     pub const fn is_by_orders(self) -> bool {
         matches!(self, Self::SyncsSlow | Self::SyncFailed | Self::ClockSet)
     }
 
-    /// Whether it needs a mount that nobody else sees.
+    /// Whether it needs a mount in a private namespace.
     #[must_use]
     pub const fn needs_mount(self) -> bool {
         matches!(self, Self::DiskFull)
     }
 
-    /// Whether users must not notice it: no call of theirs may fail.
+    /// Whether users must not notice it: none of their calls may fail.
     #[must_use]
     pub const fn is_orderly(self) -> bool {
         matches!(
@@ -183,7 +187,7 @@ impl Fault {
         )
     }
 
-    /// Whether the leader is what is hit, so that another has to come.
+    /// Whether it hits the leader, so that another has to be elected.
     #[must_use]
     pub const fn ends_leadership(self) -> bool {
         matches!(
@@ -203,13 +207,13 @@ impl Fault {
         )
     }
 
-    /// Whether streams of clients to a replica end by it: to a leader that is parted from the others they do not.
+    /// Whether it breaks clients' streams to a replica; the isolation of a leader does not.
     #[must_use]
     pub const fn cuts_clients_off(self) -> bool {
         self.ends_leadership() && !matches!(self, Self::LeaderParted | Self::LeadershipTransferred)
     }
 
-    /// Whether tasks lose their place by it, so that they are placed again.
+    /// Whether it displaces tasks, which are then placed again.
     #[must_use]
     pub const fn displaces(self) -> bool {
         matches!(
@@ -223,7 +227,7 @@ impl Fault {
         )
     }
 
-    /// Whether it hits replicas alone, and workers for less time than leases last: what runs goes on.
+    /// Whether it hits only replicas, and workers for less than their lease: tasks keep running.
     #[must_use]
     pub const fn spares_tasks(self) -> bool {
         matches!(
@@ -237,7 +241,7 @@ impl Fault {
         )
     }
 
-    /// Whether a host is silent by it for long enough to be lost.
+    /// Whether it silences a host for long enough to be lost.
     #[must_use]
     pub const fn loses_host(self) -> bool {
         matches!(
@@ -247,17 +251,17 @@ impl Fault {
     }
 }
 
-/// What a run breaks.
+/// Set of faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// A minute of what happens most.
+    /// The most frequent faults, in a minute.
     Smoke,
     /// See [`Fault::LeaderKilled`].
     LeaderKill,
     /// See [`Fault::LeaderPaused`].
     PauseLeader,
-    /// The leader hears nobody, then nobody hears the leader.
+    /// The leader receives nothing, then its messages are lost.
     Asymmetric,
     /// See [`Fault::LeaderParted`].
     ClientOnStaleLeader,
@@ -267,7 +271,7 @@ pub enum Profile {
     AgentFreeze,
     /// See [`Fault::HostKilled`].
     WorkerKill,
-    /// A host dies, alone, and then another one together with the leader.
+    /// A host dies, and then another one together with the leader.
     LeaderAndHost,
     /// See [`Fault::DiskFull`].
     DiskFull,
@@ -296,7 +300,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 21] = [
         Self::Smoke,
         Self::LeaderKill,
@@ -321,7 +325,7 @@ impl Profile {
         Self::All,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -349,13 +353,13 @@ impl Profile {
         }
     }
 
-    /// The profile of that name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
-    /// Its faults, in the order in which they are made.
+    /// Faults in the order of injection.
     #[must_use]
     pub fn faults(self) -> Vec<Fault> {
         match self {
@@ -383,7 +387,7 @@ impl Profile {
         }
     }
 
-    /// Whether it cannot be played without namespaces of our own, whatever stands between replicas and hosts.
+    /// Whether it needs private namespaces, whatever the network between replicas and hosts.
     #[must_use]
     pub fn needs_namespaces(self) -> bool {
         self.faults().into_iter().any(Fault::needs_mount)

@@ -1,87 +1,87 @@
-//! What may be wrong with a host or an adapter of it, as its sensors read it: what `muster chaos inject reading` plays on a
-//! cluster of processes.
+//! Faults of a host or one of its adapters as sensor readings, also injected by `muster chaos inject
+//! reading` into a cluster of processes.
 
 use muster_model::health::Component;
 use muster_model::ids::HostId;
 use serde::{Deserialize, Serialize};
 
-/// This host, before it knows by which number the cluster knows it, as real workers name it.
+/// This host, before its number in the cluster is known, as real workers name it.
 pub const THIS_HOST: Component = Component::Host(HostId(0));
 
 /// Values of metrics.
 type Metrics = &'static [(&'static str, i64)];
 
-/// Something that is wrong with a host or an adapter.
+/// A fault of a host or an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ailment {
-    /// A disk refuses writes: nothing new there.
+    /// A disk refuses writes: no new placements.
     DiskFull,
     /// A file system is read-only: reboot.
     ReadOnly,
-    /// A shared file system is not mounted: drained and checked.
+    /// A shared file system is not mounted: drain and check.
     MountGone,
-    /// A shared file system does not answer: nothing new there, and drained if it lasts.
+    /// A shared file system does not answer: no new placements, and a drain if it persists.
     MountHangs,
-    /// Less memory than there should be: a person looks.
+    /// Less memory than expected: an operator investigates.
     MemoryShort,
-    /// The driver is another one than it should be: no gangs.
+    /// The driver has an unexpected version: no gangs.
     DriverDiffers,
     /// The driver does not answer: reboot.
     DriverHangs,
     /// The driver does not start: reboot.
     DriverDoesNotStart,
-    /// The driver does not fit its library: drained and rebooted.
+    /// The driver does not match its library: drain and reboot.
     LibraryDiffers,
-    /// Processors are too hot: drained and checked.
+    /// Processors are too hot: drain and check.
     Hot,
-    /// The clock is wrong: nothing new there once it lasts.
+    /// The clock is wrong: no new placements if it persists.
     ClockOff,
-    /// Power supplies have GPUs slowed down: of many hosts, a matter of their rack.
+    /// Power supplies throttle the GPUs: on many hosts, a fault of their rack.
     PowerBraked,
-    /// The engine of containers has failed: nothing new there.
+    /// The container engine has failed: no new placements.
     EngineFailed,
-    /// The fabric manager does not run: no gangs, and started again, if it lasts.
+    /// The fabric manager is not running: no gangs, and a restart of it if it persists.
     FabricManagerGone,
-    /// The kernel found a fault of its own: checked when nothing runs there.
+    /// The kernel reported an oops: check when the host is idle.
     Oops,
     /// The kernel panicked: reboot.
     Panic,
     /// A task of the driver hangs in the kernel: reboot.
     DriverTaskHung,
-    /// A disk lost its superblock: drained and checked.
+    /// A disk lost its superblock: drain and check.
     SuperblockLost,
-    /// Memory errors that could not be corrected: its vendor's.
+    /// Uncorrectable memory errors: a case for the vendor.
     MemoryErrors,
-    /// A disk of a group failed: a person looks.
+    /// A disk of a RAID group failed: an operator investigates.
     RaidFailed,
-    /// The board's own log has something critical: a person looks.
+    /// The board's own log has a critical entry: an operator investigates.
     BoardCritical,
-    /// A port is down: no gangs, and a person looks if it lasts.
+    /// A port is down: no gangs, and an operator investigates if it persists.
     PortDown,
-    /// A port's line is bad: its host is drained and checked.
+    /// A port's link has errors: drain and check of its host.
     PortNoisy,
-    /// A link went down for a moment: its host is drained and checked.
+    /// A link went down briefly: drain and check of its host.
     LinkLost,
-    /// An adapter's firmware gave up: a person looks.
+    /// An adapter's firmware failed: an operator investigates.
     AdapterDied,
 }
 
-/// How an ailment is read.
+/// Readings of a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Signs {
-    /// The rule that judges it.
+    /// The rule that detects it.
     pub rule: &'static str,
-    /// What is read while it is there.
+    /// Readings while the fault is present.
     pub ill: Metrics,
-    /// What is read when all is well; nothing of what only ever happens.
+    /// Readings without the fault; empty for one-time events.
     pub well: Metrics,
-    /// Whether it is an adapter's and not the host's own.
+    /// Whether it is a fault of an adapter and not of the host itself.
     pub is_adapters: bool,
 }
 
 impl Ailment {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 25] = [
         Self::DiskFull,
         Self::ReadOnly,
@@ -110,13 +110,13 @@ impl Ailment {
         Self::AdapterDied,
     ];
 
-    /// How it is read.
+    /// Readings of the fault.
     #[must_use]
     pub const fn signs(self) -> Signs {
         SIGNS[self as usize]
     }
 
-    /// What of a host it is about; ports count from 0.
+    /// The faulty component of a host; ports count from 0.
     #[must_use]
     pub fn component(self, port: u32) -> Component {
         if !self.signs().is_adapters {
@@ -129,7 +129,7 @@ impl Ailment {
     }
 }
 
-/// How each ailment is read, in their order: by the metrics of the rules that ship.
+/// Readings of each fault, in their order, by the metrics of the shipped rules.
 const SIGNS: [Signs; 25] = [
     level(
         "disk_free",
@@ -190,7 +190,7 @@ const SIGNS: [Signs; 25] = [
     of_adapter(event("mlx5_fatal", &[("fatal", 1)])),
 ];
 
-/// A shared file system that is there.
+/// A mounted shared file system.
 const MOUNTED: Metrics = &[("missing", 0), ("timeouts", 0)];
 
 const fn level(rule: &'static str, ill: Metrics, well: Metrics) -> Signs {
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// A sign that no rule reads would play nothing.
+    /// A fault that no shipped rule detects would have no effect.
     #[test]
     fn every_ailment_is_one_of_a_shipped_rule() {
         let rules = RuleSet::shipped().unwrap();

@@ -1,4 +1,4 @@
-//! Simulated clocks: the paused clock plus what is wrong with each machine's own.
+//! Simulated clocks: the paused runtime clock plus the errors of each machine's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,10 +9,10 @@ use muster_raft_store::Clock as WallClock;
 use muster_scheduler::leader::MONOTONIC_START_MS;
 use tokio::time::Instant;
 
-/// Wall-clock time at which every world begins: 2026-01-01, so that stamps look like stamps.
+/// Wall-clock time at the start of every world: 2026-01-01, for realistic timestamps.
 const BEGIN_MS: u64 = 1_767_225_600_000;
 
-/// One machine's clocks: a wall clock that may be set, and a monotonic one that may drift.
+/// Clocks of one machine: a wall clock that may be set, and a monotonic one that may drift.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     began: Instant,
@@ -21,7 +21,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that runs `drift_permille` thousandths too fast (or too slow, if negative).
+    /// A clock that runs `drift_permille` thousandths fast (slow if negative).
     #[must_use]
     pub fn new(began: Instant, drift_permille: i64) -> Self {
         Self {
@@ -36,14 +36,14 @@ impl SimClock {
         self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 
-    /// The monotonic clock as it would be if setting the wall clock set it too.
+    /// The monotonic clock if setting the wall clock set it too.
     #[must_use]
     pub fn monotonic_by_wall(&self) -> MonotonicMs {
         let offset_ms = self.wall_offset_ms.load(Ordering::Relaxed);
         MonotonicMs(self.monotonic().0.saturating_add_signed(offset_ms))
     }
 
-    /// The monotonic clock, which starts like every replica's.
+    /// The monotonic clock; all machines' clocks have the same origin.
     #[must_use]
     pub fn monotonic(&self) -> MonotonicMs {
         let elapsed = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
@@ -67,7 +67,7 @@ impl muster_scheduler::leader::Clock for SimClock {
     fn instant(&self, at: MonotonicMs) -> Instant {
         let drifted_ms = at.since(MonotonicMs(MONOTONIC_START_MS));
         let true_ms = drifted_ms * 1_000 / 1_000u64.saturating_add_signed(self.drift_permille);
-        // One millisecond late rather than early: a timer that finds itself early spins.
+        // One millisecond late rather than early: a timer that fires early spins.
         self.began + Duration::from_millis(true_ms + 1)
     }
 }

@@ -1,4 +1,4 @@
-//! What simulated admins configure, and what simulated jobs ask of it.
+//! Configurations set by simulated admins, and the requirements of simulated jobs on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,10 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::sim::scale::Tempo;
 
-/// Queues that every tree names and jobs go to: they never disappear, so that every submission is accepted.
+/// Queues in every drawn tree, to which jobs go: they never disappear, so that every submission is
+/// accepted.
 const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "research/vision", "research/language"];
-/// Moves that come soon and often, so that they meet faults.
+/// Defragmentation that starts soon and often, so that moves coincide with faults.
 const EAGER_MOVES: Defragment = Defragment {
     moves_max: 3,
     moves_in_flight_max: 5,
@@ -32,19 +33,20 @@ const EAGER_MOVES: Defragment = Defragment {
     restart_ms: 0,
     young_ms: 600_000,
 };
-/// Span until a host's maintenance begins, and for which it lasts, in milliseconds: both are over long before a world is.
+/// Range of the delay and of the duration of a host's maintenance, in milliseconds: both end long before a
+/// world does.
 const MAINTENANCE_MS: std::ops::Range<u64> = 2_000..20_000;
-/// Who configures clusters.
+/// Author of configurations.
 pub(super) const ADMIN: &str = "admin";
-/// Those who have roles, with different first letters.
+/// Users with roles, with distinct initials.
 const USERS: [&str; 3] = ["ada", "bob", "eve"];
-/// Join tokens, and the hosts that show them beside the world's own.
+/// Join tokens, and the hosts that present them in addition to the world's own.
 const JOIN_TOKENS: [&str; 2] = ["t1", "t2"];
 /// See [`JOIN_TOKENS`].
 const NEWCOMERS: [&str; 3] = ["new-1", "new-2", "other"];
-/// The queue around some of them.
+/// Parent of some of them.
 const PARENT: &str = "research";
-/// Longest wait of what failed, and longest probation: a world has about a minute of faults.
+/// Maximum retry delay and maximum probation: a world has about a minute of faults.
 const WAIT_S_MAX: u64 = 15;
 /// Hosts of the largest world.
 const HOSTS_MAX: u32 = 8;
@@ -52,10 +54,10 @@ const HOSTS_MAX: u32 = 8;
 const GPUS_MAX: u32 = 8;
 /// Time limit of the jobs that have one: between the shortest and the longest run times.
 const RUN_TIME_MS_MAX: u64 = 8_000;
-/// Within what time the gangs must run that care.
+/// Time within which a gang must be complete, for those with a limit.
 const ASSEMBLY_MS_MAX: u64 = 20_000;
 
-/// A new tree of queues, or a new topology.
+/// Draws a new tree of queues or a new topology.
 pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) -> Command {
     let author = ADMIN.to_owned();
     if random.random_range(0..4) == 0 {
@@ -74,7 +76,7 @@ pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) ->
     }
 }
 
-/// The rules that ship with Muster, but for spans that a world lives to see; another number of seconds each time.
+/// Draws the rules shipped with Muster, with delays that fit into a world and differ each time.
 pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> Command {
     let wait_s = random.random_range(1..WAIT_S_MAX);
     let rules = RuleSet::shipped_text_with(wait_s, random.random_range(1..WAIT_S_MAX));
@@ -86,7 +88,8 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
     })
 }
 
-/// A user who comes, goes, or gets another token, or a worker that comes by a token; names are few, so that they meet.
+/// Draws a user to add, to remove or to give another token, or a worker that joins by a token; names are
+/// few, so that requests conflict.
 pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Command {
     if random.random_range(0..3) == 0 {
         return draw_joining(random, request);
@@ -94,7 +97,7 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
     let author = ADMIN.to_owned();
     let name = USERS[random.random_range(0..USERS.len())].to_owned();
     let mut hash: [u8; 32] = random.random();
-    // Tokens name their users: no two of these have the same.
+    // Tokens identify their users, so no two users have the same one.
     hash[0] = name.as_bytes()[0];
     let token = TokenHash(hash);
     Command::Access(match random.random_range(0..4) {
@@ -118,7 +121,7 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
     })
 }
 
-/// A join token that is made or revoked, or shown by a newcomer: often a wrong one, or too late.
+/// Draws the creation, revocation or presentation of a join token: often a wrong or expired one.
 fn draw_joining(random: &mut ChaCha8Rng, request: RequestId) -> Command {
     let author = ADMIN.to_owned();
     let id = JOIN_TOKENS[random.random_range(0..JOIN_TOKENS.len())].to_owned();
@@ -181,7 +184,7 @@ fn draw_tree(random: &mut ChaCha8Rng) -> QueueTree {
     QueueTree {
         queues,
         history_half_life_ms: random.random_bool(0.3).then_some(10_000),
-        // Not drawn, so that a seed means the same world as before.
+        // Not drawn, so that existing seeds keep their worlds.
         defragment: (guaranteed % 2 == 0).then_some(EAGER_MOVES),
     }
 }
@@ -212,7 +215,7 @@ fn draw_queue_config(random: &mut ChaCha8Rng) -> QueueConfig {
     }
 }
 
-/// Racks of two hosts, and sockets of half a host for each size of hosts.
+/// Draws racks of two hosts, with sockets of half a host's GPUs for each host size.
 fn draw_topology(random: &mut ChaCha8Rng) -> Topology {
     let rack_hosts = random.random_range(1..4);
     let places = (0..HOSTS_MAX.div_ceil(rack_hosts)).map(|rack| CellPlace {
@@ -240,7 +243,7 @@ fn draw_topology(random: &mut ChaCha8Rng) -> Topology {
     }
 }
 
-/// A queue for a job; only the default one is there before the first configuration.
+/// Draws a queue for a job; only the default one exists before the first configuration.
 pub(super) fn draw_queue(random: &mut ChaCha8Rng) -> &'static str {
     QUEUES[random.random_range(0..QUEUES.len())]
 }
@@ -270,7 +273,8 @@ pub(super) fn draw_layout(random: &mut ChaCha8Rng) -> Layout {
     }
 }
 
-/// Preferred, not required: a world ends only when every job has, and racks may be too small for ever.
+/// A preferred constraint, not a required one: a world ends only when every job has, and racks may be too
+/// small permanently.
 fn preferred(level: &str) -> Within {
     Within {
         level: level.to_owned(),
@@ -278,8 +282,8 @@ fn preferred(level: &str) -> Within {
     }
 }
 
-/// A host's maintenance that begins soon, with a drain, or where one is planned its cancellation; or a host or a GPU that is taken
-/// out of use at once, for a while or until an operator gives it back.
+/// Draws maintenance of a host that begins soon, with a drain, or the cancellation of a planned one; or an
+/// immediate block of a host or a GPU, with an expiry or until an operator lifts it.
 pub(super) fn draw_maintenance(
     random: &mut ChaCha8Rng,
     state: &State,
@@ -323,7 +327,7 @@ pub(super) fn draw_maintenance(
     })
 }
 
-/// A host, or a GPU of it, that an admin takes out of use; what runs there may stay, or has to leave.
+/// Draws a host, or one of its GPUs, for an admin to block; running tasks may stay or have to leave.
 fn draw_block(random: &mut ChaCha8Rng, host: &Host, now: TimeMs, request: RequestId) -> Command {
     let nth = random.random_range(0..2 * host.gpus.len().max(1));
     let target = match host.gpus.get(nth) {

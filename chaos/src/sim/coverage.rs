@@ -1,4 +1,4 @@
-//! What a world went through: a check that was never put to the test proves nothing.
+//! Coverage of a simulated world: a check whose situation never occurred proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,12 +12,12 @@ use muster_model::ids::AttemptEpoch;
 
 use crate::sim::configuration::ADMIN;
 
-/// A situation that the checks are there for.
+/// A situation that the checkers test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Situation {
-    /// A replica began to lead.
+    /// A replica became leader.
     Leadership,
-    /// A kill of a replica lost writes that were not synced.
+    /// A kill of a replica lost unsynced writes.
     WritesLost,
     /// The last of them was torn: only a part of it was on the disk.
     WriteTorn,
@@ -25,33 +25,33 @@ pub enum Situation {
     DiskStopped,
     /// A replica stopped because its disk failed.
     DiskFailed,
-    /// The disk of a replica stood still, and went on.
+    /// The disk of a replica stalled and resumed.
     DiskStalled,
-    /// A replica did not start because something on its disk was damaged.
+    /// A replica refused to start because of damage on its disk.
     DamageFound,
-    /// A watcher went on where it had been cut off.
+    /// A watcher resumed after its stream was interrupted.
     WatchResumed,
-    /// A watcher was told that events which it had not heard are kept no more.
+    /// A watcher was notified that events it had not received are gone.
     EventsGone,
     /// A replica lagged so far that it installed a snapshot.
     SnapshotInstalled,
     /// A bad link lost a message.
     MessageLost,
-    /// A bad link held a message up.
+    /// A bad link delayed a message.
     MessageHeldUp,
     /// A request arrived twice.
     ArrivedTwice,
-    /// A user was told by a replica who leads.
+    /// A follower redirected a user to the leader.
     CallRedirected,
-    /// A replica could not be reached by a user, or did not answer in time.
+    /// A user could not reach a replica, or got no answer in time.
     TryUnanswered,
-    /// A user learnt of a replica that it had not known.
+    /// A user discovered an unknown replica.
     ReplicaLearnt,
-    /// What a hostile user asked for was refused.
+    /// A hostile user's request was refused.
     HostileRefused,
-    /// A replica told what the state was at a revision of the past.
+    /// A replica answered a read of a past revision.
     PastTold,
-    /// A request that had been answered was sent again.
+    /// An answered request was sent again.
     RequestRepeated,
     /// A pipeline was acknowledged.
     PipelineSubmitted,
@@ -61,57 +61,57 @@ pub enum Situation {
     Cancelled,
     /// A gang was placed.
     GangPlaced,
-    /// All members of a gang were prepared, and they were let go.
+    /// All members of a gang were prepared, and the gang was released.
     GangReleased,
-    /// A member of a gang was stopped, or fenced, before its gang was whole.
+    /// A prepared member of a gang was stopped, or fenced, before its gang was complete.
     PreparedInVain,
-    /// A task stood still because its job was suspended.
+    /// A task was paused because its job was suspended.
     StoodStill,
-    /// An attempt gave everything back because its job was suspended.
+    /// An attempt released its resources because its job was suspended.
     GivenBack,
-    /// A unit was run again because of a fault.
+    /// A unit was restarted because of a fault.
     RunAgain,
-    /// A unit was begun again in place after a failure of its own.
+    /// A unit was retried in place after its own failure.
     RetriedInPlace,
-    /// A member of a gang was replaced while the others went on.
+    /// A member of a gang was replaced while the others continued.
     MemberSwapped,
     /// A task was refused because its user has no account on the host.
     Refused,
-    /// A task was given up: its lease was over, or its worker knew nothing of it.
+    /// A task was given up: its lease had expired, or its worker did not know it.
     TaskLost,
     /// A host was declared lost.
     HostLost,
     /// An attempt was stopped because of a GPU.
     GpuStopped,
-    /// An agent that came back took over a running task.
+    /// A restarted agent adopted a running task.
     TaskAdopted,
     /// A supervisor killed its task at the end of the lease.
     LeaseRanOut,
-    /// A supervisor killed a task that did not heed the request to stop.
+    /// A supervisor killed a task that ignored the stop request.
     GraceRanOut,
     /// A task that hung in the kernel was given up while it kept its GPUs.
     Hung,
     /// A GPU or a host was taken out of placement by a rule.
     BlockedByRule,
-    /// A host was taken out of placement for what it read of itself.
+    /// A rule took a host out of placement because of its own readings.
     HostOut,
-    /// A host was taken out of placement for an adapter of it.
+    /// A rule took a host out of placement because of an adapter.
     AdapterOut,
-    /// A rule kept something off a host that works otherwise, for what it or an adapter of it read.
+    /// A rule held some work off a host because of readings of the host or an adapter.
     KeptOff,
-    /// A task was placed while something else was out of placement.
+    /// A task was placed while another component was out of placement.
     PlacedBeside,
-    /// A host that was out of placement by a rule takes work again.
+    /// A host that a rule had taken out of placement accepts work again.
     HostReadmitted,
-    /// A host booted because it was ordered to.
+    /// A host rebooted because it was ordered to.
     Rebooted,
-    /// A new agent told what the one before it had found and nobody had heard.
+    /// A new agent reported an unacknowledged finding of its predecessor.
     FindingRetold,
-    /// A rail, or an admin's word, kept a rule from what it wanted.
+    /// A repair limit, or an admin's decision, prevented an action of a rule.
     Railed,
-    /// A host's maintenance began, as it was planned.
+    /// A host's planned maintenance began.
     Maintained,
-    /// An admin took a host or a GPU out of use at once.
+    /// An admin blocked a host or a GPU immediately.
     BlockedByHand,
     /// A repair was carried out.
     Repaired,
@@ -119,36 +119,36 @@ pub enum Situation {
     CheckPassed,
     /// An active check was not passed.
     CheckFailed,
-    /// What was repaired and checked takes work again.
+    /// A repaired and checked component accepts work again.
     Readmitted,
-    /// An old order arrived once more, and the agent did not act on it.
+    /// A duplicate of an old order arrived, and the agent did not act on it.
     OldOrderRefused,
-    /// What a leader had proposed was applied when another leadership had begun, and was refused.
+    /// A proposal of a deposed leader was applied under a later leadership, and was refused.
     StaleCommandRefused,
-    /// A leader under load told a worker to beat less often.
+    /// A leader under load asked a worker for fewer heartbeats.
     BeatsStretched,
     /// An attempt was stopped to make room for another.
     Preempted,
-    /// A leader began while an attempt that its predecessor had preempted was still ending.
+    /// A leader was elected while an attempt preempted by its predecessor was still ending.
     PreemptedLeaderless,
-    /// A replica began to vote in a cluster that worked.
+    /// A replica became a voter in a running cluster.
     VoterAdded,
-    /// A replica was removed from a cluster that worked.
+    /// A replica was removed from a running cluster.
     ReplicaRemoved,
-    /// A replica found out that it had been removed.
+    /// A replica noticed its removal.
     RemovalNoticed,
-    /// A leader was killed when what it had proposed was not committed.
+    /// A leader was killed while its proposal was not committed.
     KilledBetween,
-    /// A new group went on from a backup.
+    /// A new group was restored from a backup.
     Restored,
-    /// A second one went on from the same backup, when the first was lost as well.
+    /// A second group was restored from the same backup, after the first was lost as well.
     RestoredAgain,
-    /// A task ran that such a group knew nothing of.
+    /// A task was running that such a group did not know.
     RanUnremembered,
 }
 
 impl Situation {
-    /// All of them.
+    /// All situations.
     pub const ALL: [Self; 65] = [
         Self::Leadership,
         Self::WritesLost,
@@ -217,8 +217,8 @@ impl Situation {
         Self::RanUnremembered,
     ];
 
-    /// Whether a sweep must come to it. A deposed leader's proposal gets into the log only if it comes just as its replica leads
-    /// again; that is judged where it happens, but nobody can be sure that it does.
+    /// Whether a sweep must reach it. A deposed leader's proposal gets into the log only if it arrives just
+    /// as its replica leads again; this is checked where it happens, but not guaranteed to happen.
     #[must_use]
     pub const fn is_asked_for(self) -> bool {
         !matches!(self, Self::StaleCommandRefused)
@@ -226,71 +226,71 @@ impl Situation {
 
     const fn words(self) -> &'static str {
         match self {
-            Self::Leadership => "leaderships begun",
+            Self::Leadership => "leaderships started",
             Self::WritesLost => "kills that lost unsynced writes",
             Self::WriteTorn => "writes torn by a kill",
             Self::DiskStopped => "replicas stopped by a full disk",
-            Self::DiskFailed => "replicas stopped by a disk that failed",
-            Self::DiskStalled => "disks that stood still",
+            Self::DiskFailed => "replicas stopped by a failed disk",
+            Self::DiskStalled => "disks stalled",
             Self::DamageFound => "damaged disks refused",
-            Self::WatchResumed => "watches that went on",
-            Self::EventsGone => "watchers told that events are gone",
+            Self::WatchResumed => "watches resumed",
+            Self::EventsGone => "watchers notified of gone events",
             Self::SnapshotInstalled => "snapshots installed",
             Self::MessageLost => "messages lost by bad links",
-            Self::MessageHeldUp => "messages held up by bad links",
-            Self::ArrivedTwice => "requests that arrived twice",
-            Self::CallRedirected => "calls of users sent on to the leader",
-            Self::TryUnanswered => "tries of users that nobody answered",
-            Self::ReplicaLearnt => "new replicas learnt of by users",
+            Self::MessageHeldUp => "messages delayed by bad links",
+            Self::ArrivedTwice => "duplicate requests",
+            Self::CallRedirected => "calls of users redirected to the leader",
+            Self::TryUnanswered => "unanswered tries of users",
+            Self::ReplicaLearnt => "new replicas discovered by users",
             Self::HostileRefused => "requests of hostile users refused",
-            Self::PastTold => "states of the past told by a replica",
+            Self::PastTold => "reads of past states",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
-            Self::GangReleased => "gangs released whole",
-            Self::PreparedInVain => "members stopped before their gang was whole",
-            Self::StoodStill => "tasks that stood still",
+            Self::GangReleased => "complete gangs released",
+            Self::PreparedInVain => "members stopped before their gang was complete",
+            Self::StoodStill => "tasks paused",
             Self::GivenBack => "attempts stopped because their jobs were suspended",
-            Self::RunAgain => "units run again after a fault",
-            Self::RetriedInPlace => "units begun again in place",
+            Self::RunAgain => "units restarted after a fault",
+            Self::RetriedInPlace => "units retried in place",
             Self::MemberSwapped => "members of gangs replaced",
-            Self::Refused => "tasks refused for want of an account",
+            Self::Refused => "tasks refused for lack of an account",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
-            Self::GpuStopped => "attempts stopped for a GPU",
+            Self::GpuStopped => "attempts stopped because of a GPU",
             Self::TaskAdopted => "tasks adopted by a new agent",
             Self::LeaseRanOut => "tasks killed at the end of a lease",
-            Self::GraceRanOut => "tasks killed at the end of a grace",
+            Self::GraceRanOut => "tasks killed at the end of a grace period",
             Self::Hung => "tasks that could not be killed",
             Self::BlockedByRule => "blocked by a rule",
-            Self::HostOut => "hosts out of placement for a finding of their own",
-            Self::AdapterOut => "hosts out of placement for an adapter",
-            Self::KeptOff => "hosts that rules kept something off",
-            Self::PlacedBeside => "tasks placed while something else was out of placement",
-            Self::HostReadmitted => "hosts taken back by a check",
-            Self::Rebooted => "hosts booted by order",
-            Self::FindingRetold => "findings told again by a new agent",
-            Self::Railed => "rules that a rail or an admin's word stopped",
+            Self::HostOut => "hosts out of placement by their own readings",
+            Self::AdapterOut => "hosts out of placement because of an adapter",
+            Self::KeptOff => "hosts with work held off by rules",
+            Self::PlacedBeside => "tasks placed while another component was out of placement",
+            Self::HostReadmitted => "hosts readmitted after a check",
+            Self::Rebooted => "ordered reboots",
+            Self::FindingRetold => "findings reported again by a new agent",
+            Self::Railed => "rules stopped by a limit or an admin",
             Self::Maintained => "planned blocks begun",
-            Self::BlockedByHand => "blocks by an admin, at once",
+            Self::BlockedByHand => "immediate blocks by an admin",
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
-            Self::CheckFailed => "active checks not passed",
-            Self::BeatsStretched => "acknowledgements that asked for fewer beats",
-            Self::Readmitted => "taken back on probation",
+            Self::CheckFailed => "active checks failed",
+            Self::BeatsStretched => "acknowledgements that asked for fewer heartbeats",
+            Self::Readmitted => "components readmitted on probation",
             Self::OldOrderRefused => "old orders refused",
-            Self::StaleCommandRefused => "commands of deposed leaders refused (not asked for)",
+            Self::StaleCommandRefused => "commands of deposed leaders refused (not required)",
             Self::Preempted => "attempts stopped to make room",
             Self::PreemptedLeaderless => "preemptions that outlived their leader",
-            Self::VoterAdded => "replicas that began to vote",
+            Self::VoterAdded => "replicas promoted to voter",
             Self::ReplicaRemoved => "replicas removed",
             Self::RemovalNoticed => "replicas that noticed their removal",
             Self::KilledBetween => "leaders killed between plan and commit",
             Self::Restored => "clusters restored from a backup",
-            Self::RestoredAgain => "clusters restored from the same backup once more",
-            Self::RanUnremembered => "tasks that ran and no backup knew of",
+            Self::RestoredAgain => "clusters restored from the same backup again",
+            Self::RanUnremembered => "running tasks unknown to the backup",
         }
     }
 }
@@ -301,41 +301,41 @@ impl fmt::Display for Situation {
     }
 }
 
-/// How often each situation came.
+/// Number of occurrences of each situation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<Situation, u64>);
 
 impl Coverage {
-    /// A situation came.
+    /// Counts a situation once.
     pub fn reached(&mut self, situation: Situation) {
         self.reached_times(situation, 1);
     }
 
-    /// A situation came so many times.
+    /// Counts a situation `times` times.
     pub fn reached_times(&mut self, situation: Situation, times: u64) {
         *self.0.entry(situation).or_default() += times;
     }
 
-    /// How often a situation came.
+    /// Number of occurrences of a situation.
     #[must_use]
     pub fn times(&self, situation: Situation) -> u64 {
         self.0.get(&situation).copied().unwrap_or_default()
     }
 
-    /// Situations that never came, of those that must.
+    /// Required situations that never occurred.
     pub fn missing(&self) -> impl Iterator<Item = Situation> + '_ {
         let asked_for = Situation::ALL.into_iter().filter(|it| it.is_asked_for());
         asked_for.filter(|situation| self.times(*situation) == 0)
     }
 
-    /// Adds another world's.
+    /// Adds the counts of another world.
     pub fn add(&mut self, other: &Self) {
         for (situation, times) in &other.0 {
             self.reached_times(*situation, *times);
         }
     }
 
-    /// Counts what the events of a state tell.
+    /// Counts the situations shown by the events of a state.
     pub fn read_events(&mut self, state: &State) {
         for (_, events) in state.events.iter() {
             for event in events.iter() {
@@ -350,14 +350,14 @@ impl Coverage {
     }
 }
 
-/// Preemptions under way, by what the log tells.
+/// Preemptions in progress, according to the log.
 #[derive(Clone, Debug, Default)]
 pub struct Preemptions {
     ending: BTreeSet<AttemptEpoch>,
 }
 
 impl Preemptions {
-    /// Reads the next event.
+    /// Processes the next event.
     pub fn read(&mut self, kind: &EventKind, coverage: &mut Coverage) {
         match kind {
             EventKind::AttemptStopping {
@@ -386,7 +386,7 @@ impl Preemptions {
     }
 }
 
-/// What befell a host for what it, or an adapter of it, read.
+/// The situation of a host shown by a health event, for readings of the host or an adapter.
 fn of_hosts(state: &State, kind: &EventKind) -> Option<Situation> {
     match kind {
         EventKind::HealthChanged {

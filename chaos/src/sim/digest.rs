@@ -1,4 +1,5 @@
-//! Digests of the states that a replica has one after the other: jobs are most of a state, and few of them change at a time.
+//! Incremental digests of a replica's successive states: jobs are most of a state, and few of them change
+//! at a time.
 
 use std::sync::Arc;
 
@@ -6,17 +7,18 @@ use imbl::OrdMap;
 use muster_engine::state::{Job, State};
 use muster_model::ids::JobId;
 
-/// Mixes the digest of a job into that of a state (the prime of 64-bit FNV-1a).
+/// Factor that mixes the digest of a job into that of a state (the prime of 64-bit FNV-1a).
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
-/// A state's digest, and what is known of its jobs. Equal states have equal digests, whatever came before them.
+/// Digest of a state with a cache of its jobs. Equal states have equal digests, whatever the history of the
+/// cache.
 #[derive(Clone, Debug, Default)]
 pub struct Digest {
     /// In order of their ids.
     jobs: Vec<Digested>,
 }
 
-/// A job, and its own digest.
+/// A job with its own digest.
 #[derive(Clone, Debug)]
 struct Digested {
     job: Arc<Job>,
@@ -24,7 +26,7 @@ struct Digested {
 }
 
 impl Digest {
-    /// The digest of a state; jobs that are the same as in the state before are not read again.
+    /// The digest of a state; jobs unchanged since the previous state are not read again.
     pub fn of(&mut self, state: &State) -> u64 {
         let mut known = std::mem::take(&mut self.jobs).into_iter().peekable();
         for (id, job) in &state.jobs {
@@ -81,7 +83,7 @@ mod tests {
         }
         assert_eq!(digest.of(&with_all), seen[3]);
         assert_eq!(Digest::default().of(&with_all), seen[3]);
-        // What is equal need not be the same.
+        // Equal jobs need not be the same allocation.
         let mut copied = with_all;
         let copy = Job::clone(&copied.jobs[&jobs[0]]);
         copied.jobs.insert(jobs[0], Arc::new(copy));

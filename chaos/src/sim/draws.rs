@@ -1,66 +1,67 @@
-//! Streams of draws: one for everything that draws, so that what one thing draws changes nothing for the others.
+//! Random streams: an independent one for everything that draws, so that one component's draws do not
+//! change those of others.
 //!
-//! A fault that is left out of a world leaves every other draw as it was. What shifts nevertheless is the order in which
-//! messages and timers meet: whoever waits less asks earlier, and the runtime's own choices (which of several ready tasks goes
-//! first) come from one seed of their own.
+//! Leaving a fault out of a world leaves all other draws unchanged. What shifts nevertheless is the order
+//! of messages and timers: a component that waits less calls earlier, and the runtime's own choices (which
+//! of several ready tasks runs first) come from one separate seed.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Bits of a stream's number that count lives, and those that say whose it is.
+/// Bits of a stream's number for the life, and for the id.
 const LIFE_BITS: u32 = 24;
 const ID_BITS: u32 = 32;
 
-/// What draws.
+/// Owner of a random stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// How large the cluster is.
+    /// Size of the cluster.
     Shape,
-    /// What is broken when; an act's number is its id.
+    /// Faults and their times; the id is the number of the fault.
     Act,
-    /// A link, by both of its ends; a life for each direction.
+    /// A link, identified by both ends; a life for each direction.
     Link,
-    /// A replica's machine.
+    /// Machine of a replica.
     Replica,
-    /// How a replica dies.
+    /// Kill of a replica.
     Kill,
     /// A leader loop.
     Leader,
-    /// A host's machine.
+    /// Machine of a host.
     Host,
-    /// What runs on a host.
+    /// Processes on a host.
     Boot,
-    /// A host's agent.
+    /// Agent of a host.
     Agent,
     /// A user; a life for each of its jobs.
     User,
-    /// Machines for replicas that come later.
+    /// Machines for later replicas.
     Spares,
-    /// An operator's errand.
+    /// Operations of an operator.
     Errand,
-    /// A replica's hub of watches.
+    /// A replica's watch hub.
     Watch,
     /// A watcher.
     Watcher,
-    /// Who may do what; a life for each job of the user who says it.
+    /// Access changes; a life for each job of the user who makes them.
     Access,
-    /// A boot that was ordered.
+    /// An ordered reboot.
     Reboot,
-    /// How many hosts a large cluster has.
+    /// Number of hosts of a large cluster.
     Large,
-    /// Whether and when all replicas are lost.
+    /// Loss of all replicas: whether and when.
     Loss,
-    /// Which hosts lose their accounts, and when.
+    /// Loss of accounts: on which hosts and when.
     Accounts,
-    /// Which links go bad, and when.
+    /// Bad links: which and when.
     BadLinks,
-    /// Whether there is a hostile user, and what it asks for; a life for each request.
+    /// Hostile user: whether there is one, and its requests; a life for each request.
     Hostile,
-    /// How long a user's SDK waits between two rounds of tries.
+    /// Jitter of a user's SDK between two rounds of tries.
     Jitter,
 }
 
-/// The draws of one life of one thing. Ids have 32 bits and lives 24; more begin anew.
+/// The random stream of one life of one owner. Ids have 32 bits and lives 24; larger ones wrap around.
 #[must_use]
 pub fn draws(seed: u64, domain: Domain, id: u32, life: u32) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -70,7 +71,7 @@ pub fn draws(seed: u64, domain: Domain, id: u32, life: u32) -> ChaCha8Rng {
     random
 }
 
-/// A seed for something that draws by itself.
+/// A seed for a component with its own random generator.
 #[must_use]
 pub fn seed_of(seed: u64, domain: Domain, id: u32, life: u32) -> u64 {
     draws(seed, domain, id, life).random()

@@ -1,5 +1,5 @@
-//! Workers' streams to replicas over the simulated network: ordered, one message after another, and dead
-//! for good once a message is lost, as a TCP connection is that nobody repairs in time.
+//! Streams from workers to replicas over the simulated network: ordered, and permanently broken once a
+//! message is lost, like a TCP connection that is not repaired in time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
 
-/// Messages of a worker that may be under way.
+/// Maximum messages of a worker in flight.
 const TO_LEADER_MAX: usize = 256;
 
-/// Where each replica's leader loop takes what workers send.
+/// Inputs of each replica's leader loop.
 #[derive(Clone, Default)]
 pub struct Gateway {
     inner: Arc<Mutex<Inner>>,
@@ -42,31 +42,31 @@ impl fmt::Debug for Gateway {
 /// A worker's end of a stream.
 #[derive(Debug)]
 pub struct Stream {
-    /// Beats to the leader; full or closed means that the stream is dead.
+    /// Heartbeats to the leader; full or closed means that the stream is broken.
     pub up: mpsc::Sender<Beat>,
-    /// What the leader says; ends with the stream.
+    /// Messages from the leader; ends with the stream.
     pub down: mpsc::Receiver<ToWorker>,
 }
 
 impl Gateway {
-    /// A replica's leader loop takes workers from now on.
+    /// Registers the leader loop of a replica.
     pub fn listen(&self, replica: NodeId, inputs: mpsc::Sender<LeaderInput>) {
         self.lock().inputs.insert(replica, inputs);
     }
 
-    /// A replica is down.
+    /// Removes a stopped replica.
     pub fn close(&self, replica: NodeId) {
         self.lock().inputs.remove(&replica);
     }
 
-    /// Hands something to a replica's leader loop; none if the replica is down.
+    /// Sends an input to a replica's leader loop; `None` if the replica is down.
     pub async fn tell(&self, replica: NodeId, input: LeaderInput) -> Option<()> {
         let inputs = self.lock().inputs.get(&replica)?.clone();
         inputs.send(input).await.ok()
     }
 
-    /// Opens a stream from a worker to a replica and presents the worker; none if the replica cannot be
-    /// reached.
+    /// Opens a stream from a worker to a replica and registers the worker; `None` if the replica is
+    /// unreachable.
     pub async fn dial(
         &self,
         network: &SimNetwork,
@@ -116,7 +116,7 @@ impl Gateway {
         Some(Stream { up, down })
     }
 
-    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    // A panic while the lock is held ends the world anyway, and the data has no invariants.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +154,7 @@ impl Link {
     ) {
         while let Some(message) = messages.recv().await {
             if !self.network.travel(self.replica, self.worker).await {
-                // Silence: the worker notices that nothing is acknowledged any more.
+                // Silence: the worker notices the missing acknowledgements.
                 std::future::pending::<()>().await;
             }
             if deliver.send(message).await.is_err() {

@@ -1,4 +1,4 @@
-//! Everybody who watches a world: the oracles, the auditors, and what they found.
+//! Observers of a world: the checkers, the audits, and the violations they found.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,62 +20,62 @@ use crate::sim::record::{Record, Scene, SceneKind};
 use crate::sim::report::Violation;
 use crate::sim::runtime::NodeId;
 
-/// Where violations come from: the oracles, and what is reported as such.
+/// Number of sources of violations: the checkers, and directly reported ones.
 const SOURCES: usize = 10;
 
-/// The judges of one world; clones share them.
+/// The checkers of one world; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Judges {
     seen: Arc<Mutex<Seen>>,
     reached_ms: Arc<AtomicU64>,
 }
 
-/// Of a replica's states that another one had before, and that hash to the same, so many are not audited between two that are:
-/// what a hash does not show is what a replica derives from its state.
+/// Sampling interval of audits for states whose hash another replica already had: a hash does not cover
+/// what a replica derives from its state.
 const AUDITED_ONE_IN: u64 = 16;
-/// What the judges have seen.
+/// All checkers and their observations.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Which processes ran on which GPUs.
+    /// GPU ledger of the processes.
     pub book: Exclusivity,
-    /// Which members of gangs waited for which.
+    /// Gang start barrier.
     pub assembly: Assembly,
-    /// Which orders were acted on.
+    /// Orders acted on by agents.
     pub obedience: Obedience,
-    /// Whose commands took effect.
+    /// Effects of commands by leadership.
     pub fencing: Fencing,
-    /// What is out of placement, and what was placed.
+    /// Components out of placement, and placements.
     pub closed: Closed,
-    /// What users were answered.
+    /// Answers to users.
     pub acknowledged: Acknowledged,
-    /// What replicas' states hash to.
+    /// State hashes of replicas.
     pub agreement: Agreement,
-    /// What replicas' logs are.
+    /// Logs of replicas.
     pub raft: RaftRules,
-    /// What watchers were told.
+    /// Deliveries to watchers.
     pub watching: Watching,
-    /// What the world went through.
+    /// Situations reached by the world.
     pub coverage: Coverage,
-    /// What else must not have happened.
+    /// Directly reported violations.
     pub violations: Vec<Violation>,
-    /// Whether a new group went on from an earlier state of a lost one.
+    /// Whether a new group continued from an earlier state of a lost one.
     pub went_back: bool,
-    /// States that the linter looked at.
+    /// Number of audited states.
     pub audits: u64,
     preemptions: Preemptions,
-    /// What is known of the newest state of each replica.
+    /// Digest cache for the newest state of each replica.
     digests: BTreeMap<u32, Digest>,
-    /// The newest revision of which events were read.
+    /// Newest revision whose events were processed.
     read: Revision,
     began: Option<Instant>,
     record: Option<Record>,
-    /// How many violations of each source are known.
+    /// Number of known violations per source.
     known: [usize; SOURCES],
     first_ms: Option<u64>,
 }
 
 impl Judges {
-    /// Judges who keep a record of everything.
+    /// Checkers with a full record.
     #[must_use]
     pub fn with_record() -> Self {
         let judges = Self::default();
@@ -83,49 +83,49 @@ impl Judges {
         judges
     }
 
-    /// The world begins now.
+    /// Starts the world's time.
     pub fn begin(&self) {
         self.with(|seen| seen.began = Some(Instant::now()));
     }
 
-    /// Simulated milliseconds that the world has come to, to be read while it runs.
+    /// Current simulated time in milliseconds, readable while the world runs.
     #[must_use]
     pub fn reached_ms(&self) -> u64 {
         self.reached_ms.load(Ordering::Relaxed)
     }
 
-    /// Tells them something, or asks them.
+    /// Runs a closure on the checkers.
     pub fn with<R>(&self, tell: impl FnOnce(&mut Seen) -> R) -> R {
-        // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+        // A panic while the lock is held ends the world anyway, and the data has no invariants.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let told = tell(&mut seen);
         seen.notice();
         told
     }
 
-    /// Notes a scene, if there is a record.
+    /// Records a scene, if there is a record.
     pub fn scene(&self, scene: impl FnOnce() -> Scene) {
         self.with(|seen| seen.scene(scene));
     }
 
-    /// What was recorded; none if nothing was to be.
+    /// Takes the record; `None` if there is none.
     #[must_use]
     pub fn take_record(&self) -> Option<Record> {
         self.with(|seen| seen.record.take())
     }
 
-    /// Records that something must not have happened.
+    /// Records a violation.
     pub fn violate(&self, violation: Violation) {
         self.with(|seen| seen.violations.push(violation));
     }
 
-    /// Whether nothing was found yet.
+    /// Whether no violation was found yet.
     #[must_use]
     pub fn content(&self) -> bool {
         self.with(|seen| seen.counts() == [0; SOURCES])
     }
 
-    /// Looks at a replica's state: the linter, and whether replicas agree.
+    /// Audits a replica's state and compares it with those of other replicas.
     pub fn audit(&self, replica: u32, state: &State) {
         self.compare(replica, state);
         let findings = audit(state);
@@ -138,7 +138,7 @@ impl Judges {
         });
     }
 
-    /// Whether a replica's state is that of the others.
+    /// Compares a replica's state with those of others.
     fn compare(&self, replica: u32, state: &State) {
         self.with(|seen| {
             let digest = seen.digests.entry(replica).or_default().of(state);
@@ -146,8 +146,8 @@ impl Judges {
         });
     }
 
-    /// All replicas are lost, and a new group will go on from this state of theirs: whatever came later did not happen, but for
-    /// the tasks that run.
+    /// All replicas are lost, and a new group will continue from this state of theirs: later events did not
+    /// happen, but their tasks still run.
     pub fn goes_back(&self, state: &State) {
         self.with(|seen| {
             seen.went_back = true;
@@ -161,12 +161,13 @@ impl Judges {
         });
     }
 
-    /// A new group goes on from this state: its revisions are above all that any had before it, and so are its events.
+    /// A new group continues from this state: its revisions and events come after those of any previous
+    /// group.
     pub fn founded_anew(&self, state: &State) {
         self.with(|seen| {
             if state.revision <= seen.read {
                 let text = format!(
-                    "(a new group) begins at revision {}, and {} was read of another one",
+                    "(a new group) begins at revision {}, but another group reached {}",
                     state.revision, seen.read
                 );
                 seen.violations.push(Violation::Replica(text));
@@ -176,7 +177,7 @@ impl Judges {
         });
     }
 
-    /// Judges a replica's state at rest.
+    /// Checks a replica's final state.
     pub fn judge_final(&self, replica: u32, state: &State) {
         self.audit(replica, state);
         self.with(|seen| {
@@ -189,7 +190,7 @@ impl Judges {
         });
     }
 
-    /// Who looks on at a replica: every entry that it applies is judged, with the state behind it.
+    /// Observer of a replica: checks every applied entry with the resulting state.
     #[must_use]
     pub fn onlooker(&self, replica: u32) -> Arc<dyn Observer<State>> {
         self.with(|seen| seen.raft.started(replica));
@@ -209,25 +210,25 @@ fn knows(state: &State, owner: Owner) -> bool {
 }
 
 impl Seen {
-    /// Everything that must not have happened.
+    /// All violations.
     pub fn found(&self) -> impl Iterator<Item = Violation> + '_ {
         (0..SOURCES).flat_map(|source| self.found_by(source, 0))
     }
 
-    /// Milliseconds from the world's begin to the first violation.
+    /// Milliseconds from the start of the world to the first violation.
     #[must_use]
     pub const fn first_ms(&self) -> Option<u64> {
         self.first_ms
     }
 
-    /// Milliseconds since the world began.
+    /// Milliseconds since the start of the world.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         let elapsed = self.began.map(|began| began.elapsed().as_millis());
         elapsed.map_or(0, |elapsed| u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
-    /// Notes a scene, if there is a record.
+    /// Records a scene, if there is a record.
     pub fn scene(&mut self, scene: impl FnOnce() -> Scene) {
         let at_ms = self.now_ms();
         if let Some(record) = &mut self.record {
@@ -250,7 +251,7 @@ impl Seen {
         ]
     }
 
-    /// What a source found, but for the first so many.
+    /// Violations of a source, without the first `known` ones.
     fn found_by(&self, source: usize, known: usize) -> Vec<Violation> {
         fn all<T: Clone>(found: &[T], of: fn(T) -> Violation) -> Vec<Violation> {
             found.iter().cloned().map(of).collect()
@@ -272,7 +273,7 @@ impl Seen {
         }
     }
 
-    /// Looks for violations that are new.
+    /// Collects new violations.
     fn notice(&mut self) {
         let counts = self.counts();
         if counts == self.known {
@@ -290,7 +291,7 @@ impl Seen {
         }
     }
 
-    /// An entry was applied for the first time by anybody.
+    /// Processes an entry applied by the first replica.
     fn read_entry(&mut self, node: NodeId, entry: &AppliedEntry<'_, State>) {
         for (command, outcome) in entry.commands.iter().zip(entry.outcomes) {
             if self.fencing.applied(command, outcome) {
@@ -318,7 +319,7 @@ impl Seen {
         }
     }
 
-    /// Reads the events that are new in a state.
+    /// Processes the new events of a state.
     fn read_events(&mut self, state: &State) {
         let after = self.read;
         self.read = after.max(state.revision);
@@ -339,7 +340,7 @@ impl Seen {
     }
 }
 
-/// Who looks on at one replica.
+/// Observer of one replica.
 #[derive(Debug)]
 struct Onlooker {
     replica: u32,
@@ -411,7 +412,7 @@ mod tests {
         }
     }
 
-    /// The states in between are broken for one entry each: whoever polls what is newest never sees them.
+    /// The states in between are broken for one entry each: polling the newest state never reveals them.
     #[test]
     fn every_entry_is_audited() {
         let judges = Judges::with_record();
@@ -444,7 +445,7 @@ mod tests {
         }
         assert_eq!(looked_at_one_in(&large), 3);
         let onlooker = judges.onlooker(1);
-        // Its first one, and the third and the sixth, for which what is wrong is said.
+        // Its first one, and the third and the sixth, of which violations are reported.
         for (index, audits) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)] {
             onlooker.applied(&applied(&large, index));
             assert_eq!(
@@ -453,7 +454,7 @@ mod tests {
                 "after entry {index}"
             );
         }
-        assert!(!judges.content(), "these hosts are one and the same");
+        assert!(!judges.content(), "two hosts share a name");
     }
 
     #[test]

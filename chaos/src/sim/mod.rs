@@ -1,8 +1,8 @@
 //! Level 1: a whole cluster in one deterministic thread.
 //!
-//! The replication layer, the leader loop and the agents are the real ones; time, network, disks, tasks
-//! and randomness are simulated from one seed. The same seed gives the same bytes, so a failure is
-//! replayed by its seed alone.
+//! The replication layer, the leader loop and the agents are the real ones; time, network, disks, tasks and
+//! randomness are simulated from one seed. The same seed gives the same bytes, so a failure is replayed by
+//! its seed alone.
 
 pub mod ailments;
 pub mod clients;

@@ -1,4 +1,4 @@
-//! Known bugs, switched on to prove that the judges find them.
+//! Mutants: known bugs that are switched on to prove that the checkers find them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,42 +11,43 @@ use crate::sim::report::Violation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mutant {
-    /// Replicas acknowledge before anything is synced.
+    /// Replicas acknowledge writes before they are synced.
     AckBeforeSync,
     /// Supervisors let tasks run three times as long as their lease.
     LongLease,
-    /// Agents act on whatever order arrives last, whoever sent it and however old it is.
+    /// Agents act on the order that arrives last, whatever its sender and age.
     ObeyOldOrders,
-    /// Agents start tasks without a journal of what they started.
+    /// Agents do not journal the tasks that they start.
     ForgetfulJournal,
-    /// Supervisors let members of gangs begin without waiting for the others.
+    /// Supervisors start members of gangs without waiting for the others.
     BeginsAlone,
-    /// Replicas drop the log before the snapshot that stands for it is durable.
+    /// Replicas purge the log before the covering snapshot is durable.
     SnapshotBeforeSync,
-    /// Replicas answer linearizable reads from what they know, without asking whether somebody else leads.
+    /// Replicas answer linearizable reads from local state, without confirming their leadership.
     StaleReads,
-    /// Supervisors say of tasks that they killed that they ended well.
+    /// Supervisors report killed tasks as successful.
     FalseSuccess,
     /// Supervisors measure leases by a clock that can be set.
     WallClockLeases,
-    /// Agents give GPUs back that a task holds which cannot be killed.
+    /// Agents release GPUs held by a task that cannot be killed.
     FreesHungGpus,
-    /// Replicas forget the newest votes that they gave.
+    /// Replicas forget their newest votes.
     ForgetsVote,
-    /// Replicas go on after a write or sync of their log has failed, as if it had not.
+    /// Replicas ignore a failed write or sync of their log.
     IgnoresDiskErrors,
-    /// Watchers go on one revision too late where they were cut off.
+    /// Watchers resume one revision too late.
     SkipsOnResume,
-    /// Agents do not know what the ones before them found of their hosts.
+    /// Agents do not restore the findings of their predecessors.
     ForgetfulNotes,
-    /// A group that goes on from a backup does not wait for the leases of whatever else the old one had begun.
+    /// A group restored from a backup does not wait for the leases of later tasks of the old one.
     RestoresAtOnce,
-    /// A group that goes on from a backup is above what that knows, and not above another group that went on from it before.
+    /// A group restored from a backup chooses revisions above those in the backup, but not above those of
+    /// another group restored from it before.
     RestoresLow,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Self; 16] = [
         Self::AckBeforeSync,
         Self::LongLease,
@@ -66,7 +67,7 @@ impl Mutant {
         Self::RestoresLow,
     ];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,13 +90,13 @@ impl Mutant {
         }
     }
 
-    /// The bug of that name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mutant| mutant.name() == name)
     }
 
-    /// Whether a seed's world has what it takes to show this bug.
+    /// Whether the world of a seed can reveal this bug.
     #[must_use]
     pub fn can_show_in(self, seed: u64) -> bool {
         let losses_min = match self {
@@ -106,7 +107,7 @@ impl Mutant {
         losses(seed) >= losses_min
     }
 
-    /// Whether a violation is what this bug must show as; anything else would be found by luck.
+    /// Whether a violation is the expected one for this bug; any other would be found by chance.
     #[must_use]
     pub const fn shows_as(self, violation: &Violation) -> bool {
         match self {
@@ -122,11 +123,12 @@ impl Mutant {
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
             Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),
-            // Whatever is compared with the group before: its revisions, or its terms.
+            // Anything compared with the previous group: its revisions, or its terms.
             Self::RestoresLow => {
                 matches!(violation, Violation::Replica(_) | Violation::Raft(_))
             }
-            // A replica refuses a vote that is older than its log; where the log does not tell, two are elected in one term.
+            // A replica refuses a vote that is older than its log; if the log does not show it, two leaders
+            // are elected in one term.
             Self::ForgetsVote => matches!(
                 violation,
                 Violation::Replica(_) | Violation::Raft(RaftBreach::TwoLeaders { .. })
@@ -145,14 +147,14 @@ impl Mutant {
         }
     }
 
-    /// Whether a world goes on although something was found: lost writes show in the end, when every replica
-    /// that disagrees has long been noticed.
+    /// Whether a world continues after a violation: lost writes show only in the end, after disagreeing
+    /// replicas have long been noticed.
     #[must_use]
     pub fn goes_on(mutant: Option<Self>) -> bool {
         mutant == Some(Self::AckBeforeSync)
     }
 
-    /// What this bug does to disks.
+    /// Effect of this bug on disks.
     #[must_use]
     pub const fn deceit(mutant: Option<Self>) -> Deceit {
         match mutant {
@@ -164,7 +166,7 @@ impl Mutant {
         }
     }
 
-    /// How many times longer than their lease supervisors let tasks run.
+    /// Factor by which supervisors exceed the lease of tasks.
     #[must_use]
     pub const fn lease_stretch(mutant: Option<Self>) -> u64 {
         match mutant {

@@ -1,4 +1,4 @@
-//! The simulated network: directed links with latency and cuts; requests and answers are drawn apart.
+//! Simulated network: directed links with latency and cuts; requests and answers are drawn independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -20,11 +20,12 @@ const NODE_BITS: u32 = 16;
 /// FNV-1a's offset and prime, for 64 bits.
 const TRACE_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 const TRACE_FACTOR: u64 = 0x0000_0100_0000_01b3;
-/// Of what is sent along a bad link, so much is lost, and so much held up; of requests so many arrive twice.
+/// Share of messages on a bad link that are lost, and that are delayed; share of requests that arrive
+/// twice.
 const LOST_ON_BAD_LINKS: f64 = 0.25;
 const HELD_UP_ON_BAD_LINKS: f64 = 0.25;
 const REPEATED_ON_BAD_LINKS: f64 = 0.25;
-/// How long something is held up, in microseconds: others overtake it, and some is late for whoever waits.
+/// Delay on a bad link, in microseconds: other messages overtake, and some exceed the receiver's timeout.
 const HELD_UP_US: std::ops::Range<u64> = 200_000..2_000_000;
 /// Latency of the one message in a hundred that is slow, in microseconds.
 const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
@@ -35,41 +36,41 @@ pub struct SimNetwork {
     links: Arc<Mutex<Links>>,
 }
 
-/// What befell messages along bad links.
+/// Counts of lost, delayed and duplicated messages on bad links.
 #[derive(Clone, Copy, Debug)]
 pub struct Mishaps {
-    /// Messages that were lost.
+    /// Lost messages.
     pub lost: u64,
-    /// Messages that were held up.
+    /// Delayed messages.
     pub held_up: u64,
-    /// Requests that arrived twice.
+    /// Duplicated requests.
     pub repeated: u64,
 }
 
 #[derive(Debug)]
 struct Links {
     seed: u64,
-    /// The draws of each directed link.
+    /// Random stream of each directed link.
     random: BTreeMap<(NodeId, NodeId), ChaCha8Rng>,
-    /// Directed pairs that let nothing through.
+    /// Directed pairs that deliver nothing.
     cut: BTreeSet<(NodeId, NodeId)>,
-    /// Directed pairs that lose some of what they carry.
+    /// Directed pairs with bad links.
     bad: BTreeSet<(NodeId, NodeId)>,
-    /// What befell messages along such links.
+    /// Messages lost on bad links.
     lost: u64,
     held_up: u64,
     repeated: u64,
-    /// How often each node was killed: a message to or from an earlier life is lost.
+    /// Number of kills of each node: messages to or from an earlier life are lost.
     lives: BTreeMap<NodeId, u64>,
     down: BTreeSet<NodeId>,
     messages: u64,
-    /// Digest of the time, the ends and the fate of every message.
+    /// Digest of time, endpoints and outcome of every message.
     trace: u64,
     began: Instant,
 }
 
 impl SimNetwork {
-    /// A network whose draws come from `seed`.
+    /// A network whose draws derive from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let links = Links {
@@ -105,7 +106,7 @@ impl SimNetwork {
         }
     }
 
-    /// Lets the link from `from` to `to` lose some of what it carries, hold some of it up, and deliver some requests twice.
+    /// Makes the link from `from` to `to` lose and delay some messages, and deliver some requests twice.
     pub fn spoil(&self, from: NodeId, to: NodeId) {
         self.lock().bad.insert((from, to));
     }
@@ -117,7 +118,7 @@ impl SimNetwork {
         links.bad.clear();
     }
 
-    /// Whether the link from `from` to `to` is about to deliver a request twice: a seed for its second arrival.
+    /// Whether the link from `from` to `to` delivers the next request twice: a seed for its second arrival.
     fn repeats(&self, from: NodeId, to: NodeId) -> Option<u64> {
         let mut links = self.lock();
         let repeats = links.draw_mishap(from, to, REPEATED_ON_BAD_LINKS);
@@ -125,7 +126,7 @@ impl SimNetwork {
         repeats.then(|| links.draws(from, to).random())
     }
 
-    /// What befell messages along bad links so far.
+    /// Counts for bad links so far.
     #[must_use]
     pub fn mishaps(&self) -> Mishaps {
         let links = self.lock();
@@ -136,31 +137,31 @@ impl SimNetwork {
         }
     }
 
-    /// A node died: messages under way to and from it are lost.
+    /// Records the death of a node: messages in flight from and to it are lost.
     pub fn node_down(&self, node: NodeId) {
         let mut links = self.lock();
         *links.lives.entry(node).or_default() += 1;
         links.down.insert(node);
     }
 
-    /// A node is back.
+    /// Records the restart of a node.
     pub fn node_up(&self, node: NodeId) {
         self.lock().down.remove(&node);
     }
 
-    /// Messages sent so far.
+    /// Number of messages sent so far.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.lock().messages
     }
 
-    /// Digest of the time, the ends and the fate of every message so far.
+    /// Digest of time, endpoints and outcome of every message so far.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.lock().trace
     }
 
-    /// Waits as long as one message takes; false if it is lost on the way.
+    /// Waits for the latency of one message; returns false if it is lost on the way.
     pub async fn travel(&self, from: NodeId, to: NodeId) -> bool {
         let (latency, lives, is_lost) = {
             let mut links = self.lock();
@@ -181,7 +182,7 @@ impl SimNetwork {
 
     /// Runs `serve` on `to` for a request from `from`; `None` if the request or its answer is lost.
     ///
-    /// The work goes on at the other end although its answer may never arrive.
+    /// The work continues at the other end even if its answer is lost.
     pub async fn exchange<T, F>(&self, from: NodeId, to: NodeId, serve: F) -> Option<T>
     where
         T: Send + 'static,
@@ -193,15 +194,15 @@ impl SimNetwork {
         let (answer, answered) = oneshot::channel();
         let seed = self.lock().draws(from, to).random();
         spawn_on(to, seed, async move {
-            // The asker may have given up meanwhile.
+            // The caller may have given up meanwhile.
             let _unheard = answer.send(serve.await);
         });
         let answer = answered.await.ok()?;
         self.travel(to, from).await.then_some(answer)
     }
 
-    /// The same for a request that a bad link may deliver twice: `serve` makes what is run for each arrival. Whoever sent it
-    /// hears the answer to one of them.
+    /// Like [`Self::exchange`], for a request that a bad link may deliver twice: `serve` creates the work
+    /// for each arrival. The caller receives one of the answers.
     pub async fn request<T, F>(&self, from: NodeId, to: NodeId, serve: impl Fn() -> F) -> Option<T>
     where
         T: Send + 'static,
@@ -216,7 +217,7 @@ impl SimNetwork {
         self.exchange(from, to, serve()).await
     }
 
-    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    // A panic while the lock is held ends the world anyway, and the data has no invariants.
     fn lock(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,7 +237,7 @@ impl Links {
         }
     }
 
-    /// The draws of a link: those of others are not touched by what it carries.
+    /// Random stream of a link, independent of the traffic on other links.
     fn draws(&mut self, from: NodeId, to: NodeId) -> &mut ChaCha8Rng {
         let seed = self.seed;
         let of_link = || draws(seed, Domain::Link, (from.0 << NODE_BITS) | to.0, 0);
@@ -253,7 +254,7 @@ impl Links {
         Duration::from_micros(random.random_range(range))
     }
 
-    /// How much longer something takes along a bad link.
+    /// Draws the extra delay on a bad link.
     fn draw_delay(&mut self, from: NodeId, to: NodeId) -> Duration {
         if !self.draw_mishap(from, to, HELD_UP_ON_BAD_LINKS) {
             return Duration::ZERO;
@@ -262,7 +263,7 @@ impl Links {
         Duration::from_micros(self.draws(from, to).random_range(HELD_UP_US))
     }
 
-    /// Whether something befalls a message; on good links nothing does, and nothing is drawn.
+    /// Draws whether a message is affected by a bad link; on good links nothing is drawn.
     fn draw_mishap(&mut self, from: NodeId, to: NodeId, probability: f64) -> bool {
         self.bad.contains(&(from, to)) && self.draws(from, to).random_bool(probability)
     }

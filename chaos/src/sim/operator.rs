@@ -1,4 +1,5 @@
-//! The operator: asks the leader for other replicas until they are there, as `muster cluster` does.
+//! Simulated operator: requests membership changes from the leader until they are done, as `muster cluster`
+//! does.
 
 use std::time::Duration;
 
@@ -17,48 +18,48 @@ use crate::sim::replicas::Replicas;
 use crate::sim::runtime::NodeId;
 use crate::sim::transport::Registry;
 
-/// First node number of operators: each errand has one of its own.
+/// First node number of operators: each errand has its own.
 pub const OPERATOR_NODES: u32 = 1_000_000;
-/// Longest that an errand's step is asked for again.
+/// Maximum time to retry a step of an errand.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause before it is asked for again.
+/// Pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// How long one answer is waited for.
+/// Timeout of one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What an operator wants.
+/// Membership change wanted by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// A new replica votes.
+    /// Add a new replica as a voter.
     Add(u32),
-    /// A replica leaves.
+    /// Remove a replica.
     Remove(u32),
-    /// A new replica votes in place of another one.
+    /// Add a new replica as a voter in place of another one.
     Replace {
-        /// Who leaves.
+        /// The replica to remove.
         old: u32,
-        /// Who comes.
+        /// The replica to add.
         new: u32,
     },
 }
 
-/// Somebody who changes the replicas.
+/// An operator who changes the replicas.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    /// Where it asks from.
+    /// Its node.
     pub node: NodeId,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
-    /// Where leaders are asked.
+    /// Access to leaders.
     pub gateway: Gateway,
-    /// The replicas that are up.
+    /// The running replicas.
     pub registry: Registry<State>,
-    /// Who writes down what it is told.
+    /// Checkers that record its answers.
     pub judges: Judges,
 }
 
 impl Operator {
-    /// Does one step after the other; gives up with the first that does not succeed in time.
+    /// Executes one step after the other; gives up at the first that does not succeed in time.
     pub async fn run(self, errand: Errand) {
         let add = |id| MemberChange::Add(Replicas::<State>::peer(id));
         let steps = match errand {
@@ -92,7 +93,7 @@ impl Operator {
         false
     }
 
-    /// Asks whoever leads; none if there is no answer.
+    /// Sends a request to the leader; `None` without an answer.
     async fn ask(&self, change: &MemberChange) -> Option<Result<ReplicasChanged, ChangeError>> {
         let mut up = self.registry.up().into_iter();
         let (leader, handle) = up.find(|(_, handle)| handle.leadership().borrow().is_self)?;
@@ -100,7 +101,7 @@ impl Operator {
             return None;
         }
         if change.removes(leader.0.into()) {
-            // As a replica's service does: the next leader carries it out.
+            // As in a replica's service: the next leader executes it.
             let successor = handle.successor()?;
             drop(timeout(TRY_TIMEOUT, handle.transfer_leader(successor)).await);
             return None;

@@ -1,4 +1,4 @@
-//! The leader loop's way to the other replicas' shadow memories.
+//! Access of the leader loop to the replicated heartbeat times of other replicas.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::sim::clock::SimClock;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::NodeId;
 
-/// A replica's shadow memory as the others reach it.
+/// A replica's store of replicated heartbeat times, as reached by others.
 #[derive(Clone)]
 pub struct ShadowService {
-    /// What it remembers.
+    /// The stored heartbeat times.
     pub shadows: Arc<SharedShadows>,
     /// Its clock.
     pub clock: SimClock,
@@ -28,7 +28,7 @@ pub struct ShadowService {
     pub handle: Handle<State>,
 }
 
-/// The shadow memories of all replicas that are up.
+/// Stores of all running replicas.
 #[derive(Clone, Default)]
 pub struct ShadowServices {
     services: Arc<Mutex<BTreeMap<NodeId, ShadowService>>>,
@@ -43,7 +43,7 @@ impl fmt::Debug for ShadowServices {
 }
 
 impl ShadowServices {
-    /// A replica answers.
+    /// Registers the store of a started replica.
     pub fn listen(&self, node: NodeId, service: ShadowService) {
         self.services
             .lock()
@@ -51,7 +51,7 @@ impl ShadowServices {
             .insert(node, service);
     }
 
-    /// A replica answers no more, and has forgotten everything.
+    /// Removes the store of a stopped replica with its contents.
     pub fn close(&self, node: NodeId) {
         self.services
             .lock()
@@ -68,14 +68,14 @@ impl ShadowServices {
     }
 }
 
-/// One replica's links.
+/// Connections of one replica.
 #[derive(Clone, Debug)]
 pub struct SimPeers {
-    /// The replica that asks.
+    /// The calling replica.
     pub from: NodeId,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
-    /// Who answers.
+    /// Stores of the other replicas.
     pub services: ShadowServices,
 }
 

@@ -1,4 +1,4 @@
-//! What one simulated world amounts to.
+//! Report of one simulated world.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,55 +9,55 @@ use crate::check::{
 };
 use crate::sim::coverage::Coverage;
 
-/// Violations that a report prints; the others are counted.
+/// Maximum violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;
 
-/// Something that must never happen.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The independent linter found something in a replica's state.
+    /// The independent audit found an inconsistency in a replica's state.
     #[error("audit: {0}")]
     Audit(String),
     /// Two attempts held one GPU, ran one task or one gang, or one was started twice.
     #[error("exclusivity: {0}")]
     Overlap(#[from] Overlap),
-    /// A member of a gang began before the gang was whole.
+    /// A member of a gang started before the gang was complete.
     #[error("assembly: {0}")]
     EarlyStart(#[from] EarlyStart),
     /// A worker acted on an old order.
     #[error("fencing: {0}")]
     Disobedience(#[from] StaleOrder),
-    /// What a deposed leader had proposed took effect.
+    /// A proposal of a deposed leader took effect.
     #[error("fencing: {0}")]
     Stale(#[from] StaleCommand),
-    /// Health, or an admin, did not allow it.
+    /// A placement or repair that health or an admin did not allow.
     #[error("closed: {0}")]
     Misplaced(#[from] Misplaced),
-    /// An acknowledgement is not honoured.
+    /// The state contradicts an acknowledgement.
     #[error("acknowledged: {0}")]
     Lost(#[from] LostWrite),
-    /// A success that never ran.
+    /// A recorded success that never ran.
     #[error("success: {0}")]
     Phantom(#[from] PhantomSuccess),
-    /// What must be refused was done.
+    /// A request that must be refused was executed.
     #[error("admission: {0}")]
     Admitted(String),
-    /// Somebody is blamed for what is nobody's fault.
+    /// A failure without a culprit was attributed.
     #[error("blame: {0}")]
     Blamed(#[from] FalseBlame),
-    /// Replicas differ.
+    /// Replicas have different states at one revision.
     #[error("agreement: {0}")]
     Divergence(#[from] Disagreement),
-    /// A promise of Raft is broken.
+    /// A guarantee of Raft was violated.
     #[error("raft: {0}")]
     Raft(#[from] RaftBreach),
-    /// A watcher was told wrongly.
+    /// A wrong delivery to a watcher.
     #[error("watch: {0}")]
     Watch(#[from] WatchGap),
-    /// Replicas do not come to the same revision although nothing is broken.
-    #[error("agreement: replicas at rest stand at revisions {0:?}")]
+    /// Replicas do not converge to the same revision although all faults are repaired.
+    #[error("agreement: idle replicas are at revisions {0:?}")]
     Apart(Vec<u64>),
-    /// Nothing is broken any more, and replicas do not come together again.
+    /// The cluster did not recover although all faults are repaired.
     #[error("recovery: {0}")]
     Unrecovered(String),
     /// A replica refused to start on its own disk, or stopped by itself.
@@ -66,13 +66,13 @@ pub enum Violation {
     /// Code of the product or of the simulation panicked.
     #[error("panic: {0}")]
     Panic(String),
-    /// Nothing is broken any more, and still something does not end.
+    /// Something does not end although all faults are repaired.
     #[error("no progress in the quiet phase: {0}")]
     Stuck(String),
 }
 
 impl Violation {
-    /// Its kind, in a word: what is kept while a failure is made smaller.
+    /// Kind of the violation, in a word: preserved when a failure is minimized.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -99,24 +99,24 @@ impl Violation {
 /// A fault or a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// Milliseconds since the world began.
+    /// Milliseconds since the start of the world.
     pub at_ms: u64,
-    /// What happened.
+    /// Description.
     pub what: String,
 }
 
 /// The outcome of one world; equal for equal options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Its seed.
+    /// Seed of the world.
     pub seed: u64,
-    /// What must not have happened.
+    /// Violations of invariants.
     pub violations: Vec<Violation>,
     /// Acknowledged submissions.
     pub acknowledged: u64,
-    /// Jobs that ended well.
+    /// Jobs that succeeded.
     pub succeeded: u64,
-    /// Jobs that ended badly.
+    /// Jobs that failed.
     pub failed: u64,
     /// Jobs that were cancelled.
     pub cancelled: u64,
@@ -124,19 +124,19 @@ pub struct Report {
     pub task_starts: u64,
     /// Messages sent.
     pub messages: u64,
-    /// Digest of the time, the ends and the fate of every message.
+    /// Digest of time, endpoints and outcome of every message.
     pub trace: u64,
     /// States of replicas that were audited.
     pub audits: u64,
-    /// How often two replicas' states were compared at one revision.
+    /// Number of comparisons of two replicas' states at one revision.
     pub compared: u64,
-    /// Entries of the log that were applied by anybody.
+    /// Log entries applied by at least one replica.
     pub entries: u64,
-    /// Simulated milliseconds from the world's begin to its end.
+    /// Simulated duration of the world, in milliseconds.
     pub simulated_ms: u64,
-    /// Simulated milliseconds until something was found.
+    /// Simulated milliseconds until the first violation.
     pub first_violation_ms: Option<u64>,
-    /// Acts that could not be carried out.
+    /// Acts that could not be executed.
     pub skipped: u64,
     /// Final revision.
     pub revision: u64,
@@ -146,14 +146,14 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     /// Repairs by kind.
     pub repairs: BTreeMap<&'static str, u64>,
-    /// What it went through.
+    /// Situations reached.
     pub coverage: Coverage,
     /// All faults and repairs, in order.
     pub incidents: Vec<Incident>,
 }
 
 impl Report {
-    /// A hash of everything in it: equal for equal worlds, in whatever process they ran.
+    /// A hash of the whole report: equal for equal worlds, in whatever process they ran.
     #[must_use]
     pub fn digest(&self) -> u64 {
         /// FNV-1a's offset and prime, for 64 bits.

@@ -1,5 +1,5 @@
-//! The asynchronous runtime of a simulated world: one thread, simulated time, seeded randomness, and a
-//! kill group for every node.
+//! The asynchronous runtime of a simulated world: one thread, simulated time, seeded randomness, and a kill
+//! group for every node.
 //!
 //! Every task belongs to the node whose task spawned it, so that killing a node drops all its tasks at
 //! once, as `kill -9` does. Time is tokio's paused clock: it jumps to the next timer when nothing can run.
@@ -35,7 +35,7 @@ pub type SimRuntime = DeterministicRng<KillableRuntime>;
 
 thread_local! {
     static CURRENT: Cell<NodeId> = const { Cell::new(NodeId::WORLD) };
-    /// The nodes that do nothing now, each with those who would do something.
+    /// Frozen nodes, each with the wakers of its ready tasks.
     static FROZEN: RefCell<BTreeMap<NodeId, Vec<Waker>>> = const { RefCell::new(BTreeMap::new()) };
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static TASKS: RefCell<BTreeMap<NodeId, Vec<AbortHandle>>> = const { RefCell::new(BTreeMap::new()) };
@@ -50,7 +50,7 @@ pub fn current_node() -> NodeId {
     CURRENT.get()
 }
 
-/// Starts a task of `node` with a random stream of its own.
+/// Starts a task of `node` with its own random stream.
 pub fn spawn_on<F>(node: NodeId, seed: u64, future: F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -62,14 +62,14 @@ where
     register(node, handle.abort_handle());
 }
 
-/// Freezes a node, as SIGSTOP does: none of its tasks does anything until [`thaw`], while time goes on.
+/// Freezes a node, as SIGSTOP does: none of its tasks is polled until [`thaw`], while time advances.
 pub fn freeze(node: NodeId) {
     FROZEN.with_borrow_mut(|frozen| {
         frozen.entry(node).or_default();
     });
 }
 
-/// Lets a frozen node go on.
+/// Resumes a frozen node.
 pub fn thaw(node: NodeId) {
     let woken = FROZEN.with_borrow_mut(|frozen| frozen.remove(&node));
     woken.into_iter().flatten().for_each(Waker::wake);
@@ -88,7 +88,8 @@ pub fn kill(node: NodeId) -> usize {
     alive
 }
 
-/// What tasks of this world panicked with since the last call: a panic is never just a task that ended.
+/// Takes the panic messages of tasks of this world since the last call: a panic is never just a task that
+/// ended.
 #[must_use]
 pub fn take_panics() -> Vec<String> {
     PANICS.take()
@@ -107,7 +108,7 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
 /// Runs a world to its end: one thread, paused clock, every random draw from `seed`.
 ///
 /// # Errors
-/// If the operating system gives no event loop.
+/// If the operating system cannot create an event loop.
 pub fn run_world<F, T>(seed: u64, world: F) -> io::Result<T>
 where
     F: Future<Output = T>,
@@ -137,7 +138,7 @@ fn register(node: NodeId, task: AbortHandle) {
     });
 }
 
-/// Whether a node does nothing now; if so, `waker` is woken once it goes on.
+/// Whether a node is frozen; if so, `waker` is woken when it resumes.
 fn is_frozen(node: NodeId, waker: &Waker) -> bool {
     FROZEN.with_borrow_mut(|frozen| {
         let sleepers = frozen.get_mut(&node);
@@ -166,13 +167,13 @@ impl<F: Future> Future for OnNode<F> {
         CURRENT.set(outer);
         polled.unwrap_or_else(|payload| {
             PANICS.with_borrow_mut(|panics| panics.push(panic_message(&*payload)));
-            // The runtime does with it what it does with every panic of a task.
+            // The runtime treats it like every panic of a task.
             resume_unwind(payload)
         })
     }
 }
 
-/// Tokio's runtime, with tasks in kill groups and blocking work done in place.
+/// Tokio's runtime, with tasks in kill groups and blocking work executed inline.
 #[derive(Debug)]
 pub struct KillableRuntime(TokioRuntime);
 
@@ -305,7 +306,7 @@ mod tests {
             (frozen, seen.load(Ordering::Relaxed))
         })
         .unwrap();
-        // The timer that fell due meanwhile fires at once, the next ones a second apart.
+        // The timer that became due meanwhile fires at once, the next ones a second apart.
         assert_eq!(seen, (2, 5));
         assert_eq!(ticks.load(Ordering::Relaxed), 5);
     }

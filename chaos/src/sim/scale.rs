@@ -1,4 +1,4 @@
-//! How large a simulated cluster is, and how fast things happen in it.
+//! Size and pace of a simulated cluster.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,36 +6,37 @@ use std::time::Duration;
 use muster_model::timings::Timings;
 use serde::{Deserialize, Serialize};
 
-/// Users of a cluster whose size is given: one for so many hosts, but at least one and at most [`USERS_MAX`].
+/// Hosts per user of a cluster with a given size, with at least one and at most [`USERS_MAX`] users.
 const HOSTS_PER_USER: u32 = 10;
 const USERS_MAX: u32 = 20;
 
-/// What is said of a world's size and tempo; the rest is drawn from its seed.
+/// Given size and pace of a world; the rest is drawn from its seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
-    /// Hosts, of eight GPUs each; two to seven of different sizes if nothing is said.
+    /// Number of hosts, of eight GPUs each; `None` draws two to seven of different sizes.
     pub hosts: Option<u32>,
-    /// How fast things happen.
+    /// Pace of the world.
     pub tempo: Tempo,
 }
 
 impl Scale {
-    /// Users of a cluster with so many hosts.
+    /// Number of users of a cluster with `hosts` hosts.
     #[must_use]
     pub fn users(hosts: u32) -> u32 {
         (hosts / HOSTS_PER_USER).clamp(1, USERS_MAX)
     }
 }
 
-/// How fast things happen in a world.
+/// Pace of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tempo {
-    /// Hurried: beats of half a second, jobs of seconds, a fault every two seconds. Much happens in a short run.
+    /// Hurried: heartbeats of half a second, jobs of seconds, a fault every two seconds. Many situations in
+    /// a short run.
     #[default]
     Hurried,
-    /// As in production: the default periods of beats and leases, jobs of minutes to hours as on Microsoft's Philly cluster, a
-    /// fault a minute.
+    /// As in production: the default heartbeat and lease timings, jobs of minutes to hours as in
+    /// Microsoft's Philly cluster, a fault a minute.
     Production,
 }
 
@@ -43,7 +44,7 @@ impl Tempo {
     /// Every tempo.
     pub const ALL: [Self; 2] = [Self::Hurried, Self::Production];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,13 +53,13 @@ impl Tempo {
         }
     }
 
-    /// The tempo of a name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tempo| tempo.name() == name)
     }
 
-    /// Periods of the heartbeat protocol.
+    /// Heartbeat and lease timings.
     #[must_use]
     pub fn timings(self) -> Timings {
         match self {
@@ -98,7 +99,7 @@ impl Tempo {
         }
     }
 
-    /// Each user submits a job in about so many seconds.
+    /// Average seconds between two submissions of a user.
     #[must_use]
     pub const fn job_every_s(self) -> u64 {
         match self {
@@ -107,7 +108,7 @@ impl Tempo {
         }
     }
 
-    /// Longest run time of a job, in milliseconds: what is drawn from Philly's has no end.
+    /// Maximum run time of a job, in milliseconds: Philly's distribution has no upper bound.
     #[must_use]
     pub const fn run_ms_max(self) -> u64 {
         match self {
@@ -116,7 +117,7 @@ impl Tempo {
         }
     }
 
-    /// How much longer than in a hurried world a job with a time limit may run.
+    /// Time limits of jobs relative to those in a hurried world.
     #[must_use]
     pub const fn limit_factor(self) -> u64 {
         match self {
@@ -125,8 +126,9 @@ impl Tempo {
         }
     }
 
-    /// Share of the worlds that have machines for more replicas; as many have bad links, hosts that lose their accounts, and a
-    /// hostile user. A world as in production is one of few, and has all of them.
+    /// Share of the worlds with machines for more replicas; the same share has bad links, hosts that lose
+    /// their accounts, and a hostile user. There are few worlds at production pace, so each has all of
+    /// them.
     #[must_use]
     pub const fn rare_share(self) -> f64 {
         match self {
@@ -135,7 +137,7 @@ impl Tempo {
         }
     }
 
-    /// How often it is asked in the quiet phase whether all has ended.
+    /// Interval between checks in the quiet phase whether all jobs have ended.
     #[must_use]
     pub const fn quiet_look(self) -> Duration {
         match self {
@@ -144,7 +146,7 @@ impl Tempo {
         }
     }
 
-    /// How long the quiet phase may take until one more job has ended: leases, back-offs and run times.
+    /// Maximum time in the quiet phase until one more job has ended: leases, back-offs and run times.
     #[must_use]
     pub const fn quiet_max(self) -> Duration {
         match self {

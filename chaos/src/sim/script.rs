@@ -1,6 +1,6 @@
-//! A world in a file: its cluster and what is done to it, as it was when the file was written. What is drawn from seeds changes
-//! with every release; a failure that was made small is replayed from its file whatever changes, as far as users, tasks and
-//! network draw what they drew then.
+//! World in a file: its cluster and its acts as of the time of writing. Draws from seeds change with every
+//! release; a minimized failure is replayed from its file nevertheless, as far as the draws of users, tasks
+//! and network are unchanged.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::sim::plan::{Acts, Plan};
 use crate::sim::scale::{Scale, Tempo};
 use crate::sim::world::WorldOptions;
 
-/// Version of what is written.
+/// Version of the file format.
 const FORMAT: u32 = 1;
 
 /// A world in a file.
@@ -19,7 +19,7 @@ const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Script {
     format: u32,
-    /// What it shows, for people.
+    /// Description of the failure that it shows.
     pub shows: String,
     seed: u64,
     faults_seconds: u64,
@@ -29,18 +29,18 @@ pub struct Script {
     jobs: Option<u32>,
     #[serde(default)]
     tempo: Tempo,
-    /// The cluster and the acts.
+    /// The cluster and its acts.
     pub plan: Plan,
 }
 
-/// A file that is no script.
+/// A file that is not a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It cannot be read as one.
-    #[error("it is no script of a simulation")]
+    /// It cannot be parsed.
+    #[error("not a simulation script")]
     Malformed(#[from] serde_json::Error),
     /// A newer build wrote it.
-    #[error("it has format {0}; this build reads format {FORMAT}")]
+    #[error("unsupported format {0}; this build reads format {FORMAT}")]
     Format(u32),
 }
 
@@ -60,10 +60,10 @@ impl Script {
         }
     }
 
-    /// Reads a script.
+    /// Parses a script.
     ///
     /// # Errors
-    /// [`ScriptError`] if it is none, or of another format.
+    /// [`ScriptError`] if it is not a script, or has another format.
     pub fn read(text: &str) -> Result<Self, ScriptError> {
         let script: Self = serde_json::from_str(text)?;
         if script.format != FORMAT {
@@ -80,7 +80,7 @@ impl Script {
         Ok(serde_json::to_string_pretty(self)?)
     }
 
-    /// The world that it describes.
+    /// Options of the world that it describes.
     #[must_use]
     pub fn options(&self) -> WorldOptions {
         WorldOptions {

@@ -1,4 +1,5 @@
-//! Makes a failure small: leaves out acts, then users' jobs, as long as a violation of the same kind is still found.
+//! Minimization of a failure: leaves out acts, then users' jobs, as long as a violation of the same kind
+//! still occurs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,64 +13,65 @@ use crate::sim::report::{Report, Violation};
 use crate::sim::script::Script;
 use crate::sim::world::{WorldOptions, record, simulate};
 
-/// Last scenes before the violation that are told.
+/// Number of scenes before the violation that are printed.
 const SCENES_TOLD: usize = 20;
 
-/// What is made small, and how much may be spent on it.
+/// The failure to minimize, and its budget.
 #[derive(Clone, Debug)]
 pub struct ShrinkOptions {
-    /// A world that fails.
+    /// A failing world.
     pub world: WorldOptions,
-    /// Worlds that may be run, at most.
+    /// Maximum number of worlds to run.
     pub runs_max: u64,
 }
 
-/// Why a failure was not made smaller.
+/// Reason why a failure could not be minimized.
 #[derive(Debug, thiserror::Error)]
 pub enum ShrinkError {
     /// Writing or the operating system failed.
     #[error("simulating")]
     Io(#[from] io::Error),
-    /// There is nothing to be made smaller.
-    #[error("seed {0} breaks no promise")]
+    /// The world has no violation.
+    #[error("seed {0} violates no invariant")]
     Holds(u64),
-    /// What is not the same twice cannot be searched.
+    /// A non-deterministic world cannot be minimized.
     #[error(
-        "seed {0} gives two different worlds when it is run twice: that is a bug of the simulation, to be found first"
+        "seed {0} gives two different worlds in two runs: fix this bug of the simulation first"
     )]
     Different(u64),
 }
 
-/// A failure that was made small.
+/// A minimized failure.
 #[derive(Debug)]
 pub struct Shrunk {
-    /// The world that is left.
+    /// The minimized world.
     pub world: WorldOptions,
     /// Its acts.
     pub acts: Vec<Act>,
-    /// Acts that there were.
+    /// Number of acts before minimization.
     pub acts_before: usize,
-    /// Jobs of each user that there were, and that are left.
+    /// Number of jobs per user before and after minimization.
     pub jobs: (u32, u32),
-    /// What it still shows.
+    /// The violation that it still shows.
     pub violation: Violation,
-    /// Worlds that were run.
+    /// Number of worlds that were run.
     pub runs: u64,
-    /// Whether it shows nothing any more if any one of its acts is left out; not known if the runs were spent.
+    /// Whether the violation disappears without any one of its acts; false also if the budget was
+    /// exhausted.
     pub is_minimal: bool,
-    /// Everything that happened in it.
+    /// Record of the minimized world.
     pub record: Record,
 }
 
 impl Shrunk {
-    /// The script that shows it again, whatever is drawn by then.
+    /// Script that reproduces it even when draws have changed.
     #[must_use]
     pub fn script(&self) -> Script {
         Script::of(&self.world, self.violation.to_string())
     }
 
-    /// The commands that show it again, a line each, if its script is in a file of this name. Where the acts come from a file
-    /// themselves nothing but a file shows them: the seed's are others.
+    /// Commands that reproduce it, one per line, if its script is in a file of this name. If the acts come
+    /// from a file, only a file reproduces it: the seed's acts are different.
     #[must_use]
     pub fn replay(&self, file: &str) -> String {
         let by_file = format!("muster chaos replay {file}");
@@ -95,14 +97,14 @@ impl fmt::Display for Shrunk {
         if !self.is_minimal {
             writeln!(
                 formatter,
-                "the runs were spent: acts may be left that are not needed"
+                "the run budget is exhausted: some acts may be unnecessary"
             )?;
         }
         writeln!(formatter, "VIOLATION {}", self.violation)?;
         for act in &self.acts {
             writeln!(formatter, "  {act}")?;
         }
-        writeln!(formatter, "the last of what happened")?;
+        writeln!(formatter, "last scenes")?;
         for scene in self.record.last(SCENES_TOLD) {
             writeln!(formatter, "  {scene}")?;
         }
@@ -110,10 +112,10 @@ impl fmt::Display for Shrunk {
     }
 }
 
-/// Makes a failure small; tells how it goes.
+/// Minimizes a failure; reports progress.
 ///
 /// # Errors
-/// [`ShrinkError`] if there is no failure, or it is not the same twice.
+/// [`ShrinkError`] if there is no failure, or it is not deterministic.
 pub fn shrink(
     options: &ShrinkOptions,
     progress: &mut (dyn Write + Send),
@@ -156,7 +158,7 @@ pub fn shrink(
         acts: acts.cloned().collect(),
         acts_before: plan.acts.len(),
         jobs: (options.world.jobs(), world.jobs()),
-        // The search ended with a world that shows it, and worlds are the same every time.
+        // The search ended with a failing world, and worlds are deterministic.
         violation: shown.ok_or(ShrinkError::Different(seed))?,
         world,
         runs,
@@ -165,26 +167,26 @@ pub fn shrink(
     })
 }
 
-/// A world that may still show it.
+/// A candidate world.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Trial {
     acts: BTreeSet<u32>,
     jobs: Option<u32>,
 }
 
-/// The search for the smallest one.
+/// Search for the smallest failing world.
 struct Search<'a> {
     world: WorldOptions,
     plan: Plan,
     kind: &'static str,
     runs_left: u64,
-    /// What was tried, and whether it shows the violation.
+    /// Results of the candidates tried: whether the violation occurred.
     known: BTreeMap<Trial, bool>,
     progress: &'a mut (dyn Write + Send),
 }
 
 impl Search<'_> {
-    /// What happens after the violation is not needed for it.
+    /// Cuts off the time after the violation.
     fn cut_time(&mut self, first: &Report) -> io::Result<Trial> {
         let all = Trial {
             acts: self.plan.acts.iter().map(|act| act.number).collect(),
@@ -200,7 +202,8 @@ impl Search<'_> {
         Ok(self.first_that_shows(vec![early])?.unwrap_or(all))
     }
 
-    /// Leaves out acts: first many at once, in the end one by one. True if none that is left can be left out.
+    /// Leaves out acts: first many at once, in the end one by one. Returns true if none of the remaining
+    /// ones can be left out.
     fn cut_acts(&mut self, trial: &mut Trial) -> io::Result<bool> {
         let of = |acts: BTreeSet<u32>, jobs| Trial { acts, jobs };
         let nothing = of(BTreeSet::new(), trial.jobs);
@@ -212,7 +215,7 @@ impl Search<'_> {
         while self.runs_left > 0 {
             let pieces = split(&trial.acts, parts);
             let rest = |piece: &BTreeSet<u32>| trial.acts.difference(piece).copied().collect();
-            // One of two pieces is the rest of the other.
+            // With only two pieces, one is the complement of the other.
             let halves = pieces.iter().filter(|_| pieces.len() > 2).cloned();
             let candidates: Vec<Trial> = halves
                 .chain(pieces.iter().map(rest))
@@ -232,7 +235,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Leaves out users' last jobs, half of them at a time; true if there are fewer now.
+    /// Leaves out users' last jobs, half of them at a time; returns true if there are fewer now.
     fn cut_jobs(&mut self, trial: &mut Trial) -> io::Result<bool> {
         let mut is_smaller = false;
         loop {
@@ -258,7 +261,7 @@ impl Search<'_> {
         let left = self.runs_left;
         writeln!(
             self.progress,
-            "still shown by {acts} acts, {jobs} jobs of each user; {left} runs left"
+            "reproduced with {acts} acts and {jobs} jobs of each user; {left} runs left"
         )?;
         self.progress.flush()
     }
@@ -279,8 +282,8 @@ impl Search<'_> {
         }
     }
 
-    /// The first of these that shows the violation, as many at a time as there are cores; what the others of that time would
-    /// have shown is remembered.
+    /// Returns the first candidate that shows the violation, running as many at a time as there are cores;
+    /// the results of the others are cached.
     fn first_that_shows(&mut self, trials: Vec<Trial>) -> io::Result<Option<Trial>> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         for some in trials.chunks(cores) {
@@ -319,7 +322,7 @@ fn all_at_once(worlds: &[WorldOptions], kind: &str) -> io::Result<Vec<bool>> {
     })
 }
 
-/// So many pieces of about the same size, none of them empty.
+/// Splits a set into `parts` pieces of about the same size, none of them empty.
 fn split(acts: &BTreeSet<u32>, parts: usize) -> Vec<BTreeSet<u32>> {
     let all: Vec<u32> = acts.iter().copied().collect();
     let size = all.len().div_ceil(parts.max(1)).max(1);
@@ -383,9 +386,9 @@ mod tests {
                 .violations
                 .iter()
                 .any(|it| it.kind() == "exclusivity");
-            assert!(!shown, "without {act} it is shown as well\n{shrunk}");
+            assert!(!shown, "act {act} is not needed\n{shrunk}");
         }
-        // Its script shows it again.
+        // Its script reproduces it.
         let script = Script::read(&shrunk.script().write().unwrap()).unwrap();
         let report = simulate(&script.options()).unwrap();
         assert!(
@@ -394,7 +397,7 @@ mod tests {
                 .iter()
                 .any(|it| it.kind() == "exclusivity")
         );
-        // So does its seed, but not that of a world whose acts come from a file.
+        // So does its seed, except if the acts come from a file.
         let replay = shrunk.replay("small.json");
         let by_seed = replay.starts_with("replay: muster chaos sim --first ");
         assert!(by_seed && replay.contains("--only-acts"), "{replay}");

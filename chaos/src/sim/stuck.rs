@@ -1,4 +1,5 @@
-//! Why a world does not come to rest: what every party believes of each job that does not end.
+//! Diagnosis of a world that does not become idle: the view of every component on each job that does not
+//! end.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,11 +13,11 @@ use muster_planner::blocker;
 use crate::sim::host::SimHost;
 use crate::sim::world::World;
 
-/// Jobs that are described; the others are counted.
+/// Maximum number of jobs described; the others are counted.
 const JOBS_DESCRIBED_MAX: usize = 5;
 
-/// The jobs that have not ended, and for each of their tasks what the replicated state, the agent and the
-/// supervisors of its host say.
+/// Describes the jobs that have not ended, with the view of the replicated state, the agent and the
+/// supervisors of its host on each task.
 #[must_use]
 pub fn describe_stuck(world: &World) -> String {
     let mut text = format!(
@@ -79,7 +80,7 @@ fn attempts(job: &Job) -> impl Iterator<Item = &Attempt> {
 
 fn describe_job(state: &State, machines: &[SimHost], job: &Job, text: &mut String) {
     let blocker = blocker(state, job.id, state.time);
-    let blocker = blocker.map_or_else(String::new, |blocker| format!(", waits for {blocker:?}"));
+    let blocker = blocker.map_or_else(String::new, |blocker| format!(", waiting for {blocker:?}"));
     line(text, &format!("job {} {:?}{blocker}", job.id, job.phase));
     for (index, unit) in &job.units {
         for past in unit.past.iter().filter(|_| !unit.phase.is_terminal()) {
@@ -141,7 +142,7 @@ fn describe_task(run: &TaskRun, key: TaskKey, machine: Option<&SimHost>, text: &
 
 fn describe_host(host: &Host, machine: Option<&SimHost>, text: &mut String) {
     let agent = machine.map_or_else(
-        || "it is no machine of this world".to_owned(),
+        || "not a machine of this world".to_owned(),
         |machine| describe_agent(&machine.agent(), machine),
     );
     line(

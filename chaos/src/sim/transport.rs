@@ -1,4 +1,4 @@
-//! Raft's messages over the simulated network.
+//! Raft messages over the simulated network.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use muster_raft_store::{Handle, Peer, StateMachine};
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::NodeId;
 
-/// Where each replica's address leads, while it is up.
+/// Addresses of the running replicas.
 pub struct Registry<M: StateMachine> {
     replicas: Arc<Mutex<Listeners<M>>>,
 }
@@ -45,48 +45,48 @@ impl<M: StateMachine> fmt::Debug for Registry<M> {
 }
 
 impl<M: StateMachine> Registry<M> {
-    /// A replica listens.
+    /// Registers a started replica.
     pub fn listen(&self, address: String, node: NodeId, handle: Handle<M>) {
         self.lock().insert(address, (node, handle));
     }
 
-    /// A replica listens no more; its handle is given back.
+    /// Removes a stopped replica; returns its handle.
     pub fn close(&self, address: &str) -> Option<Handle<M>> {
         self.lock().remove(address).map(|(_, handle)| handle)
     }
 
-    /// Nobody listens any more.
+    /// Removes all replicas.
     pub fn close_all(&self) {
         let closed = std::mem::take(&mut *self.lock());
         drop(closed);
     }
 
-    /// Who listens at an address.
+    /// Finds the replica at an address.
     #[must_use]
     pub fn find(&self, address: &str) -> Option<(NodeId, Handle<M>)> {
         self.lock().get(address).cloned()
     }
 
-    /// Every replica that is up, by address.
+    /// Every running replica, by address.
     #[must_use]
     pub fn up(&self) -> Vec<(NodeId, Handle<M>)> {
         self.lock().values().cloned().collect()
     }
 
-    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    // A panic while the lock is held ends the world anyway, and the data has no invariants.
     fn lock(&self) -> MutexGuard<'_, Listeners<M>> {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One replica's way to the others.
+/// Connections of one replica to the others.
 #[derive(Debug)]
 pub struct SimTransport<M: StateMachine> {
-    /// The replica that sends.
+    /// The sending replica.
     pub from: NodeId,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
-    /// Who listens where.
+    /// The running replicas.
     pub registry: Registry<M>,
 }
 
@@ -147,7 +147,7 @@ impl<M: StateMachine> SimTransport<M> {
             async move { handle.serve(request).await }
         };
         let Some(answer) = self.network.request(self.from, node, serve).await else {
-            // A lost message looks like silence until the time-out ends it.
+            // A lost message causes silence until the time-out.
             return std::future::pending().await;
         };
         Ok(answer)

@@ -1,5 +1,5 @@
-//! Watchers: each wants every event from the first on, through the real hub of whichever replica it reaches, and goes on at
-//! another one where it was cut off, as the SDK does.
+//! Watchers: each receives all events from the first on, through the real hub of a random replica, and
+//! resumes at another one when it is cut off, as the SDK does.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,26 +24,27 @@ use crate::sim::runtime::{NodeId, spawn_on};
 
 /// First node number of watchers.
 pub const WATCHER_NODES: u32 = 940;
-/// Watches that a hub serves.
+/// Maximum watches of a hub.
 pub const WATCHES_MAX: usize = 16;
-/// Revisions that it queues for each: few, so that some do not keep up.
+/// Queue of a hub for each watch, in revisions: short, so that some do not keep up.
 pub const QUEUED_REVISIONS: usize = 64;
-/// How long a watcher bears silence: longer than the time between two bookmarks.
+/// Time without messages after which a watcher reconnects: longer than the interval of bookmarks.
 const SILENCE: Duration = Duration::from_secs(8);
-/// How long a stream is kept, in milliseconds: then the watcher goes on elsewhere, whether it was cut off or not.
+/// Lifetime of a stream, in milliseconds: then the watcher resumes elsewhere, whether it was cut off or
+/// not.
 const KEPT_MS: std::ops::Range<u64> = 200..10_000;
 /// Pause before another try.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// Messages that may be under way.
+/// Maximum messages in flight.
 const UNDER_WAY_MAX: usize = 16;
 
-/// The hubs of the replicas that are up.
+/// Hubs of the running replicas.
 #[derive(Clone, Default)]
 pub struct Hubs {
     inner: Arc<Mutex<BTreeMap<NodeId, Served>>>,
 }
 
-/// What a replica serves watches from.
+/// Hub and handle of a replica.
 type Served = (Arc<WatchHub>, Handle<State>);
 
 impl fmt::Debug for Hubs {
@@ -53,17 +54,17 @@ impl fmt::Debug for Hubs {
 }
 
 impl Hubs {
-    /// A replica serves watches from now on.
+    /// Registers the hub of a started replica.
     pub fn listen(&self, replica: NodeId, hub: Arc<WatchHub>, handle: Handle<State>) {
         self.lock().insert(replica, (hub, handle));
     }
 
-    /// A replica is down.
+    /// Removes a stopped replica.
     pub fn close(&self, replica: NodeId) {
         self.lock().remove(&replica);
     }
 
-    /// Any of the replicas that are up: who has stopped or knows of no group serves nobody.
+    /// A random running replica that serves watches: stopped ones and those without a group do not.
     fn draw(&self, random: &mut ChaCha8Rng) -> Option<(NodeId, Served)> {
         let hubs = self.lock();
         let serves = |node: &NodeId, handle: &Handle<State>| {
@@ -77,7 +78,7 @@ impl Hubs {
         Some((**node, (Arc::clone(hub), handle.clone())))
     }
 
-    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    // A panic while the lock is held ends the world anyway, and the data has no invariants.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Served>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,21 +87,21 @@ impl Hubs {
 /// One watcher.
 #[derive(Debug)]
 pub struct SimWatcher {
-    /// Its number, from 0.
+    /// Number of the watcher, from 0.
     pub number: u32,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
-    /// Where it may listen.
+    /// The hubs it may use.
     pub hubs: Hubs,
-    /// Who compares what it is told.
+    /// Checkers of its deliveries.
     pub judges: Judges,
-    /// Its draws.
+    /// Its random stream.
     pub random: ChaCha8Rng,
-    /// Whether it goes on one revision too late (a mutant).
+    /// Whether it resumes one revision too late (a mutant).
     pub skips: bool,
 }
 
-/// What comes from a replica.
+/// Delivery from a replica.
 type Told = (Revision, Vec<Event>);
 
 impl SimWatcher {
@@ -110,7 +111,7 @@ impl SimWatcher {
         NodeId(WATCHER_NODES + self.number)
     }
 
-    /// Listens as long as the world lasts.
+    /// Follows events until the world ends.
     pub async fn run(mut self) {
         let mut position = WatchPosition::after(Some(Revision(0)));
         loop {
@@ -121,7 +122,7 @@ impl SimWatcher {
         }
     }
 
-    /// Opens a stream at some replica, behind what was delivered.
+    /// Opens a stream at some replica, after the last delivery.
     async fn open(&mut self, position: &mut WatchPosition) -> Option<mpsc::Receiver<Told>> {
         let (replica, (hub, handle)) = self.hubs.draw(&mut self.random)?;
         let watcher = self.node();
@@ -140,7 +141,7 @@ impl SimWatcher {
             Err(SubscribeError::Compacted(gone)) => {
                 position.bookmark(gone.compacted);
                 let number = self.number;
-                // Nothing was applied since the hub looked: nobody has waited for anything.
+                // No entry was applied since the hub read the state: nothing was awaited in between.
                 let lacked = handle.with_state(|state| state.events.compacted());
                 self.judges.with(|seen| {
                     seen.coverage.reached(Situation::EventsGone);
@@ -165,7 +166,7 @@ impl SimWatcher {
         Some(told)
     }
 
-    /// Takes what comes until the stream ends, is silent for too long or was kept long enough.
+    /// Receives deliveries until the stream ends, is silent for too long or has reached its lifetime.
     async fn follow(&mut self, mut stream: mpsc::Receiver<Told>, position: &mut WatchPosition) {
         let kept = Duration::from_millis(self.random.random_range(KEPT_MS));
         let until = Instant::now() + kept;
@@ -188,7 +189,7 @@ impl SimWatcher {
     }
 }
 
-/// Carries what a hub tells to a watcher, until the watcher has gone or a message is lost.
+/// Transports deliveries of a hub to a watcher, until the watcher is gone or a message is lost.
 async fn carry(
     mut subscription: Subscription,
     network: SimNetwork,
@@ -197,7 +198,7 @@ async fn carry(
 ) {
     while let Ok(told) = subscription.next().await {
         if !network.travel(replica, watcher).await {
-            // Silence: the watcher notices that nothing comes any more.
+            // Silence: the watcher notices that nothing arrives.
             tell.closed().await;
             return;
         }

@@ -1,9 +1,9 @@
-//! A place of its own for the trials: namespaces for network and mounts that nobody else sees, so that nothing which the
-//! trials build can stay when they end, however they end.
+//! Isolated environment for the trials: private namespaces for network and mounts, so that nothing created
+//! by the trials remains when they end, however they end.
 //!
-//! The program starts itself again in there and stays outside as a guard. What is inside listens to its standard input,
-//! which the guard holds and says nothing on: once it ends, the guard is gone or wants an end. What needs no such place has a
-//! guard nevertheless.
+//! The program restarts itself in there while the outer process remains as a guard. The inner process reads
+//! its standard input, which the guard holds open without writing: end of file means that the guard is gone
+//! or requests an end. A run without namespaces has a guard nevertheless.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -16,15 +16,15 @@ use tokio::sync::oneshot;
 
 use crate::cluster::NetworkKind;
 
-/// Makes in a place of its own what a network of namespaces is made of.
+/// Tries in an isolated environment what a network of namespaces needs.
 const PROBE: &str = "ip link set lo up && ip link add switch type bridge && ip link add port type veth peer name eth0 \
     && nsenter --net=/proc/self/ns/net true";
 
-/// Runs `program` with these arguments until it ends; for a network of namespaces, in a place of its own. Asks it to end when
-/// we are asked to.
+/// Runs `program` with these arguments until it ends; for a network of namespaces, in an isolated
+/// environment. Forwards a request to end.
 ///
 /// # Errors
-/// If it, or `unshare`, cannot be started or signals cannot be heard.
+/// If the program or `unshare` cannot be started, or signals cannot be received.
 pub async fn run_guarded(
     network: NetworkKind,
     program: &Path,
@@ -47,7 +47,7 @@ pub async fn run_guarded(
     child.wait().await
 }
 
-/// Why no place of its own with a network of namespaces can be made here; none where it can.
+/// Reason why no isolated environment with a network of namespaces can be created here; `None` if it can.
 pub async fn refusal() -> Option<String> {
     let mut probe = apart(Path::new("sh"));
     probe.args(["-c", PROBE]).stdin(Stdio::null());
@@ -66,8 +66,8 @@ fn start(mut command: Command, arguments: &[OsString]) -> io::Result<Child> {
     command.args(arguments).stdin(Stdio::piped()).spawn()
 }
 
-/// The command that runs `program` in a place of its own. Without root's rights it is root in a user namespace, where the
-/// system lets us have one.
+/// The command that runs `program` in an isolated environment. Without root rights it is root in a user
+/// namespace, where the system allows one.
 fn apart(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -79,16 +79,16 @@ fn apart(program: &Path) -> Command {
     command
 }
 
-/// Inside: completes once the guard is gone or wants an end.
+/// For the inner process: completes once the guard is gone or requests an end.
 ///
 /// # Errors
-/// If no thread can be started that listens.
+/// If the listening thread cannot be started.
 pub fn guard_gone() -> io::Result<oneshot::Receiver<()>> {
     let (tell, told) = oneshot::channel();
     std::thread::Builder::new()
         .name("guard".to_owned())
         .spawn(move || {
-            // Whatever comes, or fails to come: an end of the stream is an end.
+            // Data, end of file and errors all mean the end.
             drop(io::stdin().lock().read_to_end(&mut Vec::new()));
             let _not_heard = tell.send(());
         })?;

@@ -1,4 +1,4 @@
-//! The jobs of a trial: the training, and one that it has to make room for.
+//! Jobs of a trial: the training, and one that preempts it.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use crate::trials::options::{
     GPUS_PER_HOST, PARTITION_GRACE_MS, RANKS, STEP_MS, TRAINING, URGENT_MS, URGENT_PRIORITY,
 };
 
-/// The variable that names the folder in which ranks write down when they live.
+/// Environment variable with the folder of the ranks' run records.
 const LIVES_VARIABLE: &str = "ATTEMPT_LEDGER_DIR";
 
-/// Where a trial's tasks leave what they saw; all of it is shared by all hosts.
+/// Files of a trial's tasks, in a folder shared by all hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Traces {
-    /// The result of the training.
+    /// Result of the training.
     pub(super) report: std::path::PathBuf,
-    /// Locks of GPUs, and a file of conflicts.
+    /// GPU ledger: locks of GPUs, and a file of conflicts.
     pub(super) ledger: std::path::PathBuf,
-    /// Records of when each rank lived.
+    /// Run records of each rank.
     pub(super) lives: std::path::PathBuf,
 }
 
 impl Traces {
-    /// Below a folder that all hosts share.
+    /// Paths below a folder shared by all hosts.
     pub(super) fn below(shared: &Path) -> Self {
         Self {
             report: shared.join("training-report.json"),

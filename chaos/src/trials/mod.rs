@@ -1,7 +1,9 @@
-//! `muster chaos tasks`: a real training on a real cluster, whose hosts have a network each, under one fault at a time.
+//! `muster chaos tasks`: a real training on a real cluster whose hosts have a network each, under one fault
+//! at a time.
 //!
-//! Every trial has a fresh cluster and strikes a while after a checkpoint. Judged is only what the tasks themselves saw:
-//! the final weights, the locks on GPUs, and the records of when each rank of each attempt lived and how far it was.
+//! Every trial has a fresh cluster and injects its fault a while after a checkpoint. Results are checked
+//! only by the tasks' own records: the final weights, the locks on GPUs, and the run records with the
+//! progress of each rank of each attempt.
 
 pub mod apart;
 mod jobs;
@@ -35,37 +37,37 @@ use crate::demo::{Missed, ReferenceError, reference};
 use crate::dev::DevError;
 use crate::error_chain::chain;
 
-/// A trial that could not be played.
+/// Failure to carry out a trial.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The local cluster.
+    /// The local cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// It did not come up.
+    /// The cluster did not start.
     #[error(transparent)]
     Dev(#[from] DevError),
-    /// A call that the cluster did not answer as it must.
+    /// The cluster did not answer a call as expected.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Something expected did not happen.
+    /// An expected event did not happen.
     #[error(transparent)]
     Missed(#[from] Missed),
-    /// The undisturbed run, or the report of a disturbed one.
+    /// The undisturbed run, or the report of a disturbed one, failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// What the tasks wrote down.
+    /// The run records could not be read.
     #[error(transparent)]
     Lives(#[from] LivesError),
-    /// A file or a process.
+    /// I/O error of a file or a process.
     #[error("{operation}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Something is not as it must be.
+    /// An unexpected condition.
     #[error("{0}")]
     Odd(String),
 }
@@ -77,12 +79,13 @@ impl TrialError {
     }
 }
 
-/// Plays the trials one after another, in a place of our own (see [`apart`]). Progress goes to standard error.
+/// Carries out the trials one after another, in an isolated environment (see [`apart`]). Progress goes to
+/// standard error.
 ///
-/// A trial that cannot be played counts as a broken promise; the others are played all the same.
+/// A trial that cannot be carried out counts as a violation, and the others continue.
 ///
 /// # Errors
-/// If our own network cannot be used, or the undisturbed run, with which all are compared, fails.
+/// If our own network cannot be used, or the undisturbed reference run fails.
 pub async fn run(options: &TrialsOptions) -> Result<TrialsReport, TrialError> {
     let timeline = Timeline::begin(Output::Stderr);
     raise_loopback().map_err(ClusterError::from)?;
@@ -120,7 +123,7 @@ async fn train_undisturbed(
 ) -> Result<String, TrialError> {
     let words = "training once undisturbed, without a scheduler, for comparison";
     timeline.say(Voice::Stage, words);
-    let folder = tempfile::tempdir().map_err(TrialError::io("making a folder"))?;
+    let folder = tempfile::tempdir().map_err(TrialError::io("creating a folder"))?;
     let trainer = &options.trainer;
     let trained = reference::train_undisturbed(&TRAINING, RANKS, trainer, folder.path());
     let digest = trained.await?;
@@ -128,7 +131,7 @@ async fn train_undisturbed(
     Ok(digest)
 }
 
-/// One trial, from an empty cluster to no process left.
+/// Carries out one trial, from an empty cluster to the end of all processes.
 async fn play(
     options: &TrialsOptions,
     trial: Trial,
@@ -167,11 +170,11 @@ impl Stage<'_> {
         })
     }
 
-    /// Waits until the training has ended; none if it does not in time.
+    /// Waits until the training has ended; `None` on timeout.
     async fn await_end(&self) -> Option<JobPhase> {
         let job = self.training;
         let ended = self.observed.wait_for(
-            "the training's end",
+            "the end of the training",
             0,
             FINISH_PATIENCE,
             move |event| matches!(&event.kind, EventKind::JobFinished { job: of, .. } if *of == job),
@@ -182,7 +185,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Time until the cluster's events first showed that something was wrong.
+    /// Time from the fault to the first sign of it in the cluster's events.
     fn noticed_after(&self, from: usize, began: Instant) -> Option<Duration> {
         let job = self.training;
         let sign = self
@@ -191,12 +194,12 @@ impl Stage<'_> {
         Some(sign.at.saturating_duration_since(began))
     }
 
-    /// What tasks wrote down of GPUs that had two owners; they must have locked some.
+    /// Conflicts recorded in the tasks' GPU ledger; fails if they locked no GPU.
     fn double_allocations(&self) -> Result<Vec<String>, TrialError> {
         let ledger = &self.traces.ledger;
         let failed = || TrialError::io(format!("reading {}", ledger.display()));
         if std::fs::read_dir(ledger).map_err(failed())?.count() == 0 {
-            return Err(TrialError::Odd("no task ever locked a GPU".to_owned()));
+            return Err(TrialError::Odd("no task locked a GPU".to_owned()));
         }
         match std::fs::read_to_string(ledger.join("conflicts")) {
             Ok(conflicts) => Ok(conflicts.lines().map(str::to_owned).collect()),
@@ -206,7 +209,7 @@ impl Stage<'_> {
     }
 }
 
-/// Whether an event shows that something is wrong, with a host, a leader or the training.
+/// Whether an event is a sign of a fault, of a host, a leader or the training.
 fn is_sign(kind: &EventKind, training: JobId) -> bool {
     match kind {
         EventKind::HostHealthChanged { health, .. } => *health != HostHealth::Up,
@@ -226,7 +229,7 @@ fn whole_ms(duration: Duration) -> u64 {
 /// Milliseconds since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "compared with what tasks wrote down by the wall clock, on the same machine"
+    reason = "compared with the wall-clock times in the tasks' records, on the same machine"
 )]
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

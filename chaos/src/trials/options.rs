@@ -6,25 +6,24 @@ use std::time::Duration;
 use crate::demo::jobs::Training;
 use crate::trials::Trial;
 
-/// What the trials are made from.
+/// Settings of the trials.
 #[derive(Clone, Debug)]
 pub struct TrialsOptions {
-    /// The `muster` binary that replicas and workers run.
+    /// The `muster` binary of replicas and workers.
     pub binary: PathBuf,
-    /// The one that workers begin with where an agent is replaced by [`Self::binary`]; a copy of that takes its place if
-    /// none is given.
+    /// Initial binary of workers whose agent is replaced by [`Self::binary`]; a copy of that if `None`.
     pub previous: Option<PathBuf>,
     /// The example trainer.
     pub trainer: PathBuf,
-    /// Which trials, in order.
+    /// Trials in the order of execution.
     pub trials: Vec<Trial>,
-    /// Leaves the clusters' folders behind.
+    /// Keeps the clusters' folders.
     pub keep: bool,
 }
 
 /// Hosts with GPUs: the training spans two of them, and one may be lost.
 pub(super) const WORKERS: usize = 3;
-/// GPUs of each.
+/// GPUs per host.
 pub(super) const GPUS_PER_HOST: u32 = 2;
 /// Ranks of the training, one GPU each.
 pub(super) const RANKS: u32 = 4;
@@ -33,30 +32,31 @@ pub(super) const TRAINING: Training = Training {
     steps: 450,
     checkpoint_seconds: 2,
 };
-/// Least duration of one step: about 11 s for an undisturbed training.
+/// Minimum duration of a step: about 11 s for an undisturbed training.
 pub(super) const STEP_MS: u64 = 25;
-/// Checkpoints before anything is broken, so that there is one before the newest.
+/// Checkpoints before the fault, so that there is one before the newest.
 pub(super) const CHECKPOINTS_BEFORE: usize = 2;
-/// Time between the newest checkpoint and the fault, so that lost work can be compared.
+/// Time between the newest checkpoint and the fault, so that lost work is comparable.
 pub(super) const STRIKE_AFTER: Duration = Duration::from_millis(600);
-/// Lease of the training: its supervisors end it 5.2 s after the last beat that was acknowledged.
+/// Lease of the training: its supervisors end it 5.2 s after the last acknowledged heartbeat.
 pub(super) const PARTITION_GRACE_MS: u64 = 8_000;
-/// A cut that is shorter than that with the second that broken connections take to come back, and longer than a silent host stays above suspicion.
+/// Duration of a short cut: with the second that broken connections take to recover it is shorter than the
+/// lease, and it is long enough for a silent host to become suspect.
 pub(super) const SHORT_CUT: Duration = Duration::from_millis(2_500);
-/// How long the training runs elsewhere before its old host is let back.
+/// Time for which the training runs elsewhere before its old host is reconnected.
 pub(super) const BEFORE_RETURN: Duration = Duration::from_secs(1);
-/// How long a disk stays full: longer than the time between two checkpoints.
+/// Duration of a full disk: longer than the time between two checkpoints.
 pub(super) const DISK_FULL: Duration = Duration::from_secs(4);
-/// Size of a disk that is filled.
+/// Size of the filled disk, in MiB.
 pub(super) const DISK_MIB: u64 = 64;
-/// How long the job of a higher priority runs.
+/// Run time of the job with a higher priority.
 pub(super) const URGENT_MS: u64 = 1_000;
 /// Its priority; the training's is lower.
 pub(super) const URGENT_PRIORITY: i32 = 10;
-/// Longest that processes of two attempts may live at once after a whole host was frozen, their supervisors with them, and
-/// wakes up: until then nobody there can have ended them.
+/// Maximum time for which processes of two attempts may run concurrently after a frozen host resumes: its
+/// supervisors were frozen as well, so no process there could end them before.
 pub(super) const THAW_MS_MAX: u64 = 1_000;
-/// Longest that anything awaited may take before a trial is given up.
+/// Maximum wait for an expected event before a trial is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest that the training may take to end after the fault.
+/// Maximum time for the training to end after the fault.
 pub(super) const FINISH_PATIENCE: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! What a trial measured, which promises it broke, and the table of all.
+//! Report of the trials: measurements, violations, and the summary table.
 
 use std::fmt;
 
@@ -9,58 +9,58 @@ use crate::check::{LivedAtOnce, Repeated};
 use crate::trials::Trial;
 use crate::trials::options::{RANKS, THAW_MS_MAX};
 
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
-/// Begins a conflict about the lock that each task has for itself, in the ledger's file.
+/// Prefix of a conflict about a task's own lock, in the ledger's file.
 const TASK_LOCKS: &str = "tasks/";
 
-/// What was measured in one trial.
+/// Measurements of one trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Milliseconds from the fault to the first sign of it in the cluster's events; none if it showed none.
+    /// Milliseconds from the fault to the first sign of it in the cluster's events; `None` without a sign.
     pub noticed_ms: Option<u64>,
-    /// Milliseconds from the fault until the training made steps again after its longest standstill; none if it never
-    /// stood still.
+    /// Milliseconds from the fault until the training made steps again after its longest interruption;
+    /// `None` without an interruption.
     pub back_ms: Option<u64>,
-    /// Attempts whose processes lived.
+    /// Number of attempts with running processes.
     pub attempts: usize,
-    /// Steps that were done twice.
+    /// Repeated steps.
     pub repeated: Repeated,
-    /// Attempts whose processes lived at once.
+    /// Attempts whose processes ran concurrently.
     pub lived_at_once: Vec<LivedAtOnce>,
-    /// GPUs that had two owners at once, as the tasks themselves saw it.
+    /// GPUs with two owners at once, as detected by the tasks.
     pub double_allocations: Vec<String>,
-    /// How the job ended; none if it did not in time.
+    /// Final phase of the job; `None` if it did not end in time.
     pub phase: Option<JobPhase>,
     /// Digest of the final weights, and of those of an undisturbed run.
     pub weights: (String, String),
 }
 
-/// One trial and what came of it.
+/// Result of one trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialReport {
-    /// Its name.
+    /// Name of the trial.
     pub trial: &'static str,
-    /// What was broken.
+    /// The injected fault.
     pub fault: &'static str,
     /// As in [`Measured`].
     pub noticed_ms: Option<u64>,
     /// As in [`Measured`].
     pub back_ms: Option<u64>,
-    /// Attempts whose processes lived; 0 if the trial could not be played.
+    /// Number of attempts with running processes; 0 if the trial could not be carried out.
     pub attempts: usize,
-    /// Steps of the whole gang that were done again.
+    /// Repeated steps of the whole gang.
     pub steps_repeated: u64,
-    /// What these had taken, over all ranks, in thousandths of GPU-seconds.
+    /// Time lost by them, over all ranks, in thousandths of GPU-seconds.
     pub lost_gpu_ms: u64,
-    /// Attempts whose processes lived at once.
+    /// Attempts whose processes ran concurrently.
     pub lived_at_once: Vec<LivedAtOnce>,
-    /// Promises that were broken, or why the trial could not be played; empty if everything held.
+    /// Violations, or the reason why the trial could not be carried out; empty if everything held.
     pub broken: Vec<String>,
 }
 
 impl TrialReport {
-    /// Judges what was measured.
+    /// Checks the measurements.
     #[must_use]
     pub fn of(trial: Trial, measured: Measured) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl TrialReport {
         }
     }
 
-    /// A trial that could not be played to its end.
+    /// A trial that could not be completed.
     #[must_use]
     pub fn unplayed(trial: Trial, why: String) -> Self {
         Self {
@@ -92,20 +92,21 @@ impl TrialReport {
         }
     }
 
-    /// Longest time in which two attempts lived at once, in milliseconds.
+    /// Longest time for which two attempts ran concurrently, in milliseconds.
     fn overlap_ms(&self) -> u64 {
         let overlaps = self.lived_at_once.iter().map(|it| it.overlap_ms);
         overlaps.max().unwrap_or(0)
     }
 }
 
-/// Whether a conflict is about what a task of a frozen host holds by itself: it runs no line of its program until the thaw, and how
-/// long both live after that is judged. Its GPUs are nobody else's.
+/// Whether a conflict is about the own lock of a task on a frozen host: the task executes nothing until the
+/// thaw, and the concurrent run time after that is checked separately. Conflicts about its GPUs still
+/// count.
 fn is_of_frozen_task(trial: Trial, conflict: &str) -> bool {
     matches!(trial, Trial::HostFrozen) && conflict.starts_with(TASK_LOCKS)
 }
 
-/// The promises that were broken.
+/// The violations.
 fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
     let mut found = Vec::new();
     match measured.phase {
@@ -115,7 +116,7 @@ fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
     }
     let (faulty, calm) = &measured.weights;
     if faulty != calm {
-        found.push(format!("the weights are {faulty}, undisturbed {calm}"));
+        found.push(format!("the weights are {faulty}, but {calm} undisturbed"));
     }
     let overlap_ms_max = match trial {
         Trial::HostFrozen => THAW_MS_MAX,
@@ -129,7 +130,7 @@ fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
         } = at_once;
         if *overlap_ms > overlap_ms_max {
             found.push(format!(
-                "attempts {older} and {newer} lived at once for {overlap_ms} ms"
+                "attempts {older} and {newer} ran concurrently for {overlap_ms} ms"
             ));
         }
     }
@@ -151,28 +152,28 @@ fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
     found
 }
 
-/// All trials that were played.
+/// Results of all trials.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TrialsReport {
-    /// In the order in which they were played.
+    /// In the order of execution.
     pub trials: Vec<TrialReport>,
     /// Digest of the weights of the undisturbed training.
     pub weights: String,
 }
 
 impl TrialsReport {
-    /// Whether every promise held in every trial.
+    /// Whether every invariant held in every trial.
     #[must_use]
     pub fn holds(&self) -> bool {
         !self.trials.is_empty() && self.trials.iter().all(|trial| trial.broken.is_empty())
     }
 
-    /// The last word.
+    /// Verdict in one line.
     #[must_use]
     pub fn verdict(&self) -> String {
         let bad = self.trials.iter().filter(|trial| !trial.broken.is_empty());
         match (self.trials.len(), bad.count()) {
-            (0, _) => "NOTHING WAS TRIED".to_owned(),
+            (0, _) => "NOTHING WAS TESTED".to_owned(),
             (count, 0) => format!(
                 "every promise held in {count} trials: final weights bit-identical to an undisturbed run ({}), \
                  never two attempts at once beyond the contract, no job lost",
@@ -192,7 +193,7 @@ impl fmt::Display for TrialsReport {
                 "attempts",
                 "steps",
                 "work lost",
-                "at once",
+                "concurrent",
             ],
             ["after", "back after", "", "repeated", "GPU-seconds", ""],
         ];
@@ -200,16 +201,16 @@ impl fmt::Display for TrialsReport {
             let [noticed, back, attempts, steps, lost, at_once] = words;
             writeln!(
                 formatter,
-                "{fault:<52} {noticed:>9} {back:>11} {attempts:>8} {steps:>8} {lost:>11} {at_once:>8}"
+                "{fault:<52} {noticed:>9} {back:>11} {attempts:>8} {steps:>8} {lost:>11} {at_once:>10}"
             )?;
         }
         for trial in &self.trials {
             writeln!(
                 formatter,
-                "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>8}",
+                "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>10}",
                 trial.fault,
                 seconds(trial.noticed_ms, "never"),
-                seconds(trial.back_ms, "never away"),
+                seconds(trial.back_ms, "unaffected"),
                 trial.attempts,
                 trial.steps_repeated,
                 trial.lost_gpu_ms as f64 / SECOND_MS,
@@ -284,7 +285,7 @@ mod tests {
         let told = |trial, conflict: &str| {
             broken_in(trial, |it| it.double_allocations.push(conflict.to_owned())).len()
         };
-        let of_task = "tasks/6-1 is held by somebody else";
+        let of_task = "tasks/6-1 is held by another process";
         assert_eq!(told(Trial::HostFrozen, of_task), 0);
         assert_eq!(
             (told(trial, of_task), told(Trial::HostFrozen, "GPU-1")),
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn the_table_ends_with_a_verdict() {
         let mut report = TrialsReport::default();
-        assert!(!report.holds(), "nothing was tried");
+        assert!(!report.holds(), "nothing was tested");
         let good = TrialReport::of(Trial::SupervisorKilled, measured());
         assert_eq!(good.lost_gpu_ms, 2_400);
         report.trials.push(good);
@@ -305,14 +306,14 @@ mod tests {
                     .to_string()
                     .contains("every promise held in 1 trials")
         );
-        let why = "it did not come up".to_owned();
+        let why = "it did not start".to_owned();
         report
             .trials
             .push(TrialReport::unplayed(Trial::HostFrozen, why));
         assert!(!report.holds());
         let text = report.to_string();
         assert!(
-            text.contains("BROKEN in host-frozen: it did not come up"),
+            text.contains("BROKEN in host-frozen: it did not start"),
             "{text}"
         );
         assert!(

@@ -1,4 +1,4 @@
-//! The stage of one trial: a fresh cluster, its client, and what is seen of it.
+//! Stage of one trial: a fresh cluster, its client, and the observed events.
 
 use std::sync::Arc;
 use std::{fs, io};
@@ -20,7 +20,8 @@ use crate::trials::options::{
 };
 use crate::trials::{Trial, TrialError};
 
-/// Everything on stage. The disks come first: they are unmounted before the cluster's folder is removed.
+/// State of a running trial. The disks are declared first: they are unmounted before the cluster's folder
+/// is removed.
 pub(super) struct Stage<'a> {
     pub(super) options: &'a TrialsOptions,
     pub(super) trial: Trial,
@@ -34,12 +35,12 @@ pub(super) struct Stage<'a> {
     watcher: JoinHandle<()>,
 }
 
-/// Where a rank runs.
+/// Location of a rank.
 #[derive(Clone, Debug)]
 pub(super) struct Whereabouts {
     /// Index of the worker.
     pub(super) worker: usize,
-    /// Its name.
+    /// Name of the host.
     pub(super) host: String,
     /// Its first GPU there.
     pub(super) gpu: String,
@@ -72,7 +73,7 @@ impl<'a> Stage<'a> {
         let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
         let traces = Traces::below(&cluster.shared_folder());
         for folder in [&traces.ledger, &traces.lives] {
-            let failed = TrialError::io(format!("making {}", folder.display()));
+            let failed = TrialError::io(format!("creating {}", folder.display()));
             fs::create_dir_all(folder).map_err(failed)?;
         }
         Ok(Self {
@@ -93,7 +94,7 @@ impl<'a> Stage<'a> {
         self.timeline.say(voice, text);
     }
 
-    /// Waits for the cluster, and makes it as the trial needs it.
+    /// Waits for the cluster, and configures it for the trial.
     pub(super) async fn prepare(&mut self) -> Result<(), TrialError> {
         crate::dev::await_ready(&self.cluster).await?;
         if self.trial.preempts() {
@@ -110,7 +111,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Every worker, since nobody knows yet where the training will be placed.
+    /// Moves every worker, since the placement of the training is not known yet.
     async fn move_workers_to_small_disks(&mut self) -> Result<(), TrialError> {
         for worker in 0..WORKERS {
             let (name, data) = {
@@ -121,7 +122,10 @@ impl<'a> Stage<'a> {
             self.disks.push(SmallDisk::mount(&data, DISK_MIB)?);
             let from = self.observed.here();
             self.cluster.start_worker(worker)?;
-            let registered = move |event: &Event| matches!(&event.kind, EventKind::HostRegistered { name: of, .. } if *of == name);
+            let registered = move |event: &Event| {
+                matches!(&event.kind,
+                    EventKind::HostRegistered { name: of, .. } if *of == name)
+            };
             self.await_event("a worker on its small disk", from, registered)
                 .await?;
         }
@@ -135,7 +139,10 @@ impl<'a> Stage<'a> {
         let job = self.client.submit_job(spec).await?.job;
         self.training = job;
         self.observed.follow(job);
-        let committed = move |event: &Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+        let committed = move |event: &Event| {
+            matches!(&event.kind,
+                EventKind::CheckpointCommitted { job: of, .. } if *of == job)
+        };
         let mut newest = Instant::now();
         for _ in 0..CHECKPOINTS_BEFORE {
             newest = self.await_event("a checkpoint", from, committed).await?;
@@ -145,7 +152,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Waits for an event from place `from` on; gives the time at which it was seen.
+    /// Waits for an event from position `from` on; returns its time of arrival.
     pub(super) async fn await_event(
         &self,
         what: &str,
@@ -159,7 +166,7 @@ impl<'a> Stage<'a> {
         Ok(seen.at)
     }
 
-    /// Where rank 0 runs.
+    /// Location of rank 0.
     pub(super) async fn rank_0(&self) -> Result<Whereabouts, TrialError> {
         let consistency = v1::Consistency::Linearizable;
         let detail = self.client.get_job(self.training, 1, consistency).await?;
@@ -176,7 +183,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Ends everything and makes sure that nothing is left.
+    /// Ends everything and checks that nothing is left.
     pub(super) async fn strike(mut self) -> Result<(), TrialError> {
         self.watcher.abort();
         self.disks.clear();
@@ -187,7 +194,9 @@ impl<'a> Stage<'a> {
             .map_err(|error| TrialError::io("stopping the cluster")(io::Error::other(error)))??;
         let left = processes_of(&folder);
         if !left.is_empty() {
-            return Err(TrialError::Odd(format!("processes are left: {left:?}")));
+            return Err(TrialError::Odd(format!(
+                "processes are still running: {left:?}"
+            )));
         }
         if self.options.keep {
             let kept = format!("kept for inspection: {}", folder.display());

@@ -1,4 +1,4 @@
-//! The faults themselves, each with its repair.
+//! Fault injection of the trials, each fault with its repair.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const STATE_FILE: &str = "state.bin";
 const FREEZE_ROUNDS: usize = 3;
 
 impl Stage<'_> {
-    /// Breaks what the trial breaks and repairs it; returns once that is done.
+    /// Injects and repairs the fault of the trial; returns once that is done.
     pub(super) async fn break_and_repair(&mut self, from: usize) -> Result<(), TrialError> {
         let place = self.rank_0().await?;
         match self.trial {
@@ -49,7 +49,10 @@ impl Stage<'_> {
         );
         self.cluster.kill_agent(place.worker)?;
         let host = place.host.clone();
-        let silent = move |event: &Event| matches!(&event.kind, EventKind::HostHealthChanged { name, .. } if *name == host);
+        let silent = move |event: &Event| {
+            matches!(&event.kind,
+                EventKind::HostHealthChanged { name, .. } if *name == host)
+        };
         self.await_event("the host's silence", from, silent).await?;
         Ok(self.cluster.start_worker(place.worker)?)
     }
@@ -73,7 +76,7 @@ impl Stage<'_> {
         Ok(self.cluster.upgrade_worker(place.worker, &program)?)
     }
 
-    /// The product once more, in a folder of its own.
+    /// Copy of the programs in a separate folder.
     fn copy_of_programs(&self) -> Result<PathBuf, TrialError> {
         let folder = self.cluster.folder().join("upgraded");
         let failed = || TrialError::io("copying the programs");
@@ -82,7 +85,7 @@ impl Stage<'_> {
         let supervisor = binary.with_file_name("muster-supervise");
         for program in [binary, &supervisor] {
             let copy = folder.join(program.file_name().unwrap_or_default());
-            // A name of its own for the same file where the file system can, else its bytes.
+            // A hard link where the file system supports it, else a copy.
             if program.is_file() && fs::hard_link(program, &copy).is_err() {
                 fs::copy(program, &copy).map_err(failed())?;
             }
@@ -135,7 +138,7 @@ impl Stage<'_> {
         self.say(Voice::Fault, &cut_words(&place.host, direction));
         self.cluster.cut_worker(place.worker, direction)?;
         sleep(SHORT_CUT).await;
-        self.say(Voice::Stage, &format!("{} is connected again", place.host));
+        self.say(Voice::Stage, &format!("{} is reconnected", place.host));
         Ok(self.cluster.heal_worker(place.worker, direction)?)
     }
 
@@ -148,7 +151,7 @@ impl Stage<'_> {
         self.say(Voice::Fault, &cut_words(&place.host, direction));
         self.cluster.cut_worker(place.worker, direction)?;
         self.await_training_elsewhere(&place.host, from).await?;
-        self.say(Voice::Stage, &format!("{} is connected again", place.host));
+        self.say(Voice::Stage, &format!("{} is reconnected", place.host));
         Ok(self.cluster.heal_worker(place.worker, direction)?)
     }
 
@@ -160,11 +163,11 @@ impl Stage<'_> {
         }
         self.say(
             Voice::Fault,
-            &format!("{} stands still: {count} processes", place.host),
+            &format!("{} is paused: {count} processes", place.host),
         );
         self.await_training_elsewhere(&place.host, from).await?;
         signal_all(folder, Signal::CONT);
-        self.say(Voice::Stage, &format!("{} goes on", place.host));
+        self.say(Voice::Stage, &format!("{} is resumed", place.host));
         Ok(())
     }
 
@@ -173,8 +176,11 @@ impl Stage<'_> {
         let job = self.training;
         let mut position = from;
         loop {
-            let running = move |event: &Event| matches!(&event.kind, EventKind::AttemptRunning { job: of, .. } if *of == job);
-            self.await_event("the training's return", position, running)
+            let running = move |event: &Event| {
+                matches!(&event.kind,
+                    EventKind::AttemptRunning { job: of, .. } if *of == job)
+            };
+            self.await_event("resumption of the training", position, running)
                 .await?;
             position = self.observed.here();
             let consistency = v1::Consistency::Linearizable;
@@ -193,13 +199,16 @@ impl Stage<'_> {
     async fn kill_leader(&mut self, from: usize) -> Result<(), TrialError> {
         self.submit_urgent().await?;
         let job = self.training;
-        let stopping = move |event: &Event| matches!(&event.kind, EventKind::AttemptStopping { job: of, .. } if *of == job);
+        let stopping = move |event: &Event| {
+            matches!(&event.kind,
+                EventKind::AttemptStopping { job: of, .. } if *of == job)
+        };
         self.await_event("the preemption", from, stopping).await?;
         let from = self.observed.here();
         let status = self.client.status(v1::Consistency::Stale).await?;
         let leader = status.leader_id.and_then(|id| usize::try_from(id).ok());
         let Some(leader) = leader.and_then(|id| id.checked_sub(1)) else {
-            return Err(TrialError::Odd("nobody leads".to_owned()));
+            return Err(TrialError::Odd("there is no leader".to_owned()));
         };
         self.say(Voice::Fault, "kill -9 of the leader during the preemption");
         self.cluster.kill_replica(leader)?;
@@ -236,7 +245,7 @@ impl Stage<'_> {
         fs::write(&file, bytes).map_err(failed())?;
         self.say(
             Voice::Fault,
-            &format!("one bit of the checkpoint of step {step} is turned over"),
+            &format!("one bit of the checkpoint of step {step} is flipped"),
         );
         Ok(())
     }
@@ -246,7 +255,7 @@ impl Stage<'_> {
         self.say(Voice::Fault, self.trial.fault());
         sleep(DISK_FULL).await;
         self.disks[disk].relieve()?;
-        self.say(Voice::Stage, "the disk has room again");
+        self.say(Voice::Stage, "the disk has space again");
         Ok(())
     }
 }
@@ -254,16 +263,16 @@ impl Stage<'_> {
 fn cut_words(host: &str, direction: Direction) -> String {
     match direction {
         Direction::Both => format!("{host} is cut off, both ways"),
-        Direction::Out => format!("nothing that {host} sends arrives any more"),
-        Direction::In => format!("nothing that is sent to {host} arrives any more"),
+        Direction::Out => format!("packets from {host} are lost"),
+        Direction::In => format!("packets to {host} are lost"),
     }
 }
 
-/// Sends a signal to every process of a folder; gives their number.
+/// Sends a signal to every process of a folder; returns their number.
 fn signal_all(folder: &Path, signal: Signal) -> usize {
     let processes = processes_of(folder);
     let sent = processes.iter().filter(|pid| {
-        // One that has gone meanwhile needs no signal.
+        // A process that has ended meanwhile needs no signal.
         kill_process(**pid, signal).is_ok()
     });
     sent.count()

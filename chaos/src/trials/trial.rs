@@ -1,23 +1,23 @@
-//! The trials: one fault each, and what it may do to a training.
+//! Trials: one fault each, with its permitted effects on a training.
 
 use crate::cluster::Direction;
 
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trial {
-    /// The agent of a host is killed, and started again.
+    /// The agent of a host is killed and restarted.
     AgentKilled,
-    /// The agent of a host ends in good order, and another program takes its place.
+    /// The agent of a host stops gracefully, and another program replaces it.
     AgentUpgraded,
     /// The supervisor of a task is killed.
     SupervisorKilled,
     /// A GPU of the training has an uncorrectable memory error.
     GpuFaulted,
-    /// A host is cut off for less than its grace.
+    /// A host is cut off for less than its lease.
     ShortCut(Direction),
     /// A host is cut off until the training runs elsewhere.
     LongCut(Direction),
-    /// Everything on a host stands still until the training runs elsewhere.
+    /// Everything on a host is paused until the training runs elsewhere.
     HostFrozen,
     /// The leader is killed while the training is being preempted.
     LeaderKilledInPreemption,
@@ -27,12 +27,12 @@ pub enum Trial {
     CheckpointDiskFull,
     /// The disk of a host's agent and supervisors fills up.
     HostDiskFull,
-    /// The training is preempted and heeds nothing.
+    /// The training is preempted and ignores the stop request.
     StopIgnored,
 }
 
 impl Trial {
-    /// All of them.
+    /// All trials.
     pub const ALL: [Self; 16] = [
         Self::AgentKilled,
         Self::AgentUpgraded,
@@ -52,7 +52,7 @@ impl Trial {
         Self::StopIgnored,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,13 +75,13 @@ impl Trial {
         }
     }
 
-    /// The trial of that name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|trial| trial.name() == name)
     }
 
-    /// What is broken, for people.
+    /// Description of the fault.
     #[must_use]
     pub const fn fault(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl Trial {
         }
     }
 
-    /// How many attempts the training takes at least and at most.
+    /// Permitted range of the number of attempts.
     #[must_use]
     pub(super) const fn attempts(self) -> std::ops::RangeInclusive<usize> {
         match self {
@@ -116,14 +116,14 @@ impl Trial {
             | Self::LeaderKilledInPreemption
             | Self::CheckpointDamaged
             | Self::StopIgnored => 2..=2,
-            // Members on other hosts notice first, and may be begun again before the host counts as lost.
+            // Members on other hosts detect it first, and may be restarted before the host counts as lost.
             Self::LongCut(_) | Self::HostFrozen => 2..=3,
             // Every attempt ends when it cannot save.
             Self::CheckpointDiskFull => 2..=6,
         }
     }
 
-    /// Whether the training heeds nothing that asks it to stop.
+    /// Whether the training ignores stop requests.
     #[must_use]
     pub(super) const fn is_stubborn(self) -> bool {
         matches!(self, Self::StopIgnored)

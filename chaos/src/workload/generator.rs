@@ -6,17 +6,17 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::workload::TraceJob;
 
-/// Share of each job size: GPUs, and jobs in a thousand. 86.7 % ask for one GPU; the mean is 1.74.
+/// Share of each job size: GPUs, and jobs in a thousand. 86.7 % request one GPU; the mean is 1.74.
 const SIZES: [(u32, u32); 6] = [(1, 867), (2, 52), (4, 41), (8, 33), (16, 5), (32, 2)];
 /// Median run time in seconds.
 const DURATION_MEDIAN_S: f64 = 1_321.0;
-/// Spread of the logarithm of the run time: puts the mean near the published 35,595 s.
+/// Standard deviation of the logarithm of the run time: puts the mean near the published 35,595 s.
 const DURATION_SIGMA: f64 = 2.57;
 /// Mean seconds between two submissions: 111,549 jobs in 130 days.
 const ARRIVAL_MEAN_S: f64 = 100.7;
-/// GPUs of a host: larger jobs are gangs of whole hosts.
+/// GPUs per host: larger jobs are gangs of whole hosts.
 const GPUS_PER_HOST: u32 = 8;
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: u64 = 1_000;
 
 /// An endless stream of jobs, the same for the same seed.
@@ -28,7 +28,7 @@ pub struct PhillyGenerator {
 }
 
 impl PhillyGenerator {
-    /// A stream from a seed.
+    /// Creates a stream from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl PhillyGenerator {
         1
     }
 
-    /// A log-normal draw; the normal comes from two uniform ones (Box and Muller).
+    /// Draws from a log-normal distribution; the normal comes from two uniform draws (Box and Muller).
     fn duration_s(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.random.random::<f64>()).ln()).sqrt();
         let angle = std::f64::consts::TAU * self.random.random::<f64>();

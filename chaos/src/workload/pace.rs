@@ -1,13 +1,14 @@
-//! How a trace's seconds become real ones.
+//! Time scaling of a trace replay.
 
 use std::time::Duration;
 
 use crate::workload::TraceJob;
 
-/// Longest span of a replay: nobody waits for more, and no clock overflows.
+/// Maximum span of a replay, so that no clock overflows.
 const SPAN_MAX: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// A stream replayed faster than it happened: submissions and run times are divided by the same factor.
+/// Replay of a stream faster than it was recorded: submissions and run times are divided by the same
+/// factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     origin_ms: u64,
@@ -15,7 +16,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `speed_up` trace seconds in one real second; the first job is submitted at once.
+    /// Replays `speed_up` trace seconds per real second; the first job is submitted at once.
     #[must_use]
     pub fn faster(jobs: &[TraceJob], speed_up: f64) -> Self {
         let origin_ms = jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
@@ -25,7 +26,7 @@ impl Pace {
         }
     }
 
-    /// All submissions within `span`.
+    /// Replays all submissions within `span`.
     #[must_use]
     pub fn within(jobs: &[TraceJob], span: Duration) -> Self {
         let last_ms = jobs.iter().map(|job| job.submit_ms).max().unwrap_or(0);
@@ -37,19 +38,19 @@ impl Pace {
         }
     }
 
-    /// Trace seconds in one real second.
+    /// Trace seconds per real second.
     #[must_use]
     pub const fn speed_up(&self) -> f64 {
         self.speed_up
     }
 
-    /// How long after the first submission this one happens.
+    /// Delay of this submission after the first one.
     #[must_use]
     pub fn submit_after(&self, job: &TraceJob) -> Duration {
         self.shrink(job.submit_ms.saturating_sub(self.origin_ms))
     }
 
-    /// How long the job runs: no time at all where the trace does not say.
+    /// Run time of the job; zero if the trace does not give it.
     #[must_use]
     pub fn run_for(&self, job: &TraceJob) -> Duration {
         self.shrink(job.duration_ms.unwrap_or(0))

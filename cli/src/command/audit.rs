@@ -18,55 +18,55 @@ use crate::output::{Format, Screen, note, render_rows, to_json_line};
 use crate::parse;
 use crate::view::AuditView;
 
-/// Messages of replicas that wait to be shown.
+/// Messages of replicas buffered for display.
 const MESSAGES_AHEAD: usize = 16;
 /// Longest wait for a replica that does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Pause before a replica that tells nothing any more is asked again.
+/// Pause before an unresponsive replica is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Time between two looks at who the replicas are.
+/// Interval of membership refreshes.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What to do with the audit log.
+/// Commands of `muster audit`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Who changed what, from where, and what the answer was; of all replicas together
+    /// Changes of all replicas together: user, address, request and answer
     Log(Log),
 }
 
 /// `muster audit log`
 #[derive(Debug, Args)]
 pub(crate) struct Log {
-    /// Only calls of so long ago (2h) or later
+    /// Only calls since this time ago (2h)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     since: Option<Duration>,
-    /// Only calls of this user; of others: "a replica", "worker NAME", "join token ID"
+    /// Only calls of this user; of other callers: "a replica", "worker NAME", "join token ID"
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Go on with calls as they come
+    /// Continue with new calls as they arrive
     #[arg(short, long, conflicts_with = "export")]
     follow: bool,
-    /// Write them into a file instead, one JSON document a line
+    /// Write them into a file instead, one JSON document per line
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 }
 
-/// What a replica tells.
+/// Answer of a replica.
 type Told = (String, Result<Vec<v1::AuditRecord>, ClientError>);
 
-/// What all replicas have.
+/// Records of all replicas.
 #[derive(Debug, Default)]
 struct Gathered {
-    /// In the order of time.
+    /// Ordered by time.
     rows: Vec<AuditView>,
     /// The sequence number of the last record of each replica, by its address.
     last: BTreeMap<String, u64>,
-    /// Replicas that did not tell, and why.
+    /// Replicas that did not answer, and why.
     silent: Vec<(String, ClientError)>,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Log(log) => log.run(options).await,
@@ -111,19 +111,17 @@ impl Log {
         follow(&screen, &gathered.rows, receiver).await
     }
 
-    /// All of it, and who did not tell.
+    /// Prints all records, and the replicas that did not answer.
     fn show(&self, screen: &Screen, gathered: &Gathered) -> Result<Exit, Failure> {
         let Gathered { rows, silent, .. } = gathered;
         for (address, error) in silent {
-            note(&format!(
-                "the replica at {address} did not tell what it has: {error}"
-            ));
+            note(&format!("the replica at {address} did not answer: {error}"));
         }
         match &self.export {
             Some(path) => export(path, rows)?,
             None => screen.tell(&render_rows(screen, 0, rows)?)?,
         }
-        // What is missing must not look like nothing.
+        // A missing replica must not look like an empty log.
         Ok(if silent.is_empty() {
             Exit::Ok
         } else {
@@ -132,7 +130,7 @@ impl Log {
     }
 }
 
-/// All that is told until nobody tells any more.
+/// Collects answers until all senders are done.
 async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure> {
     let mut gathered = Gathered::default();
     while let Some((address, told)) = receiver.recv().await {
@@ -154,8 +152,8 @@ async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure>
 
 fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
     if path.exists() {
-        let told = format!("{} is there already", path.display());
-        return Err(Failure::usage(told).help("name another file, or remove that one"));
+        let told = format!("{} already exists", path.display());
+        return Err(Failure::usage(told).help("choose another file, or remove this one"));
     }
     let written = File::create_new(path).and_then(|file| {
         let mut out = BufWriter::new(file);
@@ -170,7 +168,7 @@ fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
     written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// What there is already, and then what comes, as it comes.
+/// Prints the existing records, and then new ones as they arrive.
 async fn follow(
     screen: &Screen,
     before: &[AuditView],
@@ -193,14 +191,14 @@ async fn follow(
             }
             Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
             Err(error) => note(&format!(
-                "the replica at {address} tells nothing now, and is asked again: {error}"
+                "the replica at {address} does not answer, retrying: {error}"
             )),
         }
     }
-    Err(Failure::new("no replica tells anything any more"))
+    Err(Failure::new("no replica answers"))
 }
 
-/// Only this replica.
+/// Configuration of a client for this replica only.
 fn alone(client: &Client, address: &str) -> ClientConfig {
     ClientConfig {
         addresses: vec![address.to_owned()],
@@ -208,7 +206,8 @@ fn alone(client: &Client, address: &str) -> ClientConfig {
     }
 }
 
-/// Passes on what each replica has after its last record that is known, and will have, also of those that join later.
+/// Forwards the records of each replica after its last known one, existing and future, also of replicas that
+/// join later.
 async fn ask_all(
     client: Client,
     request: v1::ReadAuditLogRequest,
@@ -229,12 +228,12 @@ async fn ask_all(
         tokio::time::sleep(LOOK).await;
         match client.status(v1::Consistency::Stale).await {
             Ok(status) => found.extend(status.replicas.into_iter().map(|it| it.address)),
-            Err(error) => tracing::debug!(%error, "who the replicas are is not known now"),
+            Err(error) => tracing::debug!(%error, "cannot read the membership"),
         }
     }
 }
 
-/// Asks one replica again and again, each time for what it has not told yet; that it does not answer is told once.
+/// Asks one replica repeatedly, each time for the records after its last one; a failure is reported once.
 async fn keep_asking(
     config: ClientConfig,
     mut request: v1::ReadAuditLogRequest,
@@ -260,7 +259,7 @@ async fn keep_asking(
     }
 }
 
-/// Passes on what one replica has.
+/// Forwards the records of one replica.
 async fn ask(
     config: ClientConfig,
     request: v1::ReadAuditLogRequest,
@@ -319,7 +318,7 @@ mod tests {
         let gathered = gather(receiver).await.unwrap();
         let order: Vec<(u64, u64, u64)> = gathered.rows.iter().map(AuditView::order).collect();
         assert_eq!(order, [(10, 1, 7), (20, 2, 3), (30, 1, 8), (40, 2, 4)]);
-        // From there it is gone on with.
+        // The next request continues from there.
         assert_eq!(gathered.last["a:1"], 8);
         assert_eq!(gathered.last["b:1"], 4);
     }

@@ -1,4 +1,4 @@
-//! What blocking and unblocking hosts and GPUs have in common.
+//! Options and execution of blocks and unblocks of hosts and GPUs.
 
 use std::time::Duration;
 
@@ -14,40 +14,47 @@ use crate::output::{Format, Screen, render_documents, span};
 use crate::parse;
 use crate::view::{ImpactView, Taken};
 
-/// How long tasks get to leave if nothing else is said: time for a checkpoint of many GPUs.
+/// Default time for tasks to leave: enough for a checkpoint of many GPUs.
 const DRAIN_DEADLINE_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Options of every block.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BlockOptions {
-    /// Why; everybody who meets the block will read it
+    /// The reason, shown to every user who meets the block
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// What you saw, for those who look into it later
+    /// Your observations, for a later investigation
     #[arg(long, value_name = "TEXT", default_value = "")]
     evidence: String,
-    /// End the block by itself after this time
+    /// End the block automatically after this time
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     expires: Option<Duration>,
-    /// Change nothing; print which jobs would be hit
+    /// Change nothing; print which jobs would be affected
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Options of a block that may move away what runs there.
+/// Options of a block that may move away running tasks.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DrainOptions {
-    /// Move away what runs there: tasks are asked to save their work and leave, and go on elsewhere
+    /// Move away what runs there: tasks are asked to save their work and leave, and continue elsewhere
     #[arg(long)]
     drain: bool,
-    /// With --drain: time that tasks get for that; then they are killed [default: 5m]
-    // Not by the id `deadline`: that is the one of every request, and two of one id have one value.
-    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, requires = "drain")]
+    /// With --drain: time that tasks get to leave; then they are killed [default: 5m]
+    // Not with the id `deadline`: that is the option of every request, and options with the same id share one
+    // value.
+    #[arg(
+        long,
+        visible_alias = "deadline",
+        value_name = "DURATION",
+        value_parser = parse::duration,
+        requires = "drain"
+    )]
     grace: Option<Duration>,
 }
 
 impl DrainOptions {
-    /// How long tasks get to leave; none if they may stay.
+    /// Time for tasks to leave; `None` if they may stay.
     pub(crate) fn grace(self) -> Option<Duration> {
         self.drain
             .then(|| self.grace.unwrap_or(DRAIN_DEADLINE_DEFAULT))
@@ -57,38 +64,38 @@ impl DrainOptions {
 /// Options of a block of hosts.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct HostOptions {
-    /// Block the host although no other one of its pool takes work
+    /// Block the host even if no other host of its pool accepts work
     #[arg(long, conflicts_with = "at")]
     force: bool,
-    /// Plan the block for later: at an instant (2026-11-30T06:00:00Z), or in so long (3d); --expires and the time to leave count
-    /// from then
+    /// Schedule the block: at an instant (2026-11-30T06:00:00Z), or after a time (3d); --expires and the time
+    /// to leave count from then
     #[arg(long, value_name = "WHEN", value_parser = parse::coming)]
     at: Option<u64>,
-    /// With --at: place nothing more there for so long before, but what its run time limit ends in time [default: 1h]
+    /// With --at: for this long before, place only work whose run time limit ends in time [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "at")]
     notice: Option<Duration>,
 }
 
-/// When a block begins, and what becomes of what runs there.
+/// Start of a block, and its effect on running tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
-    /// How long tasks get to leave; they may stay if none.
+    /// Time for tasks to leave; they may stay if `None`.
     pub(crate) drain: Option<Duration>,
-    /// What is said of hosts only: when it is put, if not now, and whether it may be the last one.
+    /// Options for hosts only: a scheduled start, and whether the last host of a pool may be blocked.
     pub(crate) host: Option<HostOptions>,
 }
 
 impl HostOptions {
-    /// Whether the block is for later.
+    /// Whether the block is scheduled for later.
     pub(crate) const fn is_for_later(&self) -> bool {
         self.at.is_some()
     }
 }
 
-/// One thing to block or unblock, and how it is called.
+/// A host or GPU to block or unblock, with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// For people: the host's name, the GPU's UUID.
+    /// For display: the host's name, the GPU's UUID.
     pub(crate) name: String,
     /// For the wire.
     pub(crate) wire: v1::BlockTarget,
@@ -121,12 +128,12 @@ impl Target {
 }
 
 impl BlockOptions {
-    /// Whether nothing is to be changed.
+    /// Whether this is a dry run.
     pub(crate) fn dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// Blocks every target, with a drain deadline where tasks must leave; tells what that hits.
+    /// Blocks every target, with a drain deadline if tasks must leave; prints the affected jobs.
     ///
     /// One target's failure does not keep the others from being blocked.
     pub(crate) async fn block(
@@ -164,17 +171,17 @@ impl BlockOptions {
         Ok(if failed { Exit::Error } else { Exit::Ok })
     }
 
-    /// Refuses what contradicts itself.
+    /// Refuses contradictory options.
     fn check(&self, terms: Terms) -> Result<(), Failure> {
         if let (Some(expires), Some(grace)) = (self.expires, terms.drain)
             && expires < grace
         {
             let problem = format!(
-                "the block would end after {} (--expires), before what runs there had to leave, after {}",
+                "the block would expire after {} (--expires), before the drain deadline of {}",
                 span(milliseconds(expires)),
                 span(milliseconds(grace))
             );
-            let help = "let it last longer, or give less time to leave";
+            let help = "raise --expires, or shorten the drain deadline";
             return Err(Failure::usage(problem).help(help));
         }
         Ok(())
@@ -223,7 +230,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
     screen.tell(&text)
 }
 
-/// Lets every target back in, or cancels what is planned; one's failure does not keep the others out.
+/// Unblocks every target, or cancels scheduled blocks; one target's failure does not affect the others.
 pub(crate) async fn unblock(
     client: &Client,
     screen: &Screen,
@@ -233,7 +240,7 @@ pub(crate) async fn unblock(
     let mut exit = Exit::Ok;
     let mut done = Vec::new();
     let told = match planned {
-        true => "is not to be blocked",
+        true => "will not be blocked",
         false => "unblocked",
     };
     for target in targets {
@@ -284,7 +291,7 @@ mod tests {
         },
     }
 
-    /// How long the request may take, and how long tasks get to leave.
+    /// Deadline of the request, and time for tasks to leave.
     fn spans(words: &str) -> (Duration, Option<Duration>) {
         let line = Line::try_parse_from(words.split_whitespace()).unwrap();
         let Verb::Block { drain } = line.verb;

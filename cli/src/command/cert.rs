@@ -12,21 +12,21 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
 
-/// What to make.
+/// Commands of `muster cert`.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "A start: muster cert ca; muster cert replica replica-1 --name node1 --name 10.0.0.1; \
-muster cert worker gpu-1; muster cert client ada. Whoever has ca.key can be everybody: keep it off the cluster's machines. \
-Existing files are never overwritten. docs/security.md tells the rest."
+    after_help = "Example: muster cert ca; muster cert replica replica-1 --name node1 --name 10.0.0.1; \
+muster cert worker gpu-1; muster cert client ada. The holder of ca.key can impersonate every user and \
+machine: keep it off the cluster's machines. Existing files are never overwritten. See docs/security.md."
 )]
 pub(crate) enum Verb {
-    /// Make an authority, ca.pem and ca.key, that the other certificates are made by
+    /// Create an authority, ca.pem and ca.key, which signs the other certificates
     Ca(Ca),
-    /// Make the certificate of a scheduler replica
+    /// Create the certificate of a scheduler replica
     Replica(Replica),
-    /// Make the certificate of a worker
+    /// Create the certificate of a worker
     Worker(Worker),
-    /// Make the certificate of a user, who still needs a role (`muster user add`)
+    /// Create the certificate of a user, who still needs a role (`muster user add`)
     Client(Client),
 }
 
@@ -43,10 +43,10 @@ pub(crate) struct Ca {
 /// `muster cert replica`
 #[derive(Debug, Args)]
 pub(crate) struct Replica {
-    /// What its files are called: replica-1
+    /// Base name of its files: replica-1
     #[arg(value_name = "NAME")]
     file: String,
-    /// A host name or address by which others reach it, as in `peers`; repeatable
+    /// A host name or address at which others reach it, as in `peers`; repeatable
     #[arg(long, required = true, value_name = "HOST")]
     name: Vec<String>,
     #[command(flatten)]
@@ -79,20 +79,25 @@ pub(crate) struct Client {
 
 #[derive(Debug, Args)]
 struct Term {
-    /// Days that it holds
-    #[arg(long, value_name = "DAYS", default_value_t = CERTIFICATE_DAYS, value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
+    /// Validity in days
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = CERTIFICATE_DAYS,
+        value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX)
+    )]
     days: u64,
 }
 
 #[derive(Debug, Args)]
 struct Place {
-    /// Folder with the authority, where the new files go
+    /// Folder of the authority, and of the new files
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     folder: PathBuf,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Ca(ca) => {
@@ -126,7 +131,7 @@ fn make(
     tell(options, Some(place), made)
 }
 
-/// Says what was made, and how settings name it.
+/// Prints the created files, and the settings that refer to them.
 fn tell(
     options: &Options,
     authority: Option<Place>,

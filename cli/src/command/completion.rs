@@ -11,12 +11,12 @@ use crate::failure::Failure;
 /// Prints a completion script: `source <(muster completion bash)`.
 #[derive(Debug, Args)]
 pub(crate) struct Completion {
-    /// For which shell
+    /// The shell
     shell: Shell,
 }
 
 impl Completion {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let mut script = Vec::new();
         let mut grammar = CommandLine::command();

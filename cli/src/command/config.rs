@@ -13,19 +13,19 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::settings::failure;
 
-/// What `muster config` does.
+/// Commands of `muster config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Check a settings file: unknown options, wrong values, broken rules
+    /// Check a settings file: unknown options, wrong values, invalid combinations
     Check(Check),
-    /// Print a settings file that says everything as it is anyway
+    /// Print a settings file with all options at their defaults
     PrintDefault {
-        /// Of which role
+        /// The role
         role: Role,
     },
     /// Print a role's options as the Markdown table of docs/configuration.md
     Reference {
-        /// Of which role
+        /// The role
         role: Role,
     },
 }
@@ -35,7 +35,7 @@ pub(crate) enum Verb {
 pub(crate) struct Check {
     /// The file: TOML, or JSON if it is named so
     file: PathBuf,
-    /// Whose settings they are; told by the file's name (scheduler.toml, worker-gpu.toml) if left out
+    /// The role of the settings; by default from the file's name (scheduler.toml, worker-gpu.toml)
     #[arg(long)]
     role: Option<Role>,
 }
@@ -50,7 +50,7 @@ pub(crate) enum Role {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(&self, options: &Options) -> Result<Exit, Failure> {
         let text = match self {
             Self::Check(check) => check.run()?,
@@ -70,7 +70,7 @@ impl Verb {
 
 impl Check {
     fn run(&self) -> Result<String, Failure> {
-        // Whose settings it holds does not matter if there is nothing to read.
+        // The role does not matter if the file cannot be read.
         if let Err(error) = File::open(&self.file) {
             let message = format!("cannot read {}: {error}", self.file.display());
             return Err(Failure::usage(message));
@@ -82,15 +82,15 @@ impl Check {
     }
 }
 
-/// The role that a file's name tells.
+/// The role in a file's name.
 fn role_of(file: &Path) -> Result<Role, Failure> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     match (name.contains("scheduler"), name.contains("worker")) {
         (true, false) => Ok(Role::Scheduler),
         (false, true) => Ok(Role::Worker),
         _ => {
-            let message = format!("`{name}` does not tell whose settings it holds");
-            Err(Failure::usage(message).help("say it: --role scheduler, or --role worker"))
+            let message = format!("cannot infer the role from the file name `{name}`");
+            Err(Failure::usage(message).help("give --role scheduler, or --role worker"))
         }
     }
 }
@@ -104,6 +104,6 @@ fn check<S: Settings>(file: &Path) -> Result<String, Failure> {
         changed.push_str("none");
     }
     Ok(format!(
-        "{name}: in order for `muster {role}`; other than by default: {changed}\n"
+        "{name}: valid for `muster {role}`; changed from the defaults: {changed}\n"
     ))
 }

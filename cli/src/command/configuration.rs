@@ -1,4 +1,5 @@
-//! Applying a configuration file: read strictly, sent whole, and what the cluster refuses is shown at its place.
+//! Applying a configuration file: parsed strictly, sent as a whole, and refusals are shown at their position
+//! in the file.
 
 use std::io::Read;
 
@@ -12,29 +13,30 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
 
-/// Largest configuration file: YAML spends a multiple of what is sent.
+/// Largest configuration file: YAML takes several times the size of the message.
 const FILE_BYTES_MAX: u64 = 8 * CONFIGURATION_BYTES_MAX as u64;
 
 /// Options of every `apply`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApplyOptions {
-    /// The whole configuration in YAML or JSON, `-` for standard input; what it does not name goes
+    /// The complete configuration in YAML or JSON, `-` for standard input; objects that it does not contain
+    /// are removed
     file: String,
     /// Change nothing; print what would change
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A file that was read, with its text, so that what is refused can be found in it.
+/// A parsed file with its text, so that refusals can be located in it.
 pub(crate) struct ConfigFile<T> {
-    /// What it says.
+    /// The parsed value.
     pub(crate) value: T,
     name: String,
     text: String,
 }
 
 impl ApplyOptions {
-    /// Whether nothing is to be changed.
+    /// Whether this is a dry run.
     pub(crate) fn dry_run(&self) -> bool {
         self.dry_run
     }
@@ -46,7 +48,7 @@ impl ApplyOptions {
 }
 
 impl<T: DeserializeOwned> ConfigFile<T> {
-    /// Reads a file, or standard input if it is called `-`.
+    /// Reads a file, or standard input if the name is `-`.
     pub(crate) fn read(file: &str) -> Result<Self, Failure> {
         let (name, text) = read_file(file, FILE_BYTES_MAX)?;
         let value = parse_one(&name, &text).map_err(|error| unusable(vec![error]))?;
@@ -55,7 +57,7 @@ impl<T: DeserializeOwned> ConfigFile<T> {
 }
 
 impl<T> ConfigFile<T> {
-    /// Broken rules, each at its place in the file.
+    /// Reports broken rules, each at its position in the file.
     pub(crate) fn refuse<'a>(
         &self,
         broken: impl Iterator<Item = (&'a str, &'a str)>,
@@ -70,7 +72,7 @@ impl<T> ConfigFile<T> {
         errors.collect()
     }
 
-    /// What the cluster refused, each broken rule at its place in the file.
+    /// Converts a refusal of the cluster, with each broken rule at its position in the file.
     pub(crate) fn refused(&self, error: ClientError) -> Failure {
         let Some(refusal) = error.refusal().filter(|it| !it.violations.is_empty()) else {
             return error.into();
@@ -111,7 +113,8 @@ pub(crate) fn read_file(file: &str, bytes_max: u64) -> Result<(String, String), 
     Ok((name, text))
 }
 
-/// Prints a configuration so that it can be changed and applied again: YAML where no format for programs is asked for.
+/// Prints a configuration in a form that can be edited and applied again: YAML unless a machine-readable
+/// format is requested.
 pub(crate) fn print_file<T: serde::Serialize>(screen: &Screen, value: &T) -> Result<(), Failure> {
     let format = match screen.format {
         Format::Table | Format::Wide | Format::Name => Format::Yaml,

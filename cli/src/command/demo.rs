@@ -1,4 +1,4 @@
-//! `muster demo` and `muster dev`: clusters made for the purpose.
+//! `muster demo` and `muster dev`: temporary clusters on this machine.
 
 use std::io::{self, Write};
 use std::num::NonZero;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output::counted;
 use crate::service;
 
-/// GPUs that a host may have ([`GPUS_PER_HOST_MAX`]), as a flag's bound.
+/// Maximum number of GPUs of a host ([`GPUS_PER_HOST_MAX`]), as the limit of a flag.
 const GPUS_MAX: i64 = GPUS_PER_HOST_MAX as i64;
 
 /// `muster demo`
@@ -26,22 +26,22 @@ const GPUS_MAX: i64 = GPUS_PER_HOST_MAX as i64;
 /// the leader, an agent, a host and a GPU die. Ends with a table, and with 0 only if every promise held.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// The example trainer; beside this program if none is given
+    /// The example trainer; by default the one beside this program
     #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
     trainer: Option<PathBuf>,
-    /// A Philly trace (CSV, may be gzipped) to replay; its published distribution if none is given
+    /// A Philly trace (CSV, may be gzipped) to replay; by default its published distribution
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Jobs of the stream beside the training
     #[arg(long, default_value_t = 150, value_name = "COUNT")]
     jobs: usize,
-    /// Leave the cluster's folder (data and logs) behind
+    /// Keep the cluster's data and logs
     #[arg(long)]
     keep: bool,
 }
 
 impl Demo {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let binary = own_binary()?;
         let trainer = trainer_program(self.trainer, &binary)?;
@@ -70,7 +70,7 @@ impl Demo {
 
 /// `muster dev`
 ///
-/// Leaves a cluster of separate processes on loopback running to play with, until Ctrl-C.
+/// Starts a cluster of separate processes on loopback for experiments, and runs it until Ctrl-C.
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
     /// Scheduler replicas
@@ -85,16 +85,16 @@ pub(crate) struct Dev {
     /// Write addresses, process ids and folders as JSON to this file once the cluster is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Leave the cluster's folder (data and logs) behind
+    /// Keep the cluster's data and logs
     #[arg(long)]
     keep: bool,
 }
 
 impl Dev {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let mut shape = ClusterOptions::small(own_binary()?);
-        // It is the caller's own: what only admins may they may here.
+        // The caller owns the cluster and is its admin.
         shape.admins.insert(current_user());
         let options = ClusterOptions {
             replicas: self.replicas.get(),
@@ -134,25 +134,25 @@ fn announce(cluster: &DevCluster, ready_file: Option<&Path>) -> io::Result<()> {
     output.flush()
 }
 
-/// This program's own file: replicas and workers of a cluster are started from it.
+/// Path of this program: replicas and workers of a cluster are started from it.
 pub(super) fn own_binary() -> Result<PathBuf, Failure> {
     std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))
+        .map_err(|error| Failure::new(format!("cannot find the path of this program: {error}")))
 }
 
-/// The example trainer: the one named, or the one beside this program.
+/// The example trainer: the given one, or the one beside this program.
 pub(super) fn trainer_program(named: Option<PathBuf>, binary: &Path) -> Result<PathBuf, Failure> {
     let trainer = named.unwrap_or_else(|| binary.with_file_name("muster-trainer"));
     if !trainer.is_file() {
         return Err(Failure::usage(format!(
-            "{} is not there; build it with `make build`, or name it with --trainer",
+            "{} does not exist; build it with `make build`, or give its path with --trainer",
             trainer.display()
         )));
     }
     Ok(trainer)
 }
 
-/// The runtime of a cluster's driver.
+/// Runtime of a cluster's driver.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

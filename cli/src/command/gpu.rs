@@ -18,20 +18,20 @@ use crate::failure::Failure;
 use crate::parse;
 use crate::view::GpuView;
 
-/// What to do with GPUs.
+/// Commands of `muster gpu`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Show GPUs
     List(List),
-    /// Take GPUs out of placement; what runs there goes on, or leaves with --drain
+    /// Take GPUs out of placement; running tasks continue, or leave with --drain
     Block(Block),
-    /// Let GPUs back in
+    /// Return GPUs to placement
     Unblock(Unblock),
-    /// Check GPUs of this machine on which nothing runs: memory, products of matrices, ways to the host and to each other
+    /// Check idle GPUs of this machine: memory, matrix products, transfers to the host and between GPUs
     ///
-    /// Prints a line for each GPU with figures behind `|`, as Nagios plugins do, and ends with 0 if all are well, 2 if something
-    /// is wrong with one, and 3 if one could not be checked. Workers run it where their settings name it as
-    /// `health.active_check`.
+    /// Prints a line for each GPU with metrics after `|`, as Nagios plugins do, and ends with 0 if all are
+    /// healthy, 2 if one has a fault, and 3 if one could not be checked. Workers run it if their settings
+    /// have it as `health.active_check`.
     #[cfg(feature = "server")]
     Check(Check),
 }
@@ -39,12 +39,12 @@ pub(crate) enum Verb {
 /// `muster gpu list`
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// GPUs of these hosts, as node[01-16]; all if none is given
+    /// GPUs of these hosts, as node[01-16]; all by default
     hosts: Vec<String>,
     /// Only GPUs of this model
     #[arg(long, default_value = "")]
     model: String,
-    /// Only GPUs that could be given out now
+    /// Only GPUs that could be allocated now
     #[arg(long)]
     free: bool,
     /// Only GPUs that are blocked or faulted, by themselves or with their host
@@ -52,7 +52,7 @@ pub(crate) struct List {
     out: bool,
     #[command(flatten)]
     standing: StandingFilter,
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(crate) struct Unblock {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,
@@ -118,7 +118,7 @@ impl List {
 }
 
 impl Block {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let wanted = Wanted::parse_all(&self.gpus)?;
         let client = options.connect().await?;
@@ -133,7 +133,7 @@ impl Block {
 }
 
 impl Unblock {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let wanted = Wanted::parse_all(&self.gpus)?;
         let client = options.connect().await?;
@@ -142,22 +142,22 @@ impl Unblock {
     }
 }
 
-/// A GPU as the user named it.
+/// A GPU as given by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// By its identity.
+    /// By UUID.
     Uuid(GpuUuid),
-    /// By where it is.
+    /// By location.
     Place {
         /// The host's name.
         host: String,
-        /// Its index there.
+        /// Its index on the host.
         index: u32,
     },
 }
 
 impl Wanted {
-    /// Those that are named by UUID, or as HOST:INDEX, where HOST may be a list.
+    /// Parses GPUs given by UUID, or as HOST:INDEX, where HOST may be a list.
     pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Failure> {
         let mut wanted = Vec::new();
         for text in texts {
@@ -172,7 +172,7 @@ impl Wanted {
             return Ok(());
         }
         let unusable = || {
-            let message = format!("`{text}` names no GPU");
+            let message = format!("invalid GPU `{text}`");
             Failure::usage(message).help("give a UUID (GPU-...) or HOST:INDEX (node01:3)")
         };
         let (hosts, index) = text.rsplit_once(':').ok_or_else(unusable)?;
@@ -182,7 +182,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// Which one it is in a cluster's state.
+    /// The UUID of this GPU in a cluster's state.
     pub(crate) fn uuid_in(&self, state: &State) -> Result<GpuUuid, Failure> {
         match self {
             Self::Uuid(uuid) => Ok(*uuid),
@@ -197,11 +197,11 @@ impl Wanted {
 }
 
 fn no_such_gpu(host: &str, index: u32) -> Failure {
-    Failure::new(format!("host `{host}` has no GPU of index {index}"))
+    Failure::new(format!("host `{host}` has no GPU with index {index}"))
         .help("`muster gpu list` shows the GPUs")
 }
 
-/// The UUID of every GPU; the cluster is only asked if some are named by their place.
+/// The UUID of every GPU; the cluster is asked only if some are given by location.
 async fn resolve(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Target>, Failure> {
     let hosts = wanted.iter().filter_map(|gpu| match gpu {
         Wanted::Place { host, .. } => Some(host.clone()),

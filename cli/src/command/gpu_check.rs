@@ -14,7 +14,7 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// Does it, in this process: nobody else waits for a driver that hangs.
+    /// Runs in this process: a driver that hangs blocks nothing else.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let report = muster_gpu_check::check(&self.checked);
         options.screen().tell(&report.to_string())?;

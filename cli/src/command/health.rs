@@ -16,30 +16,30 @@ use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
 use crate::view::{ComponentView, RulesEffectView};
 
-/// What to do with what is known of health.
+/// Commands of `muster health`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Show GPUs, adapters and hosts that are not healthy, and breakers that are tripped
     List(List),
-    /// Show how a GPU or a host came where it stands
+    /// Show how a GPU or a host reached its state
     History(History),
-    /// Print the rules, in the form that `apply` reads
+    /// Print the rules, in the format that `apply` reads
     Rules(Rules),
-    /// Replace the rules; `--dry-run` tells what they would have blocked
+    /// Replace the rules; `--dry-run` prints what they would have blocked
     Apply(Apply),
-    /// Let rules block again in a pool, because you have looked
+    /// Let rules block again in a pool after a review
     ResetBreaker(ResetBreaker),
-    /// Call a program of yours for everything that only a person gives back, again and again
+    /// Call a program for every component that only an operator can return to service, repeatedly
     Tickets(Tickets),
 }
 
 /// `muster health list`
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// What is healthy now and was not always, too
+    /// Include components that are healthy now and have a history
     #[arg(short, long)]
     all: bool,
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct Rules {
     after_help = "muster health rules > rules.toml; muster health apply rules.toml --dry-run"
 )]
 pub(crate) struct Apply {
-    /// The whole rule file, `-` for standard input
+    /// The complete rule file, `-` for standard input
     #[arg(required_unless_present = "shipped")]
     file: Option<String>,
     /// The rules that ship with Muster
@@ -87,7 +87,7 @@ pub(crate) struct ResetBreaker {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,
@@ -109,7 +109,7 @@ impl List {
             let health = client.health(consistency).await?;
             for breaker in &health.breakers {
                 note(&format!(
-                    "the breaker of pool {} is tripped: rules block nothing more there on suspicion \
+                    "the breaker of pool {} is tripped: rules no longer block there on suspicion \
                      (muster health reset-breaker {})",
                     breaker.pool, breaker.pool
                 ));
@@ -134,7 +134,7 @@ impl History {
         if found.is_none() {
             self.check(&client, consistency).await?;
             note(&format!(
-                "nothing was ever wrong with {} (muster health list --all)",
+                "{} has no health history (muster health list --all)",
                 self.component
             ));
         }
@@ -145,7 +145,7 @@ impl History {
 }
 
 impl History {
-    /// Refuses what is no host and no GPU: nothing was ever wrong with it either.
+    /// Refuses an unknown host or GPU, which would look like one without a history.
     async fn check(&self, client: &Client, consistency: v1::Consistency) -> Result<(), Failure> {
         let name = &self.component;
         let hosts = v1::ListHostsRequest {
@@ -170,7 +170,7 @@ impl History {
         if gpus.iter().any(is_meant) {
             return Ok(());
         }
-        Err(Failure::new(format!("there is no host or GPU `{name}`"))
+        Err(Failure::new(format!("unknown host or GPU `{name}`"))
             .help("`muster host list` and `muster gpu list` show them"))
     }
 }

@@ -15,25 +15,25 @@ use crate::output::Screen;
 use crate::parse;
 use crate::view::{HostPlaceView, HostView};
 
-/// What to do with hosts.
+/// Commands of `muster host`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Show hosts
     List(List),
-    /// Show where hosts lie in the tree of cells, and who says so
+    /// Show the location of hosts in the cell tree, and its source
     Cells(Cells),
-    /// Take hosts out of placement; what runs there goes on, or leaves with --drain
+    /// Take hosts out of placement; running tasks continue, or leave with --drain
     Block(Block),
-    /// Let hosts back in
+    /// Return hosts to placement
     Unblock(Unblock),
-    /// Take hosts out of placement and move what runs there away
+    /// Take hosts out of placement and move running tasks away
     Drain(Drain),
 }
 
 /// `muster host list`
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Hosts, as node[01-16]; all if none is given
+    /// Hosts, as node[01-16]; all by default
     hosts: Vec<String>,
     /// Only hosts of this health
     #[arg(long, value_enum)]
@@ -43,7 +43,7 @@ pub(crate) struct List {
     blocked: bool,
     #[command(flatten)]
     standing: StandingFilter,
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
@@ -53,20 +53,20 @@ pub(crate) struct List {
 /// `muster host cells`
 #[derive(Debug, Args)]
 pub(crate) struct Cells {
-    /// Hosts, as node[01-16]; all if none is given
+    /// Hosts, as node[01-16]; all by default
     hosts: Vec<String>,
     #[command(flatten)]
     moment: Moment,
 }
 
-/// How the leader sees a host.
+/// Health of a host as known to the leader.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Health {
     /// Its heartbeats arrive
     Up,
     /// Some are missing
     Suspect,
-    /// It is taken for dead
+    /// It is considered dead
     Lost,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Unblock {
     /// Hosts, as node[01-16]
     #[arg(required = true)]
     hosts: Vec<String>,
-    /// Cancel the block that is planned instead; one that is in force stays
+    /// Cancel the scheduled block instead; one in force stays
     #[arg(long)]
     planned: bool,
 }
@@ -101,14 +101,20 @@ pub(crate) struct Drain {
     /// Hosts, as node[01-16]
     #[arg(required = true)]
     hosts: Vec<String>,
-    /// Time that tasks get to save their work and leave; then they are killed
-    #[arg(long, visible_alias = "deadline", value_name = "DURATION", value_parser = parse::duration, default_value = "5m")]
+    /// Time for tasks to save their work and leave; then they are killed
+    #[arg(
+        long,
+        visible_alias = "deadline",
+        value_name = "DURATION",
+        value_parser = parse::duration,
+        default_value = "5m"
+    )]
     grace: Duration,
     #[command(flatten)]
     options: BlockOptions,
     #[command(flatten)]
     host: HostOptions,
-    /// Wait until nothing runs there any more
+    /// Wait until no task runs there
     #[arg(long)]
     wait: bool,
     /// With --wait: stop waiting after this time, with exit code 124
@@ -117,7 +123,7 @@ pub(crate) struct Drain {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,
@@ -149,7 +155,7 @@ impl List {
         let exit = check_hosts(&client, &request.names, consistency).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
-            // People look for names; the order of registration says nothing to them.
+            // Sorted by name: the order of registration is meaningless to users.
             hosts.sort_by(|a, b| a.name.cmp(&b.name));
             Ok((revision, hosts.into_iter().map(HostView::from).collect()))
         })
@@ -190,7 +196,7 @@ impl Health {
 }
 
 impl Block {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
@@ -204,7 +210,7 @@ impl Block {
 }
 
 impl Unblock {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
@@ -218,7 +224,7 @@ impl Drain {
         let client = options.connect().await?;
         let screen = options.screen();
         if self.wait && self.host.is_for_later() {
-            let problem = "--wait is for a drain that begins now, not --at another time";
+            let problem = "--wait needs a drain that begins now, without --at";
             return Err(Failure::usage(problem));
         }
         let terms = Terms {
@@ -256,7 +262,7 @@ async fn wait_until_empty(
     };
     let filter = WatchFilter {
         jobs: Vec::new(),
-        // A member of a gang may leave by itself, and its attempt goes on.
+        // A member of a gang may leave by itself while its attempt continues.
         kinds: vec![v1::EventKind::AttemptEnded, v1::EventKind::MemberVacated],
     };
     loop {
@@ -265,7 +271,7 @@ async fn wait_until_empty(
         if tasks == 0 {
             return Ok(());
         }
-        screen.progress(&format!("{tasks} tasks are still there"));
+        screen.progress(&format!("{tasks} tasks still run"));
         let mut watch = client.watch(Some(revision), filter.clone());
         loop {
             match watch.next().await {

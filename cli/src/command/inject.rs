@@ -15,8 +15,8 @@ use crate::output::note;
 
 /// `muster chaos inject`
 ///
-/// Makes a host that simulates its GPUs see a fault, through the same doors as a real one: its worker judges it by the
-/// cluster's rules, and the leader does what follows. A host with real GPUs refuses.
+/// Injects a fault on a host with simulated GPUs, through the same path as a real one: its worker evaluates
+/// it by the cluster's rules, and the leader reacts. A host with real GPUs refuses.
 #[derive(Debug, Args)]
 #[command(
     after_help = "muster chaos inject signal node01:3 xid-79; muster health list; muster chaos inject heal node01:3"
@@ -30,9 +30,9 @@ pub(crate) struct Inject {
 enum Fault {
     /// A GPU shows a fault, until it is healed
     Signal(Signal),
-    /// A GPU is well again
+    /// A GPU is healthy again
     Heal(Heal),
-    /// A GPU, an adapter or the host reads so, again and again, until it reads otherwise
+    /// A GPU, an adapter or the host reports this reading, repeatedly, until the next reading
     Reading(Reading),
     /// The kernel writes a line into its log
     Line(Line),
@@ -44,9 +44,9 @@ enum Fault {
 struct Signal {
     /// A GPU, by UUID or as HOST:INDEX
     gpu: String,
-    /// What it shows: xid-48, gpu-lost, ecc-uncorrectable, ...
+    /// The signal: xid-48, gpu-lost, ecc-uncorrectable, ...
     signal: String,
-    /// Detail, for people
+    /// Detail, as text
     #[arg(long, default_value = "injected")]
     detail: String,
 }
@@ -61,12 +61,12 @@ struct Heal {
 struct Reading {
     /// HOST, HOST:INDEX for a GPU, or HOST:PORT for a port of an adapter (node01:mlx5_0/1)
     component: String,
-    /// The rule that it is read for (muster health rules)
+    /// The rule of the reading (muster health rules)
     rule: String,
-    /// What is read, as METRIC=VALUE
+    /// The reading, as METRIC=VALUE
     #[arg(required = true, value_parser = metric)]
     metrics: Vec<(String, i64)>,
-    /// Only this once; it also ends what lasts
+    /// Only once; also ends a repeated reading
     #[arg(long)]
     once: bool,
 }
@@ -85,38 +85,38 @@ struct Check {
     host: String,
     /// The check's name
     name: String,
-    /// Its exit code, as Nagios plugins have them: 0 well, 1 degraded, 2 fatal
+    /// Its exit code, as in Nagios plugins: 0 healthy, 1 degraded, 2 fatal
     code: i32,
-    /// What it printed
+    /// Its output
     #[arg(default_value = "injected", value_name = "OUTPUT")]
     printed: String,
 }
 
 /// `METRIC=VALUE`.
 fn metric(text: &str) -> Result<(String, i64), String> {
-    let (name, value) = text.split_once('=').ok_or("it is METRIC=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("must be METRIC=VALUE")?;
     let value = value
         .parse()
-        .map_err(|_| format!("`{value}` is no whole number"))?;
+        .map_err(|_| format!("`{value}` is not a whole number"))?;
     Ok((name.to_owned(), value))
 }
 
 impl Inject {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let (host, what) = self.fault.resolve(&client).await?;
         let what = v1::Injection { what: Some(what) };
         client.inject_fault(&host, what).await?;
         note(&format!(
-            "host {host} sees it: muster health list shows what follows"
+            "injected on host {host}; see `muster health list`"
         ));
         Ok(Exit::Ok)
     }
 }
 
 impl Fault {
-    /// On which host, and what.
+    /// The host, and the injection.
     async fn resolve(self, client: &Client) -> Result<(String, What), Failure> {
         Ok(match self {
             Self::Signal(signal) => {
@@ -171,7 +171,7 @@ impl Reading {
     }
 }
 
-/// The host and the UUID of a GPU that is named by its UUID or its place.
+/// The host and the UUID of a GPU given by UUID or location.
 async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
     let place = text.split_once(':');
     let hosts = place.map(|(host, _)| host.to_owned());
@@ -186,7 +186,7 @@ async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
     };
     let found = gpus.into_iter().find(is_it);
     found.map(|gpu| (gpu.host, gpu.uuid)).ok_or_else(|| {
-        Failure::usage(format!("there is no GPU {text}"))
+        Failure::usage(format!("unknown GPU {text}"))
             .help("give a UUID (GPU-...) or HOST:INDEX (node01:3); muster gpu list shows them")
     })
 }
@@ -203,7 +203,7 @@ mod tests {
 
     const TABLE: &str = include_str!("../../../docs/faults.md");
 
-    /// Words as a shell takes them apart, where only double quotes are special.
+    /// Splits words as a shell does; only double quotes are special.
     fn words(text: &str) -> Vec<String> {
         let mut words = Vec::new();
         for (index, part) in text.split('"').enumerate() {
@@ -216,7 +216,7 @@ mod tests {
         words
     }
 
-    /// What a rule is read of, and what the words name: a rack's is read of its hosts.
+    /// The component that a rule reads, and the one that it applies to: rules for racks read their hosts.
     fn kinds(rule: &Rule, place: &str) -> (ComponentKind, ComponentKind) {
         let named = match place.split_once(':') {
             None => ComponentKind::Host,

@@ -16,7 +16,7 @@ use crate::view::JoinTokenView;
 /// Commands of `muster worker` for administrators. The client build has no others.
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
-    /// Tokens by which workers without a certificate join
+    /// Tokens with which workers without a certificate join
     Token(Token),
 }
 
@@ -25,9 +25,9 @@ pub(crate) enum WorkerVerb {
 pub(crate) struct Token {
     #[command(subcommand)]
     verb: Verb,
-    // The option of every command ends where the worker has one of its own.
-    /// Endpoints of an etcd in which the replicas publish themselves, comma separated: counts where no address is given
-    /// [env: MUSTER_ETCD]
+    // The global option conflicts with the worker's own one.
+    /// Endpoints of an etcd in which the replicas publish themselves, comma separated; used if no address is
+    /// given [env: MUSTER_ETCD]
     #[arg(
         long,
         global = true,
@@ -41,29 +41,30 @@ pub(crate) struct Token {
 /// `muster worker token` VERB
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a token by which workers without a certificate join, and print it once
+    /// Create a token with which workers without a certificate join, and print it once
     #[command(
-        after_help = "On the new host: muster worker --schedulers node1:7400 --join-token-file token, or --etcd etcd1:2379 in the \
-place of --schedulers where replicas publish themselves in etcd. The worker makes its own key and \
-is given a certificate by a replica that has the authority's key (`tls.ca_key`). docs/security.md tells the rest."
+        after_help = "On the new host: muster worker --schedulers node1:7400 --join-token-file token, or \
+            --etcd etcd1:2379 in the place of --schedulers where replicas publish themselves in etcd. The \
+            worker creates its own key and gets a certificate from a replica that has the authority's key \
+            (`tls.ca_key`). See docs/security.md."
     )]
     Create(Create),
-    /// Show join tokens, with whom they let in and until when
+    /// Show join tokens with their hosts, uses and expiry
     List(List),
-    /// Let nobody in by a token any more; whoever came in stays
+    /// Revoke a token; workers that have joined stay
     Revoke(Revoke),
 }
 
 /// `muster worker token create`
 #[derive(Debug, Args)]
 struct Create {
-    /// How long it counts: 30m, 1h, 7d; 30 days at most
+    /// Validity: 30m, 1h, 7d; 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration)]
     ttl: Duration,
-    /// How many workers it lets in
+    /// Number of workers that may join with it
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     uses: u32,
-    /// Names of the hosts that it lets in, with * for any letters; without it, every name
+    /// Names of the hosts that may join, with * for any letters; by default every name
     #[arg(long, value_name = "PATTERN")]
     host_name: Option<String>,
 }
@@ -78,7 +79,7 @@ struct List {
 /// `muster worker token revoke`
 #[derive(Debug, Args)]
 struct Revoke {
-    /// The token's name, as `muster worker token list` shows it
+    /// The token's id, as shown by `muster worker token list`
     id: String,
 }
 
@@ -105,7 +106,7 @@ impl Verb {
 }
 
 impl Create {
-    /// The token alone goes to stdout, so that it can be put where it belongs without being read.
+    /// Only the token goes to stdout, so that it can be piped without being displayed.
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let allowed = JoinTokenOptions {
@@ -125,8 +126,8 @@ impl Create {
         })?;
         if !screen.quiet {
             note(&format!(
-                "this is the only time that join token {id} is shown; it goes into a file that the worker's --join-token-file names, or \
-                 MUSTER_JOIN_TOKEN"
+                "join token {id} is shown only once; put it into a file for the worker's \
+                 --join-token-file, or into MUSTER_JOIN_TOKEN"
             ));
         }
         Ok(Exit::Ok)

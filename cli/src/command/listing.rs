@@ -1,4 +1,4 @@
-//! Printing a list once, or again whenever something changes.
+//! Printing a list once, or again after every change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Row, Screen, render_rows};
 
-/// Changes within this time are shown together.
+/// Changes within this time are displayed together.
 const SETTLE: Duration = Duration::from_millis(200);
-/// A picture is never older than this, even if nothing changes: it shows relative times.
+/// Maximum age of a displayed list, even without changes: it contains relative times.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// Which hosts or GPUs a list shows, by where they stand.
+/// Filter of hosts or GPUs by health phase.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StandingFilter {
-    /// Only what stands in this phase by the cluster's decision; may be repeated
+    /// Only hosts or GPUs in this health phase; repeatable
     #[arg(long, value_enum)]
     phase: Vec<PhaseWord>,
-    /// Only what rules keep something off, such as gangs
+    /// Only hosts or GPUs with a hold by a rule, such as no gangs
     #[arg(long)]
     pub(crate) kept_off: bool,
 }
 
-/// Where a host or GPU stands, whoever put it there.
+/// Health phase of a host or GPU, set by a rule or an admin.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PhaseWord {
     /// In use
     Healthy,
-    /// In use, and watched
+    /// In use, and monitored
     Suspect,
-    /// Nothing new is placed; what runs there is to leave, or may end
+    /// Nothing new is placed; running tasks are to leave, or may end
     Draining,
     /// Out of placement, by a rule or by an admin
     Blocked,
@@ -46,12 +46,12 @@ enum PhaseWord {
     Checking,
     /// Takes only work that can be lost
     Probation,
-    /// Goes back to its vendor
+    /// Returned to its vendor
     Rma,
 }
 
 impl StandingFilter {
-    /// The phases' words on the wire.
+    /// API names of the phases.
     pub(crate) fn phases(&self) -> Vec<String> {
         let phases = self.phase.iter().flat_map(|word| word.phases());
         phases.map(|phase| phase.word().to_owned()).collect()
@@ -73,7 +73,7 @@ impl PhaseWord {
     }
 }
 
-/// Tells which of the named hosts do not exist; gives how a command that lists the others ends.
+/// Reports which of the named hosts do not exist; returns the exit of a command that lists the others.
 pub(crate) async fn check_hosts(
     client: &Client,
     names: &[String],
@@ -102,7 +102,7 @@ pub(crate) async fn check_hosts(
     Ok(Exit::Error)
 }
 
-/// Prints what `read` gives; with `watch`, again after every event, for ever.
+/// Prints the rows from `read`; with `watch`, again after every event, forever.
 pub(crate) async fn show<R: Row>(
     client: &Client,
     screen: &Screen,
@@ -139,7 +139,7 @@ async fn next_change(
             Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => return Ok(()),
             Ok(WatchUpdate::Bookmark { .. }) => {}
             Ok(WatchUpdate::Resumed { replica, cause }) => {
-                screen.progress(&format!("note: {cause}; goes on with {replica}"));
+                screen.progress(&format!("note: {cause}; continuing with {replica}"));
             }
             Err(error) => return Err(error),
         }

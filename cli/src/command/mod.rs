@@ -1,4 +1,4 @@
-//! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
+//! Commands, one file per noun (one per verb for jobs), each a thin layer over the SDK.
 
 pub(crate) mod audit;
 mod blocking;

@@ -25,18 +25,18 @@ use crate::view::{PipelineDetailView, PipelineView};
 /// Largest pipeline file: the largest pipeline with comments.
 const FILE_BYTES_MAX: u64 = 4 * PIPELINE_BYTES_MAX as u64;
 
-/// What to do with pipelines.
+/// Commands of `muster pipeline`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Submit the jobs of a file as one object: all of them or none
+    /// Submit the jobs of a file as one object: all or none
     Submit(Submit),
     /// Show pipelines, newest first
     List(List),
     /// Show a pipeline as a tree of its jobs
     Get(Get),
-    /// End all jobs of pipelines
+    /// Cancel all jobs of pipelines
     Cancel(Cancel),
-    /// Wait until all jobs of a pipeline have ended; the exit code tells how
+    /// Wait until all jobs of a pipeline have ended; the exit code shows how
     Wait(Wait),
 }
 
@@ -77,10 +77,10 @@ pub(crate) struct List {
         hide_default_value = true
     )]
     name: String,
-    /// Show so many pipelines at most
+    /// Show at most this many pipelines
     #[arg(long, value_name = "COUNT", default_value = "100")]
     limit: NonZero<usize>,
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub(crate) struct Cancel {
     /// Pipelines, by id
     #[arg(required = true)]
     pipelines: Vec<u64>,
-    /// Why; kept with each job
+    /// The reason, kept with each job
     #[arg(
         long,
         value_name = "TEXT",
@@ -126,7 +126,7 @@ pub(crate) struct Wait {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Submit(submit) => submit.run(options).await,
@@ -163,7 +163,7 @@ impl Accepted {
             return format!("{name} is valid (dry run, nothing was submitted)\n");
         }
         let done = if *repeated {
-            "had been submitted before"
+            "was already submitted"
         } else {
             "submitted"
         };
@@ -227,7 +227,7 @@ impl Submit {
                 dry_run: true,
             });
         }
-        // Made here, so that a person can repeat what was not answered.
+        // Created here, so that the user can repeat an unanswered request.
         let request_id = self.request_id.clone().unwrap_or_else(new_request_id);
         let submitted = client.submit_pipeline(Some(request_id.clone()), spec);
         let submitted = submitted
@@ -337,7 +337,7 @@ impl Wait {
     }
 }
 
-/// How a command ends that waited for a pipeline.
+/// Exit code of a command that waited for a pipeline.
 fn exit_of(phase: v1::JobPhase) -> Exit {
     match phase {
         v1::JobPhase::Failed => Exit::JobFailed,

@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::output::{Format, render_document};
 use crate::view::{QueueChangesView, QueueView};
 
-/// What to do with queues.
+/// Commands of `muster queue`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show queues with what they have and are guaranteed
+    /// Show queues with their usage and guarantees
     List(List),
-    /// Show one queue; without a name, print the whole tree in the form that `apply` reads
+    /// Show one queue; without a name, print the whole tree in the format that `apply` reads
     Get(Get),
-    /// Replace the tree of queues; nothing that runs is stopped
+    /// Replace the queue tree; running work is not stopped
     Apply(Apply),
     /// Create a queue or change its limit of unfinished jobs
     Set(Set),
@@ -28,7 +28,7 @@ pub(crate) enum Verb {
 /// `muster queue list`
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
@@ -57,13 +57,13 @@ pub(crate) struct Apply {
 pub(crate) struct Set {
     /// Its name
     name: String,
-    /// Jobs that may be unfinished in it at a time (1000000)
+    /// Maximum number of unfinished jobs in it (1000000)
     #[arg(long, value_name = "COUNT")]
     live_jobs_max: Option<u64>,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,

@@ -1,4 +1,4 @@
-//! `muster replay`: a trace's jobs, submitted to a running cluster faster than they happened.
+//! `muster replay`: submits a trace's jobs to a running cluster, faster than in the trace.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use crate::failure::{Failure, chain};
 use crate::output::{Format, render_document, span};
 use crate::parse;
 
-/// Pause between two notes on the progress.
+/// Interval of progress notes.
 const PROGRESS: Duration = Duration::from_secs(2);
 
 /// `muster replay`
 ///
-/// Every job is a `sleep` that lasts as long as the trace says, divided by the speed-up like the times of
-/// submission. Ends with how the jobs did and how long they waited.
+/// Every job is a `sleep` with the duration in the trace divided by the speed-up, like the times of
+/// submission. Ends with the outcomes and waiting times of the jobs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 muster replay philly_jobs.csv.gz --skip 1000 --jobs 500 --speed-up 600
@@ -39,7 +39,7 @@ pub(crate) struct Replay {
     /// Jobs to submit
     #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
-    /// Jobs of the trace's beginning to leave out
+    /// Jobs at the start of the trace to leave out
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     skip: usize,
     /// Trace seconds in one real second
@@ -51,7 +51,7 @@ pub(crate) struct Replay {
     /// Most GPUs of one job; larger ones are cut
     #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     gpus_max: u32,
-    /// Seed of the jobs that are drawn without a file
+    /// Seed of the jobs drawn if there is no file
     #[arg(long, default_value_t = 2_017, conflicts_with = "trace")]
     seed: u64,
     /// Queue to submit to
@@ -60,7 +60,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let jobs = self.read()?;
         let screen = options.screen();
@@ -165,11 +165,11 @@ impl Replay {
 fn speed_up(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if f64::is_normal(factor) && factor > 0.0 => Ok(factor),
-        _ => Err("a number above 0 is needed: trace seconds in one real second".to_owned()),
+        _ => Err("must be a number above 0: trace seconds per real second".to_owned()),
     }
 }
 
-/// What became of one job.
+/// Outcome of one job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     submitted: Option<TimeMs>,
@@ -177,7 +177,7 @@ struct Fate {
     ended: Option<JobPhase>,
 }
 
-/// What became of every job that was seen; others submit to the cluster too.
+/// Outcomes of all observed jobs; other users submit to the cluster too.
 #[derive(Debug, Default)]
 struct Tally {
     fates: BTreeMap<JobId, Fate>,
@@ -201,7 +201,7 @@ impl Tally {
             Ok(EventKind::JobFinished { job, phase, .. }) => {
                 self.fates.entry(job).or_default().ended = Some(phase);
             }
-            // Other facts, and those of a newer version, say nothing about waiting and ending.
+            // Other facts, and those of a newer version, are irrelevant to waiting and ending.
             Ok(_) | Err(_) => {}
         }
     }
@@ -268,7 +268,7 @@ struct Report {
     waited_ms: Waited,
 }
 
-/// Milliseconds from a submission to its first placement; none if no job was placed.
+/// Milliseconds from submission to first placement; `None` if no job was placed.
 #[derive(Debug, Serialize)]
 struct Waited {
     median: Option<u64>,
@@ -312,10 +312,7 @@ mod tests {
     fn only_own_jobs_count_and_waiting_ends_with_the_first_placement() {
         let mut tally = Tally::default();
         tally.mine(JobId(1));
-        assert!(
-            !tally.is_complete(),
-            "a job that nothing is known of has not ended"
-        );
+        assert!(!tally.is_complete(), "an unknown job has not ended");
         tally.fates.insert(
             JobId(1),
             Fate {

@@ -11,19 +11,19 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document};
 
-/// What to do with scripts
+/// Commands of `muster scenario`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a script, and say whether it gives what it holds
+    /// Run a script, and compare its results
     ///
-    /// Takes the scheduling engine through the script's steps, every command audited, and prints after each step what it
-    /// changed. Results that stand in the script (lines that begin with `>`) must be given again. docs/scenarios.md
-    /// documents the language.
+    /// Runs the script's steps against the scheduling engine, audits every command, and prints the changes
+    /// after each step. Results in the script (lines that begin with `>`) must be reproduced.
+    /// docs/scenarios.md documents the language.
     Run(Run),
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Run(run) => run.run(options),
@@ -41,13 +41,13 @@ pub(crate) struct Run {
     /// The script
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write the results into the script instead of comparing with those that stand in it
+    /// Write the results into the script instead of comparing them
     #[arg(long)]
     update: bool,
 }
 
 impl Run {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let name = self.file.display().to_string();
         let text = read(&self.file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
@@ -103,7 +103,7 @@ fn verdict(name: &str, outcome: &Outcome) -> Result<Exit, Failure> {
     Err(Failure::list(lines.collect()))
 }
 
-/// Files that a script names lie beside it.
+/// Reads the files named by a script from the script's folder.
 struct Beside(PathBuf);
 
 impl Files for Beside {

@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use crate::service;
 use crate::settings::SettingsArguments;
 
-/// How long a replica that has ended waits for its database to be closed. A process that ends while one of its threads is still
-/// in RocksDB is aborted: RocksDB's static data is gone before the thread is.
+/// Longest wait for the database of a stopped replica to close. A process that exits while one of its threads
+/// is still in RocksDB is aborted: RocksDB's static data is destroyed before the thread ends.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// `muster scheduler`
 ///
-/// Runs until it is told to stop: the first SIGTERM or SIGINT hands leadership over and stops
-/// gracefully, the second one ends the process at once. SIGHUP reads the settings anew.
+/// Runs until it is stopped: the first SIGTERM or SIGINT hands leadership over and stops gracefully, the
+/// second one ends the process at once. SIGHUP reloads the settings.
 #[derive(Debug, Args)]
 pub(crate) struct Scheduler {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let is_removed = Cell::new(false);
         let source = self.settings.source()?;

@@ -1,4 +1,5 @@
-//! Commands of machines that run the cluster: replicas, workers, their tasks and tests. The client build has none of them.
+//! Commands for machines that run the cluster: replicas, workers, their tasks and tests. Not in the client
+//! build.
 
 use clap::Subcommand;
 
@@ -9,32 +10,32 @@ use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Noun {
-    /// Save the cluster's state into a file, check it, restore it into a new cluster
+    /// Save the cluster's state to a file, check it, restore it into a new cluster
     #[command(subcommand)]
     Snapshot(super::snapshot::Verb),
-    /// From inside a task: register checkpoints, hear when to stop
+    /// From inside a task: register checkpoints, wait for a stop request
     #[command(subcommand)]
     Task(super::task::Verb),
     /// Run a scheduler replica
     Scheduler(super::scheduler::Scheduler),
-    /// Run a worker's agent, or make tokens by which workers join
+    /// Run a worker's agent, or create tokens with which workers join
     Worker(super::worker::Worker),
     /// Check settings files of schedulers and workers, print their defaults
     #[command(subcommand)]
     Config(super::config::Verb),
     /// Watch a cluster train a model while its parts are killed
     Demo(super::demo::Demo),
-    /// Submit the jobs of a trace, faster than they happened
+    /// Submit the jobs of a trace, faster than in the trace
     Replay(super::replay::Replay),
-    /// Run a small cluster on this machine to play with
+    /// Run a small cluster on this machine for experiments
     Dev(super::demo::Dev),
-    /// Prove that it survives: simulated clusters and real ones, under faults
+    /// Test fault tolerance: simulated and real clusters, under faults
     #[command(subcommand)]
     Chaos(super::chaos::Chaos),
 }
 
 impl Noun {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Snapshot(verb) => in_runtime(verb.run(options)),

@@ -23,47 +23,50 @@ use crate::parse;
 use crate::platform::{kill_group, own_group};
 use crate::view::component_name;
 
-/// After which a program that failed is called again, and the list is looked through although nothing is told.
+/// Interval after which a failed program is called again, and the list is read even without events.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How long the end of a program that was killed may take.
+/// Longest wait for the end of a killed program.
 const REAPED: Duration = Duration::from_secs(10);
 
 /// `muster health tickets`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "muster health tickets --seen /var/lib/tickets -- /opt/site/open-ticket --queue hardware\n\nThe program finds in its environment MUSTER_TICKET (the same for the same case, also when it is called again), MUSTER_COMPONENT, MUSTER_HOST, MUSTER_GPU_INDEX, MUSTER_PHASE, MUSTER_SINCE, MUSTER_STRIKES and MUSTER_EVIDENCE."
+    after_help = "muster health tickets --seen /var/lib/tickets -- /opt/site/open-ticket --queue \
+        hardware\n\nEnvironment of the program: MUSTER_TICKET (stable for a case, also across repeated \
+        calls), MUSTER_COMPONENT, MUSTER_HOST, MUSTER_GPU_INDEX, MUSTER_PHASE, MUSTER_SINCE, \
+        MUSTER_STRIKES and MUSTER_EVIDENCE."
 )]
 pub(crate) struct Tickets {
-    /// File of the tickets that were opened; without it those of before are opened again at each start
+    /// File with the opened tickets; without it, all tickets are opened again at each start
     #[arg(long, value_name = "FILE")]
     seen: Option<PathBuf>,
-    /// Programs that may run at a time
+    /// Programs that run at a time
     #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     at_once: u16,
-    /// Time that the program may take; then it is killed, and called again later
+    /// Time limit of the program; then it is killed, and called again later
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = parse::duration)]
     limit: Duration,
-    /// Go through the list once, and end
+    /// Process the list once, and exit
     #[arg(long)]
     once: bool,
-    /// The program that opens a ticket, and its arguments; it is called again if it does not end with 0
+    /// The program that opens a ticket, and its arguments; it is called again if it does not exit with 0
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
 
-/// Something that only a person gives back.
+/// A component that only an operator can return to service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Case {
-    /// The same as long as it is the same case.
+    /// Stable id of the case.
     ticket: String,
-    /// For people.
+    /// Name for display.
     name: String,
     variables: BTreeMap<&'static str, String>,
 }
 
 impl Tickets {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let mut opened = Opened::read(self.seen.as_deref())?;
@@ -74,7 +77,7 @@ impl Tickets {
                 return Ok(if failed > 0 { Exit::Error } else { Exit::Ok });
             }
             match round {
-                // Past the time, what failed is tried again although nothing is told.
+                // After the timeout, failed programs are retried even without events.
                 Ok((revision, _)) => match timeout(AGAIN, until_news(&client, revision)).await {
                     Ok(Ok(())) | Err(_) => {}
                     Ok(Err(failure)) => pause_after(&failure).await,
@@ -84,7 +87,7 @@ impl Tickets {
         }
     }
 
-    /// Looks through the list once; returns its revision and for how many cases the program failed.
+    /// Processes the list once; returns its revision and the number of cases whose program failed.
     async fn round(
         &self,
         client: &Client,
@@ -98,7 +101,7 @@ impl Tickets {
         Ok((Revision(health.revision), failed))
     }
 
-    /// Calls the program for each case, some at a time; returns for how many it failed.
+    /// Calls the program for each case, several at a time; returns the number of failures.
     async fn open(&self, cases: Vec<Case>, opened: &mut Opened) -> Result<usize, Failure> {
         let places = Arc::new(Semaphore::new(usize::from(self.at_once)));
         let mut calls = JoinSet::new();
@@ -116,12 +119,12 @@ impl Tickets {
             let (case, called) = ended.map_err(|error| Failure::internal(&error))?;
             match called {
                 Ok(()) => {
-                    note(&format!("{}: a ticket is open", case.name));
+                    note(&format!("{}: ticket opened", case.name));
                     opened.add(case)?;
                 }
                 Err(why) => {
                     failed += 1;
-                    note(&format!("{}: no ticket is open: {why}", case.name));
+                    note(&format!("{}: no ticket opened: {why}", case.name));
                 }
             }
         }
@@ -130,7 +133,8 @@ impl Tickets {
 }
 
 impl Case {
-    /// The case of a component that only a person gives back; none of any other, nor of one that a person took out.
+    /// The case of a component that only an operator can return to service; `None` for others, and for one
+    /// blocked by an operator.
     fn of(known: &v1::ComponentHealth) -> Option<Self> {
         let is_for_vendor = known.phase == "rma";
         if !known.by_hand && !is_for_vendor {
@@ -161,7 +165,7 @@ impl Case {
 
 /// Calls the program for a case.
 async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), String> {
-    let (name, arguments) = program.split_first().ok_or("no program is named")?;
+    let (name, arguments) = program.split_first().ok_or("no program given")?;
     let mut command = Command::new(name);
     command
         .args(arguments)
@@ -178,7 +182,7 @@ async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), St
         Err(_) => {
             let killed = kill(&mut child).await;
             let why = killed.map_or_else(
-                |error| format!(", and cannot be killed: {error}"),
+                |error| format!(", and could not be killed: {error}"),
                 |()| String::new(),
             );
             Err(format!("{name} took longer than {limit:?}{why}"))
@@ -186,7 +190,7 @@ async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), St
     }
 }
 
-/// Kills a program with all of its group, and waits for its end.
+/// Kills a program with its process group, and waits for its end.
 async fn kill(child: &mut Child) -> std::io::Result<()> {
     kill_group(child)?;
     match timeout(REAPED, child.wait()).await {
@@ -195,13 +199,13 @@ async fn kill(child: &mut Child) -> std::io::Result<()> {
     }
 }
 
-/// Tells what went wrong, and waits: a cluster that does not answer now will.
+/// Reports a failure, and pauses: the cluster will answer again later.
 async fn pause_after(failure: &Failure) {
     failure.print();
     sleep(AGAIN).await;
 }
 
-/// Waits until the health of something changes.
+/// Waits until the health of a component changes.
 async fn until_news(client: &Client, revision: Revision) -> Result<(), Failure> {
     let filter = WatchFilter {
         jobs: Vec::new(),
@@ -217,7 +221,7 @@ async fn until_news(client: &Client, revision: Revision) -> Result<(), Failure> 
     }
 }
 
-/// The tickets that were opened, for cases that are not over.
+/// The opened tickets of open cases.
 #[derive(Debug)]
 struct Opened {
     file: Option<PathBuf>,
@@ -235,7 +239,7 @@ impl Opened {
             file: file.map(Path::to_owned),
             tickets,
         };
-        // A file that cannot be written is told before the first ticket is opened, not after.
+        // A file that cannot be written is reported before the first ticket is opened, not after.
         opened.write()?;
         Ok(opened)
     }
@@ -249,7 +253,7 @@ impl Opened {
         self.write()
     }
 
-    /// Forgets those whose case is over.
+    /// Removes tickets whose case is closed.
     fn keep(&mut self, cases: &[Case]) -> Result<(), Failure> {
         let before = self.tickets.len();
         let open: BTreeSet<&str> = cases.iter().map(|case| case.ticket.as_str()).collect();
@@ -273,8 +277,7 @@ impl Opened {
 }
 
 fn unusable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: {error}", file.display()))
-        .help("name a file with --seen that can be written")
+    Failure::new(format!("{}: {error}", file.display())).help("give a writable file with --seen")
 }
 
 #[cfg(test)]
@@ -361,7 +364,7 @@ mod tests {
         assert!(call(&program, &case, limit).await.is_err());
         let child = std::fs::read_to_string(&file).unwrap();
         let status = format!("/proc/{}/stat", child.trim());
-        // Gone, or a zombie that nobody has waited for yet.
+        // Gone, or a zombie that was not reaped yet.
         let is_alive = || {
             let text = std::fs::read_to_string(&status);
             text.is_ok_and(|text| !text.contains(") Z "))

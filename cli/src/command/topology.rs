@@ -11,12 +11,12 @@ use crate::failure::Failure;
 use crate::output::{Format, render_document};
 use crate::view::TopologyEffectView;
 
-/// What to do with the topology.
+/// Commands of `muster topology`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Print the topology, in the form that `apply` reads
+    /// Print the topology, in the format that `apply` reads
     Get(Get),
-    /// Replace the topology; nothing that runs is stopped
+    /// Replace the topology; running work is not stopped
     Apply(Apply),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Apply {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Get(get) => get.run(options).await,

@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
 use crate::view::UserView;
 
-/// What to do with users.
+/// Commands of `muster user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Give somebody a role, and print a token once
+    /// Give a user a role, and print a token once
     #[command(
         after_help = "The first admin of a cluster is added with the certificate of a replica: \
 MUSTER_CERT=replica-1.pem MUSTER_KEY=replica-1.key muster user add grace --role admin"
@@ -23,22 +23,22 @@ MUSTER_CERT=replica-1.pem MUSTER_KEY=replica-1.key muster user add grace --role 
     Add(Add),
     /// Show users with their roles
     List(List),
-    /// Take somebody's role away; what runs goes on
+    /// Remove a user's role; running jobs continue
     Remove(Named),
-    /// Print another token for somebody; the one before counts no more
+    /// Print a new token for a user; the old one becomes invalid
     Rotate(Named),
 }
 
-/// A role as the command line has it.
+/// A role on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RoleName {
-    /// Sees jobs and their output
+    /// May see jobs and their output
     Viewer,
-    /// Submits jobs, acts on its own and on those of its queues
+    /// May submit jobs, act on its own and on those of its queues
     User,
-    /// Acts on everybody's jobs, takes hosts and GPUs in and out
+    /// May act on all jobs, block and unblock hosts and GPUs
     Operator,
-    /// Decides on queues, topology, rules, replicas, users and backups
+    /// May change queues, topology, rules, replicas, users and backups
     Admin,
 }
 
@@ -47,10 +47,10 @@ enum RoleName {
 pub(crate) struct Add {
     /// Letters, digits and -._@
     name: String,
-    /// What the user may do
+    /// The user's role
     #[arg(long, value_enum)]
     role: RoleName,
-    /// A queue that the role counts for, with those in it; repeatable; for viewers and users
+    /// A queue that the role is limited to, with its child queues; repeatable; for viewers and users
     #[arg(long, value_name = "QUEUE")]
     queue: Vec<String>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct List {
 /// `muster user remove`, `muster user rotate`
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// Whom
+    /// The user
     name: String,
 }
 
@@ -81,7 +81,7 @@ impl From<RoleName> for Role {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Add(add) => add.run(options).await,
@@ -137,7 +137,7 @@ impl Named {
     }
 }
 
-/// The token alone goes to stdout, so that it can be put where it belongs without being read.
+/// Only the token goes to stdout, so that it can be piped without being displayed.
 fn print_token(
     options: &Options,
     name: &str,
@@ -154,7 +154,7 @@ fn print_token(
     })?;
     if !screen.quiet {
         note(&format!(
-            "this is the only time that {name}'s token is shown; it goes into MUSTER_TOKEN, or a file that MUSTER_TOKEN_FILE names"
+            "{name}'s token is shown only once; put it into MUSTER_TOKEN, or into a file named by MUSTER_TOKEN_FILE"
         ));
     }
     Ok(Exit::Ok)

@@ -16,15 +16,15 @@ use crate::parse::{self, HumanSize};
 use crate::service;
 use crate::settings::SettingsArguments;
 
-/// Memory of a simulated GPU in MiB, where `--simulated-gpus` makes one: that of an H100.
+/// Memory of a simulated GPU in MiB by default: that of an H100.
 const SIMULATED_GPU_MEMORY_MIB: u64 = 81_920;
-/// Model of a simulated GPU, where none is named.
+/// Model of a simulated GPU by default.
 const SIMULATED_GPU_MODEL: &str = "SIM-H100";
 
 /// `muster worker`
 ///
-/// Runs until it is told to stop: the first SIGTERM or SIGINT stops the agent gracefully, the second
-/// one at once. Tasks go on in both cases, and the next agent adopts them. SIGHUP reads the settings anew.
+/// Runs until it is stopped: the first SIGTERM or SIGINT stops the agent gracefully, the second one at once.
+/// Tasks continue in both cases, and the next agent adopts them. SIGHUP reloads the settings.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Worker {
@@ -36,36 +36,38 @@ pub(crate) struct Worker {
     shortcuts: Shortcuts,
 }
 
-/// Flags that are short for longer values of options.
+/// Short flags for longer values of options.
 #[derive(Debug, Args)]
 struct Shortcuts {
-    /// Offer so many simulated GPUs instead of real ones (`gpus`)
+    /// Offer this many simulated GPUs instead of real ones (`gpus`)
     #[arg(long, value_name = "COUNT")]
     simulated_gpus: Option<u32>,
     /// Model of the simulated GPUs
     #[arg(long, value_name = "MODEL", requires = "simulated_gpus")]
     simulated_gpu_model: Option<String>,
-    /// Memory to offer (`memory_mib`); all of the machine if none is given
+    /// Memory to offer (`memory_mib`); by default all of the machine
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     memory: Option<HumanSize>,
-    /// CPUs to offer (`cpus_milli`); all of the machine if none is given
+    /// CPUs to offer (`cpus_milli`); by default all of the machine
     #[arg(long, value_name = "COUNT", value_parser = parse::cpu_count)]
     cpus: Option<parse::CpuCount>,
-    /// A cell that this host lies in (`topology.above`): LEVEL=NAME, larger ones first (pod=pod-1 rack=rack-07)
+    /// A cell that contains this host (`topology.above`): LEVEL=NAME, larger ones first (pod=pod-1
+    /// rack=rack-07)
     #[arg(long, value_name = "LEVEL=NAME", value_parser = parse::assignment)]
     cell: Vec<(String, String)>,
-    /// Cells of so many GPUs each that simulated GPUs form (`topology.inside`): LEVEL=GPUS, larger ones first (socket=4 switch=2)
+    /// Cells of this many simulated GPUs each (`topology.inside`): LEVEL=GPUS, larger ones first (socket=4
+    /// switch=2)
     #[arg(long, value_name = "LEVEL=GPUS", value_parser = parse::assignment, requires = "simulated_gpus")]
     simulated_cells: Vec<(String, String)>,
 }
 
 impl Worker {
-    /// Whether it is to run as a service, with a runtime of its own.
+    /// Whether it runs as a service, with its own runtime.
     pub(crate) const fn is_service(&self) -> bool {
         self.verb.is_none()
     }
 
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self.verb {
             Some(verb) => verb.run(options).await,
@@ -73,10 +75,10 @@ impl Worker {
         }
     }
 
-    /// Runs one.
+    /// Runs a worker.
     pub(crate) fn serve(self) -> Result<Exit, Failure> {
         let source = self.settings.source()?.with(self.shortcuts.given()?);
-        // Nothing is waited for: threads that wait for a task's supervisor end no sooner than the task.
+        // No wait: threads that wait for a task's supervisor end only with the task.
         service::run_with_settings(Duration::ZERO, source, |settings, shutdown| {
             muster_worker::run_reloading(settings, shutdown.requested())
         })
@@ -128,7 +130,7 @@ impl Shortcuts {
 fn simulated_cells(gpus: u32, (level, size): &(String, String)) -> Result<Value, Failure> {
     let each: u32 = size.parse().map_err(|_| {
         let told = format!("--simulated-cells {level}={size}");
-        Failure::usage(format!("{told}: `{size}` is no number of GPUs"))
+        Failure::usage(format!("{told}: invalid number of GPUs `{size}`"))
     })?;
     Ok(json!(DeclaredCells::of_size(level, gpus, each)))
 }

@@ -1,4 +1,4 @@
-//! How results are shown: tables for people, JSON and YAML for programs, names for shells.
+//! Output formats: tables for users, JSON and YAML for programs, names for shells.
 
 mod json;
 mod screen;
@@ -17,39 +17,39 @@ pub(crate) use times::{ago, instant, span, until};
 
 use crate::failure::Failure;
 
-/// In which form results are shown.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned columns for people
+    /// Aligned columns for reading
     #[default]
     Table,
     /// As `table`, with more columns
     Wide,
     /// One JSON document
     Json,
-    /// One JSON document a line
+    /// One JSON document per line
     Jsonl,
     /// One YAML document
     Yaml,
-    /// Names or ids only, one a line
+    /// Names or ids only, one per line
     Name,
 }
 
-/// Something that can be a row of a table.
+/// A type that can be a row of a table.
 pub(crate) trait Row: Serialize {
-    /// The columns; those marked wide are only shown by `-o wide`.
+    /// The columns; wide ones are shown only by `-o wide`.
     const COLUMNS: &'static [Column];
     /// Key of the rows in JSON and YAML documents: `jobs`.
     const KEY: &'static str;
 
-    /// One cell for every column; `now` is what relative times refer to.
+    /// One cell for every column; relative times refer to `now`.
     fn cells(&self, now: Timestamp) -> Vec<Cell>;
 
-    /// What names the row on a command line.
+    /// Name of the row's object for use in commands.
     fn name(&self) -> String;
 }
 
-/// A number of things: `1 GPU`, `2 GPUs`.
+/// A number with its unit: `1 GPU`, `2 GPUs`.
 pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
     match count.into() {
         1 => format!("1 {noun}"),
@@ -57,7 +57,7 @@ pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
     }
 }
 
-/// Renders a list of rows that was read at a revision.
+/// Renders a list of rows read at a revision.
 pub(crate) fn render_rows<R: Row>(
     screen: &Screen,
     revision: u64,
@@ -83,7 +83,7 @@ pub(crate) fn render_rows<R: Row>(
     })
 }
 
-/// Renders one result for programs; tables are the caller's.
+/// Renders one result for programs; the caller renders tables.
 pub(crate) fn render_document<T: Serialize>(
     format: Format,
     document: &T,
@@ -97,7 +97,7 @@ pub(crate) fn render_document<T: Serialize>(
     }
 }
 
-/// Renders several results for programs: a list, or a line each.
+/// Renders several results for programs: a list, or one line each.
 pub(crate) fn render_documents<T: Serialize>(
     format: Format,
     documents: &[T],

@@ -1,4 +1,4 @@
-//! The two ends of a command's output: data on stdout, progress on stderr.
+//! Output of a command: data on stdout, progress on stderr.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,38 +10,38 @@ use crate::output::Format;
 /// Clears a terminal and puts the cursor at its top left.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// Where a command writes, and how.
+/// Output destination and format of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
-    /// The form of results.
+    /// Format of results.
     pub(crate) format: Format,
-    /// Whether tables have a line of titles.
+    /// Whether tables have a header line.
     pub(crate) headers: bool,
-    /// Whether progress is told at all.
+    /// Whether progress notes are suppressed.
     pub(crate) quiet: bool,
 }
 
 impl Screen {
-    /// What relative times refer to.
+    /// The current time, the reference of relative times.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 
-    /// Whether results are for people.
+    /// Whether results are tables.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.format, Format::Table | Format::Wide)
     }
 
-    /// Writes data that was asked for to stdout at once; colours are left out where they do not belong. Once its reader has gone away
-    /// the command has nothing more to do, and fails with [`Failure::reader_gone`].
+    /// Writes requested data to stdout at once, without colours if stdout does not support them. After its
+    /// reader has closed it, the command has nothing more to do, and fails with [`Failure::reader_gone`].
     pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
         let written = stdout.write_all(text.as_bytes());
         finish(written.and_then(|()| stdout.flush()))
     }
 
-    /// Says on stdout what was done, or how something ended. A reader that went away changes nothing of that: the command does what
-    /// is left to do, and ends as if it had been read.
+    /// Reports an action or outcome on stdout. A closed stdout is ignored: the command completes, and exits
+    /// as if its output had been read.
     pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
         match self.data(text) {
             Err(failure) if failure.is_reader_gone() => Ok(()),
@@ -56,13 +56,13 @@ impl Screen {
         finish(written.and_then(|()| stdout.flush()))
     }
 
-    /// Writes bytes to stderr exactly as they are; if that is gone, nobody can be told.
+    /// Writes bytes to stderr exactly as they are; errors are ignored.
     pub(crate) fn error_bytes(&self, bytes: &[u8]) {
         let mut stderr = io::stderr().lock();
         drop(stderr.write_all(bytes).and_then(|()| stderr.flush()));
     }
 
-    /// Writes a picture of the moment: it replaces the one before on a terminal, else it follows it.
+    /// Writes the current view: it replaces the previous one on a terminal, else it is appended.
     pub(crate) fn redraw(&self, text: &str) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
             self.data(&format!("{CLEAR}{text}"))
@@ -71,7 +71,7 @@ impl Screen {
         }
     }
 
-    /// Tells what goes on, on stderr.
+    /// Reports progress on stderr.
     pub(crate) fn progress(&self, text: &str) {
         if !self.quiet {
             note(text);
@@ -79,13 +79,13 @@ impl Screen {
     }
 }
 
-/// Writes a line to stderr; if that is gone, nobody can be told.
+/// Writes a line to stderr; errors are ignored.
 pub(crate) fn note(text: &str) {
     let mut stderr = anstream::stderr().lock();
     drop(writeln!(stderr, "{text}"));
 }
 
-/// A reader that went away (`| head`) is no failure of ours.
+/// A closed reader (`| head`) is not a failure of the command.
 fn finish(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Aligned columns without borders, coloured where the terminal takes it.
+//! Aligned columns without borders, coloured if the terminal supports it.
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr as _;
@@ -19,25 +19,25 @@ impl Column {
         Self { title, wide: false }
     }
 
-    /// A column that only `-o wide` shows.
+    /// A column shown only by `-o wide`.
     pub(crate) const fn wide(title: &'static str) -> Self {
         Self { title, wide: true }
     }
 }
 
-/// What a cell says about its thing, which decides its colour.
+/// Meaning of a cell, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing in particular.
+    /// Neutral.
     #[default]
     Plain,
-    /// As it should be.
+    /// Healthy.
     Good,
-    /// Passing, or to be watched.
+    /// Transient, or to be monitored.
     Waiting,
-    /// Not as it should be.
+    /// Faulty.
     Bad,
-    /// Of little interest.
+    /// Unimportant.
     Faint,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell of a tone; control characters are replaced, so that no name can forge output.
+    /// A cell with a tone; control characters are replaced, so that no name can forge output.
     pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Self {
         let text: String = text.into();
         let text = if text.chars().any(char::is_control) {
@@ -60,7 +60,7 @@ impl Cell {
         Self { text, tone }
     }
 
-    /// Columns of a terminal that it takes: letters of Chinese, Japanese and Korean take two.
+    /// Display width: Chinese, Japanese and Korean characters take two columns.
     fn width(&self) -> usize {
         self.text.width()
     }
@@ -76,7 +76,7 @@ impl<Text: Into<String>> From<Text> for Cell {
     }
 }
 
-/// A text in the colour of a tone. Colours are taken out again where they do not belong.
+/// A text in the colour of a tone. Colours are removed again if the output does not support them.
 pub(crate) fn paint(text: &str, tone: Tone) -> String {
     let style = match tone {
         Tone::Plain => return text.to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn paint(text: &str, tone: Tone) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Rows that are collected before the widths are known.
+/// Rows collected before the widths are known.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(usize, Column)>,
@@ -96,7 +96,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table of the columns that are to be shown.
+    /// A table of the columns to show.
     pub(crate) fn new(columns: &[Column], wide: bool) -> Self {
         let columns = columns.iter().copied().enumerate();
         Self {
@@ -118,7 +118,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The table as text: a line a row, no spaces at the end of lines.
+    /// The table as text: one line per row, without trailing spaces.
     pub(crate) fn render(&self, headers: bool) -> String {
         let titles: Vec<Cell> = self
             .columns

@@ -1,4 +1,4 @@
-//! Instants and spans, for people and for programs.
+//! Formatting of instants and durations, for users and for programs.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ pub(crate) fn instant(ms: u64) -> String {
     format!("{timestamp:.3}")
 }
 
-/// How long ago an instant was: `3m ago`; `just now` also where clocks differ a little.
+/// Time since an instant: `3m ago`; `just now` also within a small clock difference.
 pub(crate) fn ago(now: Timestamp, ms: u64) -> String {
     let passed_ms = now.as_millisecond() - timestamp(ms).as_millisecond();
     match u64::try_from(passed_ms) {
@@ -19,7 +19,7 @@ pub(crate) fn ago(now: Timestamp, ms: u64) -> String {
     }
 }
 
-/// How long it is until an instant: `in 2h`; `now` if it has passed.
+/// Time until an instant: `in 2h`; `now` if it has passed.
 pub(crate) fn until(now: Timestamp, ms: u64) -> String {
     let left_ms = timestamp(ms).as_millisecond() - now.as_millisecond();
     match u64::try_from(left_ms) {
@@ -28,7 +28,7 @@ pub(crate) fn until(now: Timestamp, ms: u64) -> String {
     }
 }
 
-/// A span in its two largest units: `2d3h`, `5m`, `12s`, `340ms`.
+/// A duration in its two largest units: `2d3h`, `5m`, `12s`, `340ms`.
 pub(crate) fn span(ms: u64) -> String {
     const SECOND: u64 = 1_000;
     const MINUTE: u64 = 60 * SECOND;

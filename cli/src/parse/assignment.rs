@@ -1,6 +1,6 @@
 //! `NAME=VALUE`, as in `--env` and `--label`.
 
-/// Splits `NAME=VALUE`; the value may be empty and may hold further `=`.
+/// Splits `NAME=VALUE`; the value may be empty and may contain further `=`.
 pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

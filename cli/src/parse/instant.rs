@@ -1,19 +1,19 @@
-//! Instants: `2026-11-21T10:00:00Z`, or how long ago, or in how long: `10m`.
+//! Instants: `2026-11-21T10:00:00Z`, or a time ago or from now: `10m`.
 
 use jiff::Timestamp;
 
 use crate::parse::duration;
 
-/// Reads an instant, in milliseconds since the Unix epoch.
+/// Parses an instant or a time ago, in milliseconds since the Unix epoch.
 pub(crate) fn instant(text: &str) -> Result<u64, String> {
     let at = match text.parse::<Timestamp>() {
         Ok(at) => at.as_millisecond(),
         Err(_) => ago(text)?,
     };
-    u64::try_from(at).map_err(|_| format!("`{text}` lies before 1970"))
+    u64::try_from(at).map_err(|_| format!("`{text}` is before 1970"))
 }
 
-/// Reads an instant that is to come, or in how long it comes, in milliseconds since the Unix epoch.
+/// Parses a future instant or a time from now, in milliseconds since the Unix epoch.
 pub(crate) fn coming(text: &str) -> Result<u64, String> {
     let now = Timestamp::now();
     let at = match text.parse::<Timestamp>() {
@@ -29,9 +29,9 @@ pub(crate) fn coming(text: &str) -> Result<u64, String> {
         }
     };
     if at <= now.as_millisecond() {
-        return Err(format!("`{text}` is over"));
+        return Err(format!("`{text}` is in the past"));
     }
-    u64::try_from(at).map_err(|_| format!("`{text}` lies before 1970"))
+    u64::try_from(at).map_err(|_| format!("`{text}` is before 1970"))
 }
 
 fn ago(text: &str) -> Result<i64, String> {

@@ -1,5 +1,5 @@
-//! Texts that people write in flags alone: assignments, instants, replicas. Those that stand in files as well are
-//! `muster_job_file::human`.
+//! Parsers of texts that occur only in flags: assignments, instants, replicas. Those that also occur in files
+//! are in `muster_job_file::human`.
 
 mod assignment;
 mod instant;

@@ -1,4 +1,4 @@
-//! A replica: its id and where it is reached.
+//! A replica: its id and address.
 
 use muster_model::ids::ReplicaId;
 

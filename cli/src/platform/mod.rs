@@ -1,4 +1,4 @@
-//! Calls of the operating system, and their substitutes on systems other than Unix.
+//! System calls, and their substitutes on systems other than Unix.
 
 #[cfg(not(unix))]
 mod other;

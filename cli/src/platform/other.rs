@@ -1,4 +1,4 @@
-//! Systems other than Unix: no process groups, and terminals stay as they are.
+//! Systems other than Unix: no process groups, and terminal modes are unchanged.
 
 use std::future;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) fn own_group(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Ends the process alone.
+/// Kills the process alone.
 pub(crate) fn kill_group(child: &mut Child) -> io::Result<()> {
     child.start_kill()
 }
@@ -28,11 +28,11 @@ pub(crate) fn window_size() -> Option<(u32, u32)> {
     None
 }
 
-/// Changes of the terminal's size: none is seen.
+/// Changes of the terminal's size: none are observed.
 pub(crate) struct WindowChanges;
 
 impl WindowChanges {
-    /// None: they cannot be seen.
+    /// `None`: changes cannot be observed.
     pub(crate) fn listen() -> Option<Self> {
         None
     }
@@ -47,7 +47,7 @@ impl WindowChanges {
 pub(crate) struct RawTerminal;
 
 impl RawTerminal {
-    /// None: the mode stays as it is.
+    /// `None`: the mode is unchanged.
     pub(crate) fn enter() -> Option<Self> {
         None
     }

@@ -31,7 +31,7 @@ fn name_of(uid: u32, users: &str) -> Option<String> {
     })
 }
 
-/// Lets a command start a process group of its own.
+/// Lets a command start its own process group.
 pub(crate) fn own_group(command: &mut Command) -> &mut Command {
     command.process_group(0)
 }
@@ -44,7 +44,7 @@ pub(crate) fn kill_group(child: &mut Child) -> io::Result<()> {
     }
 }
 
-/// Columns and rows of the terminal on standard output; none without a terminal that has a size.
+/// Columns and rows of the terminal on standard output; `None` without a terminal that has a size.
 pub(crate) fn window_size() -> Option<(u32, u32)> {
     let size = tcgetwinsize(io::stdout().as_fd()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then(|| (size.ws_col.into(), size.ws_row.into()))
@@ -54,7 +54,7 @@ pub(crate) fn window_size() -> Option<(u32, u32)> {
 pub(crate) struct WindowChanges(tokio::signal::unix::Signal);
 
 impl WindowChanges {
-    /// None if the signal cannot be received.
+    /// `None` if the signal cannot be received.
     pub(crate) fn listen() -> Option<Self> {
         signal(SignalKind::window_change()).ok().map(Self)
     }
@@ -65,11 +65,12 @@ impl WindowChanges {
     }
 }
 
-/// The terminal on standard input in raw mode: input goes to the remote command unprocessed. Dropping it restores the mode.
+/// The terminal on standard input in raw mode: input goes to the remote command unprocessed. Dropping it
+/// restores the mode.
 pub(crate) struct RawTerminal(Termios);
 
 impl RawTerminal {
-    /// None if standard input is no terminal.
+    /// `None` if standard input is not a terminal.
     pub(crate) fn enter() -> Option<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -86,7 +87,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Err(error) = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0) {
-            tracing::debug!(%error, "the terminal's mode cannot be restored");
+            tracing::debug!(%error, "cannot restore the terminal's mode");
         }
     }
 }

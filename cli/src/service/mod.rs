@@ -1,4 +1,4 @@
-//! Running a scheduler or a worker: settings, signals, and the way out.
+//! Running a scheduler or a worker: settings, signals, and shutdown.
 
 mod reload;
 
@@ -17,11 +17,12 @@ use crate::logging;
 use crate::settings::{Service, Source};
 use crate::spans;
 
-/// What a service does at once is answer calls: decisions and applies are one thread's work each. More threads
-/// than this only wake each other.
+/// Concurrent work of a service is answering calls: decisions and applies run on one thread each. More
+/// threads than this only wake each other.
 const RUNTIME_THREADS_MAX: usize = 8;
 
-/// As [`run`], for a service with settings: they are read now, and anew at every SIGHUP. Logging is started as they say.
+/// As [`run`], for a service with settings: they are read now, and again at every SIGHUP. Starts logging
+/// accordingly.
 pub(crate) fn run_with_settings<S: Service, Running, Error>(
     close_max: Duration,
     source: Source<S>,
@@ -39,8 +40,8 @@ where
         let service = start(settings, shutdown);
         async move {
             if let Err(failure) = exported {
-                // The settings were checked: what is left is no reason to leave a cluster without this process.
-                tracing::error!(error = failure.text(), "no spans are exported");
+                // The settings were checked: a remaining error must not keep this process from the cluster.
+                tracing::error!(error = failure.text(), "cannot export spans");
             }
             let ended = tokio::select! {
                 result = service => result,
@@ -52,8 +53,8 @@ where
     })
 }
 
-/// Runs a service until it ends by itself or is told to: the first SIGTERM or SIGINT asks it to stop
-/// gracefully, the second one ends it at once. Threads that still run then are waited for, `close_max` at most.
+/// Runs a service until it ends by itself or by a signal: the first SIGTERM or SIGINT requests a graceful
+/// stop, the second one ends it at once. Waits for remaining threads, `close_max` at most.
 pub(crate) fn run<Running, Error>(
     close_max: Duration,
     start: impl FnOnce(Shutdown) -> Running,
@@ -75,7 +76,7 @@ where
         tokio::select! {
             result = service => result.map_err(|error| Failure::new(chain(&error))),
             () = signals.twice(ask) => {
-                Err(Failure::new("ended by a second signal, without waiting for a graceful stop"))
+                Err(Failure::new("stopped by a second signal, without a graceful stop"))
             }
         }
     });
@@ -83,8 +84,8 @@ where
     ended.map(|()| Exit::Ok)
 }
 
-/// Threads of a service's runtime: one core is left to the threads beside it (the log's syncs, RocksDB,
-/// snapshots). On a machine of two cores one thread answers more submits than two that wake each other.
+/// Threads of a service's runtime: one core is left to other threads (syncs of the log, RocksDB, snapshots).
+/// On a machine of two cores one thread answers more submits than two that wake each other.
 fn runtime_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     cores.saturating_sub(1).clamp(1, RUNTIME_THREADS_MAX)
@@ -121,12 +122,12 @@ impl Signals {
         }
     }
 
-    /// Asks for a graceful stop at the first signal, returns at the second.
+    /// Requests a graceful stop at the first signal, returns at the second.
     async fn twice(&mut self, ask: oneshot::Sender<()>) {
         self.next().await;
-        tracing::info!("asked to stop; another signal ends it at once");
+        tracing::info!("stopping; a second signal stops at once");
         if ask.send(()).is_err() {
-            tracing::debug!("the service stops already");
+            tracing::debug!("the service is already stopping");
         }
         self.next().await;
     }
@@ -140,10 +141,10 @@ mod tests {
 
     use super::*;
 
-    /// What a thread does that nothing interrupts.
+    /// Duration of uninterruptible work on a thread.
     const WORK: Duration = Duration::from_millis(300);
 
-    /// Whether such a thread had done its work when the service that had begun it was left.
+    /// Whether such a thread had finished when the wait for its service ended.
     fn is_work_done(close_max: Duration) -> bool {
         let done = Arc::new(AtomicBool::new(false));
         let doing = Arc::clone(&done);

@@ -1,4 +1,4 @@
-//! Settings that are read anew while a service runs.
+//! Settings that are reloaded while a service runs.
 
 use std::convert::Infallible;
 
@@ -12,16 +12,16 @@ use crate::settings::{Service, Source};
 /// Reads a service's settings at every SIGHUP.
 pub(super) struct Reloader<S> {
     source: Source<S>,
-    /// Those that the service began with: what needs a restart is compared with them.
+    /// The settings at startup: options that need a restart are compared with them.
     begun: Loaded<S>,
-    /// Those that it was last given.
+    /// The last settings passed to the service.
     newest: Loaded<S>,
     log: LogControl,
     sender: watch::Sender<S>,
 }
 
 impl<S: Service> Reloader<S> {
-    /// One for a service that begins with these settings, and where the service finds the newest ones.
+    /// Reloader for a service with these settings, and the channel with the newest ones.
     pub(super) fn new(
         source: Source<S>,
         begun: Loaded<S>,
@@ -38,7 +38,7 @@ impl<S: Service> Reloader<S> {
         (reloader, receiver)
     }
 
-    /// Reloads whenever the signal comes.
+    /// Reloads at every signal.
     pub(super) async fn run(mut self) -> Infallible {
         match signal(SignalKind::hangup()) {
             Ok(mut hang_up) => {
@@ -46,7 +46,9 @@ impl<S: Service> Reloader<S> {
                     self.reload();
                 }
             }
-            Err(error) => tracing::error!(%error, "settings cannot be reloaded while this runs"),
+            Err(error) => {
+                tracing::error!(%error, "cannot install the reload signal: settings will not be reloaded")
+            }
         }
         std::future::pending().await
     }
@@ -58,7 +60,7 @@ impl<S: Service> Reloader<S> {
                 let problems = failure.text();
                 tracing::error!(
                     problems,
-                    "the settings are not reloaded: those that run stay"
+                    "settings not reloaded: the current ones stay in force"
                 );
                 return;
             }
@@ -82,11 +84,11 @@ impl<S: Service> Reloader<S> {
             let options = need_restart.join(", ");
             tracing::warn!(
                 options,
-                "changed options that take effect when the service is started again"
+                "changed options take effect after a restart of the service"
             );
         }
         if let Err(error) = self.log.rebase(read.settings.logging()) {
-            tracing::error!(%error, "the log's filter stays as it is");
+            tracing::error!(%error, "cannot change the log filter");
         }
         self.sender.send_replace(read.settings.clone());
         self.newest = read;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::output::{Cell, Column, Row, Tone, instant};
 
-/// A call that was to change something, and its answer.
+/// A call that asked for a change, and its answer.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AuditView {
     time: String,
@@ -27,7 +27,7 @@ pub(crate) struct AuditView {
 }
 
 impl AuditView {
-    /// By time; of one replica in its own order.
+    /// Sort key: by time; records of one replica in their own order.
     pub(crate) fn order(&self) -> (u64, u64, u64) {
         (self.time_ms, self.replica_id, self.sequence)
     }

@@ -1,4 +1,4 @@
-//! A saved file and what it holds.
+//! A saved file and its contents.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(crate) struct BackupView {
     state_hash_is_known: bool,
 }
 
-/// A member of the group that was saved.
+/// A member of the saved group.
 #[derive(Clone, Debug, Serialize)]
 struct MemberOf {
     id: u64,
@@ -88,7 +88,7 @@ impl BackupView {
         &self.taken_at
     }
 
-    /// For people.
+    /// Text for a terminal.
     pub(crate) fn render(&self, now: Timestamp) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| text += &format!("{name:<10}  {value}\n");
@@ -102,7 +102,7 @@ impl BackupView {
         );
         line("sha256", self.sha256.clone());
         if !self.state_hash_is_known {
-            let why = "not the one of the replica: this build computes it otherwise, or reads another state";
+            let why = "differs from the replica's: this build computes it differently, or reads another state";
             line("hash", why.to_owned());
         }
         line("cluster", self.cluster_id.clone());

@@ -1,11 +1,11 @@
-//! Whose fault the end of an attempt was.
+//! Attribution of the end of an attempt.
 
 use muster_proto::v1;
 use serde::Serialize;
 
 use crate::view::word;
 
-/// Whose fault an end was, how sure that is, and what follows.
+/// Attribution of an end, its confidence, and its consequences.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BlameView {
     class: String,
@@ -33,18 +33,18 @@ impl From<v1::Blame> for BlameView {
 }
 
 impl BlameView {
-    /// In a few words: `gpu, paid by infra, 95 %`.
+    /// Short form: `gpu, paid by infra, 95 %`.
     pub(crate) fn text(&self) -> String {
         let payer = match self.charge.as_str() {
-            "user" => "the job pays",
-            "infra" => "the infrastructure pays",
-            _ => "nobody pays",
+            "user" => "charged to the job",
+            "infra" => "charged to the infrastructure",
+            _ => "not charged",
         };
         let percent = self.confidence_permille / 10;
         let component = self.component.as_deref();
         let class = &self.class;
         let what = match component {
-            // It says its class itself: `host node04`.
+            // The name contains its class: `host node04`.
             Some(name) if name.split(' ').next() == Some(class.as_str()) => name.to_owned(),
             Some(name) => format!("{class} ({name})"),
             None => class.clone(),
@@ -70,6 +70,9 @@ mod tests {
             ..v1::Blame::default()
         };
         let text = BlameView::from(blame).text();
-        assert_eq!(text, "host node04, the infrastructure pays, 70 % sure");
+        assert_eq!(
+            text,
+            "host node04, charged to the infrastructure, 70 % sure"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Why something is out of placement.
+//! A block: why a component is out of placement.
 
 use jiff::Timestamp;
 use muster_proto::v1;

@@ -25,23 +25,23 @@ pub(crate) struct GpuView {
     #[serde(flatten)]
     standing: HealthStandingView,
     block: Option<BlockView>,
-    /// That of its host.
+    /// The block of its host.
     host_block: Option<BlockView>,
-    /// How the leader sees its host; none if the replica does not say.
+    /// Health of its host as known to the leader; `None` if the replica does not report it.
     host_health: Option<String>,
     holder: Option<HolderView>,
     #[serde(skip)]
     health_since_ms: u64,
 }
 
-/// Why a GPU is unfit.
+/// Fault of a GPU.
 #[derive(Clone, Debug, Serialize)]
 struct FaultView {
     signal: String,
     detail: String,
 }
 
-/// Who has a GPU.
+/// Holder of a GPU.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct HolderView {
     job: u64,

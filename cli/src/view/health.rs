@@ -1,4 +1,4 @@
-//! What is known of the health of GPUs, adapters and hosts.
+//! Health of GPUs, adapters and hosts.
 
 use jiff::Timestamp;
 use muster_proto::v1;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::output::{Cell, Column, Row, Tone, ago, counted, instant, until};
 use crate::view::word;
 
-/// A component of which something is known.
+/// A component with a health record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ComponentView {
     component: String,
@@ -28,7 +28,7 @@ pub(crate) struct ComponentView {
     ready_at_ms: Option<u64>,
 }
 
-/// What a rule keeps off a component.
+/// A hold of a rule on a component.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct KeptOffView {
     pub(super) rule: String,
@@ -37,7 +37,7 @@ pub(super) struct KeptOffView {
     since: String,
 }
 
-/// How a component came where it stands.
+/// A change of a component's state.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ChangeView {
     event: String,
@@ -93,12 +93,12 @@ impl From<v1::HealthChange> for ChangeView {
 }
 
 impl ComponentView {
-    /// Whether it is as if nothing had ever been.
+    /// Whether it is healthy without any record.
     pub(crate) fn is_healthy(&self) -> bool {
         self.phase == "healthy" && self.kept_off.is_empty()
     }
 
-    /// Whether it is the one that somebody means: a host, a GPU by `HOST:INDEX`, or by its UUID.
+    /// Whether the user's name means this component: a host, or a GPU by `HOST:INDEX` or UUID.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let as_gpu = self.gpu_index.map(|index| format!("{}:{index}", self.host));
         let as_host = format!("host {name}");
@@ -106,7 +106,7 @@ impl ComponentView {
         as_gpu.as_deref() == Some(name) || self.component == as_host || uuid == Some(name)
     }
 
-    /// How it came where it stands, oldest first.
+    /// History of its state, oldest first.
     pub(crate) fn into_history(self) -> Vec<ChangeView> {
         self.history
     }
@@ -120,7 +120,7 @@ impl ComponentView {
         }
     }
 
-    /// What must happen before it is as before.
+    /// Condition for its return to service.
     fn next(&self, now: Timestamp) -> String {
         let wanted = (!self.wanted.is_empty()).then(|| self.wanted.clone());
         let wait = self.ready_at_ms.map(|at| match self.phase.as_str() {
@@ -128,17 +128,17 @@ impl ComponentView {
             _ => format!("check passes from {}", until(now, at)),
         });
         if self.by_hand {
-            return "only an admin gives it back".to_owned();
+            return "only an admin can unblock it".to_owned();
         }
         let kept_off = self.kept_off.iter().map(|kept| match kept.what.as_str() {
-            "everything" => format!("nothing new as long as {} lasts", kept.rule),
-            what => format!("no {what} as long as {} lasts", kept.rule),
+            "everything" => format!("nothing new while {} persists", kept.rule),
+            what => format!("no {what} while {} persists", kept.rule),
         });
         let parts: Vec<String> = wanted.into_iter().chain(wait).chain(kept_off).collect();
         parts.join(", ")
     }
 
-    /// Why it stands where it stands.
+    /// Cause of its state.
     fn cause(&self) -> String {
         let change = self.history.last();
         let change =
@@ -205,7 +205,7 @@ impl Row for ChangeView {
     }
 }
 
-/// What new rules are, or would be, to what was found lately.
+/// Effect of new rules on recent findings, applied or in a dry run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RulesEffectView {
     revision: u64,
@@ -220,7 +220,7 @@ pub(crate) struct RulesEffectView {
     unjudged: Vec<String>,
 }
 
-/// A block that rules would have put.
+/// A block that the rules would have set.
 #[derive(Clone, Debug, Serialize)]
 struct WouldBlockView {
     component: String,
@@ -261,7 +261,7 @@ impl RulesEffectView {
         }
     }
 
-    /// A few lines for people.
+    /// Several lines of text.
     pub(crate) fn render(&self) -> String {
         let done = if self.dry_run {
             "would be in force (dry run, nothing was changed)"
@@ -280,13 +280,13 @@ impl RulesEffectView {
         );
         if self.findings_without_rule > 0 {
             text.push_str(&format!(
-                "  {} of rules that are not there any more\n",
+                "  {} of removed rules\n",
                 counted(self.findings_without_rule, "finding")
             ));
         }
         if !self.unjudged.is_empty() {
             text.push_str(&format!(
-                "  not judged, for workers tell only what crosses the thresholds in force: {}\n",
+                "  not evaluated, since workers report only readings beyond the current thresholds: {}\n",
                 self.unjudged.join(", ")
             ));
         }

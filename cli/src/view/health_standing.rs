@@ -1,4 +1,4 @@
-//! Where a host or a GPU stands by the cluster's decision, as lists of them show it.
+//! Health state of a host or GPU in lists.
 
 use muster_proto::v1;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::output::{Cell, Tone};
 use crate::view::health::KeptOffView;
 
-/// Where a host or a GPU stands, by which rule, and what rules keep off it.
+/// State of a host or GPU, with its rule, and its holds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct HealthStandingView {
     health_phase: String,
@@ -51,7 +51,7 @@ impl HealthStandingView {
         }
     }
 
-    /// Why it stands there, as far as no block says it: what takes work all the same has none.
+    /// Reasons of its state, unless a block gives them: a component that still accepts work has no block.
     pub(super) fn reasons(&self) -> Vec<String> {
         let takes_work = matches!(self.health_phase.as_str(), "suspect" | "probation");
         let stands = (takes_work && !self.health_rule.is_empty())
@@ -86,7 +86,7 @@ mod tests {
             flapping.reasons(),
             ["no gangs by rule flapping: it fell silent 3 times"]
         );
-        // Its block says the rest.
+        // The rest is in its block.
         assert!(standing("checking", "history", &[]).reasons().is_empty());
         assert!(standing("healthy", "", &[]).reasons().is_empty());
     }

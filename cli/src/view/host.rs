@@ -97,7 +97,7 @@ impl From<v1::Host> for HostView {
 }
 
 impl GpuCountsView {
-    /// What cannot be given out is not free, be it for its host's sake.
+    /// GPUs that cannot be allocated are not free, even if only their host is the cause.
     fn count(host: &v1::Host) -> Self {
         let is_silent = matches!(
             host.health(),
@@ -124,7 +124,7 @@ impl GpuCountsView {
     }
 }
 
-/// One word that Slurm users know: `idle mixed allocated draining drained blocked suspect lost`.
+/// State in the terms of Slurm: `idle mixed allocated draining drained blocked suspect lost`.
 fn state(host: &v1::Host, gpus: GpuCountsView) -> &'static str {
     match host.health() {
         v1::HostHealth::Lost => return "lost",
@@ -219,7 +219,7 @@ impl Row for HostView {
 mod tests {
     use super::*;
 
-    /// What two free GPUs of such a host count as.
+    /// State of two free GPUs of such a host.
     fn counted(health: v1::HostHealth, block: Option<v1::Block>) -> GpuCountsView {
         let host = v1::Host {
             health: health.into(),

@@ -1,4 +1,4 @@
-//! Where hosts lie in the tree of cells.
+//! Location of hosts in the cell tree.
 
 use jiff::Timestamp;
 use muster_proto::v1;
@@ -25,7 +25,7 @@ struct InsideCellView {
 }
 
 impl HostCellsView {
-    /// The cells as the cluster tells them.
+    /// View of the cluster's answer.
     pub(crate) fn new(cells: v1::HostCells) -> Self {
         Self {
             path_by: source(cells.path_by()),
@@ -59,7 +59,7 @@ impl HostCellsView {
     }
 }
 
-/// Who placed a host; none if nobody did.
+/// Source of a host's location; `None` if it has none.
 fn source(source: v1::CellSource) -> Option<String> {
     let is_known = source != v1::CellSource::Unspecified;
     is_known.then(|| word(source.as_str_name(), "CELL_SOURCE_"))
@@ -75,7 +75,7 @@ fn positions(gpus: &[u32]) -> String {
     runs.collect::<Vec<_>>().join("+")
 }
 
-/// A host in a list of where hosts lie.
+/// A host in a list of locations.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HostPlaceView {
     name: String,

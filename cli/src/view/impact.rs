@@ -1,4 +1,4 @@
-//! What a block hits.
+//! Impact of a block.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::output::{Cell, Column, Row, Table, counted, instant, until};
 use crate::view::block::BlockView;
 
-/// What the block of one host or GPU hits.
+/// Impact of the block of one host or GPU.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ImpactView {
     pub(crate) target: String,
@@ -33,7 +33,7 @@ pub(crate) struct ImpactView {
     begins_at_ms: Option<u64>,
 }
 
-/// A job that a block hits.
+/// An affected job.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ImpactedJobView {
     id: u64,
@@ -45,7 +45,7 @@ pub(crate) struct ImpactedJobView {
 }
 
 impl ImpactView {
-    /// The answer to the block of a target, or to a dry run, and when it begins if it is planned ahead.
+    /// The answer to a block or to a dry run, with the start of a scheduled block.
     pub(crate) fn new(
         (target, is_host): (&str, bool),
         (dry_run, begins_at_ms): (bool, Option<u64>),
@@ -73,7 +73,7 @@ impl ImpactView {
         }
     }
 
-    /// One line, and a table of the jobs that are hit.
+    /// One line, and a table of the affected jobs.
     pub(crate) fn render(&self, drain: bool, now: Timestamp) -> String {
         let done = match (self.dry_run, drain) {
             (true, true) => "would be drained",
@@ -86,7 +86,7 @@ impl ImpactView {
         let begins = self.begins_at_ms.zip(self.begins_at.as_ref());
         let when = begins.map(|(ms, at)| format!(" {} ({at})", until(now, ms)));
         let when = when.unwrap_or_default();
-        let fate = if drain { "moved away" } else { "going on" };
+        let fate = if drain { "moved away" } else { "continuing" };
         let mut text = format!(
             "{} {done}{when}: {} out of placement ({} free), {} {fate}\n",
             self.target,
@@ -111,12 +111,12 @@ impl ImpactView {
 }
 
 impl ImpactView {
-    /// Whether it is refused if it takes the last. A plan is not, and neither is a GPU: it is for the admin to know.
+    /// Whether it is refused if it blocks the last one. Scheduled blocks and GPUs only cause a warning.
     const fn is_refusable(&self) -> bool {
         self.is_host && self.begins_at_ms.is_none()
     }
 
-    /// The block that is no more, and with it when it would have ended.
+    /// The replaced block, with its expiry.
     fn replaced(&self, now: Timestamp) -> Option<String> {
         let block = self.replaces.as_ref()?;
         let replaces = if self.dry_run {
@@ -131,25 +131,26 @@ impl ImpactView {
         Some(format!("  {replaces}: {what}\n"))
     }
 
-    /// That nothing of the pool is left, and what can be done about it.
+    /// Warning that the pool has nothing left, with advice.
     fn warning(&self) -> Option<String> {
         if !self.takes_last {
             return None;
         }
         let what = if self.is_host { "host" } else { "GPU" };
         let mut text = format!(
-            "  warning: nothing else of pool {} takes work: it is the last {what} that does",
+            "  warning: this is the last {what} of pool {} that accepts work",
             self.pool
         );
         if self.dry_run && self.is_refusable() {
-            text.push_str("; without --force it stays in");
+            text.push_str("; refused without --force");
         }
         text.push('\n');
         Some(text)
     }
 }
 
-/// What those of several targets take that are named first. Where nothing is blocked yet, each is judged as if it were alone.
+/// Resources blocked by the earlier targets of a request. In a dry run, the cluster evaluates each target
+/// alone.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// Hosts and GPUs by pool.
@@ -157,7 +158,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Judges the next target together with those before it; `is_forced`: also the last host of a pool is taken.
+    /// Evaluates the next target together with those before it; `is_forced`: the last host of a pool may be
+    /// blocked.
     pub(crate) fn judge(&mut self, impact: &mut ImpactView, is_forced: bool) {
         let (hosts, gpus) = self.pools.entry(impact.pool.clone()).or_default();
         impact.pool_hosts_left = impact.pool_hosts_left.saturating_sub(*hosts);
@@ -222,7 +224,7 @@ impl Row for ImpactedJobView {
 mod tests {
     use super::*;
 
-    /// A dry run of one of three hosts with two GPUs, all of which take work.
+    /// A dry run of one of three hosts with two GPUs, all of which accept work.
     fn impact(target: &str, replaces: Option<v1::Block>) -> ImpactView {
         let impact = v1::Impact {
             gpus: 2,

@@ -27,7 +27,7 @@ pub(crate) struct JobView {
     finish_reason: String,
     cancel: Option<CancelView>,
     suspension: Option<SuspensionView>,
-    /// The pipeline that it is a part of.
+    /// The pipeline that contains it.
     pipeline: Option<PipelineOfJob>,
     kept_permille: Option<u32>,
     ledger: Option<LedgerView>,
@@ -37,7 +37,7 @@ pub(crate) struct JobView {
     finished_at_ms: Option<u64>,
 }
 
-/// How many units are in each phase.
+/// Number of units in each phase.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct CountsView {
     waiting: u64,
@@ -49,14 +49,14 @@ struct CountsView {
     cancelled: u64,
 }
 
-/// The pipeline that a job is a part of.
+/// The pipeline that contains a job.
 #[derive(Clone, Debug, Serialize)]
 struct PipelineOfJob {
     id: u64,
     name: String,
 }
 
-/// Who asked for a job's end.
+/// Author of a cancellation.
 #[derive(Clone, Debug, Serialize)]
 struct CancelView {
     author: String,
@@ -64,7 +64,7 @@ struct CancelView {
     at: String,
 }
 
-/// Who suspended a job.
+/// Author of a suspension.
 #[derive(Clone, Debug, Serialize)]
 struct SuspensionView {
     author: String,
@@ -149,7 +149,7 @@ impl CountsView {
 }
 
 impl JobView {
-    /// Its phase as people see it: a suspended job stands still whatever it was doing.
+    /// The displayed phase: a suspended job is paused in any phase.
     fn shown_phase(&self) -> Cell {
         match self.suspension {
             Some(_) => Cell::toned("suspended", Tone::Waiting),
@@ -157,14 +157,14 @@ impl JobView {
         }
     }
 
-    /// Where the time of its GPUs went, as lines of `key value`.
+    /// GPU time by use, as lines of `key value`.
     pub(crate) fn accounts(&self) -> Vec<(&'static str, String)> {
         let (Some(ledger), Some(permille)) = (&self.ledger, self.kept_permille) else {
             return Vec::new();
         };
         let (whole, tenth) = (permille / 10, permille % 10);
         let kept = format!(
-            "{whole}.{tenth} % of its time is work that is kept ({})",
+            "{whole}.{tenth} % of its time is kept work ({})",
             ledger.kept()
         );
         let lost = ledger.lines().into_iter();
@@ -172,7 +172,7 @@ impl JobView {
         std::iter::once(("ETTR", kept)).chain(lost).collect()
     }
 
-    /// Lines of `key value` for people.
+    /// Lines of `key value` for a terminal.
     pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let plain = |text: String| Cell::from(text);
         let shape = if self.gang {
@@ -194,7 +194,7 @@ impl JobView {
             (
                 "GPUs",
                 plain(format!(
-                    "{} held of {} asked for",
+                    "{} held of {} requested",
                     self.gpus_held, self.gpus_asked
                 )),
             ),

@@ -1,4 +1,4 @@
-//! A job with everything that is known about it.
+//! A job with all known details.
 
 use muster_client::JobDetail;
 use muster_job_file::JobFile;
@@ -55,7 +55,7 @@ impl From<JobDetail> for JobDetailView {
 }
 
 impl JobDetailView {
-    /// Adds how far tasks say they are, where it is the attempt that runs.
+    /// Adds the progress reported by tasks of the running attempt.
     pub(crate) fn add_progress(&mut self, said: &[v1::TaskProgress]) {
         let attempts = self.unit_list.iter_mut();
         for attempt in attempts.filter_map(|unit| unit.attempt.as_mut()) {
@@ -67,7 +67,7 @@ impl JobDetailView {
         }
     }
 
-    /// Everything for people: facts, tasks that run, attempts that ended, the newest checkpoints.
+    /// Complete text: facts, running tasks, ended attempts, the newest checkpoints.
     pub(crate) fn render(&self, screen: &Screen) -> String {
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
         for (key, value) in self.job.facts(screen.now()) {
@@ -126,7 +126,7 @@ impl JobDetailView {
         }
     }
 
-    /// What is counted in a row: retries in place, and attempts without progress with their limit.
+    /// Consecutive counts: retries in place, and attempts without progress with their limit.
     fn push_rows(&self, facts: &mut Table) {
         for unit in &self.unit_list {
             let index = unit.index;
@@ -159,7 +159,7 @@ impl JobDetailView {
             let attempt = unit.attempt.as_ref();
             if let Some(vacancy) = attempt.and_then(|attempt| attempt.vacancy.as_ref()) {
                 let (task, detail) = (vacancy.task, &vacancy.detail);
-                let text = format!("goes on without task {task}: {detail}");
+                let text = format!("continues without task {task}: {detail}");
                 facts.push(vec![Cell::toned("Gang", Tone::Waiting), text.into()]);
             }
         }

@@ -1,12 +1,12 @@
-//! Where the time of a job's GPUs went.
+//! Accounting of a job's GPU time.
 
 use muster_proto::v1;
 use serde::Serialize;
 
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: f64 = 3_600_000.0;
 
-/// Where the time went: milliseconds times GPUs.
+/// GPU time by use, in milliseconds times GPUs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LedgerView {
     kept_gpu_ms: u64,
@@ -18,7 +18,7 @@ pub(crate) struct LedgerView {
     admin: LossView,
 }
 
-/// What one cause cost.
+/// Cost of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct LossView {
     queue_gpu_ms: u64,
@@ -49,8 +49,8 @@ impl From<v1::Ledger> for LedgerView {
 }
 
 impl LedgerView {
-    /// One line for each cause that cost something: `infra`, `0.3 queued, 0.1 restarting, 2.0 lost`; and one for the time
-    /// of standing still.
+    /// One line for each cause with a cost: `infra`, `0.3 queued, 0.1 restarting, 2.0 lost`; and one for the
+    /// time paused.
     pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
         let causes = [
             ("first start", self.first),
@@ -62,7 +62,7 @@ impl LedgerView {
         let costly = causes.into_iter();
         let costly = costly.filter(|(_, loss)| *loss != LossView::default());
         let still = (self.halted_gpu_ms > 0).then(|| {
-            let text = format!("{} standing still", hours(self.halted_gpu_ms));
+            let text = format!("{} paused", hours(self.halted_gpu_ms));
             ("suspended", text)
         });
         let costly = costly.map(|(cause, loss)| {
@@ -77,7 +77,7 @@ impl LedgerView {
         costly.chain(still).collect()
     }
 
-    /// Work that is kept, in words.
+    /// Kept work, as text.
     pub(crate) fn kept(&self) -> String {
         hours(self.kept_gpu_ms)
     }
@@ -118,7 +118,7 @@ mod tests {
             halted_gpu_ms: 5_400_000,
             ..v1::Ledger::default()
         });
-        let text = "1.50 GPU-h standing still".to_owned();
+        let text = "1.50 GPU-h paused".to_owned();
         assert_eq!(ledger.lines(), [("suspended", text)]);
     }
 }

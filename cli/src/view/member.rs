@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::output::{Cell, Column, Row, Tone, span};
 use crate::view::word::word;
 
-/// Silence of a replica, in milliseconds, from which it is shown as a trouble: ten heartbeats by the usual timings.
+/// Silence of a replica in milliseconds that is highlighted: ten heartbeats by the default timings.
 pub(super) const SILENT_MS: u64 = 1_000;
 
 /// One replica of the group.
@@ -47,7 +47,7 @@ impl Row for MemberView {
         Column::new("ADDRESS"),
         Column::new("ROLE"),
         Column::new("LAG"),
-        Column::new("LAST HEARD"),
+        Column::new("LAST CONTACT"),
         Column::new("VERSION"),
         Column::wide("MATCHED"),
     ];

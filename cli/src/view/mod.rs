@@ -1,4 +1,4 @@
-//! What is shown of the cluster's answers: one type per thing, the same for tables and for programs.
+//! Views of the cluster's answers: one type per object, shared by tables and machine-readable output.
 //!
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 

@@ -29,7 +29,7 @@ pub(crate) struct PipelineView {
     finished_at_ms: Option<u64>,
 }
 
-/// How its jobs stand.
+/// Number of its jobs in each phase.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct CountsView {
     queued: u32,
@@ -54,17 +54,18 @@ pub(crate) struct PipelineDetailView {
 struct MemberView {
     id: u64,
     name: String,
-    /// As of a job, or `skipped` if nothing of it was ever placed since others did not end as it waited for.
+    /// Phase of the job, or `skipped` if it was never placed because its dependencies did not end as
+    /// required.
     phase: String,
     finish_reason: String,
     after: Vec<AfterView>,
 }
 
-/// A job that must have ended before.
+/// A dependency of a job.
 #[derive(Clone, Debug, Serialize)]
 struct AfterView {
     job: u64,
-    /// Its name; none if it is of another pipeline, or of none.
+    /// Its name; `None` if it belongs to another pipeline, or to none.
     name: Option<String>,
     when: &'static str,
 }
@@ -192,7 +193,7 @@ fn after_view(dependency: v1::Dependency, names: &BTreeMap<u64, String>) -> Afte
 }
 
 impl PipelineDetailView {
-    /// In the form that was asked for.
+    /// Renders the requested format.
     pub(crate) fn shown(&self, screen: &Screen) -> Result<String, Failure> {
         Ok(match screen.format {
             Format::Table | Format::Wide => self.render(screen),
@@ -201,7 +202,7 @@ impl PipelineDetailView {
         })
     }
 
-    /// Everything for people: facts, and the jobs as a tree.
+    /// Complete text: facts, and the jobs as a tree.
     pub(crate) fn render(&self, screen: &Screen) -> String {
         let pipeline = &self.pipeline;
         let submitted = ago(screen.now(), pipeline.submitted_at_ms);
@@ -226,7 +227,7 @@ impl PipelineDetailView {
         text
     }
 
-    /// Every job under the last of those that it waits for.
+    /// Every job below its last dependency.
     fn tree(&self) -> Table {
         let columns = ["JOB", "ID", "PHASE", "AFTER", "REASON"].map(Column::new);
         let mut table = Table::new(&columns, false);
@@ -241,7 +242,7 @@ impl PipelineDetailView {
     }
 }
 
-/// Adds the jobs below one to the table, each with its branch.
+/// Adds the dependents of a job to the table, each with its branch.
 fn push_below(
     table: &mut Table,
     children: &BTreeMap<Option<u64>, Vec<&MemberView>>,

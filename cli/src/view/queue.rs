@@ -1,4 +1,4 @@
-//! A queue in a list and by itself.
+//! A queue in a list and in detail.
 
 use jiff::Timestamp;
 use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{Cell, Column, Row, Table, Tone, span};
 
-/// A queue with what it was configured to be and what it has.
+/// A queue with its configuration and its usage.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueView {
     name: String,
@@ -22,7 +22,7 @@ pub(crate) struct QueueView {
     config: Option<QueueConfig>,
 }
 
-/// What a user has in a queue.
+/// Usage of a user in a queue.
 #[derive(Clone, Debug, Serialize)]
 struct UserView {
     user: String,
@@ -44,7 +44,7 @@ impl From<v1::Queue> for QueueView {
             claimed: amounts(usage.claimed),
             history_gpu_ms: queue.history_gpu_ms,
             users: queue.users.into_iter().map(UserView::from).collect(),
-            // What a newer cluster says and this version cannot read is left out.
+            // Settings of a newer cluster that this version cannot read are omitted.
             config: queue
                 .config
                 .and_then(|config| QueueConfig::try_from(config).ok()),
@@ -118,7 +118,7 @@ const USER_COLUMNS: &[Column] = &[
 ];
 
 impl QueueView {
-    /// Everything for people.
+    /// Complete text.
     pub(crate) fn render(&self) -> String {
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
         for (key, value) in self.facts() {
@@ -220,7 +220,7 @@ fn guarantee_listed(guarantee: &Guarantee) -> String {
     }
 }
 
-/// Amounts in words; those that are 0 are left out.
+/// Amounts as text; zero amounts are omitted.
 pub(super) fn listed(amounts: &Amounts) -> String {
     let limits = Limits {
         gpus: Some(amounts.gpus).filter(|it| *it > 0),

@@ -1,4 +1,4 @@
-//! What a change of the tree of queues means.
+//! Effect of a change of the queue tree.
 
 use jiff::Timestamp;
 use muster_model::quota::{Amounts, Guarantee};
@@ -9,7 +9,7 @@ use crate::output::{Cell, Column, Row, Table, counted};
 use crate::view::queue::{amounts, guaranteed, listed};
 use crate::view::word::word;
 
-/// What applying a tree of queues changes, or would.
+/// Effect of applying a queue tree, or of a dry run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueChangesView {
     revision: u64,
@@ -17,7 +17,7 @@ pub(crate) struct QueueChangesView {
     changes: Vec<QueueChangeView>,
 }
 
-/// What changes for one queue.
+/// Change of one queue.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueChangeView {
     name: String,
@@ -36,14 +36,14 @@ pub(crate) struct QueueChangeView {
     downgraded: NamedJobsView,
 }
 
-/// What a user holds over its limit.
+/// Usage of a user over its limit.
 #[derive(Clone, Debug, Serialize)]
 struct UserOverLimitView {
     user: String,
     over: Amounts,
 }
 
-/// Jobs that are counted, the first of them by id.
+/// Counted jobs, with the first of them by id.
 #[derive(Clone, Debug, Default, Serialize)]
 struct NamedJobsView {
     total: u64,
@@ -83,14 +83,14 @@ impl QueueChangesView {
         text
     }
 
-    /// Names of the queues that change, one a line.
+    /// Names of the queues that change, one per line.
     pub(crate) fn names(&self) -> String {
         let names = self.changes.iter();
         names.map(|change| format!("{}\n", change.name)).collect()
     }
 }
 
-/// A table of queues that change, and a line for everything that somebody may mind.
+/// A table of queues that change, and a line for every notable effect.
 pub(crate) fn render_changes(changes: &[QueueChangeView]) -> String {
     let mut table = Table::new(QueueChangeView::COLUMNS, false);
     for change in changes {
@@ -107,11 +107,11 @@ impl QueueChangeView {
         let name = &self.name;
         let mut notes = Vec::new();
         if let Some(lost) = &self.guarantee_lost {
-            notes.push(format!("{name}: its guarantee loses {}", listed(lost)));
+            notes.push(format!("{name}: guarantee reduced by {}", listed(lost)));
         }
         if self.cells_lost > 0 {
             let cells = counted(self.cells_lost, "cell");
-            notes.push(format!("{name}: its guarantee loses {cells}"));
+            notes.push(format!("{name}: guarantee reduced by {cells}"));
         }
         if let Some(over) = &self.over_limit {
             let over = listed(over);
@@ -131,7 +131,7 @@ impl QueueChangeView {
             ),
             (
                 &self.downgraded,
-                "lose their cells and go on as opportunistic work",
+                "lose their cells and continue as opportunistic work",
             ),
         ];
         let jobs = kinds.iter().filter(|(jobs, _)| jobs.total > 0);

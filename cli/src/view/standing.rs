@@ -1,18 +1,18 @@
-//! On what ground an attempt holds its resources, and what is reserved for units that wait.
+//! Allocation basis of an attempt, and claims for waiting units.
 
 use muster_proto::v1;
 use serde::Serialize;
 
 use crate::output::instant;
 
-/// On what ground.
+/// Allocation basis.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct StandingView {
     kind: &'static str,
     cells: Vec<String>,
 }
 
-/// What is reserved for a unit.
+/// Resources reserved for a unit.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClaimView {
     since: String,
@@ -32,7 +32,7 @@ struct VictimView {
     epoch: u64,
 }
 
-/// Where one task will run.
+/// Location of one task.
 #[derive(Clone, Debug, Serialize)]
 struct ClaimedTaskView {
     index: u32,
@@ -49,7 +49,7 @@ impl From<&v1::Standing> for StandingView {
                 cells.cells.iter().map(|cell| cell.name.clone()).collect(),
             ),
             Some(Kind::Opportunistic(_)) => ("opportunistic", Vec::new()),
-            // An older cluster says nothing.
+            // An older cluster does not report it.
             Some(Kind::Share(_)) | None => ("share", Vec::new()),
         };
         Self { kind, cells }
@@ -57,7 +57,7 @@ impl From<&v1::Standing> for StandingView {
 }
 
 impl StandingView {
-    /// In words: `opportunistic`, `cells pod-1/rack-07, node07:4`.
+    /// As text: `opportunistic`, `cells pod-1/rack-07, node07:4`.
     pub(crate) fn text(&self) -> String {
         if self.cells.is_empty() {
             return self.kind.to_owned();
@@ -65,7 +65,7 @@ impl StandingView {
         format!("{} {}", self.kind, self.cells.join(", "))
     }
 
-    /// Whether it is what all attempts have that nobody configured anything for.
+    /// Whether it is the default without any configuration.
     pub(crate) fn is_ordinary(&self) -> bool {
         self.kind == "share"
     }
@@ -95,13 +95,13 @@ impl From<v1::Claim> for ClaimView {
 }
 
 impl ClaimView {
-    /// In words: `2 tasks on node[01-02], once 3 stopped attempts have ended`.
+    /// As text: `2 tasks on node[01-02], once 3 stopped attempts have ended`.
     pub(crate) fn text(&self) -> String {
         let hosts: Vec<String> = self.tasks.iter().map(|task| task.host.clone()).collect();
         let hosts = crate::parse::compress(&hosts);
         let tasks = self.tasks.len();
         match self.victims.len() {
-            0 => format!("{tasks} tasks on {hosts}, once those who run there have ended"),
+            0 => format!("{tasks} tasks on {hosts}, once the running tasks there have ended"),
             victims => {
                 format!("{tasks} tasks on {hosts}, once {victims} stopped attempts have ended")
             }

@@ -1,4 +1,4 @@
-//! The cluster as a whole.
+//! Status of the whole cluster.
 
 use jiff::Timestamp;
 use muster_proto::v1;
@@ -16,7 +16,7 @@ const REPLICA_COLUMNS: &[Column] = &[
     Column::new("HEARD"),
 ];
 
-/// Who leads, how the replicas are, and counts of everything.
+/// The leader, the state of the replicas, and counts of all objects.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct StatusView {
     cluster_id: String,
@@ -28,7 +28,7 @@ pub(crate) struct StatusView {
     answered_by: u64,
     leader: Option<u64>,
     leader_address: String,
-    /// Whether the leader hears a majority; none where it was not the leader that answered.
+    /// Whether the leader is in contact with a majority; `None` if the answer is not from the leader.
     hears_majority: Option<bool>,
     term: u64,
     leadership_epoch: u64,
@@ -142,7 +142,7 @@ impl From<v1::Replica> for ReplicaView {
     }
 }
 
-/// Whether a majority of those that vote was heard just now, as the leader knows, and nobody else.
+/// Whether a majority of the voters was recently in contact with the leader, which only the leader knows.
 fn hears_majority(status: &v1::GetStatusResponse) -> Option<bool> {
     if status.leader_id != Some(status.replica_id) {
         return None;
@@ -160,7 +160,7 @@ impl StatusView {
         &self.cluster_id
     }
 
-    /// For people.
+    /// Text for a terminal.
     pub(crate) fn render(&self, now: Timestamp) -> String {
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
         for (key, value) in self.facts(now) {
@@ -173,7 +173,7 @@ impl StatusView {
         format!("{}\n{}", facts.render(false), replicas.render(true))
     }
 
-    /// Which builds can follow: what may be in the log, and what this build could write.
+    /// Compatible builds: the formats that may be in the log, and those that this build could write.
     fn log_formats(&self) -> String {
         let Self {
             command_level: level,
@@ -182,10 +182,10 @@ impl StatusView {
         } = self;
         if level < own {
             return format!(
-                "format {level}; {own} once all replicas are known to read it, and then no older build can follow"
+                "format {level}; {own} once all replicas are known to read it, which excludes older builds"
             );
         }
-        format!("format {level}: builds that read less cannot follow")
+        format!("format {level}: older builds cannot read it")
     }
 
     fn leader(&self, now: Timestamp) -> Cell {
@@ -203,11 +203,11 @@ impl StatusView {
         match self.hears_majority {
             Some(true) => Cell::toned(told, Tone::Good),
             Some(false) => Cell::toned(
-                format!("{told}; it hears no majority, so nothing can be changed"),
+                format!("{told}; no contact to a majority, so changes are impossible"),
                 Tone::Bad,
             ),
             None => Cell::toned(
-                format!("{told}; so far as replica {} knows", self.answered_by),
+                format!("{told}; according to replica {}", self.answered_by),
                 Tone::Waiting,
             ),
         }
@@ -280,13 +280,14 @@ mod tests {
 
     #[test]
     fn it_says_which_builds_can_follow() {
-        assert_eq!(shown(4, 4), "format 4: builds that read less cannot follow");
+        assert_eq!(shown(4, 4), "format 4: older builds cannot read it");
         assert!(shown(3, 4).starts_with("format 3; 4 once all replicas are known to read it"));
-        // A leader of a newer build has raised it, and this replica is told.
-        assert!(shown(5, 4).starts_with("format 5: builds that read less"));
+        // A leader of a newer build has raised it, and this replica was notified.
+        assert!(shown(5, 4).starts_with("format 5: older builds"));
     }
 
-    /// What is said of the leader, replica 1, where replica `answers`, and so long ago the others were heard.
+    /// Display of the leader, replica 1, in an answer of replica `answers`, with the ages of the last
+    /// contacts.
     fn leader_as_told(answers: u64, heard_ago_ms: [Option<u64>; 2]) -> (Cell, Option<bool>) {
         let replica = |id, role: v1::ReplicaRole, heard_ago_ms| v1::Replica {
             id,
@@ -315,10 +316,10 @@ mod tests {
         const LEADER: &str = "replica 1 at a:1, elected just now (term 0, epoch 0)";
         let well = leader_as_told(1, [Some(20), Some(90_000)]);
         assert_eq!(well, (Cell::toned(LEADER, Tone::Good), Some(true)));
-        let alone = format!("{LEADER}; it hears no majority, so nothing can be changed");
+        let alone = format!("{LEADER}; no contact to a majority, so changes are impossible");
         let told = leader_as_told(1, [None, Some(90_000)]);
         assert_eq!(told, (Cell::toned(alone, Tone::Bad), Some(false)));
-        let by_another = format!("{LEADER}; so far as replica 2 knows");
+        let by_another = format!("{LEADER}; according to replica 2");
         let told = leader_as_told(2, [None, None]);
         assert_eq!(told, (Cell::toned(by_another, Tone::Waiting), None));
     }

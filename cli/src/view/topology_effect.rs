@@ -1,4 +1,4 @@
-//! What a topology means for the hosts that there are.
+//! Effect of a topology on the registered hosts.
 
 use muster_proto::v1;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::output::counted;
 use crate::parse::compress;
 
-/// What applying a topology changes, or would.
+/// Effect of applying a topology, or of a dry run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TopologyEffectView {
     revision: u64,
@@ -22,7 +22,7 @@ pub(crate) struct TopologyEffectView {
 impl TopologyEffectView {
     /// The cluster's answer.
     pub(crate) fn new(dry_run: bool, mut answer: v1::SetTopologyResponse) -> Self {
-        // Numbers that follow each other are shown as one.
+        // Consecutive numbers are shown as a range.
         answer.hosts_unknown.sort_unstable();
         answer.hosts_changed.sort_unstable();
         Self {
@@ -37,7 +37,7 @@ impl TopologyEffectView {
         }
     }
 
-    /// A few lines for people.
+    /// Several lines of text.
     pub(crate) fn render(&self) -> String {
         let done = if self.dry_run {
             "would be set (dry run, nothing was changed)"
@@ -45,7 +45,7 @@ impl TopologyEffectView {
             "set"
         };
         let mut text = format!(
-            "topology {done}: hosts in a place: {}, in none: {}; with GPUs that form cells: {}\n",
+            "topology {done}: located hosts: {}, without location: {}; with GPU cells: {}\n",
             self.hosts_placed, self.hosts_unplaced, self.hosts_shaped
         );
         if self.hosts_changed_total > 0 {
@@ -64,7 +64,7 @@ impl TopologyEffectView {
         text
     }
 
-    /// Names of the hosts whose cells change, one a line.
+    /// Names of the hosts whose cells change, one per line.
     pub(crate) fn names(&self) -> String {
         let names = self.hosts_changed.iter();
         names.map(|name| format!("{name}\n")).collect()

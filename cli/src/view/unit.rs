@@ -42,7 +42,7 @@ pub(crate) struct AttemptView {
     pub(crate) vacancy: Option<VacancyView>,
 }
 
-/// A place in a running gang that nobody fills.
+/// A vacant place in a running gang.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VacancyView {
     pub(crate) task: u32,
@@ -54,7 +54,7 @@ pub(crate) struct VacancyView {
     pub(crate) detail: String,
 }
 
-/// What the members of a gang wait for.
+/// Barrier that the members of a gang wait for.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BarrierView {
     master_port: Option<u32>,
@@ -73,7 +73,7 @@ pub(crate) struct TaskView {
     pub(crate) progress_step: Option<u64>,
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ExitView {
     code: Option<i32>,
@@ -86,7 +86,7 @@ pub(crate) struct ExitView {
     evidence: String,
 }
 
-/// What a task's memory came to.
+/// Memory usage of a task.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct MemoryView {
     limit_bytes: u64,
@@ -192,7 +192,8 @@ impl From<v1::Barrier> for BarrierView {
 }
 
 impl AttemptView {
-    /// How far its gang is, in words: `3 of 8 members are prepared`; none if they begin one by one, or ran already.
+    /// Progress of its gang as text: `3 of 8 members are prepared`; `None` if they begin one by one, or
+    /// already ran.
     pub(crate) fn assembly(&self) -> Option<String> {
         let barrier = self
             .barrier
@@ -283,13 +284,13 @@ impl From<v1::Checkpoint> for CheckpointView {
 }
 
 impl ExitView {
-    /// In words: `exit code 1`, `signal 9 of the kernel, out of memory (limit 32 MiB, peak 32 MiB)`.
+    /// As text: `exit code 1`, `signal 9 of the kernel, out of memory (limit 32 MiB, peak 32 MiB)`.
     pub(crate) fn text(&self) -> String {
         let mut text = match (&self.start_error, self.code, self.signal) {
             (Some(error), _, _) => format!("not started: {error}"),
             (None, Some(code), _) => format!("exit code {code}"),
             (None, None, Some(signal)) => format!("signal {signal}{}", self.sender_text()),
-            (None, None, None) => "ended in an unknown way".to_owned(),
+            (None, None, None) => "unknown end".to_owned(),
         };
         if self.out_of_memory {
             text.push_str(", out of memory");
@@ -300,7 +301,7 @@ impl ExitView {
             }
         }
         if self.lease_expired {
-            text.push_str(", its lease ran out");
+            text.push_str(", lease expired");
         }
         if let Some(telling) = self.evidence.lines().next() {
             text.push_str(": ");
@@ -311,23 +312,23 @@ impl ExitView {
 }
 
 impl ExitView {
-    /// Whose the signal was, as far as it is known.
+    /// Sender of the signal, as far as known.
     fn sender_text(&self) -> &'static str {
         match self.sender.as_deref() {
             Some("supervisor") => " of its supervisor",
             Some("kernel") => " of the kernel",
-            Some(_) => " of its own or of somebody else",
+            Some(_) => " of itself or another process",
             None => "",
         }
     }
 }
 
-/// How a process ended, in words.
+/// End of a process as text.
 pub(crate) fn describe_exit(exit: v1::Exit) -> String {
     ExitView::from(exit).text()
 }
 
-/// Why an attempt is stopped, in words, with what speaks for it.
+/// Reason why an attempt is stopped as text, with its evidence.
 pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
     use v1::stop_reason::Kind;
     let host = |id: u32| match &*reason.host {
@@ -342,11 +343,11 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::HostFaultId(id)) => format!("{} cannot work", host(*id)),
         Some(Kind::DrainHostId(id)) => format!("{} is drained", host(*id)),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
-        Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),
+        Some(Kind::RunTime(_)) => "time limit reached".to_owned(),
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
-        Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
+        Some(Kind::Moved(_)) => "moved to make contiguous room".to_owned(),
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
-        Some(Kind::NotSwapped(_)) => "a member's place was not filled in time".to_owned(),
+        Some(Kind::NotSwapped(_)) => "a vacancy was not filled in time".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     };
     if reason.detail.is_empty() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{Cell, Column, Row};
 
-/// A user with what it may do; nothing of its token.
+/// A user with its rights, without its token.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct UserView {
     name: String,

@@ -1,4 +1,4 @@
-//! What would follow of a change, for people. Programs get the answer itself.
+//! Predicted effect of a change as text. Programs receive the answer itself.
 
 use muster_proto::v1;
 use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
@@ -6,7 +6,7 @@ use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDiffere
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
 use crate::view::queue_changes::{QueueChangeView, render_changes};
 
-/// Rows of one table at most; `-o json` and `--report` have all.
+/// Rows of one table at most; `-o json` and `--report` contain all.
 const ROWS_MAX: usize = 40;
 
 /// The answer to a what-if.
@@ -47,7 +47,7 @@ impl<'a> WhatIfView<'a> {
         Self(difference)
     }
 
-    /// Everything for people.
+    /// Complete text.
     pub(crate) fn render(&self, wide: bool) -> String {
         let difference = self.0;
         let mut text = self.head();
@@ -57,10 +57,10 @@ impl<'a> WhatIfView<'a> {
         let stops = &difference.stops;
         text.push('\n');
         if stops.is_empty() {
-            text.push_str("no attempt is stopped for it\n");
+            text.push_str("no attempt is stopped\n");
         } else {
             let count = counted(stops.len() as u64, "attempt");
-            text.push_str(&format!("{count} stopped for it\n"));
+            text.push_str(&format!("{count} stopped\n"));
             let rows = stops.iter().map(stop_cells);
             text.push_str(&table(STOP_COLUMNS, rows, wide));
         }
@@ -82,7 +82,7 @@ impl<'a> WhatIfView<'a> {
         text
     }
 
-    /// Ids of the jobs that are affected, one a line.
+    /// Ids of the affected jobs, one per line.
     pub(crate) fn names(&self) -> String {
         let jobs = self.0.affected.iter();
         jobs.map(|job| format!("{}\n", job.id)).collect()
@@ -97,10 +97,11 @@ impl<'a> WhatIfView<'a> {
         } = self.0;
         let assumed = match assumptions.assumed_run_ms {
             Some(ms) => format!("to run {}", span(ms)),
-            None => "never to end".to_owned(),
+            None => "to never end".to_owned(),
         };
         format!(
-            "forked at revision {revision}, played {}; run times of {} told by a time limit, of {} learnt, of {} assumed {assumed}\n",
+            "forked at revision {revision}, played {}; run times of {} known by time limit, of {} \
+             learned, of {} assumed {assumed}\n",
             span(*horizon_ms),
             counted(assumptions.told, "job"),
             assumptions.learnt,
@@ -133,7 +134,7 @@ impl<'a> WhatIfView<'a> {
                     |all_ms| format!("all of it in {}", span(all_ms)),
                 );
                 format!(
-                    "{name} begins in {} on {}, {all}{why}",
+                    "{name} starts in {} on {}, {all}{why}",
                     span(start_ms),
                     hosts(fate)
                 )
@@ -182,7 +183,7 @@ impl<'a> WhatIfView<'a> {
     }
 }
 
-/// How a job's course differs, with the time by which its start does.
+/// How a job's future differs, with the difference of its start.
 fn effect(job: &JobDifference) -> String {
     let words = job.effect.words();
     let now = job.now.as_ref().and_then(|fate| fate.start_ms);
@@ -198,9 +199,9 @@ fn start(fate: &Fate) -> String {
     fate.start_in_words(|start_ms| format!("in {}", span(start_ms)))
 }
 
-/// Where a job's first waiting unit starts.
+/// Location of a job's first waiting unit at its start.
 fn hosts(fate: &Fate) -> String {
-    /// Hosts named of one job.
+    /// Maximum number of hosts listed per job.
     const NAMED_MAX: usize = 3;
     let names: Vec<&str> = fate.places.iter().map(|place| &*place.host).collect();
     match names.len() {
@@ -258,7 +259,7 @@ fn total_rows(now: Totals, then: Totals) -> Vec<Vec<Cell>> {
     ]
 }
 
-/// A table, indented; of many rows the first ones.
+/// An indented table, cut after the first rows.
 fn table(columns: &[Column], rows: impl Iterator<Item = Vec<Cell>>, wide: bool) -> String {
     let rows: Vec<_> = rows.collect();
     let more = rows.len().saturating_sub(ROWS_MAX);

@@ -1,20 +1,20 @@
-//! Members of the wire's enumerations as the words that users see.
+//! Members of the wire's enumerations as displayed words.
 
 use muster_proto::v1;
 
 use crate::output::Tone;
 
-/// `JOB_PHASE_QUEUED` without its prefix, in small letters: `queued`.
+/// `JOB_PHASE_QUEUED` without its prefix, in lower case: `queued`.
 pub(crate) fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix)
         .unwrap_or(name)
         .to_ascii_lowercase()
 }
 
-/// What a host suffers from whose link carries in one direction alone.
-pub(crate) const ONE_WAY: &str = "its beats arrive, acknowledgements do not reach it";
+/// Description of a host whose link works in one direction only.
+pub(crate) const ONE_WAY: &str = "its heartbeats arrive, but acknowledgements do not reach it";
 
-/// Why a host counts as silent, in one word; none for one that does not.
+/// Cause of a host's silence, in one word; `None` if it is not silent.
 pub(crate) const fn silence_cause(health: v1::HostHealth, one_way: bool) -> Option<&'static str> {
     match (health, one_way) {
         (v1::HostHealth::Up | v1::HostHealth::Unspecified, _) => None,
@@ -28,7 +28,7 @@ pub(crate) fn job_phase(phase: v1::JobPhase) -> String {
     word(phase.as_str_name(), "JOB_PHASE_")
 }
 
-/// What the phase of a job, unit or task says about it.
+/// Tone of the phase of a job, unit or task.
 pub(crate) fn phase_tone(phase: &str) -> Tone {
     match phase {
         "running" | "succeeded" => Tone::Good,
@@ -48,7 +48,7 @@ pub(crate) fn block_target(target: Option<&v1::BlockTarget>) -> String {
     }
 }
 
-/// A GPU, an adapter or a host that health is about: `GPU-... on node01`, `host node01`.
+/// A GPU, an adapter or a host with a health record: `GPU-... on node01`, `host node01`.
 pub(crate) fn component(component: Option<&v1::Component>, host: &str) -> String {
     use v1::component::Kind;
     match component.and_then(|component| component.kind.as_ref()) {
@@ -61,7 +61,7 @@ pub(crate) fn component(component: Option<&v1::Component>, host: &str) -> String
     }
 }
 
-/// The counts that are not zero, with their names: `3 running, 1 waiting`.
+/// The nonzero counts, with their names: `3 running, 1 waiting`.
 pub(super) fn counted<N: Copy + Into<u64>>(counts: &[(N, &str)]) -> String {
     let named = counts.iter().map(|(count, name)| ((*count).into(), name));
     let texts: Vec<String> = named

@@ -1,14 +1,14 @@
-//! The built binary against nothing: exit codes, and errors that name the way out.
+//! Tests of the built binary without a cluster: exit codes, and errors with advice.
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Nothing listens on this port: the kernel has just given it out, and it was given back.
+/// A port without a listener: the kernel has just assigned it, and it was released.
 fn nowhere() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// The binary, without anything of the user's surroundings.
+/// The binary, without the user's environment.
 fn muster(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
     command
@@ -23,7 +23,7 @@ fn run(words: &[&str]) -> Output {
     muster(words).output().unwrap()
 }
 
-/// The same with an output whose reader has gone away.
+/// The same with an output that its reader has closed.
 fn run_unread(words: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -118,7 +118,7 @@ fn usage_errors_exit_with_64() {
 #[test]
 fn a_machine_without_a_driver_is_told_that_its_gpus_cannot_be_checked() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        // Its GPUs are not ours to check.
+        // The machine's GPUs must not be checked by a test.
         return;
     }
     let output = run(&["gpu", "check"]);
@@ -172,10 +172,7 @@ fn an_absent_cluster_is_named_with_the_way_out() {
 #[test]
 fn a_search_for_the_replicas_is_called_so() {
     let text = stderr(&run(&["job", "logs", "1", "-f", "--address", &nowhere()]));
-    assert!(
-        text.contains("cannot learn where the replicas are"),
-        "{text}"
-    );
+    assert!(text.contains("cannot find the replicas"), "{text}");
 }
 
 #[test]
@@ -212,7 +209,7 @@ fn contexts_name_clusters() {
     assert!(status(&[]).contains(&lab));
     assert!(status(&["--context", "office"]).contains(&office));
     let text = status(&["--context", "home"]);
-    assert!(text.contains("there is no context `home`"), "{text}");
+    assert!(text.contains("no context `home`"), "{text}");
     assert!(text.contains("it has lab, office"), "{text}");
 }
 
@@ -356,7 +353,7 @@ fn bad_input_of_a_simulation_is_told_with_line_and_column() {
     assert_eq!(code(&output), 64);
     assert!(
         stderr(&output).contains(
-            "there is no file `many`, and as a shape `many` is not of the form HOSTSxGPUS"
+            "file `many` does not exist, and as a short form `many` is not of the form HOSTSxGPUS"
         ),
         "{}",
         stderr(&output)
@@ -370,7 +367,7 @@ fn options_of_a_what_if_and_of_a_trace_do_not_mix() {
     assert_eq!(code(&output), 64);
     let text = stderr(&output);
     assert!(
-        text.contains("--drain asks about a running cluster: it needs --from-cluster"),
+        text.contains("--drain is about a running cluster: it needs --from-cluster"),
         "{text}"
     );
     let output = run(&["simulate", "--from-cluster", "--drain", "n1", "--strict"]);
@@ -393,10 +390,10 @@ fn a_bundle_of_nobody_is_made_and_is_a_failure() {
     assert!(stdout(&output).contains("1 files"), "{output:?}");
     let told = stderr(&output);
     assert!(
-        told.contains("status.json is not in it") && told.contains("is the cluster running?"),
+        told.contains("status.json is missing") && told.contains("is the cluster running?"),
         "{told}"
     );
-    // Whose command line cannot be, leaves nothing behind.
+    // An invalid command line leaves nothing behind.
     let other = folder.path().join("other.tar.gz");
     let path = other.to_str().unwrap();
     let output = run(&["debug", "bundle", "--out", path, "--etcd", "nonsense"]);
@@ -441,7 +438,7 @@ fn a_reader_that_went_away_does_not_change_how_a_command_ends() {
         let output = run_unread(words);
         assert_eq!(code(&output), 1, "{words:?}\n{}", stderr(&output));
     }
-    // What only shows something ends well when nobody looks any more.
+    // A command that only prints succeeds when its output is closed.
     assert_eq!(code(&run_unread(&["config", "print-default", "worker"])), 0);
 }
 
@@ -480,7 +477,7 @@ fn a_replica_that_is_to_lead_is_named_by_its_option() {
 #[test]
 fn each_certificate_says_whose_name_it_takes() {
     for (kind, name) in [
-        ("replica", "<NAME>\n          What its files are called"),
+        ("replica", "<NAME>\n          Base name of its files"),
         ("worker", "The worker's host name"),
         ("client", "The user's name"),
     ] {

@@ -1,4 +1,4 @@
-//! The `muster` program as its users call it.
+//! Tests of the `muster` program from a user's view.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod binary;

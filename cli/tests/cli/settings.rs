@@ -5,9 +5,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a service may take to do what it was told.
+/// Longest wait for a service to react.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The folder of the whole repository.
+/// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn muster(words: &[&str]) -> Command {
@@ -113,7 +113,7 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "scheduler",
             "[logging]\nfilter = \"muster=loud\"",
-            "s.toml:2:1: logging.filter: `muster=loud` says nothing of what to log",
+            "s.toml:2:1: logging.filter: `muster=loud` is not a log filter",
         ),
         (
             "scheduler",
@@ -134,7 +134,8 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "worker",
             "schedulers = []",
-            "s.toml:1:1: schedulers: must name at least one replica (host:port), or `etcd.endpoints` an etcd; the default is [\"127.0.0.1:7400\"]",
+            "s.toml:1:1: schedulers: must name at least one replica (host:port), or `etcd.endpoints` an \
+             etcd; the default is [\"127.0.0.1:7400\"]",
         ),
         (
             "worker",
@@ -144,7 +145,8 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "worker",
             "[health.expected]\ndriver = \"580\"",
-            "s.toml:2:1: health.expected.driver: must be a whole release like `580.65.06`, not `580`; leave it out to have it unset",
+            "s.toml:2:1: health.expected.driver: must be a complete release like `580.65.06`, not `580`; \
+             leave it out to have it unset",
         ),
         (
             "worker",
@@ -164,7 +166,8 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         (
             "worker",
             "gpus = \"some\"",
-            "gpus: unknown variant `some`, expected one of `auto`, `nvml`, `simulated`, `none`; the default is \"auto\"",
+            "gpus: unknown variant `some`, expected one of `auto`, `nvml`, `simulated`, `none`; the \
+             default is \"auto\"",
         ),
     ];
     let folder = tempfile::tempdir().unwrap();
@@ -225,11 +228,11 @@ fn the_printed_defaults_are_the_defaults() {
         let output = check(&file, role);
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(
-            text(&output.stdout).contains("other than by default: none"),
+            text(&output.stdout).contains("changed from the defaults: none"),
             "{}",
             text(&output.stdout)
         );
-        // It can fail: another value is told.
+        // The check can fail: another value is reported.
         let other = printed.replace(
             &format!("\n{changed} = \"muster"),
             &format!("\n{changed} = \"other"),
@@ -239,7 +242,7 @@ fn the_printed_defaults_are_the_defaults() {
         let output = check(&file, role);
         let told = text(&output.stdout);
         assert!(
-            told.contains(&format!("other than by default: {changed}\n")),
+            told.contains(&format!("changed from the defaults: {changed}\n")),
             "{told}"
         );
     }
@@ -271,11 +274,11 @@ fn every_option_is_documented() {
     let written = fs::read_to_string(&path).unwrap();
     assert!(
         written == page,
-        "docs/configuration.md is behind: UPDATE_GOLDENFILES=1 writes its tables anew"
+        "docs/configuration.md is outdated: UPDATE_GOLDENFILES=1 rewrites its tables"
     );
 }
 
-/// Blocks of TOML in the documents that say whose settings they are in their first line.
+/// TOML blocks in the documents whose first line names their role.
 fn documented_settings() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(Path::new(ROOT).join("docs")).unwrap() {
@@ -329,7 +332,8 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler.toml");
     fs::write(&file, "[raft]\nheartbeat_ms = 9001\n").unwrap();
-    // The default of election_ms_min is 100: every other heartbeat breaks a rule, and the error names the one that counts.
+    // The default of election_ms_min is 100: every larger heartbeat interval breaks a rule, and the error
+    // names the effective one.
     let told = |flag: Option<&str>, variable: Option<&str>, with_file: bool| {
         let mut words = vec!["scheduler"];
         if with_file {
@@ -342,7 +346,7 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
         if let Some(variable) = variable {
             command.env("MUSTER_SCHEDULER_RAFT_HEARTBEAT_MS", variable);
         }
-        // Without anything given the replica would start: its number is none of its peers'.
+        // Without any settings the replica would fail to start only for its id: it is not among its peers.
         let output = command
             .args(["--replica-id", "1", "--data-dir", "/proc/nowhere"])
             .output()
@@ -357,7 +361,7 @@ fn a_flag_counts_before_a_variable_before_the_file_before_the_default() {
         !by_default.contains("must exceed") && by_default.contains("/proc/nowhere"),
         "{by_default}"
     );
-    // Errors name where the value came from.
+    // Errors name the source of the value.
     let flag = told(Some("soon"), None, true);
     assert!(
         flag.contains("--raft-heartbeat-ms: raft.heartbeat_ms: must be a whole number"),
@@ -398,7 +402,7 @@ fn lists_and_maps_are_read_from_flags_and_variables() {
     );
 }
 
-/// A service that is ended with the test.
+/// A service that is stopped with the test.
 struct Running(Child, PathBuf);
 
 impl Running {
@@ -418,7 +422,7 @@ impl Running {
         fs::read_to_string(&self.1).unwrap()
     }
 
-    /// Waits until its log from a place on contains a text; returns where the log ends then.
+    /// Waits until its log from a position on contains a text; returns the position after it.
     #[expect(
         clippy::disallowed_methods,
         reason = "polls another process with a deadline, in a test without a runtime"
@@ -447,7 +451,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which the test has told then.
+        // It may have ended by itself, which the test has reported then.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -460,7 +464,8 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
     let write = |filter: &str, more: &str| {
         let data = folder.path().join("data");
         let settings = format!(
-            "listen = \"127.0.0.1:0\"\nmetrics_listen = \"\"\ndata_dir = {data:?}\n{more}\n[logging]\nfilter = \"{filter}\"\n"
+            "listen = \"127.0.0.1:0\"\nmetrics_listen = \"\"\ndata_dir = \
+             {data:?}\n{more}\n[logging]\nfilter = \"{filter}\"\n"
         );
         fs::write(&file, settings).unwrap();
     };
@@ -480,15 +485,18 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
         begun,
         "settings reloaded changed=\"admins, logging.filter\"",
     );
-    service.says(begun, "started again options=\"cluster_id\"");
-    // What it logs of its own accord: the filter counts.
+    service.says(
+        begun,
+        "after a restart of the service options=\"cluster_id\"",
+    );
+    // Its own log lines: the filter applies.
     service.says(begun, " DEBUG ");
 
     write("info", "cluster_id = 7");
     service.hang_up();
-    let refused = service.says(reloaded, "the settings are not reloaded");
+    let refused = service.says(reloaded, "settings not reloaded");
     service.says(reloaded, "cluster_id: must be a text, not 7");
-    // Nothing of that file counts: it still says everything.
+    // The whole file is ignored: the old filter still applies.
     service.says(refused, " DEBUG ");
 
     write("warn", "cluster_id = \"other\"");
@@ -498,8 +506,11 @@ fn a_hang_up_reloads_what_is_safe_and_names_the_rest() {
         "settings reloaded changed=\"admins, logging.filter\"",
     );
     service.hang_up();
-    // The warning is still due, and all that is heard.
-    service.says(quiet, "started again options=\"cluster_id\"");
+    // The warning is still logged, and nothing else.
+    service.says(
+        quiet,
+        "after a restart of the service options=\"cluster_id\"",
+    );
     let heard = service.printed()[quiet..]
         .lines()
         .skip(1)

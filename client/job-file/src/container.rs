@@ -1,4 +1,4 @@
-//! A container, as it is written in a job file.
+//! The container section of a job file.
 
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
@@ -11,16 +11,16 @@ use crate::human::HumanSize;
 pub struct ContainerFile {
     /// The OCI image.
     pub image: String,
-    /// When it is fetched.
+    /// Pull policy of the image.
     #[serde(default)]
     pub pull: PullFile,
     /// Replaces the image's entry point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
-    /// Host folders and files that it sees.
+    /// Host directories and files mounted into the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountFile>,
-    /// `user[:group]` inside.
+    /// `user[:group]` inside the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// How users inside map to users of the host.
@@ -37,30 +37,30 @@ pub struct ContainerFile {
     pub init: bool,
 }
 
-/// When an image is fetched.
+/// Pull policy of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum PullFile {
-    /// If the host does not have it.
+    /// Pull only if the host does not have the image.
     #[default]
     Missing,
-    /// Before every start.
+    /// Pull before every start.
     Always,
-    /// Never: the host must have it.
+    /// Never pull: the host must have the image.
     Never,
 }
 
-/// A folder or file of the host, seen inside.
+/// A directory or file of the host mounted into the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountFile {
     /// Absolute path on the host.
     pub source: String,
-    /// Absolute path inside; that on the host if absent.
+    /// Absolute path inside the container; the host path if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether it cannot be written inside.
+    /// Whether the mount is read-only inside the container.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
 }

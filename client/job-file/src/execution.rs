@@ -1,4 +1,4 @@
-//! How tasks are run, as it is written in a job file.
+//! The execution section of a job file: container, ulimits, secrets and CPU binding.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerFile;
 
-/// How tasks are run, beside their command.
+/// Execution settings of tasks, besides their command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionFile {
     /// The container that each task runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerFile>,
-    /// The kernel's limits for each process, by name.
+    /// Kernel resource limits of each process, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ulimits: BTreeMap<String, UlimitFile>,
-    /// Processes and threads that a task may have at a time.
+    /// Maximum number of processes and threads per task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_max: Option<u32>,
-    /// Secrets of its host that a task is given.
+    /// Secrets of the host passed to each task.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretFile>,
-    /// On which CPUs its processes run.
+    /// CPUs that the task's processes may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingFile>,
 }
 
-/// A limit of the kernel: one for all, or the soft one and the hard one.
+/// A kernel resource limit: one value for both, or soft and hard limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -36,13 +36,13 @@ pub struct ExecutionFile {
     expecting = "must be a whole number, `unlimited`, or {soft: ..., hard: ...}"
 )]
 pub enum UlimitFile {
-    /// Both are the same.
+    /// Soft and hard limit are equal.
     Both(AmountFile),
-    /// One each.
+    /// Separate soft and hard limits.
     Apart {
-        /// What is in force.
+        /// The limit in force.
         soft: AmountFile,
-        /// What no process of the task raises.
+        /// The ceiling up to which a process may raise its soft limit.
         hard: AmountFile,
     },
 }
@@ -51,9 +51,9 @@ pub enum UlimitFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AmountFile {
-    /// So much.
+    /// A number.
     Number(u64),
-    /// As much as there is.
+    /// No limit.
     Word(UnlimitedFile),
 }
 
@@ -71,30 +71,30 @@ pub enum UnlimitedFile {
 pub struct SecretFile {
     /// The name of its file in the worker's folder of secrets.
     pub name: String,
-    /// How the task is given it.
+    /// How the task receives the secret.
     pub r#as: SecretFormFile,
 }
 
-/// How a task is given a secret.
+/// How a task receives a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretFormFile {
-    /// As this environment variable.
+    /// In this environment variable.
     Variable(String),
-    /// As a file; this environment variable has its path.
+    /// As a file whose path is in this environment variable.
     File(String),
 }
 
-/// On which CPUs processes run.
+/// CPUs that processes may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum BindingFile {
-    /// On any.
+    /// Any CPU.
     None,
-    /// On as many as the task was given.
+    /// As many CPUs as were allocated to the task.
     Cpus,
-    /// On those of its GPUs' NUMA nodes.
+    /// The CPUs of its GPUs' NUMA nodes.
     Numa,
 }
 
@@ -181,7 +181,7 @@ impl From<SecretFile> for v1::Secret {
     }
 }
 
-/// A secret of a specification; none if a newer build means something by it that this one does not know.
+/// Secret of a job specification; `None` for a form introduced by a newer build.
 fn secret(wire: &v1::Secret) -> Option<SecretFile> {
     use v1::secret::Form;
     let form = match wire.form.clone()? {

@@ -1,4 +1,4 @@
-//! A task group as it is written in a job file.
+//! The task group section of a job file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::execution::ExecutionFile;
 use crate::human::{CpuCount, HumanSize};
 use crate::scheduling::LayoutFile;
 
-/// Tasks of one shape.
+/// Tasks with the same shape.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupFile {
@@ -19,10 +19,10 @@ pub struct GroupFile {
     /// Number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// What each task needs.
+    /// Resources of each task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesFile>,
-    /// Program and arguments; may be left out in a container.
+    /// Program and arguments; optional for container tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Additional environment variables.
@@ -31,18 +31,18 @@ pub struct GroupFile {
     /// Absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
-    /// At most so many tasks of this group on one host.
+    /// Maximum number of this group's tasks per host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_per_host_max: Option<u32>,
-    /// Where its tasks lie to each other, and how many of them are enough.
+    /// Relative placement of the group's tasks, and the minimum number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<LayoutFile>,
-    /// How its tasks are run, beside their command.
+    /// Execution settings of the group's tasks, besides their command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ExecutionFile>,
 }
 
-/// What one task needs.
+/// Resources of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourcesFile {

@@ -1,7 +1,8 @@
-//! What people write: job files and pipelines in YAML or JSON, with their way to the wire and back, and the texts that stand in
-//! them and in flags ([`human`]).
+//! Job files and pipeline files in YAML or JSON: parsing, conversion to and from the wire format, and the
+//! human-readable values used in files and flags ([`human`]).
 //!
-//! `docs/job-file.md` and `docs/pipelines.md` document the formats. Start at [`read_jobs`], [`read_pipeline`] and [`JobFile`].
+//! `docs/job-file.md` and `docs/pipelines.md` document the formats. Start at [`read_jobs`], [`read_pipeline`]
+//! and [`JobFile`].
 #![forbid(unsafe_code)]
 
 mod container;

@@ -1,71 +1,71 @@
-//! What a job says about its own life, as it is written in a job file.
+//! The lifecycle section of a job file: dependencies, suspension, retries, exit rules and checkpoints.
 
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::human::{HumanDuration, HumanSignal};
 
-/// What a job says about its own life.
+/// Lifecycle settings of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LifecycleFile {
-    /// Whether no member of the gang begins before all of them are prepared.
+    /// Whether all members of the gang must be prepared before any of them starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier: Option<bool>,
     /// How the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<SuspendFile>,
-    /// At most so many tasks hold resources at a time.
+    /// Maximum number of the job's tasks that hold resources at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks_at_once_max: Option<u32>,
-    /// Jobs that must have succeeded before.
+    /// Jobs that must have succeeded first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_ok: Vec<u64>,
-    /// Jobs that must have ended before.
+    /// Jobs that must have ended first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_any: Vec<u64>,
-    /// Jobs that must have failed, or been cancelled, before.
+    /// Jobs that must have failed or been cancelled first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_failed: Vec<u64>,
-    /// What the ends of its tasks mean; the first one that matches counts.
+    /// Exit rules of its tasks; the first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Of the retries in a row, so many are begun at once where the unit is.
+    /// Maximum number of consecutive retries that restart in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_retries_max: Option<u32>,
-    /// Attempts in a row without a newer checkpoint after which a unit fails; 0: no limit.
+    /// Consecutive attempts without a newer checkpoint after which a unit fails; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts_without_progress_max: Option<u32>,
-    /// What becomes of its checkpoints.
+    /// Retention of the job's checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<CheckpointsFile>,
-    /// The signal by which its tasks are asked to stop, before SIGTERM.
+    /// The warning signal that tasks receive before SIGTERM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<WarningFile>,
-    /// Whether one member of the gang may be replaced while the others go on.
+    /// Whether one member of the gang may be replaced while the others continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member_swap: Option<bool>,
 }
 
-/// What becomes of a job's checkpoints.
+/// Retention of a job's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointsFile {
-    /// So many of the newest good ones are kept.
+    /// Number of newest good checkpoints that are kept.
     kept_min: u32,
-    /// Those whose step is a multiple of this are kept as well.
+    /// Checkpoints whose step is a multiple of this are kept as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_every: Option<u64>,
-    /// Whether the others' folders are removed.
+    /// Whether the directories of all other checkpoints are removed.
     remove: bool,
-    /// Spoiled ones in a row after which a unit is not begun again.
+    /// Consecutive spoiled checkpoints after which a unit is not restarted.
     bad_max: u32,
-    /// Time after its start within which an attempt's failure to read one marks it spoiled.
+    /// Time after an attempt's start within which a failure to read a checkpoint marks it spoiled.
     restore_window: HumanDuration,
 }
 
 impl Default for CheckpointsFile {
-    /// Two are kept, nothing is removed, three bad ones, ten minutes.
+    /// Two kept, nothing removed, at most three spoiled, a window of ten minutes.
     fn default() -> Self {
         Self {
             kept_min: 2,
@@ -107,24 +107,24 @@ impl From<v1::CheckpointPolicy> for CheckpointsFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarningFile {
-    /// Which.
+    /// The signal.
     pub signal: HumanSignal,
-    /// To which processes of the task.
+    /// Processes of the task that receive it.
     #[serde(default)]
     pub to: RecipientFile,
-    /// How long before the task is killed; at once when it is asked to stop if absent.
+    /// Time between the signal and the kill; if absent, the signal is sent when the stop begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<HumanDuration>,
 }
 
-/// Which processes of a task get a signal.
+/// Processes of a task that receive a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecipientFile {
-    /// The one that the job's command became.
+    /// The process started from the job's command.
     #[default]
     Main,
-    /// Every one.
+    /// All processes.
     All,
 }
 
@@ -133,9 +133,9 @@ pub enum RecipientFile {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendFile {
-    /// Its processes stand still and keep what they have, memory on GPUs included
+    /// Its processes are paused and keep their resources, GPU memory included.
     Keep,
-    /// It saves, stops, gives everything back and goes on from its checkpoint
+    /// The job saves a checkpoint, stops, releases everything and resumes from its checkpoint.
     Release,
 }
 
@@ -148,41 +148,41 @@ impl From<SuspendFile> for v1::SuspendMode {
     }
 }
 
-/// What an end of a task means.
+/// An exit rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// Which ends.
+    /// The ends that the rule matches.
     pub on: EndFile,
-    /// What they mean.
+    /// The meaning of a match.
     pub then: MeaningFile,
 }
 
-/// Ends of tasks.
+/// Matched ends of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndFile {
-    /// With this code.
+    /// This exit code.
     Code(i32),
-    /// With a code from the first to the last.
+    /// An inclusive range of exit codes.
     Codes([i32; 2]),
-    /// By this signal.
+    /// Death by this signal.
     Signal(i32),
-    /// By the memory limit.
+    /// Death by the memory limit.
     OutOfMemory,
 }
 
-/// What an end means.
+/// Meaning of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeaningFile {
-    /// A failure, run again while retries are left.
+    /// A failure, retried while retries are left.
     Retry,
-    /// Run again without using a retry up.
+    /// Restarted without using up a retry.
     RetryFree,
-    /// Failed for good.
+    /// Fails permanently; not retried.
     Fail,
-    /// Ended well.
+    /// A success.
     Succeed,
 }
 
@@ -295,7 +295,7 @@ impl From<RuleFile> for v1::ExitRule {
     }
 }
 
-/// A rule of a specification; none if a newer build means something by it that this one does not know.
+/// Exit rule of a job specification; `None` for a form introduced by a newer build.
 fn rule(wire: &v1::ExitRule) -> Option<RuleFile> {
     use v1::exit_rule::On;
     let on = match wire.on? {

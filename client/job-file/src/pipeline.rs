@@ -14,31 +14,31 @@ use crate::read::{field_in_file, rule_in_file};
 use crate::schema::JobFile;
 use crate::strict_yaml::{Document, FileError, Places, parse_all};
 
-/// A pipeline. Its jobs may stand in any order.
+/// A pipeline. The order of its jobs in the file is free.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PipelineFile {
-    /// For people; need not be unique.
+    /// Display name; need not be unique.
     name: String,
     /// Its jobs; each may wait for others by their names.
     jobs: Vec<JobFile>,
 }
 
-/// A dependency as it stands in the file.
+/// A dependency as written in the file.
 struct Named {
     /// Path of the name: `jobs[1].after_ok[0]`.
     field: String,
-    /// Position in the file of the job that is named; none if there is no such job.
+    /// Position in the file of the referenced job; `None` if there is no such job.
     job: Option<usize>,
-    /// The name itself.
+    /// The referenced name.
     name: String,
     when: v1::Condition,
 }
 
-/// Reads the pipeline of a file. `user` stands in where a job names none.
+/// Parses the pipeline of a file. `user` is the default for jobs that name no user.
 ///
 /// # Errors
-/// Everything that is wrong with the file: the first thing that cannot be read, or all broken rules, each with its place.
+/// The first syntax error, or all violated rules, each with its position.
 pub fn read_pipeline(
     file: &str,
     text: &str,
@@ -68,13 +68,13 @@ pub fn read_pipeline(
     }
 }
 
-/// The pipeline as it is sent, or every field that breaks a rule, with the rule.
+/// Converts to the wire format, or returns every field that violates a rule, with the rule.
 fn spec_of(
     document: &Document<'_, PipelineFile>,
     user: &str,
 ) -> Result<v1::PipelineSpec, Vec<(String, String)>> {
     let file = &document.value;
-    // Before anything compares each with each.
+    // Checked before the pairwise comparison of jobs.
     if file.jobs.len() > PIPELINE_JOBS_MAX {
         let count = file.jobs.len();
         let rule = format!("{count} is over the limit of {PIPELINE_JOBS_MAX} (PIPELINE_JOBS_MAX)");
@@ -83,7 +83,7 @@ fn spec_of(
     let named = named(&file.jobs);
     let mut found = misplaced(&file.jobs);
     for dependency in named.iter().flatten().filter(|it| it.job.is_none()) {
-        let rule = format!("`{}` is no job of the pipeline", dependency.name);
+        let rule = format!("`{}` is not a job of the pipeline", dependency.name);
         found.push((dependency.field.clone(), rule));
     }
     if !found.is_empty() {
@@ -130,7 +130,7 @@ fn misplaced(jobs: &[JobFile]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What each job waits for, in the order of the file. Of two jobs of one name the first is meant.
+/// Dependencies of each job, in the order of the file. If two jobs have the same name, the first is meant.
 fn named(jobs: &[JobFile]) -> Vec<Vec<Named>> {
     let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
     for (position, job) in jobs.iter().enumerate() {
@@ -158,7 +158,7 @@ fn named(jobs: &[JobFile]) -> Vec<Vec<Named>> {
     jobs.iter().enumerate().map(of_job).collect()
 }
 
-/// Positions in the file such that no job comes before one that it waits for; else in the file's order.
+/// Positions in the file in dependency order; in the file's order if there is a cycle.
 fn order(jobs: &[JobFile], named: &[Vec<Named>]) -> Result<Vec<usize>, Vec<(String, String)>> {
     let mut order = Vec::new();
     let mut done = BTreeSet::new();
@@ -175,7 +175,7 @@ fn order(jobs: &[JobFile], named: &[Vec<Named>]) -> Result<Vec<usize>, Vec<(Stri
     Ok(order)
 }
 
-/// A circle among the jobs that are not done, placed at one of its dependencies.
+/// Finds a dependency cycle among the remaining jobs, reported at one of its dependencies.
 fn cycle(jobs: &[JobFile], named: &[Vec<Named>], done: &BTreeSet<usize>) -> Vec<(String, String)> {
     let open_of = |job: usize| {
         let mut open = named[job].iter();
@@ -196,11 +196,12 @@ fn cycle(jobs: &[JobFile], named: &[Vec<Named>], done: &BTreeSet<usize>) -> Vec<
     let names = circle.iter().chain(std::iter::once(&at));
     let names: Vec<&str> = names.map(|job| jobs[*job].name.as_str()).collect();
     let field = open_of(at).map_or_else(String::new, |dependency| dependency.field.clone());
-    let rule = format!("makes a circle: {}", names.join(" waits for "));
+    let rule = format!("forms a cycle: {}", names.join(" waits for "));
     vec![(field, rule)]
 }
 
-/// The path in the file of a field of the specification, whose jobs stand in another order.
+/// Maps the path of a field of the specification, whose jobs are in dependency order, to its path in the
+/// file.
 fn field_of(field: &str, order: &[usize], jobs: &[JobFile]) -> String {
     let in_job = field
         .strip_prefix("jobs[")
@@ -251,17 +252,17 @@ mod tests {
                     after_ok: [a, c]\n";
         assert_eq!(
             errors(text),
-            ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is no job of the pipeline"]
+            ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is not a job of the pipeline"]
         );
         let text = "name: n\njobs:\n- {name: a, command: [x]}\n- name: b\n  command: [x]\n  \
                     after_any: [a, c]\n- {name: c, command: [x], after_ok: [b]}\n";
         let found = errors(text);
         assert_eq!(
             found,
-            ["p.yaml:6:18: jobs[1].after_any[1]: makes a circle: b waits for c waits for b"]
+            ["p.yaml:6:18: jobs[1].after_any[1]: forms a cycle: b waits for c waits for b"]
         );
         let own = errors("name: n\njobs:\n- {name: a, command: [x], after_ok: [a]}\n");
-        assert!(own[0].ends_with("makes a circle: a waits for a"), "{own:?}");
+        assert!(own[0].ends_with("forms a cycle: a waits for a"), "{own:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reading job files and checking every rule before anything is sent.
+//! Reading job files, with all rules checked before submission.
 
 use std::cell::LazyCell;
 
@@ -8,19 +8,19 @@ use muster_proto::v1;
 use crate::schema::JobFile;
 use crate::strict_yaml::{Document, FileError, Places, parse_all};
 
-/// A job of a file, ready to be sent.
+/// A job of a file, ready for submission.
 #[derive(Clone, Debug)]
 pub struct NamedSpec {
-    /// Where it comes from: the file's name, and which document if there are several.
+    /// Origin: the file's name, and the document's number if there are several.
     pub origin: String,
     /// The job.
     pub spec: v1::JobSpec,
 }
 
-/// Reads all jobs of a file. `user` stands in where a job names none.
+/// Parses all jobs of a file. `user` is the default for jobs that name no user.
 ///
 /// # Errors
-/// Everything that is wrong with the file: the first thing that cannot be read, or all broken rules.
+/// The first syntax error, or all violated rules.
 pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, Vec<FileError>> {
     let documents = parse_all::<JobFile>(file, text).map_err(|error| vec![of_pipeline(error)])?;
     let several = documents.len() > 1;
@@ -47,7 +47,7 @@ pub fn read_jobs(file: &str, text: &str, user: &str) -> Result<Vec<NamedSpec>, V
     }
 }
 
-/// Says of a pipeline's file what it is.
+/// Replaces the error for a pipeline file with a hint to the right command.
 fn of_pipeline(mut error: FileError) -> FileError {
     if error.field == "jobs" && error.message.starts_with("unknown field") {
         error.message =
@@ -56,7 +56,7 @@ fn of_pipeline(mut error: FileError) -> FileError {
     error
 }
 
-/// All rules that a document breaks, placed at the fields that break them.
+/// All rules that a document violates, at the positions of the offending fields.
 fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileError> {
     let places = LazyCell::new(|| Places::of(document.text));
     let place = |field: &str, message: String| FileError {
@@ -86,7 +86,7 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
     errors.collect()
 }
 
-/// All rules that a job breaks.
+/// All rules that a job violates.
 pub fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
     match JobSpec::try_from(spec) {
         Ok(spec) => {
@@ -98,10 +98,10 @@ pub fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
     }
 }
 
-/// The name that a field of the specification has in a job file.
+/// Maps a field of the specification to its name in a job file.
 ///
-/// Files write amounts with their units, so the names of the fields carry none; the short form has the
-/// only group's fields at the top.
+/// Files write amounts with units, so their field names carry none; the short form has the only group's
+/// fields at the top level.
 pub(crate) fn field_in_file(field: &str, short: bool) -> String {
     let limit = field
         .strip_suffix("_ms_max")
@@ -115,13 +115,13 @@ pub(crate) fn field_in_file(field: &str, short: bool) -> String {
     match in_group {
         Some("count") => "tasks".to_owned(),
         Some(field) => field.to_owned(),
-        // The short form has one group, so what is wrong with all groups together is its count.
+        // The short form has one group, so a rule about all groups concerns its count.
         None if short && field == "groups" => "tasks".to_owned(),
         None => field.to_owned(),
     }
 }
 
-/// The rule that is broken, with the unit of its numbers: files and flags write amounts in other ones.
+/// The violated rule with the unit of its numbers: files and flags write amounts in other units.
 pub fn rule_in_file(violation: &Violation) -> String {
     let units = [("_ms", "ms"), ("_mib", "MiB"), ("_milli", "thousandths")];
     let mut units = units.iter();
@@ -204,8 +204,10 @@ mod tests {
     #[test]
     fn a_job_survives_its_own_file() {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
-                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
-                    execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, pids_max: 9, binding: numa, \
+                    resources: {cpus: 1.5, memory: 3MiB}\n  \
+                    layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
+                    execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, \
+                    pids_max: 9, binding: numa, \
                     secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}], \
                     container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
                     gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\

@@ -1,57 +1,57 @@
-//! What a job asks of the scheduler beside resources, as it is written in a job file.
+//! The scheduling section of a job file.
 
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use crate::human::HumanDuration;
 
-/// What a job asks of the scheduler beside resources.
+/// Scheduling settings of a job, besides its resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SchedulingFile {
-    /// Takes what is idle and is the first to go.
+    /// Runs on idle resources without a guarantee and is preempted first.
     #[serde(skip_serializing_if = "is_false")]
     pub opportunistic: bool,
-    /// Goes on as opportunistic work when its cells are taken.
+    /// Continues as opportunistic work when its cells are reclaimed.
     #[serde(skip_serializing_if = "is_false")]
     pub lazy_preemption: bool,
-    /// How long an attempt may run.
+    /// Maximum run time of an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_time_max: Option<HumanDuration>,
-    /// Within what time all members of a gang must run.
+    /// Time within which all members of a gang must run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assembly_max: Option<HumanDuration>,
-    /// A cell that all tasks of a gang share.
+    /// A cell that contains all tasks of a gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<WithinFile>,
-    /// Which hosts are preferred.
+    /// Host preference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packing: Option<PackingFile>,
-    /// Only on these hosts.
+    /// Allowed hosts; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Never on these hosts.
+    /// Excluded hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts_excluded: Vec<String>,
-    /// Only in the pinned cell of this name.
+    /// Restricts placement to the pinned cell of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_cell: Option<String>,
 }
 
-/// Where the tasks of a group lie to each other, and how many of them are enough.
+/// Relative placement of a group's tasks, and the minimum number of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayoutFile {
-    /// A gang starts with at least so many tasks of the group.
+    /// Minimum number of the group's tasks with which a gang starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_min: Option<u32>,
-    /// A cell that the tasks of the group share.
+    /// A cell that contains the tasks of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<WithinFile>,
-    /// Consecutive tasks of a subgroup.
+    /// Number of consecutive tasks in a subgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_tasks: Option<u32>,
-    /// Only on these GPUs.
+    /// Restricts placement to these GPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
 }
@@ -60,23 +60,23 @@ pub struct LayoutFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WithinFile {
-    /// Its level.
+    /// Level of the cell.
     pub level: String,
-    /// Whether tasks wait until one such cell has room.
+    /// Whether tasks wait until one such cell has capacity.
     #[serde(default = "yes")]
     pub required: bool,
 }
 
-/// Which hosts are preferred.
+/// Host preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum PackingFile {
-    /// As few hosts as possible, the fullest ones first
+    /// As few hosts as possible, the fullest first.
     Pack,
-    /// As many hosts as possible, the emptiest ones first
+    /// As many hosts as possible, the emptiest first.
     Spread,
-    /// Hosts on which no other job has anything
+    /// Only hosts without allocations of other jobs.
     Exclusive,
 }
 

@@ -1,4 +1,4 @@
-//! A job as it is written in a job file.
+//! Schema of a job file.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::human::HumanDuration;
 use crate::lifecycle::LifecycleFile;
 use crate::scheduling::{LayoutFile, SchedulingFile};
 
-/// A job. One with a single group may put the group's fields (`tasks` for its `count`) beside its own.
+/// A job. A job with a single group may write the group's fields (`tasks` for its `count`) at the top level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobFile {
-    /// For people; need not be unique.
+    /// Display name; need not be unique.
     pub name: String,
-    /// Who submits it; whoever runs the command if absent.
+    /// Owner of the job; the user who runs the command if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The queue it waits in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Higher goes first.
+    /// Higher values go first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// Whether all tasks start together or not at all.
@@ -32,28 +32,28 @@ pub struct JobFile {
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What happens after failures of the job's own.
+    /// Retries after failures of the job itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryFile>,
-    /// How long a task may go on without contact to any leader.
+    /// How long a task may run without contact to any leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_grace: Option<HumanDuration>,
-    /// Time between asking a task to stop and killing it.
+    /// Time between the request to stop and the kill of a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<HumanDuration>,
-    /// What it asks of the scheduler beside resources.
+    /// Scheduling settings, besides resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<SchedulingFile>,
-    /// What it says about its own life.
+    /// Lifecycle settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<LifecycleFile>,
-    /// In a pipeline file: jobs of it, by name, that must have succeeded before.
+    /// In a pipeline file: names of jobs that must have succeeded first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_ok: Vec<String>,
-    /// In a pipeline file: jobs of it, by name, that must have ended before.
+    /// In a pipeline file: names of jobs that must have ended first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_any: Vec<String>,
-    /// In a pipeline file: jobs of it, by name, that must have failed, or been cancelled, before.
+    /// In a pipeline file: names of jobs that must have failed or been cancelled first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_failed: Vec<String>,
     /// Task groups in rank order.
@@ -62,7 +62,7 @@ pub struct JobFile {
     /// Of the only group: number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u32>,
-    /// Of the only group: what each task needs.
+    /// Of the only group: resources of each task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesFile>,
     /// Of the only group: program and arguments.
@@ -74,36 +74,36 @@ pub struct JobFile {
     /// Of the only group: absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
-    /// Of the only group: at most so many tasks on one host.
+    /// Of the only group: maximum number of tasks per host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_per_host_max: Option<u32>,
-    /// Of the only group: where its tasks lie to each other, and how many of them are enough.
+    /// Of the only group: relative placement of its tasks, and the minimum number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<LayoutFile>,
-    /// Of the only group: how its tasks are run, beside their command.
+    /// Of the only group: execution settings, besides the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ExecutionFile>,
 }
 
-/// What happens after failures of the job's own.
+/// Retries after failures of the job itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryFile {
-    /// Failures forgiven before the unit is failed.
+    /// Failures tolerated before the unit fails.
     #[serde(default)]
     pub retries_max: u32,
-    /// Wait before the first retry, doubled for every further one.
+    /// Delay before the first retry, doubled for each further one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<HumanDuration>,
 }
 
 impl JobFile {
-    /// Whether the job puts its only group's fields beside its own.
+    /// Whether the job uses the short form: its only group's fields at the top level.
     pub fn is_short(&self) -> bool {
         self.groups.is_none()
     }
 
-    /// The first field of the short form that is given, if any.
+    /// The first field of the short form that is set, if any.
     pub fn short_field(&self) -> Option<&'static str> {
         let given = [
             ("tasks", self.tasks.is_some()),
@@ -121,7 +121,7 @@ impl JobFile {
             .map(|(name, _)| *name)
     }
 
-    /// The first field that only a job of a pipeline has, if one is given.
+    /// The first field allowed only in pipelines that is set, if any.
     pub fn pipeline_field(&self) -> Option<&'static str> {
         let given = [
             ("after_ok", &self.after_ok),
@@ -132,7 +132,7 @@ impl JobFile {
         given.map(|(name, _)| *name)
     }
 
-    /// The job as it is sent; `user` stands in where the file names none.
+    /// Converts to the wire format; `user` is the default if the file names none.
     pub fn into_spec(self, user: &str) -> v1::JobSpec {
         let short = GroupFile {
             name: None,

@@ -1,4 +1,4 @@
-//! What admins do to hosts, GPUs, queues and replicas.
+//! Admin operations on hosts, GPUs, queues and replicas.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use muster_proto::v1;
 use crate::client::{Client, admin, new_request_id};
 use crate::error::ClientError;
 
-/// A try to change the replicas may take so long at least: a leader waits 5 s for the one that it asks, and commits then.
+/// Shortest timeout of an attempt to change the replicas: a leader waits 5 s for the replica that it
+/// contacts, and then commits.
 const CHANGE_TRY_MIN: Duration = Duration::from_secs(12);
 
 impl Client {
-    /// Takes a host or GPU out of placement, or (`dry_run`) tells what that would hit.
+    /// Takes a host or GPU out of placement, or (`dry_run`) reports what that would affect.
     ///
     /// An empty `request_id` is filled in.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_HOST`, `UNKNOWN_GPU`, `INVALID_REQUEST`, or `LAST_HOST` if no other host of the
-    /// pool takes work and the block is not forced.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_HOST`, `UNKNOWN_GPU`, `INVALID_REQUEST`, or
+    /// `LAST_HOST` if no other host of the pool accepts work and the block is not forced.
     pub async fn block(
         &self,
         mut request: v1::BlockRequest,
@@ -31,7 +32,7 @@ impl Client {
         .await
     }
 
-    /// Lets a host or GPU back in.
+    /// Returns a host or GPU to placement.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `NOT_BLOCKED`, `UNKNOWN_HOST` or `UNKNOWN_GPU`.
@@ -43,7 +44,7 @@ impl Client {
         self.end_block(target, author, false).await
     }
 
-    /// Cancels the block that is planned for a host; one that is in force stays.
+    /// Cancels the planned block of a host; a block in force stays.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `NOTHING_PLANNED` or `UNKNOWN_HOST`.
@@ -76,7 +77,7 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Creates a queue or changes one; no limit of its own means the product's.
+    /// Creates or changes a queue; a limit that is not set means the product's default.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `INVALID_REQUEST`.
@@ -99,10 +100,11 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Replaces the tree of queues, or (`dry_run`) tells what that would change. An empty `request_id` is filled in.
+    /// Replaces the queue tree, or (`dry_run`) reports what that would change. An empty `request_id` is
+    /// filled in.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every rule that is broken.
+    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every violated rule.
     pub async fn configure_queues(
         &self,
         mut request: v1::ConfigureQueuesRequest,
@@ -115,10 +117,11 @@ impl Client {
         .await
     }
 
-    /// Replaces the topology, or (`dry_run`) tells what that would change. An empty `request_id` is filled in.
+    /// Replaces the topology, or (`dry_run`) reports what that would change. An empty `request_id` is
+    /// filled in.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every rule that is broken.
+    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every violated rule.
     pub async fn set_topology(
         &self,
         mut request: v1::SetTopologyRequest,
@@ -131,7 +134,7 @@ impl Client {
         .await
     }
 
-    /// What is known of the health of GPUs, adapters and hosts, and the rules for it.
+    /// Reads the health state of GPUs, adapters and hosts, and the health rules.
     ///
     /// # Errors
     /// Those of a call.
@@ -154,10 +157,12 @@ impl Client {
         Ok(answer)
     }
 
-    /// Replaces the health rules, or (`dry_run`) tells what they would have blocked. An empty `request_id` is filled in.
+    /// Replaces the health rules, or (`dry_run`) reports what they would have blocked. An empty
+    /// `request_id` is filled in.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `INVALID_REQUEST`, the line, what is wrong there and what would be right.
+    /// [`ClientError::Refused`] with reason `INVALID_REQUEST`, the line, the problem there and its
+    /// correction.
     pub async fn set_health_rules(
         &self,
         mut request: v1::SetHealthRulesRequest,
@@ -170,7 +175,7 @@ impl Client {
         .await
     }
 
-    /// Closes the breaker of a pool, because a person has looked.
+    /// Closes the circuit breaker of a pool, after inspection by an operator.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `BREAKER_WHOLE`.
@@ -189,7 +194,7 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Makes another replica lead: this one, or any that is up to date. Answers which was asked to.
+    /// Transfers leadership to this replica, or to any that is up to date. Returns the intended leader.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if there is no such replica or it is not up to date.
@@ -206,12 +211,13 @@ impl Client {
         Ok(ReplicaId(answer.to_replica_id))
     }
 
-    /// Changes which replicas there are, in one step; a repetition changes nothing. `force`: also where fewer than three voters
-    /// are left.
+    /// Changes the replicas in one step; a repeated call changes nothing. `force` permits fewer than three
+    /// remaining voters.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first), `CHANGE_UNDER_WAY`, and without
-    /// `outwaits_refusals` also `REPLICA_UNREACHABLE` (a replica that must answer does not).
+    /// [`ClientError::Refused`] with reason `REFUSED`, `NOT_LEVEL` (the replica must catch up first),
+    /// `CHANGE_UNDER_WAY`, and without `outwaits_refusals` also `REPLICA_UNREACHABLE` (a required replica
+    /// does not answer).
     pub async fn change_replicas(
         &self,
         change: v1::change_replicas_request::Change,
@@ -230,7 +236,7 @@ impl Client {
         .await
     }
 
-    /// Makes the replica that answers write a snapshot; tells which, and at what revision.
+    /// Makes the answering replica write a snapshot; returns its id and the revision.
     ///
     /// # Errors
     /// Those of a call.
@@ -244,10 +250,10 @@ impl Client {
         Ok((ReplicaId(answer.replica_id), Revision(answer.revision)))
     }
 
-    /// Makes a simulated GPU fail, or heal where no fault is given.
+    /// Makes a simulated GPU fail, or recover if no fault is given.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` on a real one, `UNKNOWN_GPU`.
+    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` for a real GPU, `UNKNOWN_GPU`.
     pub async fn inject_gpu_fault(
         &self,
         host: &str,
@@ -262,10 +268,11 @@ impl Client {
         self.inject_fault(host, v1::Injection { what }).await
     }
 
-    /// Makes a host that simulates its GPUs see something, through the same doors as what is real.
+    /// Injects an observation into a host with simulated GPUs, through the same interfaces as a real one.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` where the GPUs are real, `UNKNOWN_HOST`, `UNKNOWN_GPU`.
+    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` if the GPUs are real, `UNKNOWN_HOST`,
+    /// `UNKNOWN_GPU`.
     pub async fn inject_fault(
         &self,
         host: &str,

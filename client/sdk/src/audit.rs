@@ -1,4 +1,4 @@
-//! The audit log of a replica.
+//! Audit log of a replica.
 
 use muster_proto::v1;
 use tonic::{Code, Streaming};
@@ -10,7 +10,7 @@ use crate::retry::{Verdict, judge};
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "read the audit log";
 
-/// Records of a replica, as they come.
+/// Stream of a replica's audit records.
 #[derive(Debug)]
 pub struct AuditRecords {
     messages: Streaming<v1::ReadAuditLogResponse>,
@@ -18,11 +18,11 @@ pub struct AuditRecords {
 }
 
 impl Client {
-    /// Reads the audit log of the replica that answers. Each replica has its own: for all of it, ask every one with a client
-    /// that knows only that.
+    /// Reads the audit log of the answering replica. Each replica has its own: for the complete log, read
+    /// every replica with a client that knows only that one.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is no admin of the cluster.
+    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is not an admin of the cluster.
     pub async fn read_audit_log(
         &self,
         request: v1::ReadAuditLogRequest,
@@ -37,7 +37,7 @@ impl Client {
 }
 
 impl AuditRecords {
-    /// The next records, in order; none at the end.
+    /// Returns the next records, in order; none at the end.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] if the replica stopped or the connection broke.

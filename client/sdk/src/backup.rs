@@ -1,4 +1,4 @@
-//! The cluster's whole state as a backup file.
+//! Download of a backup file.
 
 use bytes::Bytes;
 use muster_proto::v1;
@@ -11,7 +11,8 @@ use crate::retry::{Verdict, judge};
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "save a snapshot";
 
-/// A backup file on its way from a replica. Every part of it carries a digest: whoever writes it checks them.
+/// A backup file being received from a replica. Every part of it carries a digest, which the writer of the
+/// file checks.
 #[derive(Debug)]
 pub struct SavedSnapshot {
     parts: Streaming<v1::SaveSnapshotResponse>,
@@ -20,11 +21,11 @@ pub struct SavedSnapshot {
 }
 
 impl Client {
-    /// Asks for a backup of all that was acknowledged before this call.
+    /// Requests a backup of everything acknowledged before this call.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is no admin of the cluster, and with code `Unimplemented`
-    /// if the cluster is too old.
+    /// [`ClientError::Refused`] with reason `NOT_YOURS` if `author` is not an admin of the cluster, and
+    /// with code `Unimplemented` if the cluster is too old.
     pub async fn save_snapshot(&self, author: &str) -> Result<SavedSnapshot, ClientError> {
         let request = v1::SaveSnapshotRequest {
             author: author.to_owned(),
@@ -43,15 +44,15 @@ impl Client {
 }
 
 impl SavedSnapshot {
-    /// The next bytes of the file; none at its end.
+    /// Returns the next bytes of the file; none at its end.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if the replica stopped or the connection broke: begin anew, another replica serves as
-    /// well.
+    /// [`ClientError::Unreachable`] if the replica stopped or the connection broke: start over, any other
+    /// replica serves as well.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         let Ok(message) = tokio::time::timeout(self.patience, self.parts.message()).await else {
             let limit = self.patience.as_secs_f64();
-            return Err(self.cut(format!("nothing more came within {limit} s")));
+            return Err(self.cut(format!("no more data within {limit} s")));
         };
         match message {
             Ok(part) => Ok(part.map(|part| part.chunk)),

@@ -1,4 +1,4 @@
-//! One call of a client over its connections.
+//! Execution of a call over the client's connections.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::credential::Line;
 use crate::error::ClientError;
 
 impl Client {
-    /// An operation with the client's own deadline.
+    /// An operation with the client's default deadline.
     pub(crate) fn operation(&self, name: &'static str) -> Operation {
         Operation {
             name,
@@ -20,8 +20,8 @@ impl Client {
         }
     }
 
-    /// Runs a call with one answer to its end. `send` is invoked once per try; the replica is told how long this side waits for it, so
-    /// that it says why it has no answer before that time is over.
+    /// Executes a call with one answer. `send` is invoked once per attempt; the replica is sent the timeout
+    /// of the attempt, so that it reports the reason of a missing answer before that time is over.
     pub(crate) async fn call<Answer, Send, Sending>(
         &self,
         operation: Operation,
@@ -35,7 +35,7 @@ impl Client {
         self.call_patiently((operation, per_try), send).await
     }
 
-    /// As [`Client::call`], with a limit of its own for each try.
+    /// As [`Client::call`], with a separate timeout for each attempt.
     pub(crate) async fn call_patiently<Answer, Send, Sending>(
         &self,
         (operation, per_try): (Operation, Duration),
@@ -51,7 +51,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Opens a stream: what comes over it may take any time. Tells which replica serves it.
+    /// Opens a stream, whose items may take any time. Returns the replica that serves it too.
     pub(crate) async fn open_stream<Answer, Send, Sending>(
         &self,
         operation: Operation,
@@ -65,7 +65,8 @@ impl Client {
         self.call_within((operation, per_try), || None, send).await
     }
 
-    /// Runs a call; `until` is when a try that begins now ends, if the replica is to be told.
+    /// Executes a call; `until` is the end of an attempt that starts now, if it is to be sent to the
+    /// replica.
     async fn call_within<Answer, Send, Sending>(
         &self,
         limits: (Operation, Duration),
@@ -105,7 +106,7 @@ impl Client {
                 self.hear(&response);
                 Ok(response.into_inner())
             }
-            // Nobody answered. Whoever counts the time of this try ends it, and says so.
+            // No answer arrived. The timeout of this attempt ends it with its own error.
             Err(status) if until.is_some() && is_out_of_time(&status) => {
                 std::future::pending().await
             }
@@ -114,7 +115,7 @@ impl Client {
     }
 }
 
-/// Whether a status is tonic's own word, on either side, for a time that is over.
+/// Whether a status was produced by tonic, on either side, for an expired timeout.
 fn is_out_of_time(status: &Status) -> bool {
     status.code() == Code::Cancelled && status.message() == TimeoutExpired(()).to_string()
 }

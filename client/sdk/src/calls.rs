@@ -1,7 +1,7 @@
-//! How a call is carried out: tried at one replica after another, round after round, until it is answered or too late.
+//! Call execution: attempts at one replica after another, in rounds, until an answer or the deadline.
 //!
-//! What carries a try is not said here: [`Client`](crate::Client) does it over connections, the deterministic simulation over
-//! its simulated network.
+//! The transport of an attempt is abstract: [`Client`](crate::Client) uses connections, the deterministic
+//! simulation its simulated network.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -16,37 +16,37 @@ use crate::error::{ClientError, FailedTry, Refusal, seconds};
 use crate::retry::{Backoff, Jitter, Verdict, judge, passing_refusal};
 pub use crate::roster::Roster;
 
-/// How long a call may go on, and how it is named in errors.
+/// Deadline of a call, and its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     /// Completes the sentence "cannot ...".
     pub name: &'static str,
-    /// For all tries together.
+    /// For all attempts together.
     pub deadline: Duration,
 }
 
-/// A try that was not answered well.
+/// An unsuccessful attempt.
 #[derive(Debug)]
 pub enum Failure {
-    /// The replica could not be reached: why, for people.
+    /// The replica could not be reached, with the cause for operators.
     Unconnected(String),
-    /// It could be, and TLS keeps the two apart: how, and the same for people.
+    /// The replica was reached, but TLS settings do not match: the mismatch, and its text for operators.
     Apart(TlsMismatch, String),
-    /// It said so, or the connection broke.
+    /// The replica returned an error, or the connection broke.
     Answered(Status),
 }
 
-/// What all calls of a client share.
+/// State shared by all calls of a client.
 #[derive(Debug)]
 pub struct Calls {
     config: ClientConfig,
     roster: Roster,
     jitter: Jitter,
-    /// The replica whose answer or refusal ended the last call.
+    /// Address of the replica whose answer or refusal ended the last call.
     answered_by: Mutex<Option<String>>,
 }
 
-/// What a finished try tells.
+/// Result of a finished attempt.
 enum Outcome<Answer> {
     Answered(Answer),
     Unconnected(String),
@@ -56,25 +56,26 @@ enum Outcome<Answer> {
     Failed(Verdict),
 }
 
-/// The tries of one call.
+/// Attempts of one call.
 struct Tries {
     operation: Operation,
     began: Instant,
     /// Addresses tried in this round.
     round: Vec<String>,
-    /// Per address, what went wrong there last.
+    /// Last failure, per address.
     failures: Vec<FailedTry>,
-    /// False once a connection of this call was accepted by who can be spoken with.
+    /// False once a peer with matching TLS settings accepted a connection of this call.
     only_unconnected: bool,
-    /// Whether TLS keeps a replica and the client apart.
+    /// Whether TLS settings of a replica and the client do not match.
     is_apart: bool,
-    /// Longest wait that a replica asked for in this round.
+    /// Longest wait requested by a replica in this round.
     floor: Option<Duration>,
     backoff: Backoff,
 }
 
 impl Calls {
-    /// Calls that begin with the addresses of a configuration, with its patience. Waits between rounds are drawn from `seed`.
+    /// Calls that start with the addresses and timeouts of a configuration. Waits between rounds are drawn
+    /// from `seed`.
     #[must_use]
     pub fn seeded(config: ClientConfig, seed: u64) -> Self {
         Self {
@@ -85,7 +86,7 @@ impl Calls {
         }
     }
 
-    /// The same, where no two processes wait alike.
+    /// As [`Calls::seeded`], with a seed that differs between processes.
     pub(crate) fn new(config: ClientConfig) -> Self {
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         Self::seeded(config, high ^ low)
@@ -96,31 +97,31 @@ impl Calls {
         &self.config
     }
 
-    /// The replicas that are known.
+    /// The known replicas.
     #[must_use]
     pub const fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// The replica that ended the last call, by an answer or by a refusal that no other try would change; none if nobody did. See
-    /// [`Client::answered_by`](crate::Client::answered_by).
+    /// Address of the replica that ended the last call, by an answer or a final refusal; none if none did.
+    /// See [`Client::answered_by`](crate::Client::answered_by).
     pub(crate) fn answered_by(&self) -> Option<String> {
         self.last_answer().clone()
     }
 
     fn last_answer(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        // An address is whole after every write.
+        // An address is complete after every write.
         self.answered_by
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call to its end, and tells which replica answered. `carry` makes one try at an address; `broken` is told of each
-    /// address whose connection is of no use any more.
+    /// Executes a call, and returns the answering replica too. `carry` makes one attempt at an address;
+    /// `broken` is called with each address whose connection has become unusable.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] if a replica said what no other try would change; [`ClientError::Unreachable`] and
-    /// [`ClientError::DeadlineExceeded`] name every address that was tried, and what went wrong there.
+    /// [`ClientError::Refused`] for a final refusal by a replica; [`ClientError::Unreachable`] and
+    /// [`ClientError::DeadlineExceeded`] list every address that was tried, with its failure.
     pub async fn run<Answer, Carry, Carried>(
         &self,
         operation: Operation,
@@ -136,7 +137,8 @@ impl Calls {
             .await
     }
 
-    /// As [`Calls::run`], with a limit of its own for each try: that of what takes a replica longer than most does.
+    /// As [`Calls::run`], with a separate timeout for each attempt: for operations that take a replica
+    /// longer than usual.
     pub(crate) async fn run_patiently<Answer, Carry, Carried>(
         &self,
         (operation, per_try): (Operation, Duration),
@@ -183,7 +185,7 @@ impl Calls {
         }
     }
 
-    /// What the status of a failed try means here.
+    /// Classifies the status of a failed attempt.
     fn judge(&self, status: &Status) -> Verdict {
         match passing_refusal(status) {
             Some(refusal) if !self.config.outwaits_refusals => Verdict::Final(refusal),
@@ -193,7 +195,7 @@ impl Calls {
 }
 
 impl<Answer> Outcome<Answer> {
-    /// Whether the replica said something. If it did not, the connection is of no use any more.
+    /// Whether the replica answered. If it did not, the connection is no longer usable.
     const fn is_answer(&self) -> bool {
         match self {
             Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => false,
@@ -202,7 +204,7 @@ impl<Answer> Outcome<Answer> {
         }
     }
 
-    /// Whether no other try would change it.
+    /// Whether no other attempt would change it.
     const fn is_final(&self) -> bool {
         matches!(self, Self::Answered(_) | Self::Failed(Verdict::Final(_)))
     }
@@ -226,7 +228,7 @@ impl Tries {
         self.operation.deadline.saturating_sub(self.began.elapsed())
     }
 
-    /// Takes in a failed try; an error if no other would help.
+    /// Records a failed attempt; returns an error if no other attempt would help.
     fn note<Answer>(
         &mut self,
         roster: &Roster,
@@ -248,7 +250,8 @@ impl Tries {
             Outcome::Silent(limit) => {
                 let said_before = self.failures.iter().any(|it| it.address == address);
                 if said_before && self.remaining().is_zero() {
-                    // The operation's end cut this try short: what the replica said before tells more.
+                    // The end of the operation cut this attempt short: the replica's earlier failure is
+                    // more informative.
                     return Ok(());
                 }
                 format!("no answer within {} s", seconds(&limit))
@@ -277,7 +280,7 @@ impl Tries {
                 cause
             }
         };
-        tracing::debug!(%address, %cause, operation = self.operation.name, "a try failed");
+        tracing::debug!(%address, %cause, operation = self.operation.name, "an attempt failed");
         self.failures.retain(|failure| failure.address != address);
         self.failures.push(FailedTry {
             address,
@@ -288,10 +291,10 @@ impl Tries {
         Ok(())
     }
 
-    /// Every known replica was tried: waits, or gives up.
+    /// Every known replica was tried: waits for the next round, or gives up.
     async fn next_round(&mut self, calls: &Calls) -> Result<(), ClientError> {
         let operation = self.operation.name;
-        // A connection that TLS ended was accepted for nothing.
+        // A connection that TLS rejected does not count as accepted.
         let never_connected =
             self.only_unconnected && (self.is_apart || !calls.roster.ever_connected());
         if never_connected && self.began.elapsed() >= calls.config.unreachable_deadline {
@@ -319,7 +322,7 @@ impl Tries {
     }
 }
 
-/// Whether an answer is none of a replica's: those give reasons, and know every request of their version.
+/// Whether an answer is not a replica's: those have reasons, and know every request of their version.
 fn is_strange(refusal: &Refusal) -> bool {
     refusal.code == Code::Unimplemented && refusal.reason == format!("{:?}", refusal.code)
 }
@@ -339,7 +342,7 @@ mod tests {
         deadline: Duration::from_secs(30),
     };
 
-    /// What each try of a call goes to, if the replicas answer so.
+    /// Address of each attempt of a call, if the replicas answer like this.
     async fn tried(
         answer: impl Fn(&str) -> Option<Result<u8, Failure>>,
     ) -> (Result<(u8, String), ClientError>, Vec<String>, Vec<String>) {
@@ -420,7 +423,7 @@ mod tests {
         assert!(began.elapsed() <= OPERATION.deadline);
     }
 
-    /// How a call ends where its queue is full, and how often it asked.
+    /// Result of a call whose queue is full, and the number of attempts.
     async fn ends_while_full(outwaits_refusals: bool) -> (ClientError, u32) {
         let config = ClientConfig {
             outwaits_refusals,

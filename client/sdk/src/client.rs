@@ -1,4 +1,4 @@
-//! The client itself.
+//! The client.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::credential::Line;
 use crate::error::ClientError;
 use crate::etcd::{discovered, follow_for};
 
-/// Largest answer that is taken: a page of 1,000 jobs with large specifications stays below it.
+/// Largest accepted answer: a page of 1,000 jobs with large specifications stays below it.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// A connection to a cluster. Cloning is cheap, and clones share the connections.
+/// A client of a cluster. Cloning is cheap, and clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// The revision at which reads look at the cluster; none: as it is.
+    /// Revision of reads; none for the current state.
     at: Option<Revision>,
 }
 
@@ -35,7 +35,7 @@ pub struct Client {
 pub(crate) struct Shared {
     pub(crate) calls: Calls,
     connections: Connections,
-    /// What learns from etcd which replicas there are, if anything does.
+    /// Task that follows the replicas in etcd, if enabled.
     follower: OnceLock<JoinHandle<()>>,
 }
 
@@ -46,14 +46,14 @@ impl Drop for Shared {
 }
 
 impl Client {
-    /// A client of the cluster that these replicas belong to.
+    /// Creates a client of the cluster that these replicas belong to.
     ///
-    /// With `config.etcd` it looks there for them first. With `config.discover` it asks one of them for the others; without,
-    /// nothing is sent to them before the first call.
+    /// With `config.etcd` the replicas are first looked up there. With `config.discover` one of them is
+    /// asked for the others; without, no request is made before the first call.
     ///
     /// # Errors
-    /// [`ClientError::Config`] for unusable addresses; [`ClientError::NotFound`] if etcd was to name some and does not; with
-    /// discovery also every error of a call.
+    /// [`ClientError::Config`] for invalid addresses; [`ClientError::NotFound`] if etcd is configured but
+    /// lists no replica; with discovery also every error of a call.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
         let (config, etcd) = discovered(config).await?;
         let discover = config.discover;
@@ -76,12 +76,14 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that reads the cluster as it was at a revision; it shares the connections. What it does beside reading it does
-    /// now, and what is no part of the replicated state (status, output, progress) it reads as it is.
+    /// Returns a client that reads the cluster as it was at a revision; it shares the connections.
+    /// Everything but reads acts on the current state, and data outside the replicated state (status,
+    /// output, progress) is read as it is now.
     ///
-    /// A replica tells what its own log still has: its reads may be [`ClientError::Refused`] with reason `REVISION_TOO_OLD`
-    /// (metadata `oldest`), `REVISION_AHEAD` (`newest`), `REVISION_INSIDE` (`before`, `after`) or `VIEW_TOO_LONG`. From a replica
-    /// that is too old to know of the past they are [`ClientError::OtherRevision`].
+    /// A replica can only read as far back as its own log: its reads may be [`ClientError::Refused`] with
+    /// reason `REVISION_TOO_OLD` (metadata `oldest`), `REVISION_AHEAD` (`newest`), `REVISION_INSIDE`
+    /// (`before`, `after`) or `VIEW_TOO_LONG`. From a replica too old to support past revisions they are
+    /// [`ClientError::OtherRevision`].
     #[must_use]
     pub fn at(&self, revision: Revision) -> Self {
         Self {
@@ -90,12 +92,12 @@ impl Client {
         }
     }
 
-    /// The revision that reads ask for; 0 asks for the present.
+    /// Revision requested by reads; 0 requests the current state.
     pub(crate) fn at_revision(&self) -> u64 {
         self.at.map_or(0, Revision::get)
     }
 
-    /// Refuses an answer that shows another revision than the one that was asked for.
+    /// Rejects an answer with another revision than the requested one.
     pub(crate) fn check_revision(
         &self,
         operation: &'static str,
@@ -111,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Learns every replica's address and who leads, from any replica that answers.
+    /// Learns the addresses of all replicas and the leader, from any replica that answers.
     ///
     /// # Errors
     /// Those of a call.
@@ -123,7 +125,8 @@ impl Client {
         Ok(())
     }
 
-    /// Learns the replicas again in the background, if that is due: in a cluster that lives long all may be replaced.
+    /// Learns the replicas again in the background, if due: during the life of a cluster all may be
+    /// replaced.
     pub(crate) fn keep_up(&self) {
         if !self.config().discover || !self.roster().should_learn() {
             return;
@@ -131,12 +134,12 @@ impl Client {
         let client = self.clone();
         tokio::spawn(async move {
             if let Err(error) = client.discover().await {
-                tracing::debug!(%error, "the replicas could not be learnt again");
+                tracing::debug!(%error, "the replicas could not be refreshed");
             }
         });
     }
 
-    /// Notes which membership a replica goes by that answered.
+    /// Records the membership index reported by an answering replica.
     pub(crate) fn hear<Answer>(&self, answer: &Response<Answer>) {
         let header = answer.metadata().get(MEMBERSHIP_HEADER);
         let index = header.and_then(|text| text.to_str().ok()?.parse().ok());
@@ -145,15 +148,15 @@ impl Client {
         }
     }
 
-    /// The addresses that are known.
+    /// The known addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.roster().addresses()
     }
 
-    /// The replica that ended the last call, as `host:port`: by its answer, or by a refusal. None if that call was not answered, and
-    /// before the first. This is for who makes one call at a time, without `discover`: clones, other calls and what looks for
-    /// replicas in the background write it as well.
+    /// Address (`host:port`) of the replica that ended the last call, by its answer or a final refusal.
+    /// None if that call was not answered, and before the first. For callers with one call at a time,
+    /// without `discover`: clones, other calls and background discovery overwrite it.
     #[must_use]
     pub fn answered_by(&self) -> Option<String> {
         self.shared.calls.answered_by()
@@ -177,7 +180,7 @@ impl Client {
         &self.shared.connections
     }
 
-    /// Forgets a connection that broke while something came over it, and that its replica might lead.
+    /// Drops a connection that broke during a stream, and forgets its replica as a possible leader.
     pub(crate) fn broke(&self, address: &str) {
         self.connections().drop(address);
         self.roster().unset_leader(address);
@@ -188,33 +191,33 @@ impl Client {
     }
 }
 
-/// A request id for one logical write: made once, sent with every try.
+/// Creates a request id for one logical write, to be sent with every attempt.
 #[must_use]
 pub fn new_request_id() -> String {
     RequestId(uuid::Uuid::new_v4().as_u128()).to_string()
 }
 
-/// The job service over a connection.
+/// Returns a client of the job service over a connection.
 pub(crate) fn jobs(channel: Line) -> JobServiceClient<Line> {
     JobServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
-/// The cluster service over a connection.
+/// Returns a client of the cluster service over a connection.
 pub(crate) fn cluster(channel: Line) -> ClusterServiceClient<Line> {
     ClusterServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
-/// The admin service over a connection.
+/// Returns a client of the admin service over a connection.
 pub(crate) fn admin(channel: Line) -> AdminServiceClient<Line> {
     AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
-/// The service of those who join, over a connection.
+/// Returns a client of the join service over a connection.
 pub(crate) fn joining(channel: Line) -> JoinServiceClient<Line> {
     JoinServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
-/// The watch service over a connection.
+/// Returns a client of the watch service over a connection.
 pub(crate) fn watching(channel: Line) -> WatchServiceClient<Line> {
     WatchServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! Reads about replicas, hosts, GPUs and queues.
+//! Reads of replicas, hosts, GPUs and queues.
 
 use muster_model::ids::Revision;
 use muster_proto::v1;
@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use crate::jobs::PAGE_ROWS;
 
 impl Client {
-    /// Who leads, how the replicas are, and counts of everything.
+    /// Reads the leader, the state of the replicas, and counts of all objects.
     ///
     /// # Errors
     /// Those of a call.
@@ -26,7 +26,7 @@ impl Client {
         .await
     }
 
-    /// All hosts that match, page after page, and the revision of the first page.
+    /// Lists all matching hosts, page by page, with the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -56,7 +56,7 @@ impl Client {
         }
     }
 
-    /// All GPUs that match, page after page, and the revision of the first page.
+    /// Lists all matching GPUs, page by page, with the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// All queues with their configuration and usage, and the revision of the first page.
+    /// Lists all queues with their configuration and usage, with the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -120,8 +120,8 @@ impl Client {
         }
     }
 
-    /// The configuration of queues as a whole, in the form that [`Client::configure_queues`] takes. Retired queues
-    /// are not in it.
+    /// Reads the whole configuration of queues, in the form that [`Client::configure_queues`] accepts.
+    /// Retired queues are not included.
     ///
     /// # Errors
     /// Those of a call.
@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The topology, and the revision it was read at.
+    /// Reads the topology, with its revision.
     ///
     /// # Errors
     /// Those of a call.

@@ -1,4 +1,4 @@
-//! A client's connections to replicas.
+//! Connections of a client to replicas.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,22 +18,23 @@ use crate::credential::{Credential, Line};
 use crate::error::ClientError;
 use crate::retry::innermost;
 
-/// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
-/// it serves a watch is noticed after twice this.
+/// Keep-alive interval and timeout of an idle connection: a replica that hangs while it serves a watch is
+/// noticed after twice this.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// Open connections, by address. Shared by all clones of a client.
+/// Open connections by address, shared by all clones of a client.
 #[derive(Debug)]
 pub(crate) struct Connections {
     dialer: Dialer,
     credential: Credential,
     open: Mutex<BTreeMap<String, Channel>>,
-    /// Whether a call was ever answered well: who speaks with whom is settled then.
+    /// Whether any call ever succeeded: then the TLS settings are known to match.
     has_answered: AtomicBool,
 }
 
 impl Connections {
-    /// None yet, to the replicas of a configuration, whose addresses and credentials are checked.
+    /// Creates an empty set for the replicas of a configuration, whose addresses and credentials are
+    /// checked.
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
         if config.addresses.is_empty() {
             return Err(ClientError::Config {
@@ -60,11 +61,11 @@ impl Connections {
         })
     }
 
-    /// A connection to a replica: the one that is open, else a new one. Calls over it say how long the caller waits, which is until
-    /// `until`; without that they say nothing of it.
+    /// Returns the open connection to a replica, or a new one. Calls over it carry the timeout of the
+    /// caller, which ends at `until`; without it they carry none.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The connection failed.
     pub(crate) async fn open(
         &self,
         address: &str,
@@ -75,7 +76,7 @@ impl Connections {
         if let Some(channel) = open {
             return Ok(self.line(channel, until));
         }
-        // Replicas say where others are: who listens there may be anybody.
+        // These addresses come from replicas: any server may listen there.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
             let told = "a token is not sent over a connection that others can read";
             return Err(Failure::Unconnected(told.to_owned()));
@@ -96,12 +97,12 @@ impl Connections {
         self.credential.on(channel, patience)
     }
 
-    /// A call was answered well.
+    /// Records a successful call.
     pub(crate) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
 
-    /// What a call that was not answered well says.
+    /// Classifies the status of an unsuccessful call.
     pub(crate) async fn judge(&self, address: &str, status: Status, limit: Duration) -> Failure {
         if let Some(apart) = apart(&status) {
             return apart;
@@ -113,7 +114,7 @@ impl Connections {
         Failure::Answered(status)
     }
 
-    /// What a connection says that could not be opened.
+    /// Classifies the error of a connection that could not be opened.
     async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
         if let Some(apart) = apart(&error) {
             return apart;
@@ -125,8 +126,8 @@ impl Connections {
         Failure::Unconnected(innermost(&error))
     }
 
-    /// Whether a plain connection broke because who listens there wants TLS. It does not say so: that is looked at, for no longer
-    /// than `limit`.
+    /// Whether a plain connection broke because the server expects TLS. The error does not show it: this is
+    /// probed, for at most `limit`.
     async fn is_too_plain_for(&self, address: &str, limit: Duration) -> bool {
         let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
         if is_settled {
@@ -137,18 +138,18 @@ impl Connections {
         matches!(answer, Ok(Ok(true)))
     }
 
-    /// Forgets a connection that failed.
+    /// Drops a failed connection.
     pub(crate) fn drop(&self, address: &str) {
         self.lock().remove(address);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
-        // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
+        // Every change leaves the map consistent, so a panic elsewhere does no harm.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The failure that an error means if TLS keeps the two apart.
+/// Converts an error caused by mismatching TLS settings.
 fn apart(error: &(dyn Error + 'static)) -> Option<Failure> {
     let mismatch = TlsMismatch::of(error)?;
     let cause = match mismatch {
@@ -163,7 +164,7 @@ fn too_plain() -> Failure {
     Failure::Apart(TlsMismatch::PeerEncrypts, told)
 }
 
-/// Whether an error says that nobody took the connection: to look again would tell no more.
+/// Whether the error shows that the connection was not accepted: a probe would reveal no more.
 fn is_nobody_there(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -181,21 +182,21 @@ fn is_nobody_there(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Whoever listens on the way would be the user from then on.
+/// Anyone who intercepts the token can impersonate the user.
 fn refuse_open_token(addresses: &[String]) -> Result<(), ClientError> {
     match addresses.iter().find(|address| !is_loopback(address)) {
         None => Ok(()),
         Some(address) => Err(ClientError::Config {
             field: "token",
             rule: format!(
-                "it is not sent to {address} over a connection that others can read: name the cluster's authority (`tls.ca`, \
-                 MUSTER_CACERT)"
+                "it is not sent to {address} over a connection that others can read: name the cluster's authority \
+                 (`tls.ca`, MUSTER_CACERT)"
             ),
         }),
     }
 }
 
-/// The endpoint of an address, or an error that says what an address looks like.
+/// Builds the endpoint of an address; the error shows the expected format.
 fn endpoint(address: &str, connect_deadline: Duration) -> Result<Endpoint, ClientError> {
     let rule = || ClientError::Config {
         field: "addresses",
@@ -234,7 +235,7 @@ mod tests {
             ..ClientConfig::new(["127.0.0.1:1"])
         };
         let connections = Connections::new(&config).unwrap();
-        // An address for documentation (RFC 5737): nothing is sent there.
+        // An address reserved for documentation (RFC 5737): nothing is sent there.
         let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
         let Some(Failure::Unconnected(told)) = learnt.await.err() else {
             panic!("a connection was opened");

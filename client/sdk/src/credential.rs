@@ -1,4 +1,4 @@
-//! What a client shows with every call: its token, and how long it waits for the answer.
+//! Metadata sent with every call: the client's token, and its timeout.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::error::ClientError;
 /// Header that carries the token.
 const HEADER: &str = "authorization";
 
-/// A connection over which a call shows the client's credential, and its patience.
+/// A connection whose calls carry the client's credential and timeout.
 pub(crate) type Line = InterceptedService<Channel, Shown>;
 
-/// What a call shows.
+/// Metadata added to calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     credential: Credential,
@@ -29,7 +29,7 @@ pub(crate) struct Shown {
 pub(crate) struct Credential(Option<MetadataValue<Ascii>>);
 
 impl Credential {
-    /// Of a token, if there is one.
+    /// Converts a token, if there is one.
     pub(crate) fn of(token: Option<&Token>) -> Result<Self, ClientError> {
         let header = |token: &Token| {
             let mut value: MetadataValue<Ascii> = format!("Bearer {}", token.text())
@@ -44,12 +44,12 @@ impl Credential {
         Ok(Self(token.map(header).transpose()?))
     }
 
-    /// Whether there is anything to show.
+    /// Whether there is a token.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A connection that shows it; calls over it say that the caller waits so long (`grpc-timeout`).
+    /// Returns a connection whose calls carry the token and this timeout (`grpc-timeout`).
     pub(crate) fn on(&self, channel: Channel, patience: Option<Duration>) -> Line {
         let credential = self.clone();
         InterceptedService::new(

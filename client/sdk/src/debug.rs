@@ -1,4 +1,4 @@
-//! What processes of the cluster tell of themselves, and how much they log.
+//! Debug information and log levels of the cluster's processes.
 
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use crate::client::{Client, admin};
 use crate::error::ClientError;
 
 impl Client {
-    /// Changes what a process logs for a while (`muster_scheduler::leader=debug`); gives the filter that counts there now.
+    /// Changes the log level of a process for a while (`muster_scheduler::leader=debug`); returns the
+    /// resulting filter.
     ///
-    /// A replica changes its own log only: ask it with a client that knows no other. A worker is asked through the leader.
+    /// A replica changes only its own log: call it with a client that knows no other. A worker is reached
+    /// through the leader.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `NOT_YOURS` or `ROLE_TOO_WEAK` for whoever is no admin, `INVALID_REQUEST`,
-    /// `UNKNOWN_HOST`, or `HOST_UNREACHABLE` if the worker does not answer.
+    /// [`ClientError::Refused`] with reason `NOT_YOURS` or `ROLE_TOO_WEAK` if the caller is not an admin,
+    /// `INVALID_REQUEST`, `UNKNOWN_HOST`, or `HOST_UNREACHABLE` if the worker does not answer.
     pub async fn set_log_level(
         &self,
         author: &str,
@@ -28,7 +30,7 @@ impl Client {
             change: change.to_owned(),
             for_ms: u64::try_from(span.as_millis()).unwrap_or(u64::MAX),
         };
-        let operation = self.operation("change what is logged");
+        let operation = self.operation("change the log level");
         let answer = self.call(operation, |channel| {
             let request = request.clone();
             async move { admin(channel).set_log_level(request).await }
@@ -36,10 +38,10 @@ impl Client {
         Ok(answer.await?.filter)
     }
 
-    /// What a process is and has said lately, for a bug report.
+    /// Reads a process's identity and recent log, for a bug report.
     ///
     /// # Errors
-    /// As of [`Client::set_log_level`].
+    /// As [`Client::set_log_level`].
     pub async fn debug_info(
         &self,
         author: &str,
@@ -49,7 +51,7 @@ impl Client {
             author: author.to_owned(),
             target: Some(target(process)),
         };
-        self.call(self.operation("look into the process"), |channel| {
+        self.call(self.operation("read debug information"), |channel| {
             let request = request.clone();
             async move { admin(channel).get_debug_info(request).await }
         })

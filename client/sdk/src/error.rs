@@ -1,4 +1,4 @@
-//! What a call can fail with. Every error says what was attempted, why it failed and what to do.
+//! Errors of calls. Every error contains the attempted operation, the cause and the way out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,78 +9,81 @@ use muster_proto::status::ErrorReport;
 use muster_tls::TlsMismatch;
 use tonic::{Code, Status};
 
-/// Why a call failed.
+/// Error of a failed call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The settings of the client cannot work.
+    /// The settings of the client are invalid.
     #[error("the client's setting `{field}` is not usable: {rule}")]
     Config {
-        /// Which one.
+        /// The setting.
         field: &'static str,
-        /// What it must be.
+        /// The requirement.
         rule: String,
     },
-    /// etcd names no replica, and none was given.
-    #[error("etcd does not tell where the cluster is: {reason}")]
+    /// etcd lists no replica, and none was given.
+    #[error("cannot find the cluster through etcd: {reason}")]
     NotFound {
-        /// Why, for people.
+        /// Cause, for operators.
         reason: String,
     },
     /// No replica could be reached at all.
     #[error("cannot {operation}: no scheduler replica is reachable ({})", list(.tried))]
     Unreachable {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// Every address and what went wrong there.
+        /// Every address with its failure.
         tried: Vec<FailedTry>,
     },
-    /// Replicas were reached, but none answered well in time.
+    /// Replicas were reached, but no attempt succeeded in time.
     #[error("cannot {operation}: no answer within {} s ({})", seconds(.deadline), list(.tried))]
     DeadlineExceeded {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// How long it was tried.
+        /// Total time of the attempts.
         deadline: Duration,
-        /// Every address and what went wrong there last.
+        /// Every address with its last failure.
         tried: Vec<FailedTry>,
     },
-    /// The cluster understood the request and refuses it.
+    /// The cluster understood the request and rejects it.
     #[error("cannot {operation}: {refusal}")]
     Refused {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
         /// The cluster's answer.
         #[source]
         refusal: Box<Refusal>,
     },
-    /// The events asked for are gone: list again and watch from the list's revision.
+    /// The requested events are gone: list again and watch from the list's revision.
     #[error(
-        "events up to revision {compacted} are forgotten, {asked} was asked for: list again, and watch from the list's revision"
+        "events up to revision {compacted} are forgotten, {asked} was asked for: list again, and watch from \
+         the list's revision"
     )]
     Compacted {
-        /// The resume token that was used.
+        /// The resume token used.
         asked: Revision,
-        /// Newest revision that is forgotten.
+        /// Newest forgotten revision.
         compacted: Revision,
     },
-    /// The past was asked for, and the answer shows another revision: the replica is of a build that does not know the question.
+    /// A past revision was requested, and the answer shows another: the replica's build does not support
+    /// past revisions.
     #[error(
-        "cannot {operation} at revision {asked}: the replica that answered shows revision {shown}, it is too old to show the past"
+        "cannot {operation} at revision {asked}: the replica that answered shows revision {shown}; its version is \
+         too old for past revisions"
     )]
     OtherRevision {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// The revision that was asked for.
+        /// Requested revision.
         asked: Revision,
-        /// The revision that the answer shows.
+        /// Revision of the answer.
         shown: Revision,
     },
     /// The answer lacks something or contradicts the contract: client and cluster differ in version.
     #[error("cannot {operation}: the answer is not understood, {detail}; is the cluster newer?")]
     Malformed {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
-        /// What is wrong with the answer.
+        /// Problem of the answer.
         detail: String,
     },
 }
@@ -102,7 +105,7 @@ impl ClientError {
             .is_some_and(|refusal| refusal.code == Code::Unimplemented)
     }
 
-    /// What keeps client and replicas apart over TLS, if that is why none is reachable.
+    /// The TLS mismatch, if that is why no replica is reachable.
     #[must_use]
     pub fn tls_mismatch(&self) -> Option<TlsMismatch> {
         match self {
@@ -121,22 +124,23 @@ impl ClientError {
     }
 }
 
-/// One address that did not help, and why.
+/// A failed attempt at one address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address}: {cause}")]
 pub struct FailedTry {
     /// The replica's address.
     pub address: String,
-    /// What went wrong there.
+    /// Cause of the failure.
     pub cause: String,
-    /// Whether the replica itself said so: not, if it could not be reached, the connection broke, or it said nothing in time.
+    /// Whether the replica itself reported it; false if it was unreachable, the connection broke, or it did
+    /// not answer in time.
     pub is_answer: bool,
-    /// What keeps the two apart over TLS, if that is the cause: no other try helps until one of them is set up anew.
+    /// The TLS mismatch, if that is the cause: no other attempt helps until one side is reconfigured.
     pub mismatch: Option<TlsMismatch>,
 }
 
 impl FailedTry {
-    /// A replica that said nothing, for a cause that has nothing to do with TLS.
+    /// A replica without an answer, for a cause other than TLS.
     pub(crate) const fn new(address: String, cause: String) -> Self {
         Self {
             address,
@@ -147,7 +151,7 @@ impl FailedTry {
     }
 }
 
-/// An error as the cluster sent it.
+/// An error as returned by the cluster.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -155,13 +159,13 @@ pub struct Refusal {
     pub code: Code,
     /// Machine-readable reason (`QUEUE_FULL`); the code's name if the cluster gave none.
     pub reason: String,
-    /// For people: what is wrong and what to do.
+    /// For users: the problem and its remedy.
     pub message: String,
-    /// Facts about it, as the service documents them.
+    /// Details, as documented by the service.
     pub metadata: BTreeMap<String, String>,
-    /// Broken rules of a request, with the field of each.
+    /// Violated rules of a request, with the field of each.
     pub violations: Vec<Violation>,
-    /// How long the cluster asks to wait before another try.
+    /// Wait requested by the cluster before another attempt.
     pub retry_after: Option<Duration>,
 }
 
@@ -194,7 +198,7 @@ fn list(tried: &[FailedTry]) -> String {
     texts.join("; ")
 }
 
-/// Seconds for people, to a hundredth: what was left of a deadline is no round number.
+/// Seconds rounded to a hundredth, for display: the rest of a deadline is not a round number.
 pub(crate) fn seconds(span: &Duration) -> f64 {
     (span.as_secs_f64() * 100.0).round() / 100.0
 }

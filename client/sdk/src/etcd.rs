@@ -1,4 +1,4 @@
-//! Replicas that etcd names.
+//! Replicas listed in etcd.
 
 use std::sync::Weak;
 
@@ -10,11 +10,11 @@ use crate::client::Shared;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 
-/// The settings with the replicas that etcd names before those that are given. Where etcd is, is taken out of them: whoever makes
-/// another client of them means the replicas that they name.
+/// Returns the settings with the replicas listed in etcd before the given ones. The etcd settings are
+/// removed: another client created from them uses the replicas they contain.
 ///
 /// # Errors
-/// Where nobody is known, and etcd names nobody.
+/// No replica is given, and etcd lists none.
 pub(crate) async fn discovered(
     mut config: ClientConfig,
 ) -> Result<(ClientConfig, Option<EtcdSettings>), ClientError> {
@@ -35,7 +35,7 @@ pub(crate) async fn discovered(
             });
         }
         Err(error) => {
-            tracing::warn!(%error, "the replicas that are configured are tried");
+            tracing::warn!(%error, "trying the configured replicas");
             Vec::new()
         }
     };
@@ -57,7 +57,7 @@ async fn ask(settings: &EtcdSettings, cluster_id: &str) -> Result<Discovered, Et
     discover(&mut etcd, &settings.keys(cluster_id)).await
 }
 
-/// Learns the replicas that etcd names, as long as there is a client.
+/// Follows the replicas listed in etcd as long as the client exists.
 pub(crate) fn follow_for(
     config: &ClientConfig,
     settings: &EtcdSettings,
@@ -67,7 +67,7 @@ pub(crate) fn follow_for(
         field: "etcd",
         rule: error.to_string(),
     })?;
-    // A token is sent over encrypted connections alone, and to this machine.
+    // A token is sent only over encrypted connections, and to this machine.
     let trusts = config.token.is_none() || config.tls.is_on();
     let tell = move |found: &Discovered| {
         let Some(client) = client.upgrade() else {

@@ -1,4 +1,4 @@
-//! Commands beside running tasks.
+//! Exec sessions: commands run beside running tasks.
 
 use bytes::Bytes;
 use futures::stream::unfold;
@@ -14,71 +14,71 @@ use crate::error::{ClientError, Refusal};
 
 const OPERATION: &str = "run a command beside the task";
 
-/// Messages to a command that may wait; whoever has more waits too.
+/// Queued messages to a command; beyond that the sender waits.
 const MESSAGES_MAX: usize = 8;
 
-/// Bytes of input in one message, as replicas take them.
+/// Bytes of input in one message, the limit of replicas.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Which command to run beside which task.
+/// Command and task of an exec session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Which task.
+    /// Index of the task within its job.
     pub task: TaskIndex,
-    /// Who asks: the job's user, or one of the cluster's admins.
+    /// The calling user: the job's user, or one of the cluster's admins.
     pub author: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// The size of the terminal that the command is to have; none without one.
+    /// Size of the command's terminal; none to run without a terminal.
     pub window: Option<v1::WindowSize>,
-    /// The kind of the terminal (`TERM`).
+    /// Terminal type (`TERM`).
     pub terminal: String,
 }
 
-/// What a command beside a task tells.
+/// Update of an exec session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecUpdate {
-    /// It runs.
+    /// The command was started.
     Begun {
-        /// In which attempt of the task, counted from 1.
+        /// Attempt of the task, counted from 1.
         attempt: u32,
-        /// On which host.
+        /// Name of the host.
         host: String,
     },
-    /// What it printed; with a terminal, all that it printed.
+    /// Standard output; with a terminal, all output.
     Stdout(Bytes),
-    /// What it printed to standard error.
+    /// Standard error.
     Stderr(Bytes),
-    /// It ended by itself or by a signal; nothing comes after.
+    /// The command ended by itself or by a signal; the last update.
     Ended {
         /// Its exit code, if it ended by itself.
         code: Option<i32>,
         /// The signal that ended it.
         signal: Option<i32>,
     },
-    /// Its task ended first, so nobody can tell how it ended; nothing comes after.
+    /// Its task ended first, so the command's result is unknown; the last update.
     Lost {
-        /// Why, for people.
+        /// Cause, for users.
         why: String,
     },
 }
 
-/// A command beside a task. Dropping it ends the command.
+/// An exec session. Dropping it ends the command.
 #[derive(Debug)]
 pub struct Exec {
     input: mpsc::Sender<v1::ExecRequest>,
     answers: Streaming<v1::ExecResponse>,
 }
 
-/// The way to a command's input; clones share it.
+/// Input of a command; clones share it.
 #[derive(Clone, Debug)]
 pub struct ExecInput(mpsc::WeakSender<v1::ExecRequest>);
 
 impl Client {
-    /// Runs a command beside a running task, through any replica. It is started once: what is cut off after that is not
-    /// tried again.
+    /// Runs a command beside a running task, through any replica. It is started at most once: it is not
+    /// retried after an interruption.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NOT_YOURS`, `NOT_RUNNING`,
@@ -97,7 +97,7 @@ impl Client {
             let kind = Some(Say::Open(open.clone()));
             let (input, waiting) = mpsc::channel(MESSAGES_MAX);
             async move {
-                // There is room for the first.
+                // The queue has room for the first message.
                 drop(input.send(v1::ExecRequest { kind }).await);
                 let messages = unfold(waiting, |mut waiting| async move {
                     let message = waiting.recv().await?;
@@ -113,17 +113,17 @@ impl Client {
 }
 
 impl Exec {
-    /// The way to the command's input.
+    /// Returns the command's input.
     #[must_use]
     pub fn input(&self) -> ExecInput {
         ExecInput(self.input.downgrade())
     }
 
-    /// What it tells next; none after its end.
+    /// Returns the next update; none after the last.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `EXEC_REFUSED` if it was not started, and otherwise if the connection broke,
-    /// which ends the command.
+    /// [`ClientError::Refused`] with reason `EXEC_REFUSED` if it was not started; otherwise the connection
+    /// broke, which ends the command.
     pub async fn next(&mut self) -> Result<Option<ExecUpdate>, ClientError> {
         loop {
             let answer = self.answers.message().await;
@@ -146,7 +146,7 @@ impl Exec {
                 Some(Hear::End(v1::ExecEnd { code, signal, .. })) => {
                     ExecUpdate::Ended { code, signal }
                 }
-                // What a newer replica says.
+                // An update of a newer replica.
                 Some(Hear::Refused(_)) | None => continue,
             }));
         }
@@ -154,7 +154,7 @@ impl Exec {
 }
 
 impl ExecInput {
-    /// Hands input on, and waits while the command does not take it. False: the command has ended.
+    /// Sends input, and waits while the command does not read it. False: the command has ended.
     pub async fn write(&self, mut bytes: Bytes) -> bool {
         while bytes.len() > INPUT_BYTES_MAX {
             if !self.say(Say::Input(bytes.split_to(INPUT_BYTES_MAX))).await {
@@ -164,12 +164,12 @@ impl ExecInput {
         self.say(Say::Input(bytes)).await
     }
 
-    /// There is no more input.
+    /// Closes the input.
     pub async fn end(&self) -> bool {
         self.say(Say::InputEnd(v1::ExecInputEnd {})).await
     }
 
-    /// The terminal has another size.
+    /// Changes the size of the terminal.
     pub async fn resize(&self, window: v1::WindowSize) -> bool {
         self.say(Say::Resized(window)).await
     }

@@ -1,4 +1,4 @@
-//! The cluster's whole state, as bytes.
+//! Export of the cluster's whole state as bytes.
 
 use muster_proto::v1;
 use muster_proto::v1::export_state_response::Part;
@@ -11,43 +11,44 @@ use crate::retry::{Verdict, judge};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "export the cluster's state";
-/// Exports begun at most: one that is cut off begins anew, at another replica where one is known.
+/// Most attempts: an interrupted export restarts, at another replica if one is known.
 const TRIES_MAX: usize = 3;
-/// Largest state that is taken.
+/// Largest accepted state.
 const STATE_BYTES_MAX: u64 = 8 << 30;
 
-/// A state as it was exported.
+/// An exported state.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Which state it is.
+    /// Head of the export, which identifies the state.
     pub head: v1::ExportHead,
-    /// The bytes of a snapshot, to be read by `muster_proto::log::read_state`.
+    /// Bytes of a snapshot, to be read by `muster_proto::log::read_state`.
     pub bytes: Vec<u8>,
 }
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportProgress {
-    /// Bytes that have arrived.
+    /// Bytes received.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub size_bytes: u64,
 }
 
-/// How a try ended that did not bring the state.
+/// End of an unsuccessful attempt.
 enum Cut {
-    /// No other try would help.
+    /// No other attempt would help.
     Final(ClientError),
     /// The connection broke, or the replica stopped.
     Again(FailedTry),
 }
 
 impl Client {
-    /// The whole state at one revision, without the values of environment variables, events and answers that are kept
-    /// for repeated requests. An export that is cut off begins anew.
+    /// Exports the whole state at one revision, without the values of environment variables, events and
+    /// answers that are kept for repeated requests. An interrupted export restarts.
     ///
     /// # Errors
-    /// Those of a call. [`ClientError::Refused`] with code `Unimplemented` if the cluster is too old to export.
+    /// Those of a call. [`ClientError::Refused`] with code `Unimplemented` if the cluster is too old to
+    /// export.
     pub async fn export_state(
         &self,
         progress: &mut dyn FnMut(ExportProgress),
@@ -59,7 +60,7 @@ impl Client {
                 Err(Cut::Final(error)) => return Err(error),
                 Err(Cut::Again(failed)) => {
                     self.roster().unset_leader(&failed.address);
-                    tracing::debug!(replica = %failed.address, cause = %failed.cause, "an export was cut off");
+                    tracing::debug!(replica = %failed.address, cause = %failed.cause, "an export was interrupted");
                     tried.push(failed);
                 }
             }
@@ -96,7 +97,7 @@ impl Client {
             };
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > head.size_bytes {
-                return Err(malformed("it is longer than it was said to be"));
+                return Err(malformed("it is longer than announced"));
             }
             progress(ExportProgress {
                 done_bytes: bytes.len() as u64,
@@ -104,13 +105,13 @@ impl Client {
             });
         }
         if (bytes.len() as u64) < head.size_bytes {
-            let cause = "the export ended before its end".to_owned();
+            let cause = "the export ended early".to_owned();
             return Err(Cut::Again(FailedTry::new(address, cause)));
         }
         Ok(Export { head, bytes })
     }
 
-    /// The next part; none at the end.
+    /// Returns the next part; none at the end.
     async fn next(
         &self,
         stream: &mut Streaming<v1::ExportStateResponse>,
@@ -118,7 +119,7 @@ impl Client {
     ) -> Result<Option<Part>, Cut> {
         let limit = self.config().deadline;
         let Ok(message) = tokio::time::timeout(limit, stream.message()).await else {
-            let cause = format!("nothing more came within {} s", limit.as_secs_f64());
+            let cause = format!("no more data within {} s", limit.as_secs_f64());
             let address = address.to_owned();
             return Err(Cut::Again(FailedTry::new(address, cause)));
         };
@@ -127,7 +128,7 @@ impl Client {
             Ok(Some(response)) => response
                 .part
                 .map(Some)
-                .ok_or_else(|| malformed("a part of it is of an unknown kind")),
+                .ok_or_else(|| malformed("a part has an unknown kind")),
             Err(status) => Err(broken(&status, address)),
         }
     }

@@ -1,4 +1,4 @@
-//! Submitting, reading, explaining and cancelling jobs.
+//! Submission, reads, explanation and cancellation of jobs.
 
 use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
@@ -7,48 +7,48 @@ use crate::client::{Client, jobs, new_request_id};
 use crate::error::ClientError;
 use crate::submit_span::SubmitSpan;
 
-/// Rows that one page of a list asks for: the most that a replica gives.
+/// Rows requested per page of a list: the most that a replica returns.
 pub(crate) const PAGE_ROWS: u32 = 1_000;
 
-/// The answer to a submission: a majority of the replicas has the job on disk.
+/// Answer to a submission: a majority of the replicas has the job on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
     /// The job.
     pub job: JobId,
-    /// Revision at which it exists.
+    /// Revision at which it was created.
     pub revision: Revision,
-    /// True if an earlier try of the same request had been accepted already.
+    /// Whether an earlier attempt of the same request had been accepted already.
     pub repeated: bool,
 }
 
 /// A job with its units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobDetail {
-    /// Revision of the state that it was read from.
+    /// Revision of the state from which it was read.
     pub revision: Revision,
     /// The job.
     pub job: v1::Job,
-    /// Its units that have a history, in index order, as many as were asked for.
+    /// Its units that have a history, in index order, up to the requested number.
     pub units: Vec<v1::Unit>,
-    /// True if there are more units than were asked for.
+    /// Whether there are more units than requested.
     pub more_units: bool,
 }
 
 impl JobDetail {
-    /// Where the job stands.
+    /// Phase of the job.
     #[must_use]
     pub fn phase(&self) -> v1::JobPhase {
         self.job.phase()
     }
 
-    /// Whether the job has reached its end.
+    /// Whether the job is finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         is_finished(self.job.phase())
     }
 }
 
-/// Whether nothing leaves this phase.
+/// Whether the phase is final.
 pub(crate) fn is_finished(phase: v1::JobPhase) -> bool {
     matches!(
         phase,
@@ -57,7 +57,7 @@ pub(crate) fn is_finished(phase: v1::JobPhase) -> bool {
 }
 
 impl Client {
-    /// Submits a job, once, however often it has to be tried.
+    /// Submits a job exactly once, with any number of attempts.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE` or
@@ -67,10 +67,10 @@ impl Client {
         self.submit_job_as(new_request_id(), spec).await
     }
 
-    /// Submits a job under a request id of the caller's: within 24 hours the same id is the same job.
+    /// Submits a job under the caller's request id: within 24 hours the same id is the same job.
     ///
     /// # Errors
-    /// As [`Client::submit_job`], and `REQUEST_REUSED` if the id was used for something else.
+    /// As [`Client::submit_job`], and `REQUEST_REUSED` if the id was used for a different request.
     pub async fn submit_job_as(
         &self,
         request_id: impl Into<String>,
@@ -84,7 +84,7 @@ impl Client {
         .await
     }
 
-    /// Lets the cluster check a specification; nothing is written.
+    /// Validates a specification in the cluster; nothing is written.
     ///
     /// # Errors
     /// As [`Client::submit_job`].
@@ -92,8 +92,8 @@ impl Client {
         self.validate_job_as(new_request_id(), spec).await
     }
 
-    /// As [`Client::validate_job`], for a submission under this request id: what was accepted under it before is well, whatever has
-    /// changed since.
+    /// As [`Client::validate_job`], for a submission under this request id: a request accepted under it
+    /// before is valid, whatever has changed since.
     ///
     /// # Errors
     /// As [`Client::submit_job_as`].
@@ -107,7 +107,7 @@ impl Client {
             spec: Some(spec),
             validate_only: true,
         };
-        // Without a span: that of the submission has this request id.
+        // Without a span: the submission's span has this request id.
         self.call(self.operation("submit the job"), |channel| {
             let request = request.clone();
             async move { jobs(channel).submit_job(request).await }
@@ -157,7 +157,7 @@ impl Client {
             let Some(head) = page.job else {
                 return Err(ClientError::Malformed {
                     operation: "read the job",
-                    detail: "it holds no job".to_owned(),
+                    detail: "it contains no job".to_owned(),
                 });
             };
             let so_far = detail.take().map_or_else(Vec::new, |detail| detail.units);
@@ -177,7 +177,8 @@ impl Client {
         }
     }
 
-    /// How far the running tasks of a job say they are, as the leader heard last; at most 1,000 of them.
+    /// Reads the progress reported by the running tasks of a job, as last received by the leader; at most
+    /// 1,000 tasks.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`.
@@ -185,7 +186,7 @@ impl Client {
         let request = v1::GetProgressRequest { job_id: job.get() };
         let answer = self
             .call(
-                self.operation("read how far the job is"),
+                self.operation("read the job's progress"),
                 |channel| async move { jobs(channel).get_progress(request).await },
             )
             .await?;
@@ -217,7 +218,7 @@ impl Client {
         Ok(page)
     }
 
-    /// One page of the jobs that match, newest first.
+    /// Lists one page of the matching jobs, newest first.
     ///
     /// # Errors
     /// Those of a call.
@@ -237,7 +238,7 @@ impl Client {
         Ok(page)
     }
 
-    /// The newest `rows_max` jobs that match, and the revision of the first page.
+    /// Lists the newest `rows_max` matching jobs, with the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -261,7 +262,7 @@ impl Client {
         }
     }
 
-    /// Asks for a job's end; `author` and `reason` are kept with it.
+    /// Cancels a job; `author` and `reason` are recorded with it.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB` or `JOB_FINISHED`.
@@ -286,10 +287,11 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Suspends a job; `author` and `reason` are kept with it.
+    /// Suspends a job; `author` and `reason` are recorded with it.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `JOB_FINISHED`, `SUSPENSION` or `FEATURE_NOT_YET`.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `JOB_FINISHED`, `SUSPENSION` or
+    /// `FEATURE_NOT_YET`.
     pub async fn suspend_job(
         &self,
         job: JobId,
@@ -311,7 +313,7 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Lets a suspended job go on; `author` and `reason` are told to watchers.
+    /// Resumes a suspended job; watchers receive `author` and `reason`.
     ///
     /// # Errors
     /// As [`Client::suspend_job`].
@@ -336,7 +338,7 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
-    /// Why a job waits.
+    /// Explains why a job waits.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`.
@@ -361,7 +363,7 @@ impl Client {
     }
 }
 
-/// Rows to ask for when so many are still wanted; 1 at least, because 0 means the server's choice.
+/// Rows to request when `wanted` more are needed; at least 1, because 0 means the server's choice.
 pub(crate) fn page_rows(wanted: usize) -> u32 {
     u32::try_from(wanted)
         .unwrap_or(PAGE_ROWS)

@@ -1,4 +1,4 @@
-//! Tokens by which workers without a certificate join.
+//! Tokens with which workers without a certificate join.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use muster_tls::{AuthoritiesHash, JoinToken};
 use crate::client::{Client, admin, joining, new_request_id};
 use crate::error::ClientError;
 
-/// What a join token allows.
+/// Options of a join token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinTokenOptions {
-    /// How long it counts; whole milliseconds.
+    /// Validity; whole milliseconds.
     pub ttl: Duration,
-    /// Workers that it lets in.
+    /// Number of workers that may join.
     pub uses_max: u32,
-    /// The hosts that it lets in, by name, with `*` for any letters; none: every host.
+    /// Name pattern of the hosts that may join, with `*` for any characters; none: every host.
     pub host_pattern: Option<String>,
 }
 
 impl Client {
-    /// Makes a join token. The cluster keeps nothing but its hash; the token holds that of the cluster's authorities, so that
-    /// workers know whom they speak with.
+    /// Creates a join token. The cluster stores only its hash; the token contains the hash of the cluster's
+    /// authorities, so that workers can verify the cluster.
     ///
     /// # Errors
-    /// Those of a call; `NO_TLS` where nobody has certificates, `CLUSTER_FULL`, `INVALID_REQUEST` for options out of range.
+    /// Those of a call; `NO_TLS` if the cluster has no certificates, `CLUSTER_FULL`, `INVALID_REQUEST` for
+    /// options out of range.
     pub async fn add_join_token(
         &self,
         author: &str,
@@ -50,7 +51,7 @@ impl Client {
         Ok((token, revision))
     }
 
-    /// Lets nobody in by a join token any more.
+    /// Revokes a join token.
     ///
     /// # Errors
     /// Those of a call; `UNKNOWN_JOIN_TOKEN`.
@@ -68,7 +69,7 @@ impl Client {
         Ok(Revision(answer.await?.revision))
     }
 
-    /// All join tokens, ascending by name.
+    /// Lists all join tokens, ascending by name.
     ///
     /// # Errors
     /// Those of a call.
@@ -86,7 +87,7 @@ impl Client {
         .await
     }
 
-    /// What workers know the cluster by.
+    /// Reads the hash of the authorities by which workers verify the cluster.
     async fn authorities(&self) -> Result<AuthoritiesHash, ClientError> {
         const NAME: &str = "read the cluster's authorities";
         let answer = self.call(self.operation(NAME), |channel| async move {
@@ -96,7 +97,7 @@ impl Client {
         let authorities = AuthoritiesHash::of(&answer.await?.authorities_pem);
         authorities.ok_or_else(|| ClientError::Malformed {
             operation: NAME,
-            detail: "there is no certificate in it".to_owned(),
+            detail: "it contains no certificate".to_owned(),
         })
     }
 }

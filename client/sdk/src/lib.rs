@@ -1,4 +1,4 @@
-//! The Rust SDK: drive a Muster cluster through any of its replicas.
+//! Rust SDK: access to a Muster cluster through any of its replicas.
 //!
 //! ```no_run
 //! # async fn example(spec: muster_proto::v1::JobSpec) -> Result<(), muster_client::ClientError> {
@@ -12,10 +12,10 @@
 //! # }
 //! ```
 //!
-//! Every call has a deadline and is tried again, at another replica where one is known, while the
-//! trouble may pass. That is safe for writes because a request id is made once per call, and the cluster
-//! takes a repeated request for the same one. A [`Watch`] and a [`TaskLogs`] go on, without gap or
-//! duplicate, where the death of a replica cut them off.
+//! Every call has a deadline and is retried, at another replica if one is known, while the failure may be
+//! temporary. That is safe for writes because a request id is created once per call, and the cluster
+//! recognises a repeated request. A [`Watch`] and a [`TaskLogs`] continue, without gap or duplicate, after
+//! the death of a replica interrupted them.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -1,4 +1,4 @@
-//! The output of a task, through the death of any replica, without gap or duplicate.
+//! Log stream of a task, without gap or duplicate across the death of any replica.
 
 use std::collections::VecDeque;
 
@@ -15,35 +15,37 @@ use crate::retry::{Verdict, judge};
 
 const OPERATION: &str = "read the task's output";
 
-/// Which output to read.
+/// Selection of the output to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogsRequest {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Which task.
+    /// Index of the task within its job.
     pub task: TaskIndex,
-    /// Which attempt, counted from 1; the newest if none.
+    /// Attempt, counted from 1; the newest if none.
     pub attempt: Option<u32>,
-    /// Which attempt, by its epoch; goes before `attempt`.
+    /// Attempt by its epoch; takes precedence over `attempt`.
     pub epoch: Option<u64>,
     /// Standard output, standard error, or, with `timed`, both.
     pub stream: v1::LogStream,
-    /// True: whole lines with the time of their arrival, as [`LogUpdate::Line`].
+    /// Whether to read whole lines with the time of their arrival, as [`LogUpdate::Line`].
     pub timed: bool,
-    /// Lines that came not before this instant, in milliseconds since the Unix epoch; only with `timed`.
+    /// Lower bound of the lines' arrival (inclusive), in milliseconds since the Unix epoch; only with
+    /// `timed`.
     pub since_ms: Option<u64>,
-    /// Lines that came not after this instant, in milliseconds since the Unix epoch; only with `timed`.
+    /// Upper bound of the lines' arrival (inclusive), in milliseconds since the Unix epoch; only with
+    /// `timed`.
     pub until_ms: Option<u64>,
-    /// True: goes on with new output until the attempt has ended.
+    /// Whether to continue with new output until the attempt has ended.
     pub follow: bool,
-    /// Begin with so many of the last lines; from the start if none.
+    /// Number of last lines to begin with; from the start if none.
     pub tail_lines: Option<u64>,
 }
 
-/// What a log stream delivers.
+/// Update of a log stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogUpdate {
-    /// What is being read; comes first.
+    /// The selected attempt; the first update.
     Begun {
         /// The attempt, counted from 1.
         attempt: u32,
@@ -52,29 +54,30 @@ pub enum LogUpdate {
     },
     /// A piece of output.
     Data {
-        /// Position of its first byte in the whole output; more than the end of the piece before if
-        /// rotation removed what was between.
+        /// Position of its first byte in the whole output; beyond the end of the piece before if rotation
+        /// removed output between them.
         offset_bytes: u64,
-        /// As the task wrote it.
+        /// Bytes as the task wrote them.
         data: Bytes,
     },
-    /// A line of output, or what there is of it; instead of `Data`, if `timed` was asked for of a worker that knows it.
+    /// A line of output, or the existing part of it; instead of `Data`, if `timed` was requested and the
+    /// worker supports it.
     Line {
-        /// Which output.
+        /// The output stream.
         stream: v1::LogStream,
-        /// Position of its first byte in that output; more than the end of the line before if rotation removed what was
-        /// between.
+        /// Position of its first byte in that output; beyond the end of the line before if rotation removed
+        /// output between them.
         offset_bytes: u64,
-        /// As the task wrote it, with the line end if there is one.
+        /// Bytes as the task wrote them, with the line end if there is one.
         data: Bytes,
-        /// When its end came, in microseconds since the Unix epoch by the clock of its host.
+        /// Arrival of its end, in microseconds since the Unix epoch by the clock of its host.
         arrived_us: u64,
     },
-    /// The stream was cut off and goes on where it was.
+    /// The stream was interrupted and continues at the same position.
     Resumed {
         /// The replica that serves it now.
         replica: String,
-        /// Why it was cut off.
+        /// Cause of the interruption.
         cause: String,
     },
 }
@@ -84,20 +87,20 @@ pub enum LogUpdate {
 pub struct TaskLogs {
     client: Client,
     request: LogsRequest,
-    /// First byte that has not been delivered, once anything was.
+    /// Position of the first undelivered byte, once anything was delivered.
     offset_bytes: Option<u64>,
-    /// The same of timed output, of which there may be two.
+    /// The same for timed output, which may consist of two streams.
     position: Option<v1::LogPosition>,
     begun: bool,
     stream: Option<Streaming<v1::StreamLogsResponse>>,
     replica: String,
     cut: Option<String>,
-    /// What has come and was not delivered.
+    /// Received updates that are not delivered yet.
     pending: VecDeque<LogUpdate>,
 }
 
 impl Client {
-    /// The output of one task. Nothing is sent before the first [`TaskLogs::next`].
+    /// Creates a log stream of one task. No request is made before the first [`TaskLogs::next`].
     #[must_use]
     pub fn logs(&self, request: LogsRequest) -> TaskLogs {
         TaskLogs {
@@ -115,13 +118,13 @@ impl Client {
 }
 
 impl TaskLogs {
-    /// The next update; none at the end of the output.
+    /// Returns the next update; none at the end of the output.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NO_LOGS` or
-    /// `HOST_UNREACHABLE`; an error of a call if no replica could be reached for `reconnect_deadline`, or `deadline` where the
-    /// output is not followed.
-    /// The stream may be polled again after an error: it goes on where it was.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NO_LOGS` or `HOST_UNREACHABLE`;
+    /// an error of a call if no replica could be reached for `reconnect_deadline`, or `deadline` if the
+    /// output is not followed. The stream may be polled again after an error: it continues at the same
+    /// position.
     pub async fn next(&mut self) -> Result<Option<LogUpdate>, ClientError> {
         loop {
             if let Some(update) = self.pending.pop_front() {
@@ -183,7 +186,7 @@ impl TaskLogs {
     fn take(&mut self, response: v1::StreamLogsResponse) {
         if !self.begun && response.attempt != 0 {
             self.begun = true;
-            // A resumed stream must go on with the same attempt, even if a newer one began meanwhile.
+            // A resumed stream must continue with the same attempt, even if a newer one began meanwhile.
             self.request.attempt = Some(response.attempt);
             self.pending.push_back(LogUpdate::Begun {
                 attempt: response.attempt,
@@ -199,7 +202,7 @@ impl TaskLogs {
         }
     }
 
-    /// A piece of output, less what was delivered before.
+    /// Removes the part of a piece of output that was delivered before.
     fn take_data(&mut self, offset_bytes: u64, mut data: Bytes) -> Option<LogUpdate> {
         let mut first_byte = offset_bytes;
         let delivered = self.offset_bytes.unwrap_or(0);
@@ -209,7 +212,7 @@ impl TaskLogs {
             first_byte += known as u64;
         }
         if data.is_empty() {
-            // Nothing has been printed yet: a stream that is cut off now goes on here.
+            // Nothing has been printed yet: if interrupted now, the stream resumes here.
             self.offset_bytes.get_or_insert(offset_bytes);
             return None;
         }
@@ -242,13 +245,13 @@ impl TaskLogs {
                 cause
             }
         };
-        tracing::debug!(replica = %self.replica, %cause, "a log stream was cut off");
+        tracing::debug!(replica = %self.replica, %cause, "a log stream was interrupted");
         self.cut = Some(cause);
         Ok(())
     }
 }
 
-/// The lines that a message holds. Positions are where the worker was asked to go on, so nothing comes twice.
+/// The lines of a message. The worker resumed at the requested positions, so there are no duplicates.
 fn lines(pieces: Vec<v1::LogPiece>, data: &Bytes) -> impl Iterator<Item = LogUpdate> + '_ {
     let mut from = 0;
     pieces.into_iter().map(move |piece| {

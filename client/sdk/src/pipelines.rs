@@ -1,4 +1,4 @@
-//! Submitting, reading and cancelling pipelines.
+//! Submission, reads and cancellation of pipelines.
 
 use muster_model::ids::{JobId, PipelineId, Revision};
 use muster_proto::v1;
@@ -7,32 +7,32 @@ use crate::client::{Client, jobs, new_request_id};
 use crate::error::ClientError;
 use crate::jobs::{is_finished, page_rows};
 
-/// The answer to a pipeline's submission: a majority of the replicas has all of its jobs on disk.
+/// Answer to a pipeline's submission: a majority of the replicas has all of its jobs on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmittedPipeline {
     /// The pipeline.
     pub pipeline: PipelineId,
     /// Its jobs, in the order of the specification.
     pub jobs: Vec<JobId>,
-    /// Revision at which they exist.
+    /// Revision at which they were created.
     pub revision: Revision,
-    /// True if an earlier try of the same request had been accepted already.
+    /// Whether an earlier attempt of the same request had been accepted already.
     pub repeated: bool,
 }
 
 /// A pipeline with its jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineDetail {
-    /// Revision of the state that it was read from.
+    /// Revision of the state from which it was read.
     pub revision: Revision,
     /// The pipeline.
     pub pipeline: v1::Pipeline,
-    /// Its jobs that are not forgotten, in its order.
+    /// Its jobs that are not forgotten, in the order of the pipeline.
     pub jobs: Vec<v1::Job>,
 }
 
 impl PipelineDetail {
-    /// Whether all of its jobs have reached their ends.
+    /// Whether all of its jobs are finished.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         is_finished(self.pipeline.phase())
@@ -40,12 +40,12 @@ impl PipelineDetail {
 }
 
 impl Client {
-    /// Submits a pipeline, once and whole, however often it has to be tried; under a request id of the caller's, within 24
-    /// hours the same id is the same pipeline.
+    /// Submits a pipeline exactly once and as a whole, with any number of attempts, under the caller's
+    /// request id: within 24 hours the same id is the same pipeline.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE`, `QUEUE_FULL`,
-    /// `FEATURE_NOT_YET` or `REQUEST_REUSED`.
+    /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE`,
+    /// `QUEUE_FULL`, `FEATURE_NOT_YET` or `REQUEST_REUSED`.
     pub async fn submit_pipeline(
         &self,
         request_id: Option<String>,
@@ -60,7 +60,7 @@ impl Client {
         })
     }
 
-    /// Lets the cluster check a pipeline; nothing is written.
+    /// Validates a pipeline in the cluster; nothing is written.
     ///
     /// # Errors
     /// As [`Client::submit_pipeline`].
@@ -109,7 +109,7 @@ impl Client {
         self.check_revision(operation, answer.revision)?;
         let missing = || ClientError::Malformed {
             operation,
-            detail: "it holds no pipeline".to_owned(),
+            detail: "it contains no pipeline".to_owned(),
         };
         Ok(PipelineDetail {
             revision: Revision(answer.revision),
@@ -118,7 +118,7 @@ impl Client {
         })
     }
 
-    /// The newest `rows_max` pipelines that match, and the revision of the first page.
+    /// Lists the newest `rows_max` matching pipelines, with the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -150,11 +150,12 @@ impl Client {
         }
     }
 
-    /// Asks for the end of every job of a pipeline that has not ended, the last ones first, so that none begins because one
-    /// that it waits for has ended. Gives those that were asked to end.
+    /// Cancels every unfinished job of a pipeline, the last ones first, so that none starts because a
+    /// dependency has ended. Returns the cancelled jobs.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_PIPELINE`. Jobs asked before an error stay asked; it may be repeated.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_PIPELINE`. Jobs cancelled before an error stay
+    /// cancelled; the call may be repeated.
     pub async fn cancel_pipeline(
         &self,
         pipeline: PipelineId,

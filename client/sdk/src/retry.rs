@@ -1,4 +1,4 @@
-//! When to try again, where and after how long.
+//! Retry policy: classification of failures, and back-off.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use tonic::{Code, Status};
 use crate::config::ClientConfig;
 use crate::error::Refusal;
 
-/// Reason of a log request for a host that does not answer: the cluster itself is well.
+/// Reason of a log request for a host that does not answer: the cluster itself is healthy.
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
-/// Reason of a watch that could not keep up: it goes on from where it was.
+/// Reason of a watch that could not keep up: it resumes at its position.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
-/// Reasons of a refusal because of what may pass: nothing was done. See [`ClientConfig::outwaits_refusals`].
+/// Reasons of temporary refusals: nothing was done. See [`ClientConfig::outwaits_refusals`].
 const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
 
-/// What a failed try means for the call.
+/// Consequence of a failed attempt for the call.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// No other try would help.
+    /// No other attempt would help.
     Final(Box<Refusal>),
     /// Another replica leads.
     Redirect {
@@ -29,19 +29,19 @@ pub(crate) enum Verdict {
     },
     /// The same call may succeed elsewhere, or later.
     Again {
-        /// Why, for people.
+        /// Cause, for operators.
         cause: String,
-        /// True if the connection itself is broken.
+        /// Whether the connection itself is broken.
         transport: bool,
-        /// How long the cluster asks to wait.
+        /// Wait requested by the cluster.
         retry_after: Option<Duration>,
     },
 }
 
-/// Judges the status of a failed try.
+/// Classifies the status of a failed attempt.
 ///
-/// Repeating is safe whatever the status, because writes carry a request id; the question is only
-/// whether it could help.
+/// Repeating is safe whatever the status, because writes carry a request id; the question is only whether
+/// it could help.
 pub(crate) fn judge(status: &Status) -> Verdict {
     let transport = status.source().is_some();
     let refusal = Refusal::from(status);
@@ -64,7 +64,7 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     if !passing {
         return Verdict::Final(Box::new(refusal));
     }
-    // An election is over within a fraction of a second: our own short waits fit it better.
+    // An election takes a fraction of a second: our own short waits fit it better.
     let electing = refusal.reason == NOT_LEADER;
     Verdict::Again {
         cause: cause_of(status),
@@ -73,14 +73,14 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     }
 }
 
-/// The refusal that may pass, if it is one.
+/// The refusal, if it is temporary.
 pub(crate) fn passing_refusal(status: &Status) -> Option<Box<Refusal>> {
     let refusal = Refusal::from(status);
     let may_pass = MAY_PASS.contains(&&*refusal.reason);
     may_pass.then(|| Box::new(refusal))
 }
 
-/// The innermost cause of an error, which is the one that people recognise.
+/// The innermost cause of an error, the most recognisable one.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -96,8 +96,8 @@ fn cause_of(status: &Status) -> String {
     )
 }
 
-/// Waits between rounds of tries: exponential with full jitter, so that clients of a new leader do not
-/// come all at once.
+/// Waits between rounds of attempts: exponential with full jitter, so that the clients of a new leader do
+/// not arrive all at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     ceiling: Duration,
@@ -105,7 +105,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The first wait is still to come.
+    /// Starts before the first wait.
     pub(crate) fn new(config: &ClientConfig) -> Self {
         Self {
             ceiling: config.backoff_base,
@@ -113,7 +113,7 @@ impl Backoff {
         }
     }
 
-    /// The next wait, at least `floor`.
+    /// Returns the next wait, at least `floor`.
     pub(crate) fn next(&mut self, jitter: &Jitter, floor: Option<Duration>) -> Duration {
         let wait = self.ceiling.mul_f64(jitter.draw());
         self.ceiling = self.ceiling.saturating_mul(2).min(self.ceiling_max);
@@ -126,12 +126,12 @@ impl Backoff {
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Draws that follow from a seed.
+    /// Creates a generator with a seed.
     pub(crate) const fn seeded(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
 
-    /// A number from 0 (inclusive) to 1 (exclusive).
+    /// Draws a number from 0 (inclusive) to 1 (exclusive).
     fn draw(&self) -> f64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         const FRACTION_BITS: u32 = 32;
@@ -196,7 +196,7 @@ mod tests {
         let may_pass = |code, reason| passing_refusal(&status(code, reason)).is_some();
         assert!(may_pass(Code::ResourceExhausted, "CLUSTER_FULL"));
         assert!(may_pass(Code::Unavailable, "REPLICA_UNREACHABLE"));
-        // Of these nobody knows whether anything was done, or somebody else does it.
+        // For these the outcome is unknown, or they are handled elsewhere.
         assert!(!may_pass(Code::Unavailable, "UNKNOWN_OUTCOME"));
         assert!(!may_pass(Code::Unavailable, "NOT_LEADER"));
     }

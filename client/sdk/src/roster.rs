@@ -1,16 +1,16 @@
-//! The replicas that a client knows, in which order they are tried, and who is thought to lead.
+//! Replicas known to a client, in the order of attempts, and the presumed leader.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often a client that is used learns which replicas there are: all that it began with may be replaced one day.
+/// Interval at which an active client refreshes the replicas: all initial ones may eventually be replaced.
 const LEARN_EVERY: Duration = Duration::from_secs(30);
-/// The same while there is a reason to doubt what is known.
+/// The same while the known replicas are in doubt.
 const LEARN_IN_DOUBT_EVERY: Duration = Duration::from_secs(1);
 
-/// The known replicas. Shared by all clones of a client.
+/// The known replicas, shared by all clones of a client.
 #[derive(Debug)]
 pub struct Roster {
     known: Mutex<Known>,
@@ -18,20 +18,20 @@ pub struct Roster {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// In the order in which they are tried.
+    /// In the order of attempts.
     addresses: Vec<String>,
     leader: Option<String>,
     ever_connected: bool,
-    /// When the replicas were last asked who they all are.
+    /// Time of the last refresh.
     learnt_at: Option<Instant>,
-    /// Something has happened since that speaks for other replicas than those that are known.
+    /// Whether a later event suggests that the known replicas are outdated.
     is_in_doubt: bool,
-    /// Log index of the newest membership that was heard of.
+    /// Log index of the newest membership reported.
     membership: Option<u64>,
 }
 
 impl Roster {
-    /// These replicas; nobody is known to lead.
+    /// Creates a roster of these replicas; the leader is unknown.
     pub(crate) fn new(addresses: &[String]) -> Self {
         let mut known = Known {
             learnt_at: Some(Instant::now()),
@@ -55,7 +55,7 @@ impl Roster {
             .cloned()
     }
 
-    /// A replica accepted a connection.
+    /// Records that a replica accepted a connection.
     pub fn connected(&self) {
         self.lock().ever_connected = true;
     }
@@ -65,14 +65,14 @@ impl Roster {
         self.lock().ever_connected
     }
 
-    /// Remembers who leads.
+    /// Sets the presumed leader.
     pub(crate) fn set_leader(&self, address: &str) {
         let mut known = self.lock();
         known.add(address);
         known.leader = Some(address.to_owned());
     }
 
-    /// Forgets who leads, if it was this one.
+    /// Clears the presumed leader, if it is this one.
     pub(crate) fn unset_leader(&self, address: &str) {
         let mut known = self.lock();
         if known.leader.as_deref() == Some(address) {
@@ -80,8 +80,8 @@ impl Roster {
         }
     }
 
-    /// Tries a replica before the others from now on: it answered where one before it did not, and whoever hangs costs a
-    /// whole try each time.
+    /// Moves a replica to the front: it answered where an earlier one did not, and a hanging replica costs
+    /// a whole attempt each time.
     pub(crate) fn prefer(&self, address: &str) {
         let mut known = self.lock();
         if let Some(at) = known.addresses.iter().position(|known| known == address) {
@@ -89,7 +89,7 @@ impl Roster {
         }
     }
 
-    /// Adds replicas that were learnt to be all that there are, and the one of them that leads, if any does. Others are tried
+    /// Sets the replicas learnt as the complete list, and the leader, if known. Other replicas are tried
     /// after them from now on: they may be gone.
     pub fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>, leader: Option<&str>) {
         let mut known = self.lock();
@@ -106,13 +106,14 @@ impl Roster {
         }
     }
 
-    /// One that was tried was of no use: it may be gone for good.
+    /// Records that an attempt failed: the replica may be permanently gone.
     pub(crate) fn doubt(&self) {
         self.lock().is_in_doubt = true;
     }
 
-    /// A replica goes by the membership with this log index. After a newer one than before it is learnt at once, for the next
-    /// failure may take the last one that is known; replicas that lag say nothing.
+    /// Records the log index of a replica's membership. If it is newer than the known one, the replicas are
+    /// refreshed at once, because the next failure may hit the last known replica; lagging replicas are
+    /// ignored.
     pub fn heard_membership(&self, index: u64) {
         let mut known = self.lock();
         if known.membership.is_some_and(|newest| newest < index) {
@@ -122,7 +123,8 @@ impl Roster {
         known.membership = known.membership.max(Some(index));
     }
 
-    /// Whether it is time to learn again which replicas there are. Who is told so does it: nobody else is told for a while.
+    /// Whether a refresh is due. The caller that gets `true` must perform it: other callers get `false` for
+    /// a while.
     pub fn should_learn(&self) -> bool {
         let mut known = self.lock();
         let pause = if known.is_in_doubt {
@@ -138,13 +140,13 @@ impl Roster {
         is_due
     }
 
-    /// All known addresses, in the order in which they are tried.
+    /// All known addresses, in the order of attempts.
     pub fn addresses(&self) -> Vec<String> {
         self.lock().addresses.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // Every change leaves the lists consistent, so a panic elsewhere does not spoil them.
+        // Every change leaves the lists consistent, so a panic elsewhere does no harm.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

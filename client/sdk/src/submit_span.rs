@@ -1,4 +1,4 @@
-//! The client's part of a job's trace: from the first try of its submission to the answer.
+//! The client's span of a job's trace: from the first attempt of its submission to the answer.
 
 use std::sync::OnceLock;
 
@@ -10,21 +10,21 @@ use tonic::{Request, Response};
 
 use crate::error::ClientError;
 
-/// A submission that is under way.
+/// Span of a submission in progress.
 #[derive(Debug)]
 pub(crate) struct SubmitSpan {
     request_id: String,
     began_ns: u64,
     /// The caller's own span.
     within: Option<TraceContext>,
-    /// What replicas are told.
+    /// Header sent to replicas.
     header: Option<MetadataValue<Ascii>>,
-    /// The job's trace, as the replica says that answered.
+    /// The job's trace, as reported by the answering replica.
     heard: OnceLock<TraceContext>,
 }
 
 impl SubmitSpan {
-    /// One that begins now, within a span of the caller's if that is readable.
+    /// Starts a span, within the caller's if that is valid.
     pub(crate) fn began(request_id: &str, traceparent: Option<&str>) -> Self {
         let within = traceparent.and_then(TraceContext::parse);
         let own = is_on().then(|| TraceContext {
@@ -42,7 +42,7 @@ impl SubmitSpan {
         }
     }
 
-    /// The request with the header.
+    /// Adds the header to a request.
     pub(crate) fn tell<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(header) = &self.header {
@@ -51,17 +51,17 @@ impl SubmitSpan {
         request
     }
 
-    /// Notes which trace an answer belongs to.
+    /// Records the trace of an answer.
     pub(crate) fn hear<T>(&self, answer: &Response<T>) {
         let header = answer.metadata().get(TRACEPARENT);
         let context = header.and_then(|text| TraceContext::parse(text.to_str().ok()?));
         if let Some(context) = context {
-            // Of several answers one counts, whichever.
+            // Any one of several answers counts.
             self.heard.get_or_init(|| context);
         }
     }
 
-    /// It is answered, or given up.
+    /// Ends the span with the answer or failure.
     pub(crate) fn over(&self, answer: Result<u64, &ClientError>) {
         if !is_on() {
             return;

@@ -9,12 +9,14 @@ use crate::client::{Client, admin, new_request_id};
 use crate::error::ClientError;
 
 impl Client {
-    /// Gives somebody a role, and makes the token by which the user proves who it is. The cluster keeps nothing but its hash.
+    /// Grants a role to a user, and creates the token with which the user authenticates. The cluster stores
+    /// only its hash.
     ///
-    /// `queues` are those that the role counts for, for viewers and users.
+    /// `queues` restricts the role of viewers and users to these queues.
     ///
     /// # Errors
-    /// Those of a call; `USER_EXISTS`, `UNKNOWN_QUEUE`, `INVALID_REQUEST` for a bad name and queues of a stronger role.
+    /// Those of a call; `USER_EXISTS`, `UNKNOWN_QUEUE`, `INVALID_REQUEST` for an invalid name and for
+    /// queues of a stronger role.
     pub async fn add_user(
         &self,
         author: &str,
@@ -40,7 +42,7 @@ impl Client {
         Ok((token, revision))
     }
 
-    /// Takes a user's role away. What the user's jobs do goes on.
+    /// Removes a user's role. The user's jobs continue.
     ///
     /// # Errors
     /// Those of a call; `UNKNOWN_USER`.
@@ -58,7 +60,7 @@ impl Client {
         Ok(Revision(answer.await?.revision))
     }
 
-    /// Makes another token for a user; the one before counts no more.
+    /// Creates another token for a user; the previous one is invalid from then on.
     ///
     /// # Errors
     /// Those of a call; `UNKNOWN_USER`.
@@ -83,7 +85,7 @@ impl Client {
         Ok((token, revision))
     }
 
-    /// All users, ascending by name.
+    /// Lists all users, ascending by name.
     ///
     /// # Errors
     /// Those of a call.

@@ -1,4 +1,4 @@
-//! Waiting for what becomes of a job.
+//! Waiting for phases of a job.
 
 use muster_model::ids::JobId;
 use muster_proto::v1;
@@ -9,7 +9,7 @@ use crate::jobs::JobDetail;
 use crate::watch::{WatchFilter, WatchUpdate};
 
 impl Client {
-    /// Waits until a job has reached its end, however long that takes and whoever leads meanwhile.
+    /// Waits until a job is finished, for any time and across changes of leadership.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, also when the job was forgotten meanwhile.
@@ -17,7 +17,7 @@ impl Client {
         self.wait_job_until(job, JobDetail::is_finished).await
     }
 
-    /// Waits until `reached` holds for a job, looking again after each of its events.
+    /// Waits until `reached` holds for a job, checking after each of its events.
     ///
     /// `reached` must hold for finished jobs, or the wait may never end.
     ///

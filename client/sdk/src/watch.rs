@@ -1,4 +1,4 @@
-//! Following events, through the death of any replica, without gap or duplicate.
+//! Event watch, without gap or duplicate across the death of any replica.
 
 use futures::Stream;
 use muster_model::ids::{JobId, Revision};
@@ -14,7 +14,7 @@ use crate::watch_position::WatchPosition;
 
 const OPERATION: &str = "watch events";
 
-/// Which events to follow; empty lists match everything, both must match.
+/// Filter of events; empty lists match everything, both must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchFilter {
     /// Events about these jobs.
@@ -24,7 +24,7 @@ pub struct WatchFilter {
 }
 
 impl WatchFilter {
-    /// Everything about one job.
+    /// Matches everything about one job.
     #[must_use]
     pub fn job(job: JobId) -> Self {
         Self {
@@ -34,28 +34,28 @@ impl WatchFilter {
     }
 }
 
-/// What a watch delivers.
+/// Update of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchUpdate {
     /// All matching events of one revision, together.
     Events {
-        /// The revision that made them true.
+        /// Revision at which they occurred.
         revision: Revision,
-        /// When, by the leader's stamp.
+        /// Time stamp of the leader.
         time: TimeMs,
         /// The events; at least one.
         events: Vec<v1::Event>,
     },
-    /// Nothing matched up to here.
+    /// No further event matched up to this revision.
     Bookmark {
         /// Every event up to this revision has been delivered.
         revision: Revision,
     },
-    /// The watch was cut off and goes on; nothing is missing and nothing comes twice.
+    /// The watch was interrupted and continues, without gap or duplicate.
     Resumed {
         /// The replica that serves it now.
         replica: String,
-        /// Why it was cut off.
+        /// Cause of the interruption.
         cause: String,
     },
 }
@@ -65,19 +65,19 @@ pub enum WatchUpdate {
 pub struct Watch {
     client: Client,
     filter: WatchFilter,
-    /// What has been delivered; before the first message the caller's start.
+    /// Delivered position; before the first message the caller's start.
     position: WatchPosition,
     stream: Option<Streaming<v1::WatchResponse>>,
     /// The replica that serves the stream.
     replica: String,
-    /// Why the last stream ended, until the caller has been told.
+    /// Cause of the last stream's end, until it is reported to the caller.
     cut: Option<String>,
 }
 
 impl Client {
-    /// Follows the events after a revision; without one, those from now on.
+    /// Watches the events after a revision; without one, those from now on.
     ///
-    /// Nothing is sent before the first [`Watch::next`].
+    /// No request is made before the first [`Watch::next`].
     #[must_use]
     pub fn watch(&self, from_revision: Option<Revision>, filter: WatchFilter) -> Watch {
         Watch {
@@ -92,13 +92,13 @@ impl Client {
 }
 
 impl Watch {
-    /// The revision to give to [`Client::watch`] in order to go on from here.
+    /// The revision to pass to [`Client::watch`] in order to continue from here.
     #[must_use]
     pub fn position(&self) -> Option<Revision> {
         self.position.revision()
     }
 
-    /// The next update. Waits as long as it takes; safe to drop and call again.
+    /// Returns the next update. Waits as long as necessary; cancel-safe.
     ///
     /// # Errors
     /// [`ClientError::Compacted`] if events after the position are forgotten; an error of a call if no
@@ -123,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// The updates as a stream; it ends after the first error.
+    /// Converts the watch into a stream; it ends after the first error.
     pub fn into_stream(self) -> impl Stream<Item = Result<WatchUpdate, ClientError>> {
         futures::stream::unfold(Some(self), |watch| async move {
             let mut watch = watch?;
@@ -134,7 +134,7 @@ impl Watch {
         })
     }
 
-    /// Opens the stream at some replica; tells if that resumes an earlier one.
+    /// Opens the stream at some replica; returns an update if that resumes an earlier one.
     async fn open(&mut self) -> Result<Option<WatchUpdate>, ClientError> {
         let request = v1::WatchRequest {
             from_revision: self.position.revision().map(Revision::get),
@@ -161,7 +161,7 @@ impl Watch {
         Ok(cause.map(|cause| WatchUpdate::Resumed { replica, cause }))
     }
 
-    /// Takes in a message; nothing to tell if it was delivered before.
+    /// Processes a message; none if it was delivered before.
     fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
         self.client.keep_up();
         let revision = Revision(response.revision);
@@ -180,12 +180,17 @@ impl Watch {
     }
 
     fn cut(&mut self, cause: String) {
-        tracing::debug!(replica = %self.replica, %cause, position = ?self.position.revision(), "a watch was cut off");
+        tracing::debug!(
+            replica = %self.replica,
+            %cause,
+            position = ?self.position.revision(),
+            "a watch was interrupted"
+        );
         self.stream = None;
         self.cut = Some(cause);
     }
 
-    /// The stream failed: it is opened again, unless that could not help.
+    /// Handles a failed stream: it is reopened, unless that could not help.
     fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
         let cause = match judge(status) {
             Verdict::Final(refusal) => {
@@ -224,7 +229,7 @@ impl Watch {
     }
 }
 
-/// The newest forgotten revision, if that is what a refusal is about.
+/// The newest forgotten revision, if the refusal is about it.
 fn compacted(refusal: &Refusal) -> Option<Revision> {
     if refusal.code != Code::OutOfRange {
         return None;

@@ -1,32 +1,33 @@
-//! Where a watch stands, apart from any connection.
+//! Position of a watch, independent of any connection.
 
 use muster_model::ids::Revision;
 
-/// Everything up to here was delivered: what a watch asks for when it goes on, and what of it is new.
+/// Position up to which everything was delivered: the start of a resumed watch, and the filter of
+/// duplicates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchPosition(Option<Revision>);
 
 impl WatchPosition {
-    /// Before anything was delivered: after a revision, or from whenever the watch begins.
+    /// Position before any delivery: after a revision, or at the start of the watch.
     #[must_use]
     pub const fn after(from: Option<Revision>) -> Self {
         Self(from)
     }
 
-    /// The revision after which events are still to come; none if it is whichever is the newest.
+    /// Revision after which events are outstanding; none for the newest one.
     #[must_use]
     pub const fn revision(self) -> Option<Revision> {
         self.0
     }
 
-    /// The events of a revision come; false if they were delivered before.
+    /// Records the events of a revision; false if they were delivered before.
     pub fn deliver(&mut self, revision: Revision) -> bool {
         let is_new = self.0.is_none_or(|position| revision > position);
         self.bookmark(revision);
         is_new
     }
 
-    /// Nothing came up to a revision.
+    /// Records that no event matched up to a revision.
     pub fn bookmark(&mut self, revision: Revision) {
         self.0 = self.0.max(Some(revision));
     }
@@ -42,7 +43,7 @@ mod tests {
         position.bookmark(Revision(4));
         assert!(!position.deliver(Revision(4)));
         assert!(position.deliver(Revision(6)));
-        // A replica that is behind says again what another one had said.
+        // A lagging replica repeats events of another one.
         assert!(!position.deliver(Revision(5)));
         position.bookmark(Revision(3));
         assert_eq!(position.revision(), Some(Revision(6)));

@@ -1,4 +1,4 @@
-//! What the client does when replicas redirect, lose answers, hang, refuse and die.
+//! The client with replicas that redirect, lose answers, hang, refuse and die.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod fake;
@@ -75,7 +75,7 @@ async fn a_lost_answer_makes_no_second_job() {
     assert_eq!(
         first.calls(),
         second.calls(),
-        "both tries carry one request id"
+        "both attempts carry one request id"
     );
 }
 
@@ -121,7 +121,7 @@ async fn a_replica_is_told_how_long_an_answer_is_waited_for_and_a_stream_may_tak
     let [Some(told), None] = &patience[..] else {
         panic!("{patience:?}");
     };
-    // Of the half second that a try has, to connect takes some.
+    // Connecting takes a part of the half second of an attempt.
     let told: u64 = told.strip_suffix('u').unwrap().parse().unwrap();
     assert!((100_000..=500_000).contains(&told), "{told}");
 }
@@ -142,7 +142,7 @@ async fn that_the_time_is_over_is_no_answer_of_a_replica() {
         panic!("{failed:?}");
     };
     assert!(tried.iter().all(|it| !it.is_answer), "{tried:?}");
-    // It was not asked again: the try went on until its end.
+    // It was not called again: the attempt lasted until its timeout.
     assert_eq!(replica.calls().len(), 1);
 }
 
@@ -164,13 +164,13 @@ async fn a_cluster_that_is_not_there_is_told_with_every_address() {
 
 #[tokio::test]
 async fn a_replica_that_wants_tls_is_told_of_at_once() {
-    // As a TLS server answers what is no TLS: with an alert.
+    // Answer of a TLS server to anything but TLS: an alert.
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            // So much does every client of HTTP/2 say first.
+            // Every HTTP/2 client sends at least this much first.
             if connection.read_exact(&mut [0; 24]).await.is_ok() {
                 drop(connection.write_all(&ALERT).await);
             }
@@ -184,7 +184,8 @@ async fn a_replica_that_wants_tls_is_told_of_at_once() {
     assert_eq!(
         error.to_string(),
         format!(
-            "cannot submit the job: no scheduler replica is reachable ({address}: it speaks TLS, and this side does not)"
+            "cannot submit the job: no scheduler replica is reachable \
+             ({address}: it speaks TLS, and this side does not)"
         )
     );
 }
@@ -262,7 +263,7 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
         ..v1::WatchResponse::default()
     };
     lock(&first.replica.watches).push_back(vec![Ok(events(2)), Ok(events(3)), Ok(bookmark), dying]);
-    // A replica that sends too much must not make the client tell it twice.
+    // A replica that sends too much must not make the client deliver duplicates.
     lock(&second.replica.watches).push_back(vec![Ok(events(3)), Ok(events(6)), Ok(events(7))]);
     let client = client(&[&first.address, &second.address]).await;
     first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
@@ -356,7 +357,7 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     };
     let dying = Err(Status::unavailable("replica stops"));
     lock(&first.replica.logs).push_back(vec![Ok(begin), dying]);
-    // Two bytes that were delivered before come again.
+    // Two bytes that were delivered before are sent again.
     lock(&second.replica.logs).push_back(vec![Ok(output(14, "o world"))]);
     first.will([Act::Serve, Act::Refuse(Status::unavailable("gone"))]);
     let client = client(&[&first.address, &second.address]).await;
@@ -441,7 +442,7 @@ async fn output_of_which_nothing_had_come_goes_on_where_its_reader_began() {
         for _ in 0..3 {
             updates.push(logs.next().await.unwrap().unwrap());
         }
-        // Nothing is told for what says only where to go on.
+        // An update that only carries the position is not delivered.
         assert!(matches!(&updates[0], LogUpdate::Begun { attempt: 2, .. }));
         assert!(matches!(&updates[1], LogUpdate::Resumed { .. }));
         assert!(matches!(&updates[2], LogUpdate::Data { data, .. } if &**data == b"late"));
@@ -492,10 +493,7 @@ async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
     }
     let client = client(&[&replica.address]).await;
     let error = client.export_state(&mut |_| ()).await.unwrap_err();
-    assert!(
-        error.to_string().contains("ended before its end"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("ended early"), "{error}");
 }
 
 #[tokio::test]

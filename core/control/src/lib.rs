@@ -1,4 +1,5 @@
-//! Decisions of the running roles, without I/O: [`reactor`] for the leader, [`agent`] for a host's worker.
+//! Pure decisions of the running roles, without I/O: [`reactor`] for the leader, [`agent`] for a host's
+//! worker.
 #![forbid(unsafe_code)]
 
 pub mod agent;

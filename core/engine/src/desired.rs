@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::desired::{CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORTS, MASTER_PORT_MIN, RankInfo, Rendezvous, RestartReason, StopInstruction, TaskAssignment};
 use muster_model::command::StopReason;
-use muster_model::health::Order;
-use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex};
+use muster_model::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
+    MASTER_PORTS, RankInfo, RestartReason, StopInstruction, TaskAssignment,
+};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskKey, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
-use muster_model::spec::{Execution, StopWarning};
-use serde::{Deserialize, Serialize};
 
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
-/// What `host` should run, as of `state`.
+/// Returns the desired state of `host` as of `state`.
 #[must_use]
 pub fn of_host(state: &State, host: HostId) -> DesiredState {
     let mut tasks: Vec<TaskAssignment> = units_on(state, host)
@@ -41,11 +41,8 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
     }
 }
 
-/// The attempts that hold resources on a host, by job and unit.
-pub fn units_on(
-    state: &State,
-    host: HostId,
-) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
+/// Returns the attempts that hold resources on a host, by job and unit.
+pub fn units_on(state: &State, host: HostId) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
     let first = (host, JobId(0), UnitIndex(0));
     let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
     state
@@ -59,7 +56,7 @@ pub fn units_on(
         })
 }
 
-/// The tasks of one attempt on one host.
+/// Returns the tasks of one attempt on one host.
 fn assignments(
     state: &State,
     host: HostId,
@@ -113,13 +110,13 @@ fn assignments(
         .collect()
 }
 
-/// Why a task is run: as its unit's attempt, unless it came in place of another member.
+/// Returns the restart reason of a task: the attempt's, unless it is a replacement member.
 fn restart_reason(record: Option<&Unit>, (attempt, task): (&Attempt, &TaskRun)) -> RestartReason {
     let of_unit = record.map_or(RestartReason::First, |unit| unit.restart_reason);
     { attempt.joined(task.task) }.map_or(of_unit, |joined| joined.reason)
 }
 
-/// The order to stop that a task has: its attempt's, or its own.
+/// Returns the stop order of a task: its attempt's, or its own.
 fn stop_of(attempt: &Attempt, task: &TaskRun) -> Option<StopInstruction> {
     let leaving = attempt.leaving().filter(|it| it.task == task.task);
     let own = leaving.map(|leaving| &leaving.order);
@@ -129,8 +126,8 @@ fn stop_of(attempt: &Attempt, task: &TaskRun) -> Option<StopInstruction> {
     })
 }
 
-/// Whether a task that waits for its gang may begin. A member that came later finds the gang released: it begins once the
-/// state knows that it is prepared, and with that the port that it keeps if it is rank 0.
+/// Whether a prepared task may start. A replacement member joins a released gang: it starts once the state
+/// records it as prepared, and with that its port if it is rank 0.
 fn is_released(attempt: &Attempt, task: &TaskRun) -> bool {
     let is_prepared = attempt.joined(task.task).is_none() || task.phase != TaskPhase::Assigned;
     is_prepared && attempt.barrier.is_some_and(|it| it.released_at.is_some())
@@ -165,8 +162,8 @@ fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
     })
 }
 
-/// An attempt's hosts in the order in which the ranks first come to them, with how many tasks each has; a member whose
-/// place is vacant counts where it was.
+/// Returns an attempt's hosts in rank order with their number of tasks; a member whose place is vacant counts
+/// at its former host.
 fn gang_hosts(state: &State, attempt: &Attempt) -> Vec<GangHost> {
     let mut slots: BTreeMap<HostId, u32> = BTreeMap::new();
     for task in attempt.runs() {
@@ -183,8 +180,7 @@ fn gang_hosts(state: &State, attempt: &Attempt) -> Vec<GangHost> {
         .collect()
 }
 
-/// An attempt's hosts in the order in which the ranks first come to them; a member whose place is vacant counts where it
-/// was.
+/// Returns an attempt's hosts in rank order; a member whose place is vacant counts at its former host.
 fn nodes(attempt: &Attempt) -> Vec<HostId> {
     if attempt.vacancy().is_none() {
         return attempt.hosts();
@@ -194,7 +190,7 @@ fn nodes(attempt: &Attempt) -> Vec<HostId> {
     hosts.filter(|host| seen.insert(*host)).collect()
 }
 
-/// What an attempt's tasks on one host have in common.
+/// Values shared by an attempt's tasks on one host.
 struct Ranks {
     world_size: u32,
     node_rank: u32,
@@ -206,7 +202,7 @@ struct Ranks {
 
 impl Ranks {
     fn of(state: &State, host: HostId, attempt: &Attempt) -> Self {
-        // Nodes count in the order in which the ranks first come to them, so that rank 0 is on node 0.
+        // Nodes are numbered in rank order, so that rank 0 is on node 0.
         let nodes = nodes(attempt);
         let master = nodes.first().and_then(|host| state.host(*host));
         let chosen = attempt.barrier.and_then(|barrier| barrier.master_port);
@@ -235,8 +231,8 @@ impl Ranks {
     }
 }
 
-/// Whether the port that is known is one of a rank 0 that is gone. Where nobody keeps a port free, all attempts' members
-/// know it beforehand.
+/// Whether the known port belongs to a former rank 0. Without a reserved port, all members know the port
+/// beforehand.
 fn awaits_port(attempt: &Attempt) -> bool {
     let Some(first) = attempt.runs().next().filter(|_| attempt.barrier.is_some()) else {
         return false;
@@ -246,15 +242,15 @@ fn awaits_port(attempt: &Attempt) -> bool {
     is_vacant || has_joined && first.phase == TaskPhase::Assigned
 }
 
-/// The port that an attempt's tasks meet on, as long as nobody has chosen one that is free: attempts that follow each
-/// other get different ones.
+/// Returns the default rendezvous port of an attempt, used until a free one is reserved: consecutive attempts
+/// get different ones.
 #[must_use]
 pub fn master_port(epoch: AttemptEpoch) -> u16 {
     let offset = u16::try_from(epoch.get() % u64::from(MASTER_PORTS)).unwrap_or(0);
     MASTER_PORT_MIN + offset
 }
 
-/// The word that a task's flag file gives as reason.
+/// Returns the reason word written to a task's flag file.
 fn reason_word(reason: &StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancel",

@@ -1,8 +1,10 @@
-//! What a change of the queues means for what there is: a pure function of the state before and after it.
+//! Effects of a queue configuration change on existing jobs: a pure function of the state before and after
+//! it.
 //!
-//! A change stops nothing. What it can do: let a queue hold more than its limit (nothing new starts there until it is
-//! below again), shrink a guarantee (others may reclaim what is over it), take cells from a virtual cluster (work in them
-//! goes on as opportunistic), and set limits below what a waiting job asks for (it can never start).
+//! A change stops no work. It can let a queue hold more than its limit (nothing new starts there until it is
+//! below again), shrink a guarantee (others may reclaim the excess), take cells from a virtual cluster (work
+//! in them continues as opportunistic), and set limits below the request of a waiting job (which can then
+//! never start).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,25 +18,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::{Queue, State, amounts_held};
 
-/// Jobs named of each kind.
+/// Maximum number of jobs named per kind of effect.
 const JOBS_NAMED_MAX: usize = 100;
 
-/// What happens to a queue.
+/// Kind of change of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueEffectKind {
-    /// It is new.
+    /// New queue.
     Added,
     /// Its configuration changes.
     Changed,
-    /// It takes no new jobs, has no guarantee, and goes with its last job.
+    /// It accepts no new jobs, has no guarantee, and is removed with its last job.
     Retired,
 }
 
-/// Jobs that are counted, the first of them by id.
+/// A number of jobs, with the first of them by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedJobs {
-    /// How many.
+    /// Their number.
     pub total: u64,
     /// The first of them.
     pub first: Vec<JobId>,
@@ -49,49 +51,50 @@ impl NamedJobs {
     }
 }
 
-/// What a user holds over its limit.
+/// Excess of a user over its limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserOverLimit {
-    /// Who.
+    /// Name of the user.
     pub user: String,
-    /// What is over it.
+    /// Amounts over the limit.
     pub over: Amounts,
 }
 
-/// What a change means for one queue.
+/// Effects of a change on one queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueEffect {
     /// Its full name.
     pub name: String,
-    /// What happens to it.
+    /// Kind of change.
     pub change: QueueEffectKind,
     /// Its unfinished jobs.
     pub live_jobs: u64,
     /// What it and its children hold now.
     pub held: Amounts,
-    /// What it was guaranteed; none if it is new.
+    /// Its former guarantee; `None` if it is new.
     pub guarantee_before: Option<Guarantee>,
-    /// What it is guaranteed afterwards; none if it is retired.
+    /// Its new guarantee; `None` if it is retired.
     pub guarantee: Option<Guarantee>,
-    /// What its guarantee loses; nothing where either is given in cells.
+    /// Reduction of its guarantee; zero if either is given in cells.
     pub guarantee_lost: Amounts,
-    /// Cells that its guarantee loses, of all kinds together.
+    /// Reduction of its guarantee in cells, over all kinds.
     pub cells_lost: u64,
-    /// What it holds over its new guarantee and others may reclaim; none for virtual clusters.
+    /// Amount held over its new guarantee, which others may reclaim; `None` for virtual clusters.
     pub reclaimable: Option<Amounts>,
-    /// What it holds over its new limit: nothing new starts there until it is below.
+    /// Amount held over its new limit: nothing new starts there until it is below.
     pub over_limit: Amounts,
-    /// Users that hold more than their new limit.
+    /// Users over their new limit.
     pub users_over_limit: Vec<UserOverLimit>,
-    /// The newest running jobs, as many as bring it (or its users) over a limit. They go on.
+    /// The newest running jobs that account for the excess over a limit of it or its users. They continue.
     pub jobs_over_limit: NamedJobs,
-    /// Waiting jobs that ask for more than a new limit allows at all.
+    /// Waiting jobs that ask for more than a new limit allows in total.
     pub jobs_too_large: NamedJobs,
-    /// Jobs with attempts that lose the cells they hold, and go on as opportunistic work.
+    /// Jobs with attempts that lose their cells and continue as opportunistic work.
     pub downgraded: NamedJobs,
 }
 
-/// Queues that the second state has otherwise than the first, by name; the second follows from the first by one change.
+/// Returns the queues that differ between two states, by name; the second state follows from the first by one
+/// change.
 #[must_use]
 pub fn queue_effects(before: &State, after: &State) -> Vec<QueueEffect> {
     let names: BTreeSet<_> = before.queues.keys().chain(after.queues.keys()).collect();
@@ -188,7 +191,7 @@ fn cells(config: Option<&QueueConfig>) -> u64 {
     }
 }
 
-/// What amounts have over limits.
+/// Returns the excess of amounts over limits.
 fn excess(held: &Amounts, limit: &Limits) -> Amounts {
     let over = |held: u64, limit: Option<u64>| limit.map_or(0, |limit| held.saturating_sub(limit));
     let by_model = held.gpus_by_model.iter().map(|(model, held)| {
@@ -211,7 +214,7 @@ struct Holding<'a> {
     held: Amounts,
 }
 
-/// Names the newest running jobs of queues and users over a limit, until what is left is within it.
+/// Names the newest running jobs of queues and users over a limit, until the rest is within it.
 fn name_jobs_over_limit(after: &State, effects: &mut BTreeMap<String, QueueEffect>) {
     let over = effects.values_mut();
     let over: Vec<&mut QueueEffect> = over
@@ -242,7 +245,7 @@ fn name_jobs_over_limit(after: &State, effects: &mut BTreeMap<String, QueueEffec
     }
 }
 
-/// What runs in a queue and those in it.
+/// Returns the running attempts of a queue and its children.
 fn holdings<'a>(state: &'a State, queue: &str) -> Vec<Holding<'a>> {
     let jobs = state.jobs.values().filter(|job| {
         let is_within = within(&job.spec.queue).any(|name| name == queue);
@@ -262,7 +265,7 @@ fn holdings<'a>(state: &'a State, queue: &str) -> Vec<Holding<'a>> {
     holdings.collect()
 }
 
-/// Names waiting jobs whose next unit alone is more than a changed limit allows.
+/// Names waiting jobs whose next unit alone exceeds a changed limit.
 fn name_jobs_too_large(after: &State, effects: &mut BTreeMap<String, QueueEffect>) {
     let waiting = after.index.waiting.values();
     let waiting: BTreeSet<JobId> = waiting
@@ -286,7 +289,8 @@ fn name_jobs_too_large(after: &State, effects: &mut BTreeMap<String, QueueEffect
     }
 }
 
-/// The least that a unit of a job takes, whatever models its GPUs are of, unless it names a single one.
+/// Returns the minimum amounts of a unit of a job; GPUs count for a model only if the job accepts a single
+/// one.
 fn least_of(spec: &JobSpec) -> Amounts {
     let mut least = Amounts::default();
     let groups = spec.groups.iter();
@@ -314,7 +318,7 @@ fn task_of(resources: &Resources, tasks: u64) -> Amounts {
     amounts
 }
 
-/// Names jobs whose attempts go on as opportunistic work, by what the change itself told.
+/// Names jobs whose attempts continue as opportunistic work, from the events of the change.
 fn name_downgraded(before: &State, after: &State, effects: &mut BTreeMap<String, QueueEffect>) {
     let Ok(told) = after.events.after(before.revision) else {
         return;

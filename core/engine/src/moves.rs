@@ -1,10 +1,10 @@
-//! What may be moved to make room in one piece, and what a move costs: asked by the planner when it looks for moves, and
-//! by `apply` when it checks them.
+//! Eligibility and cost of moves that defragment the cluster: used by the planner to find moves, and by
+//! `apply` to check them.
 //!
-//! A move stops an attempt and claims the place where its unit goes on, in one step. Nobody else gets that place in
-//! between, so whoever is moved runs again as soon as it has stopped: it can wait only where the place itself is lost
-//! (its host goes, or somebody takes it who had a right over the unit where it ran as well). Then it has the place in
-//! its queue that it always had.
+//! A move stops an attempt and claims the destination of its unit in one step. No other unit gets that place
+//! in between, so a moved unit runs again as soon as it has stopped. It has to wait only if the destination
+//! is lost (its host goes down, or a unit that could have preempted it at its old place too takes it). It
+//! then keeps its former position in its queue.
 
 use std::fmt;
 
@@ -17,37 +17,35 @@ use muster_model::time::TimeMs;
 use crate::rights::lost_work_ms;
 use crate::state::{Attempt, Job, Purpose, State, Unit};
 
-/// Why an attempt cannot be moved.
+/// Reason why an attempt cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fixed {
-    /// Its queue does not say `movable`, or is retired.
+    /// Its queue is not `movable`, or is retired.
     Queue,
-    /// It does not hold its resources by its queue's share: by cells it lies where it has to, and opportunistic work is
+    /// It does not hold its resources by its queue's share: cells fix the location, and opportunistic work is
     /// preempted instead.
     Standing,
-    /// It is being stopped already, stands still, or does not run yet.
+    /// It is being stopped, is paused, or does not run yet.
     NotRunning,
     /// It has not run for its queue's `protected_ms`.
     Protected {
-        /// Until when it is protected.
+        /// End of the protection.
         until: TimeMs,
     },
-    /// It was moved not long ago.
+    /// It was moved recently.
     Moved {
-        /// Until when it stays.
+        /// Earliest time of the next move.
         until: TimeMs,
     },
-    /// It has committed no checkpoint, and is not young.
+    /// It has committed no checkpoint and has run longer than `young_ms`.
     NoCheckpoint,
 }
 
 impl fmt::Display for Fixed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Queue => formatter.write_str("its queue does not let it be moved (movable)"),
-            Self::Standing => {
-                formatter.write_str("only work that counts on its queue's share is moved")
-            }
+            Self::Queue => formatter.write_str("its queue is not movable (movable)"),
+            Self::Standing => formatter.write_str("only work on its queue's share is moved"),
             Self::NotRunning => {
                 formatter.write_str("it does not run, is suspended, or is being stopped")
             }
@@ -57,7 +55,7 @@ impl fmt::Display for Fixed {
             Self::Moved { until } => {
                 write!(
                     formatter,
-                    "it was moved, and stays until {until} (interval_ms)"
+                    "it was moved and stays until {until} (interval_ms)"
                 )
             }
             Self::NoCheckpoint => formatter
@@ -66,10 +64,10 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// Whether an attempt may be moved at `State::time`.
+/// Checks whether an attempt may be moved at `State::time`.
 ///
 /// # Errors
-/// What keeps it where it is.
+/// The reason why it cannot be moved.
 pub fn may_move(
     state: &State,
     config: &Defragment,
@@ -103,8 +101,8 @@ pub fn may_move(
     Ok(())
 }
 
-/// GPU-milliseconds that a move loses: the work since the newest checkpoint, and the time in which its GPUs stand still
-/// because it stops and starts again.
+/// Returns the GPU-milliseconds that a move costs: the work since the newest checkpoint, and the idle time of
+/// its GPUs while it stops and starts again.
 #[must_use]
 pub fn cost_gpu_ms(
     config: &Defragment,
@@ -116,19 +114,19 @@ pub fn cost_gpu_ms(
     lost_work_ms(unit, attempt, now).saturating_add(still_ms.saturating_mul(gpus.max(1) as u64))
 }
 
-/// Whether moves are worth what they cost.
+/// Whether moves are worth their cost.
 #[must_use]
 pub const fn is_worth(config: &Defragment, cost_gpu_ms: u64, gain_gpu_ms: u64) -> bool {
     cost_gpu_ms <= cost_gpu_ms_max(config, gain_gpu_ms)
 }
 
-/// What moves may cost that gain so much.
+/// Returns the maximum cost of moves with this gain.
 #[must_use]
 pub const fn cost_gpu_ms_max(config: &Defragment, gain_gpu_ms: u64) -> u64 {
     gain_gpu_ms / 100 * config.cost_percent_max as u64
 }
 
-/// Units on the move: a place is claimed for them, and they do not run there yet.
+/// Returns the number of units being moved: they have a claim at their destination and do not run there yet.
 #[must_use]
 pub fn in_flight(state: &State) -> u32 {
     let moving = state.index.claims.keys();
@@ -136,8 +134,8 @@ pub fn in_flight(state: &State) -> u32 {
     u32::try_from(moving.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether some unit still holds what it leaves beside the place that it goes to: its queues seem to have more than they
-/// will.
+/// Whether some unit still holds its old place besides its destination: the usage of its queues is
+/// temporarily too high.
 #[must_use]
 pub fn counts_twice(state: &State) -> bool {
     state.index.claims.keys().any(|(job, unit)| {
@@ -146,7 +144,7 @@ pub fn counts_twice(state: &State) -> bool {
     })
 }
 
-/// Whether a unit is stopping in order to go on elsewhere.
+/// Whether a unit is stopping in order to continue elsewhere.
 #[must_use]
 pub fn is_leaving(unit: &Unit) -> bool {
     let attempt = unit.attempt.as_deref();

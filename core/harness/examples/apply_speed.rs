@@ -1,14 +1,14 @@
-//! Measures `apply`: submit, place, started and exited of single-GPU jobs, on a cluster that is kept
-//! about 95 % full, with so many jobs waiting behind.
+//! Benchmark of `apply`: submit, place, start and exit of single-GPU jobs, on a cluster that is kept about 95
+//! % full with a backlog of waiting jobs.
 //!
-//! `cargo run -p muster-core --example apply_speed -- [hosts] [waiting jobs] [jobs]`
+//! `cargo run -p muster-harness --example apply_speed -- [hosts] [waiting jobs] [jobs]`
 #![expect(
     clippy::disallowed_methods,
-    reason = "an example that measures reads the clock; the core itself does not"
+    reason = "a benchmark reads the clock; the core itself does not"
 )]
 #![expect(
     clippy::disallowed_types,
-    reason = "an example that measures reads the clock; the core itself does not"
+    reason = "a benchmark reads the clock; the core itself does not"
 )]
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ impl Bench {
     fn new(hosts: u32) -> Self {
         let mut cluster = Cluster::with_hosts(hosts, GPUS_PER_HOST);
         cluster.audited = false;
-        // Neighbouring slots lie on different hosts, as after a while of mixed work.
+        // Consecutive slots are on different hosts, as after a while of mixed work.
         let free = (0..GPUS_PER_HOST)
             .flat_map(|gpu| (1..=hosts).map(move |host| (host, gpu)))
             .collect();
@@ -57,7 +57,9 @@ impl Bench {
         let began = Instant::now();
         let applied = apply(&mut self.cluster.state, self.cluster.now, command);
         self.spent[kind] += began.elapsed();
-        let answer = applied.result.expect("the benchmark proposes what fits");
+        let answer = applied
+            .result
+            .expect("the benchmark proposes only commands that fit");
         (applied.revision.get(), answer)
     }
 
@@ -77,7 +79,7 @@ impl Bench {
         let slot = self
             .free
             .pop_front()
-            .expect("the benchmark keeps some free");
+            .expect("the benchmark keeps some GPUs free");
         let command = Command::Place(Placement {
             leader: self.cluster.leader(),
             job,

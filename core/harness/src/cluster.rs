@@ -1,4 +1,4 @@
-//! A cluster of nothing but state: commands in, audited state out.
+//! A cluster consisting of its state alone: commands in, audited state out.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use muster_model::spec::JobSpec;
 use muster_model::testing::{exit_with, request_id};
 use muster_model::time::TimeMs;
 
-/// When a cluster begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
+/// Initial time of a cluster: 2024-01-01, so that arithmetic with 0 is noticed.
 const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
-/// Longer than anything of the old attempt still counts, in milliseconds.
+/// Longer than any effect of an old attempt, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 
-/// A state with a leader and a clock, which panics as soon as an audit finds something.
+/// A state with a leader and a clock, which panics on any audit finding.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The state.
     pub state: State,
     /// The time stamped on the next command.
     pub now: TimeMs,
-    /// Whether every command is followed by an audit; switch it off where speed is measured.
+    /// Whether every command is followed by an audit; disable it in benchmarks.
     pub audited: bool,
     requests: u64,
 }
@@ -56,7 +56,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster of so many hosts with so many GPUs each; their numbers and ids count from 1.
+    /// A cluster of `hosts` hosts with `gpus` GPUs each; their numbers and ids count from 1.
     #[must_use]
     pub fn with_hosts(hosts: u32, gpus: u32) -> Self {
         let mut cluster = Self::new();
@@ -85,18 +85,18 @@ impl Cluster {
         applied
     }
 
-    /// Lets time pass, in milliseconds.
+    /// Advances the time, in milliseconds.
     pub fn wait(&mut self, span_ms: u64) {
         self.now = self.now.after(span_ms);
     }
 
-    /// The current leadership.
+    /// Returns the current leadership.
     #[must_use]
     pub const fn leader(&self) -> LeadershipEpoch {
         self.state.leadership.epoch
     }
 
-    /// A request id that was not used before.
+    /// Returns a request id that was not used before.
     pub const fn next_request(&mut self) -> muster_model::ids::RequestId {
         self.requests += 1;
         request_id(self.requests)
@@ -139,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// A placement of a unit, first fit over the hosts in order of their ids, if there is room.
+    /// Returns a first-fit placement of a unit over the hosts in order of their ids, if there is room.
     #[must_use]
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
@@ -177,7 +177,7 @@ impl Cluster {
         }))
     }
 
-    /// Places every waiting unit of a job by first fit; returns how many had room.
+    /// Places every waiting unit of a job by first fit; returns the number placed.
     pub fn place_all(&mut self, job: JobId) -> usize {
         let waiting: Vec<UnitIndex> = self
             .state
@@ -192,13 +192,13 @@ impl Cluster {
         placed
     }
 
-    /// A unit's current attempt.
+    /// Returns a unit's current attempt.
     #[must_use]
     pub fn attempt(&self, job: JobId, unit: UnitIndex) -> Option<&Attempt> {
         self.state.job(job)?.unit(unit)?.attempt.as_deref()
     }
 
-    /// Reports what became of a task of a unit's current attempt (of attempt 0, if there is none).
+    /// Reports the outcome of a task of a unit's current attempt (of attempt 0, if there is none).
     pub fn report(&mut self, job: JobId, task: TaskIndex, outcome: TaskOutcome) -> Applied {
         let gang = self.state.job(job).is_some_and(|job| job.spec.gang);
         let unit = UnitIndex(if gang { 0 } else { task.get() });
@@ -233,12 +233,13 @@ impl Cluster {
         }
     }
 
-    /// A job of one task ends, leaves its GPU unfit for `signal`, and has run elsewhere for an hour since.
+    /// Ends a job of one task and leaves its GPU unfit for `signal`; the job has run elsewhere for an hour
+    /// since.
     ///
     /// # Panics
-    /// If it has no GPU, or there is no other for it.
+    /// If it has no GPU, or there is no other one for it.
     pub fn leave_unfit(&mut self, job: JobId, signal: &str) {
-        let attempt = self.attempt(job, UnitIndex(0)).expect("it runs");
+        let attempt = self.attempt(job, UnitIndex(0)).expect("the job runs");
         let (host, gpu) = (attempt.tasks[0].host, attempt.tasks[0].gpus[0]);
         self.exit(job, 0, exit_with(EXIT_RUN_AGAIN));
         let unfit = Command::SetGpuHealth {
@@ -257,7 +258,7 @@ impl Cluster {
         self.wait(HOUR_MS);
     }
 
-    /// Ends every task of a job that is being stopped, by the signal that asks for it.
+    /// Ends every task of a job that is being stopped, by the stop signal.
     pub fn stop_all(&mut self, job: JobId) {
         let exit = Exit {
             code: None,
@@ -280,7 +281,7 @@ impl Cluster {
         })
     }
 
-    /// Hosts that a unit's current attempt runs on.
+    /// Returns the hosts that a unit's current attempt runs on.
     #[must_use]
     pub fn hosts_of(&self, job: JobId, unit: UnitIndex) -> Vec<HostId> {
         self.attempt(job, unit)
@@ -288,7 +289,7 @@ impl Cluster {
     }
 }
 
-/// The standing of work outside virtual clusters.
+/// Returns the allocation basis of work outside virtual clusters.
 fn ordinary_standing(spec: &JobSpec) -> Standing {
     if spec.scheduling.opportunistic {
         Standing::Opportunistic

@@ -1,7 +1,7 @@
-//! Support for tests and simulations, here and in the crates above: builders of small clusters and jobs,
-//! a driver that audits after every command, and plausible commands drawn from the state itself.
+//! Support for tests and simulations in this and other crates: builders of small clusters and jobs, a driver
+//! that audits after every command, and plausible commands drawn from the state.
 //!
-//! Pure like the rest of the core: what is drawn depends on nothing but the numbers handed in.
+//! Pure like the rest of the core: draws depend only on the numbers passed in.
 
 mod cluster;
 mod draw;

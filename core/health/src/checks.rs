@@ -1,47 +1,49 @@
-//! Checks that sites bring along: scripts with the exit codes of Nagios, and node health checks as Slurm runs them.
+//! Site checks: scripts with Nagios exit codes, and node health checks as used with Slurm.
 
 use muster_model::health::{Severity, raw_evidence};
 
-/// A finding of a site's own check names the rule `check:` and the check's name.
+/// Prefix of the rule name in a finding of a site's own check, followed by the check's name.
 pub const RULE_PREFIX: &str = "check:";
 
-/// How a check is understood.
+/// Result convention of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// 0 is well, 1 a warning, 2 critical, anything else unknown; one line, and figures behind `|`.
+    /// 0 is healthy, 1 a warning, 2 critical, anything else unknown; one line, with performance data after
+    /// `|`.
     Nagios,
-    /// 0 is well, anything else is not; a line says why, as LBNL's node health check and Slurm's `HealthCheckProgram` do.
+    /// 0 is healthy, anything else is not; a line gives the reason, as with LBNL's node health check and
+    /// Slurm's `HealthCheckProgram`.
     NodeHealthCheck,
 }
 
-/// How a check's process ended.
+/// End of a check's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckEnd {
-    /// With this exit code.
+    /// Exited with this code.
     Exited(i32),
-    /// By a signal.
+    /// Killed by this signal.
     Killed(i32),
-    /// It did not end in time.
+    /// Timed out.
     TimedOut,
-    /// It could not be started.
+    /// Could not be started.
     NotStarted,
 }
 
-/// What a check says.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// How bad it is; none if nobody knows: that is never taken for healthy.
+    /// Severity; `None` if unknown, which never counts as healthy.
     pub severity: Option<Severity>,
-    /// Its line, without figures.
+    /// Its line, without performance data.
     pub text: String,
-    /// Figures: name and value as written.
+    /// Performance data: name and value as written.
     pub figures: Vec<(String, String)>,
 }
 
-/// Figures that one check may tell.
+/// Maximum number of performance data values per check.
 const FIGURES_MAX: usize = 32;
 
-/// Reads what a check said and how it ended.
+/// Interprets the output and the end of a check.
 #[must_use]
 pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
     let severity = match (end, dialect) {
@@ -51,7 +53,7 @@ pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
         (CheckEnd::Exited(_) | CheckEnd::Killed(_), Dialect::Nagios) => None,
         (CheckEnd::Exited(_), Dialect::NodeHealthCheck) => Some(Severity::Fatal),
         (CheckEnd::Killed(_), Dialect::NodeHealthCheck) => None,
-        // A check that hangs found something that hangs.
+        // A check that hangs has found something that hangs.
         (CheckEnd::TimedOut, _) => Some(Severity::Fatal),
         (CheckEnd::NotStarted, _) => None,
     };

@@ -1,4 +1,4 @@
-//! Hosts that come and go: no gang is placed on one until it has stayed for a while.
+//! Flapping hosts: no gang is placed on a host until it has been stable for a while.
 
 use std::collections::VecDeque;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::Often;
 
-/// Silences of a host that are remembered: no rule counts more.
+/// Silences remembered per host: no rule counts more.
 pub const SILENCES_KEPT_MAX: u32 = 64;
-/// How long a host must stay after the first time: 5 min. Ours.
+/// Hold-down after the first time: 5 min. Our proposal.
 const HOLD_DOWN_MS: u64 = 5 * MINUTE_MS;
-/// And at most, however often it goes on: an hour. As long a calm also begins anew with the first wait.
+/// Maximum hold-down: an hour. An equally long quiet time resets it to the first wait.
 const HOLD_DOWN_MAX_MS: u64 = HOUR_MS;
 
-/// What is known of a host's coming and going. Replicated.
+/// Flapping of a host. Replicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flaps {
-    /// When it fell silent, newest last; as many as are needed to tell.
+    /// Times at which it fell silent, newest last; as many as the rule needs.
     silences: VecDeque<TimeMs>,
-    /// The last wait.
+    /// The last hold-down.
     wait: Option<Wait>,
 }
 
-/// A time for which a host must stay.
+/// A hold-down of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Wait {
     length_ms: u64,
@@ -32,7 +32,7 @@ struct Wait {
 }
 
 impl Flaps {
-    /// The host has fallen silent. Until when it is flapping now, if that is as often as the rule says.
+    /// The host fell silent. Returns the end of its hold-down if that is as often as the rule requires.
     pub fn fell_silent(&mut self, often: Often, now: TimeMs) -> Option<TimeMs> {
         let needed = often.times.min(SILENCES_KEPT_MAX) as usize;
         self.silences.push_back(now);
@@ -60,7 +60,7 @@ impl Flaps {
         Some(until)
     }
 
-    /// Until when the host must stay, as long as it is flapping.
+    /// End of the hold-down while the host is flapping.
     #[must_use]
     pub fn until(&self) -> Option<TimeMs> {
         self.wait
@@ -68,7 +68,7 @@ impl Flaps {
             .map(|wait| wait.until)
     }
 
-    /// Whether the host has stayed long enough just now.
+    /// Whether the hold-down of the host has just ended.
     pub fn has_stayed(&mut self, now: TimeMs) -> bool {
         let is_due = |wait: &&mut Wait| !wait.is_over && wait.until <= now;
         let due = self.wait.as_mut().filter(is_due);
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(flaps.fell_silent(OFTEN, minute(5)), None);
         assert_eq!(flaps.fell_silent(OFTEN, minute(10)), Some(minute(15)));
         assert!(!flaps.has_stayed(minute(14)));
-        // It goes on while it should stay.
+        // It flaps again during its hold-down.
         let waits = [(14, 24), (20, 40), (30, 70), (60, 120), (119, 179)];
         for (at, until) in waits {
             assert_eq!(
@@ -107,7 +107,7 @@ mod tests {
         }
         assert!(flaps.has_stayed(minute(179)));
         assert_eq!(flaps.until(), None);
-        assert!(!flaps.has_stayed(minute(180)), "that is told once");
+        assert!(!flaps.has_stayed(minute(180)), "reported once only");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Health of GPUs, adapters and hosts: what is seen, whose fault it is, what is blocked, and how it comes back.
+//! Health of GPUs, adapters and hosts: detection, attribution, blocks and recovery.
 //!
-//! Pure like all of the core, and used in three places (`docs/adr/0017`): workers read [`kernel_log`] and evaluate
-//! thresholds ([`evaluate::Readings`]) by the replicated [`rules`]; the leader weighs what needs more than one host, job or
-//! day ([`attribution`], [`lemons`]); `apply` has the last word through [`book::Book`], which holds all that is replicated and
-//! asks [`component`]'s transitions and the [`guard_rails`]. Whole numbers only, and time comes in.
+//! Pure like all of the core, and used in three places (`docs/adr/0017`): workers read [`kernel_log`] and
+//! evaluate thresholds ([`evaluate::Readings`]) by the replicated [`rules`]; the leader evaluates what needs
+//! more than one host, job or day ([`attribution`], [`lemons`]); `apply` decides through [`book::Book`], the
+//! replicated health state, which consults [`component`]'s transitions and the [`guard_rails`]. Integer
+//! arithmetic only, and time is an input.
 #![forbid(unsafe_code)]
 
 pub mod attribution;

@@ -1,21 +1,22 @@
-//! What a worker found and the state has not heard yet, and what the state has heard of each worker.
+//! Pending findings of a worker, and the state's record of each worker's applied findings.
 //!
-//! Findings travel in the order of their numbers and are repeated until they are acknowledged; the state takes each number
-//! once. So a lost beat, a new leader or a restarted agent neither loses a finding nor counts it twice. A cluster that was restored
-//! from a backup has heard less than the one before: what came after the backup is told again.
+//! Findings are sent in the order of their numbers and repeated until they are acknowledged; the state
+//! applies each number once. So a lost heartbeat, a new leader or a restarted agent neither loses a finding
+//! nor counts it twice. A cluster that was restored from a backup has applied fewer: findings after the
+//! backup are sent again.
 
 use std::collections::VecDeque;
 
 use muster_model::health::{FINDINGS_PER_REPORT_MAX, Finding};
 use serde::{Deserialize, Serialize};
 
-/// Findings that wait: beyond, the least bad of them is dropped, the oldest first.
+/// Pending findings; beyond it, the least severe is dropped, the oldest first.
 pub const FINDINGS_WAITING_MAX: usize = 1_024;
 
-/// Acknowledged findings that are kept for a cluster that goes back to a backup, the newest ones.
+/// Acknowledged findings kept for a cluster that is restored from a backup, the newest ones.
 pub const FINDINGS_KEPT_MAX: usize = 1_024;
 
-/// A worker's findings that wait for their acknowledgement.
+/// A worker's findings until they are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outbox {
     waiting: VecDeque<Finding>,
@@ -25,12 +26,13 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Numbers a finding and has it wait.
+    /// Numbers and enqueues a finding.
     pub fn push(&mut self, mut finding: Finding) {
         self.last += 1;
         finding.sequence = self.last;
         if self.waiting.len() >= FINDINGS_WAITING_MAX {
-            // That something is over is dropped first: it delays a way back, and never hides a fault.
+            // Findings that something is over are dropped first: this delays a recovery, and never hides a
+            // fault.
             let kept = self.waiting.iter().enumerate();
             let least = kept.map(|(at, it)| (it.severity, at)).min();
             if let Some((severity, at)) = least {
@@ -44,13 +46,13 @@ impl Outbox {
         self.waiting.push_back(finding);
     }
 
-    /// What goes with the next beat: the oldest ones, at most `FINDINGS_PER_REPORT_MAX`.
+    /// Findings for the next heartbeat: the oldest ones, at most `FINDINGS_PER_REPORT_MAX`.
     pub fn report(&self) -> impl Iterator<Item = &Finding> {
         self.waiting.iter().take(FINDINGS_PER_REPORT_MAX)
     }
 
-    /// The state has heard all up to this number. A lower number than before means that it was restored from a backup: what it has
-    /// not heard of that waits again.
+    /// Acknowledges all findings up to this number. A lower number than before means that the state was
+    /// restored from a backup: the findings it lacks are pending again.
     pub fn acknowledge(&mut self, sequence: u64) {
         while let Some(forgotten) = self.acknowledged.pop_back_if(|it| it.sequence > sequence) {
             self.waiting.push_front(forgotten);
@@ -62,26 +64,26 @@ impl Outbox {
         self.acknowledged.drain(..surplus);
     }
 
-    /// Findings that nobody will hear of.
+    /// Number of findings that were dropped.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Findings that wait.
+    /// Number of pending findings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether no finding is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
-/// Up to where the state has heard a worker.
+/// Newest applied finding of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardUpTo {
     incarnation: u64,
@@ -89,7 +91,7 @@ pub struct HeardUpTo {
 }
 
 impl HeardUpTo {
-    /// Whether a finding is new; it counts as heard from now on. An agent that was restarted counts from 1 again.
+    /// Whether a finding is new; it counts as applied from now on. A restarted agent counts from 1 again.
     pub fn is_new(&mut self, incarnation: u64, sequence: u64) -> bool {
         if incarnation < self.incarnation {
             return false;
@@ -107,7 +109,7 @@ impl HeardUpTo {
         true
     }
 
-    /// What to acknowledge to this incarnation.
+    /// Number to acknowledge to this incarnation.
     #[must_use]
     pub const fn acknowledged(&self, incarnation: u64) -> u64 {
         if self.incarnation == incarnation {
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!((outbox.len(), outbox.dropped()), (FINDINGS_WAITING_MAX, 1));
         assert_eq!(numbers(&outbox)[..2], [1, 3]);
         assert_eq!(numbers(&outbox).len(), FINDINGS_PER_REPORT_MAX);
-        // Only worse ones wait: the new one is dropped.
+        // Only more severe ones are pending: the new one is dropped.
         outbox.acknowledge(1);
         outbox.push(finding(Severity::Degraded));
         outbox.push(finding(Severity::Warn));

@@ -1,120 +1,123 @@
-//! The desired state of a host: everything that the leader wants its worker to run.
+//! Desired state of a host: everything that the leader wants its worker to run.
 //!
-//! A state, not a stream of edges: losing or repeating one changes nothing. A task that is absent must not run.
+//! A state, not a stream of changes: losing or repeating one has no effect. A task that is absent must not
+//! run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::health::Order;
-use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, Revision, TaskKey, UnitIndex,
-};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::spec::{Execution, StopWarning};
 
-/// Lowest port that rank 0 may be told to listen on (`MASTER_PORT`).
+/// Lowest port that rank 0 may be assigned to listen on (`MASTER_PORT`).
 pub const MASTER_PORT_MIN: u16 = 20_000;
 
-/// Number of those ports; all lie below 32,768, where Linux begins to hand out ports by itself.
+/// Number of those ports; all are below 32,768, where Linux starts its ephemeral ports.
 pub const MASTER_PORTS: u16 = 10_000;
 
-/// Everything one host should run.
+/// Desired state of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredState {
-    /// Fencing token: the worker refuses one older than the newest it has seen.
+    /// Fencing token: the worker rejects one older than the newest it has seen.
     pub leader: LeadershipEpoch,
-    /// Revision of the state it was read from; within one leadership an older one is ignored.
+    /// Revision of the replicated state that it was derived from; within one leadership an older one is
+    /// ignored.
     pub revision: Revision,
-    /// The host it is for.
+    /// The host that it addresses.
     pub host: HostId,
     /// Its tasks, ordered by job and task.
     pub tasks: Vec<TaskAssignment>,
-    /// What is to be done about its health.
+    /// Repairs, checks and acknowledged findings.
     #[serde(default)]
     pub health: HealthDuties,
 }
 
-/// What a worker is told about health.
+/// Health duties sent to a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthDuties {
-    /// Up to which number its findings were heard: it need not repeat them.
+    /// Newest acknowledged finding: the worker need not repeat it or earlier ones.
     pub heard: u64,
-    /// Which rules are in force, by the revision that set them; 0 for those that ship with Muster.
+    /// Revision that set the rules in force; 0 for the rules shipped with Muster.
     pub rules: Revision,
-    /// By what their file is known ([`RuleSet::sum_of`](muster_health::rules::RuleSet::sum_of)): a worker that has it fetches
-    /// nothing. 0 for those that ship with Muster, and from leaders that do not say.
+    /// Fingerprint of the rule file ([`RuleSet::sum_of`](muster_health::rules::RuleSet::sum_of)): a worker
+    /// that has the file does not fetch it. 0 for the rules shipped with Muster, and from leaders that do not
+    /// send it.
     #[serde(default)]
     pub rules_sum: u64,
-    /// Repairs and checks that it is to carry out.
+    /// Repairs and checks that the worker must carry out.
     pub orders: Vec<Order>,
 }
 
-/// One task that a worker should run, with everything needed to run it.
+/// Assignment of one task to a worker, with everything needed to run it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskAssignment {
     /// Job and task.
     pub key: TaskKey,
     /// The unit the task belongs to.
     pub unit: UnitIndex,
-    /// The attempt: never started twice, never after a newer one.
+    /// Epoch of the attempt: never started twice, never after a newer one.
     pub epoch: AttemptEpoch,
-    /// Counts the unit's attempts from 1 (`MUSTER_ATTEMPT`).
+    /// Number of the unit's attempt, counted from 1 (`MUSTER_ATTEMPT`).
     pub attempt: u32,
-    /// Why it is run (`MUSTER_RESTART_REASON`).
+    /// Reason for this attempt (`MUSTER_RESTART_REASON`).
     pub restart_reason: RestartReason,
-    /// The phase that the replicated state has for it; a terminal one acknowledges the worker's report.
+    /// Phase in the replicated state; a terminal one acknowledges the worker's report.
     pub acknowledged: TaskPhase,
     /// Program and arguments.
     pub command: Vec<String>,
     /// The user's environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Absolute path; the task's own scratch folder if none.
+    /// Absolute path; the task's own scratch directory if `None`.
     pub working_directory: Option<String>,
-    /// GPUs it may use.
+    /// GPUs that it may use.
     pub gpus: Vec<GpuUuid>,
-    /// Thousandths of CPUs it was given.
+    /// Allocated thousandths of a CPU.
     pub cpus_milli: u32,
-    /// Memory it was given, in MiB.
+    /// Allocated memory in MiB.
     pub memory_mib: u64,
-    /// How it is run, beside its command.
+    /// Execution settings, besides the command.
     #[serde(default)]
     pub execution: Execution,
-    /// Where it stands in its gang.
+    /// Position in its gang.
     pub rank: RankInfo,
     /// Newest committed checkpoint of the unit.
     pub checkpoint: Option<CheckpointRef>,
-    /// Milliseconds between being asked to stop and being killed.
+    /// Milliseconds between the request to stop and the kill.
     pub stop_grace_ms: u64,
-    /// Milliseconds it may go on without contact to any leader.
+    /// Milliseconds that it may run without contact to any leader.
     pub partition_grace_ms: u64,
-    /// Present if it should stop.
+    /// Set if it must stop.
     pub stop: Option<StopInstruction>,
-    /// Whether it waits, prepared, until its gang is released. Agents that do not know this begin it at once.
+    /// Whether it waits, prepared, until its gang is released. Agents that do not know this field start it
+    /// immediately.
     #[serde(default)]
     pub barrier: bool,
     /// Whether its gang is released: all members are prepared, and `rank` is final.
     #[serde(default)]
     pub released: bool,
-    /// The gang's hosts in the order of `node_rank`, for a launcher; only rank 0 of a gang is told.
+    /// The gang's hosts in the order of `node_rank`, for a launcher; sent to rank 0 of a gang only.
     #[serde(default)]
     pub gang_hosts: Vec<GangHost>,
-    /// Whether its processes stand still where they are. One that is told to stop goes on, so that it can.
+    /// Whether its processes are paused. A task that is asked to stop is resumed, so that it can.
     #[serde(default)]
     pub suspended: bool,
-    /// A signal of the job's choice before it is terminated.
+    /// A signal chosen by the job, sent before termination.
     #[serde(default)]
     pub warning: Option<StopWarning>,
-    /// What is to be done about the unit's checkpoints.
+    /// Duties about the unit's checkpoints.
     #[serde(default)]
     pub care: CheckpointCare,
-    /// Whose job it is, by the name that a user proved or, in an open cluster, said. Empty from leaders that do not tell.
+    /// User who owns the job, as authenticated or, in an open cluster, as claimed. Empty from leaders that do
+    /// not send it.
     #[serde(default)]
     pub user: String,
 }
 
 impl TaskAssignment {
-    /// Where its gang meets.
+    /// Rendezvous of its gang.
     #[must_use]
     pub fn rendezvous(&self) -> Rendezvous {
         Rendezvous {
@@ -124,7 +127,7 @@ impl TaskAssignment {
         }
     }
 
-    /// Whether its gang meets there.
+    /// Whether its gang has this rendezvous.
     #[must_use]
     pub fn meets_at(&self, place: &Rendezvous) -> bool {
         let Rendezvous {
@@ -138,44 +141,46 @@ impl TaskAssignment {
     }
 }
 
-/// What is to be done about a unit's checkpoints.
+/// Duties about a unit's checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointCare {
-    /// Those whose folders are to be removed; told to the unit's first task only.
+    /// Checkpoints whose directories must be removed; sent to the unit's first task only.
     pub removals: Vec<CheckpointRef>,
-    /// Paths of those that stay; nothing where nothing is to be removed.
+    /// Paths of checkpoints that are kept; empty if nothing is to be removed.
     pub kept: Vec<String>,
-    /// How often it had better save (`MUSTER_CKPT_INTERVAL_ADVICE`), in milliseconds; none while nobody knows how long a
-    /// save takes.
+    /// Recommended interval between saves in milliseconds (`MUSTER_CKPT_INTERVAL_ADVICE`); `None` while the
+    /// duration of a save is unknown.
     pub interval_ms: Option<u64>,
-    /// Milliseconds between two failures of an attempt on as many hosts, by which its supervisor gives such advice from saves
-    /// that it has measured itself; none from a leader that does not tell.
+    /// Mean time in milliseconds between failures of an attempt on this number of hosts, from which its
+    /// supervisor derives the recommendation with its own measurements of saves; `None` from a leader that
+    /// does not send it.
     #[serde(default)]
     pub mean_time_ms: Option<u64>,
 }
 
-/// A host of a gang, as a launcher wants to know it.
+/// A host of a gang, in the form that launchers need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangHost {
-    /// Where it is reached.
+    /// Address of the host.
     pub address: String,
-    /// The gang's tasks on it.
+    /// Number of the gang's tasks on it.
     pub slots: u32,
 }
 
-/// Where a gang meets and where its members are: what changes for those who go on when another one is swapped.
+/// Rendezvous of a gang and locations of its members: what changes for running members when another one is
+/// swapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendezvous {
     /// Address of rank 0's host (`MASTER_ADDR`).
     pub master_address: String,
     /// Port that rank 0 listens on (`MASTER_PORT`).
     pub master_port: u16,
-    /// The gang's hosts in the order of `node_rank`; only rank 0 is told.
+    /// The gang's hosts in the order of `node_rank`; sent to rank 0 only.
     #[serde(default)]
     pub hosts: Vec<GangHost>,
 }
 
-/// What distributed frameworks want to know.
+/// Rank information for distributed frameworks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankInfo {
     /// Position among all tasks of the unit (`RANK`).
@@ -192,13 +197,13 @@ pub struct RankInfo {
     pub master_address: String,
     /// Port for rank 0 to listen on (`MASTER_PORT`).
     pub master_port: u16,
-    /// Whether another rank 0 is to come, or has come and has not said yet which port it keeps free: address and port do not belong
-    /// together, and who runs already is told of neither.
+    /// Whether a new rank 0 has not yet reported its port: address and port do not match then, and neither is
+    /// sent to running members.
     #[serde(default)]
     pub awaits_port: bool,
 }
 
-/// A committed checkpoint as a task sees it.
+/// A committed checkpoint, in the form passed to a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRef {
     /// Training step (`MUSTER_CKPT_STEP`).
@@ -207,25 +212,25 @@ pub struct CheckpointRef {
     pub path: String,
 }
 
-/// The order to stop a task.
+/// A request to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time|suspend`.
+    /// Reason for the task's flag file: `cancel|preempt|drain|infra|user|run_time|suspend`.
     pub reason: String,
-    /// Milliseconds between asking and killing.
+    /// Milliseconds between the request and the kill.
     pub grace_ms: u64,
 }
 
-/// Why an attempt is run (`MUSTER_RESTART_REASON`).
+/// Reason for an attempt (`MUSTER_RESTART_REASON`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RestartReason {
-    /// It is the first one.
+    /// The first attempt.
     First,
-    /// The one before was preempted.
+    /// The previous attempt was preempted.
     Preempt,
-    /// Infrastructure failed the one before: never charged to the user.
+    /// The previous attempt failed because of the infrastructure: never charged to the user.
     Infra,
-    /// The one before ended badly by its own doing, or asked to be run again.
+    /// The previous attempt failed on its own, or requested a restart.
     User,
     /// An admin moved it.
     Admin,

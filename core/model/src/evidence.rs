@@ -1,62 +1,63 @@
-//! What a task's last words tell about its end: one table of patterns, the first rule that matches counts.
+//! Classification of the last output of tasks: one table of patterns, in which the first matching rule
+//! applies.
 //!
-//! The texts are those that users see from CUDA, NCCL, PyTorch, Python and the system. The evidence of an end is the
-//! telling line itself; whoever needs its meaning later looks it up here again.
+//! The texts are those that users see from CUDA, NCCL, PyTorch, Python and the system. The evidence of an end
+//! is the matching line itself; its meaning is looked up here again when needed.
 
 use crate::limits;
 
-/// What a telling line is about.
+/// Cause that a line indicates.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub enum Cause {
-    /// A GPU's hardware.
+    /// GPU hardware.
     Gpu,
     /// The program's own use of a GPU.
     Kernel,
     /// A driver, or the host's GPU software.
     Driver,
-    /// No GPU memory left.
+    /// GPU memory exhausted.
     GpuMemory,
-    /// Another task's failure: it never blames the task that says it.
+    /// Another task's failure: never attributed to the task that reports it.
     Consequence,
-    /// A collective operation that did not end.
+    /// A collective operation that did not finish.
     Hang,
-    /// The network, or an adapter at one of its ends.
+    /// The network, or an adapter at either end.
     Network,
-    /// The CUDA error behind it.
+    /// A CUDA error, not specified further.
     Cuda,
     /// The program's code or arguments.
     Program,
-    /// A full disk, or a quota.
+    /// A full disk or an exhausted quota.
     DiskFull,
     /// A file system.
     Storage,
     /// Shared memory too small.
     SharedMemory,
-    /// A loss that is no number.
+    /// A loss that is not a number.
     Numbers,
     /// A checkpoint that cannot be read.
     Checkpoint,
-    /// A gang that did not find together.
+    /// A failed rendezvous of a gang.
     Rendezvous,
-    /// An error that says nothing of its cause.
+    /// An error without a known cause.
     Other,
 }
 
-/// A telling line.
+/// A matching line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding<'a> {
-    /// What it is about.
+    /// Its cause.
     pub cause: Cause,
     /// The line.
     pub line: &'a str,
 }
 
-/// Words that stand in one line, in this order.
+/// Words that must occur in one line, in this order.
 type Pattern = &'static [&'static str];
 
-/// All rules, in the order in which they count.
+/// All rules in order of precedence.
 const RULES: &[(Cause, &[Pattern])] = &[
     (
         Cause::Gpu,
@@ -104,7 +105,7 @@ const RULES: &[(Cause, &[Pattern])] = &[
             &["Connection reset by peer"],
             &["Connection closed"],
             &["Broken pipe"],
-            // What an elastic launcher says when it was asked to stop itself.
+            // The message of an elastic launcher that was asked to stop.
             &["SignalException"],
         ],
     ),
@@ -193,7 +194,7 @@ const RULES: &[(Cause, &[Pattern])] = &[
             &["ddress already in use"],
         ],
     ),
-    // Not about any cause, but what people look for.
+    // No specific cause, but what users search for.
     (
         Cause::Other,
         &[
@@ -208,8 +209,8 @@ const RULES: &[(Cause, &[Pattern])] = &[
     ),
 ];
 
-/// The line of these texts that tells why a task ended badly: of the first rule that matches anywhere, the last line of
-/// the first text that has one. None if nothing tells.
+/// Finds the line that explains why a task failed: for the first rule that matches anywhere, the last
+/// matching line of the first text that has one. `None` without a match.
 #[must_use]
 pub fn find<'a>(texts: &[&'a str]) -> Option<Finding<'a>> {
     RULES.iter().find_map(|(cause, patterns)| {
@@ -224,7 +225,7 @@ pub fn find<'a>(texts: &[&'a str]) -> Option<Finding<'a>> {
     })
 }
 
-/// What the evidence of an end is about; none if it tells nothing.
+/// Cause that the evidence of an end indicates; `None` if there is none.
 #[must_use]
 pub fn cause(evidence: &str) -> Option<Cause> {
     let line = evidence.lines().next()?;
@@ -242,11 +243,11 @@ fn has_in_order(line: &str, words: Pattern) -> bool {
     })
 }
 
-/// What leads the second line of an evidence that says when the error was raised.
+/// Prefix of the second line of an evidence, which gives the time of the error.
 const RAISED: &str = "raised at ";
 
-/// The evidence of an end: its telling line, and when the error was raised if that is known, in seconds since the Unix
-/// epoch by the host's clock.
+/// Formats the evidence of an end: the matching line and, if known, the time of the error in seconds since
+/// the Unix epoch by the host's clock.
 #[must_use]
 pub fn evidence(line: &str, raised_at_s: Option<u64>) -> String {
     let second = raised_at_s.map_or_else(String::new, |at| format!("\n{RAISED}{at}"));
@@ -259,14 +260,15 @@ pub fn evidence(line: &str, raised_at_s: Option<u64>) -> String {
     text + &second
 }
 
-/// When the error of an end was raised, in seconds since the Unix epoch; none if nobody said.
+/// Time of the error in seconds since the Unix epoch; `None` if unknown.
 #[must_use]
 pub fn raised_at_s(evidence: &str) -> Option<u64> {
     evidence.lines().nth(1)?.strip_prefix(RAISED)?.parse().ok()
 }
 
-/// Of two tasks of a gang, whether the one that ended with the first evidence is to blame rather than the one with the
-/// second: it failed earlier, or the other only felt it. What says nothing blames nobody anew.
+/// For two failed tasks of a gang, whether the first evidence rather than the second names the origin: it
+/// failed earlier, or the other only reports a consequence. An evidence without a cause does not change the
+/// attribution.
 #[must_use]
 pub fn is_rather_to_blame(new: &str, known: &str) -> bool {
     match (cause(new), cause(known)) {
@@ -279,8 +281,8 @@ pub fn is_rather_to_blame(new: &str, known: &str) -> bool {
     }
 }
 
-/// Whether a task of a gang that ended with this evidence may only have felt the loss of another one: it names no failure
-/// of its own program, but at most a connection, a network or a collective operation that broke.
+/// Whether a gang's task with this evidence may only have suffered from the loss of another one: it names no
+/// failure of its own program, at most a broken connection, network or collective operation.
 #[must_use]
 pub fn may_follow_a_loss(evidence: &str) -> bool {
     matches!(
@@ -295,7 +297,8 @@ mod tests {
 
     #[test]
     fn the_first_rule_counts_and_of_it_the_last_line() {
-        let text = "KeyError: 'a'\n  torch.cuda.OutOfMemoryError: CUDA out of memory. 1\nCUDA out of memory. 2\nBroken pipe\n";
+        let text = "KeyError: 'a'\n  torch.cuda.OutOfMemoryError: CUDA out of memory. 1\n\
+                    CUDA out of memory. 2\nBroken pipe\n";
         let found = find(&["", text]);
         let expected = Finding {
             cause: Cause::GpuMemory,
@@ -319,7 +322,7 @@ mod tests {
             for words in *patterns {
                 let line = words.join(" ... ");
                 let found = find(&[&line]).map(|finding| finding.cause);
-                // An earlier rule may know the words as well; none may be unknown.
+                // An earlier rule may match as well, but some rule must.
                 assert!(
                     found.is_some_and(|found| found <= *cause),
                     "{line}: {found:?}"

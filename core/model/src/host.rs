@@ -10,19 +10,19 @@ use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, Task
 use crate::time::TimeMs;
 use crate::topology::LearntTree;
 
-/// The label by which a worker says that its host runs containers; its value is the engine's name and version.
+/// Label by which a worker reports that its host runs containers; the value is the engine's name and version.
 pub const ENGINE_LABEL: &str = "muster.engine";
-/// The label by which a worker says which release of the GPU driver its host runs.
+/// Label by which a worker reports the GPU driver release of its host.
 pub const DRIVER_LABEL: &str = "muster.driver";
 
 /// A machine that runs a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its id.
+    /// Id of the host.
     pub id: HostId,
-    /// Its name, unique.
+    /// Name of the host, unique.
     pub name: Arc<str>,
-    /// Where tasks of other hosts reach it.
+    /// Address at which tasks of other hosts reach it.
     pub address: String,
     /// Identity of the worker that holds the name.
     pub worker_id: RequestId,
@@ -30,17 +30,18 @@ pub struct Host {
     pub incarnation: u64,
     /// Kernel boot id at the last registration.
     pub boot_id: String,
-    /// How the leader sees it.
+    /// Health, as the leader sees it.
     pub health: HostHealth,
-    /// When the leader last changed its mind about it.
+    /// Time of the last change of `health`.
     pub health_since: TimeMs,
-    /// Whether it is suspect or lost although its beats arrive: acknowledgements do not reach it.
+    /// Whether it is suspect or lost although its heartbeats arrive: acknowledgements do not reach it.
     pub one_way: bool,
-    /// Present while it is out of placement.
+    /// Set while it is out of placement.
     pub block: Option<Block>,
-    /// The block that is planned for it.
+    /// Its planned block.
     pub planned: Option<Block>,
-    /// Whether it, or a GPU of it, has to prove itself: it takes only work that can be lost. Derived from the health.
+    /// Whether it or one of its GPUs is in probation: it accepts only work that can be lost. Derived from the
+    /// health.
     #[serde(skip)]
     pub on_probation: bool,
     /// Whether a rule keeps gangs off it. Derived from the health.
@@ -52,51 +53,51 @@ pub struct Host {
     pub cpus_milli: u32,
     /// Memory that tasks may use, in MiB.
     pub memory_mib: u64,
-    /// CPUs given out.
+    /// Allocated thousandths of CPUs.
     pub cpus_milli_used: u32,
-    /// Memory given out.
+    /// Allocated memory in MiB.
     pub memory_mib_used: u64,
-    /// Units with a claim here, ascending, and what their tasks need beside GPUs.
+    /// Units with a claim on the host, ascending, with the CPUs and memory of their tasks.
     pub claims: Vec<HostClaim>,
-    /// Free labels.
+    /// User-defined labels.
     pub labels: BTreeMap<String, String>,
-    /// Where it and its GPUs lie by its worker's word.
+    /// Location of it and its GPUs, as reported by its worker.
     pub learnt: Arc<LearntTree>,
-    /// When it was first registered.
+    /// Time of the first registration.
     pub registered_at: TimeMs,
-    /// Revision of the last change to what its worker should run.
+    /// Revision of the last change to its desired state.
     pub desired_revision: Revision,
 }
 
 /// A GPU of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its identity.
+    /// UUID of the GPU.
     pub uuid: GpuUuid,
-    /// Index on the host, for people.
+    /// Index on the host, for operators.
     pub index: u32,
-    /// Model.
+    /// Model name.
     pub model: Arc<str>,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// How its worker sees it.
+    /// Health, as reported by its worker.
     pub health: GpuHealth,
-    /// When that last changed.
+    /// Time of the last change of `health`.
     pub health_since: TimeMs,
-    /// Present while it is out of placement.
+    /// Set while it is out of placement.
     pub block: Option<Block>,
-    /// Who has it.
+    /// Its holder, if it is allocated.
     pub holder: Option<Holder>,
     /// The unit that it is reserved for.
     pub claim: Option<(JobId, UnitIndex)>,
 }
 
-/// CPUs and memory of a host that are reserved for a unit.
+/// CPUs and memory of a host reserved for a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostClaim {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
     /// Thousandths of CPUs.
     pub cpus_milli: u32,
@@ -107,18 +108,18 @@ pub struct HostClaim {
 /// The task of an attempt that holds a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// Which attempt.
+    /// Epoch of the attempt.
     pub epoch: AttemptEpoch,
-    /// Which task.
+    /// Index of the task within its job.
     pub task: TaskIndex,
 }
 
 impl Host {
-    /// Whether anything new may be placed here.
+    /// Whether new work may be placed here.
     #[must_use]
     pub fn accepts_work(&self) -> bool {
         self.health == HostHealth::Up && self.block.is_none()
@@ -130,13 +131,13 @@ impl Host {
         self.labels.contains_key(ENGINE_LABEL)
     }
 
-    /// Thousandths of CPUs not given out.
+    /// Unallocated thousandths of CPUs.
     #[must_use]
     pub const fn cpus_milli_free(&self) -> u32 {
         self.cpus_milli.saturating_sub(self.cpus_milli_used)
     }
 
-    /// Memory not given out, in MiB.
+    /// Unallocated memory in MiB.
     #[must_use]
     pub const fn memory_mib_free(&self) -> u64 {
         self.memory_mib.saturating_sub(self.memory_mib_used)
@@ -144,13 +145,13 @@ impl Host {
 }
 
 impl Gpu {
-    /// Whether it could be given out if nobody held it.
+    /// Whether it could be allocated if it had no holder.
     #[must_use]
     pub fn usable(&self) -> bool {
         self.health == GpuHealth::Healthy && self.block.is_none()
     }
 
-    /// Whether it can be given out now, to anybody.
+    /// Whether it can be allocated now, to any unit.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.holder.is_none() && self.claim.is_none() && self.usable()

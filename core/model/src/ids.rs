@@ -1,7 +1,7 @@
-//! Identities: one newtype each, so that a host is never taken for a job.
+//! Identifiers: one newtype each, so that they cannot be confused.
 //!
-//! Ids that the cluster gives out derive from the revision of the command that created the thing, so
-//! every replica computes the same one and none is ever used twice.
+//! Ids assigned by the cluster derive from the revision of the command that created the object, so every
+//! replica computes the same id and none is ever reused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ macro_rules! integer_id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The bare number.
+            /// The underlying integer.
             #[must_use]
             pub const fn get(self) -> $inner {
                 self.0
@@ -51,11 +51,11 @@ integer_id! {
     JobId(u64)
 }
 integer_id! {
-    /// A pipeline: the revision at which it was submitted; its jobs have the numbers after it.
+    /// A pipeline: the revision of its submission; its jobs have the numbers after it.
     PipelineId(u64)
 }
 integer_id! {
-    /// A host as the replicated state knows it, given out at its first registration.
+    /// A host in the replicated state, assigned at its first registration.
     HostId(u32)
 }
 integer_id! {
@@ -67,7 +67,7 @@ integer_id! {
     TaskIndex(u32)
 }
 integer_id! {
-    /// What is placed as one: the whole gang (always 0) or one independent task (its task index).
+    /// A unit of placement: the whole gang (always 0) or one independent task (its task index).
     UnitIndex(u32)
 }
 integer_id! {
@@ -77,7 +77,7 @@ integer_id! {
 integer_id! {
     /// The revision of the current leader's `LeaderBegan` entry: the fencing token of its commands.
     ///
-    /// The Raft term is not that number: a restarted leader may lead on in the same term.
+    /// Different from the Raft term: a restarted leader may continue in the same term.
     LeadershipEpoch(u64)
 }
 
@@ -89,7 +89,7 @@ impl Revision {
     }
 }
 
-/// Serialises a UUID as its text for people (JSON, YAML) and as its number elsewhere.
+/// Serializes a UUID as text in human-readable formats (JSON, YAML) and as a number elsewhere.
 macro_rules! uuid_serde {
     ($name:ident) => {
         impl Serialize for $name {
@@ -115,7 +115,7 @@ macro_rules! uuid_serde {
     };
 }
 
-/// A GPU, known by the UUID that its driver reports, never by its index alone.
+/// A GPU, identified by the UUID that its driver reports, never by its index alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuUuid(pub u128);
 
@@ -139,7 +139,7 @@ impl FromStr for GpuUuid {
 
 uuid_serde!(GpuUuid);
 
-/// The client's idempotency key: the same key is the same request, answered the same way for 24 hours.
+/// The client's idempotency key: the same key means the same request, with the same response for 24 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u128);
 
@@ -192,12 +192,12 @@ fn parse_uuid(text: &str) -> Option<u128> {
     parts.next().is_none().then_some(value)
 }
 
-/// A task on one host, whatever its attempt.
+/// A task on one host, independent of its attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Which task.
+    /// Index of the task within its job.
     pub task: TaskIndex,
 }
 

@@ -1,6 +1,7 @@
-//! The vocabulary of the core: ids, time, limits, job specifications, commands, events and rejections.
+//! Data types of the core: ids, time, limits, job specifications, commands, events and rejections.
 //!
-//! Plain types with their validation, without decisions about a cluster's state. What a client needs of the core is here.
+//! Plain types with their validation, without decisions about a cluster's state. Clients need no other crate
+//! of the core.
 #![forbid(unsafe_code)]
 
 pub mod access;

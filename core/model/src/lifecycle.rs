@@ -1,42 +1,42 @@
-//! The one table of legal transitions for tasks, units and jobs.
+//! Table of legal transitions for tasks, units and jobs.
 //!
-//! `apply` asks it before it changes a phase. Terminal phases are absorbing.
+//! `apply` consults it before it changes a phase. Terminal phases are absorbing.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where one task of an attempt stands.
+/// Phase of one task of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaskPhase {
     /// Allocated; its worker has not confirmed a start yet.
     Assigned,
-    /// Its process runs.
+    /// Its process is running.
     Running,
-    /// Its process ended and the worker reported how.
+    /// Its process ended and the worker reported the exit.
     Exited,
-    /// Its worker is known to hold it no longer (never started, or the worker forgot it).
+    /// Its worker no longer holds it (never started, or the worker lost it).
     Gone,
-    /// Its worker was silent for longer than the task's lease: by contract it is dead.
+    /// Its worker was silent for longer than the task's lease: dead by contract.
     Fenced,
-    /// All that it needs is there, and it waits for the rest of its gang. Since command format 4.
+    /// It has everything it needs, and waits for the rest of its gang. Since command format 4.
     Prepared,
 }
 
 impl TaskPhase {
-    /// True once the task can no longer touch its resources.
+    /// True once the task can no longer use its resources.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Exited | Self::Gone | Self::Fenced)
     }
 
-    /// True once its process runs, or has run.
+    /// True once its process is running, or has run.
     #[must_use]
     pub const fn has_begun(self) -> bool {
         !matches!(self, Self::Assigned | Self::Prepared)
     }
 
-    /// Whether a task may go from this phase to `next`.
+    /// Whether the transition from this phase to `next` is legal.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         match self {
@@ -48,27 +48,27 @@ impl TaskPhase {
     }
 }
 
-/// Where a unit (a gang, or one independent task) stands.
+/// Phase of a unit (a gang, or one independent task).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum UnitPhase {
     /// Waits for resources, or for the end of a back-off.
     Waiting,
     /// Has an attempt whose tasks are not all running yet.
     Placed,
-    /// Has an attempt whose tasks all run (or have ended well).
+    /// Has an attempt whose tasks are all running (or have succeeded).
     Running,
-    /// Its attempt was told to stop; its resources are held until every task is terminal.
+    /// Its attempt was asked to stop; its resources are held until every task is terminal.
     Stopping,
-    /// Ended well.
+    /// Succeeded.
     Succeeded,
-    /// Ended badly, for good.
+    /// Failed permanently.
     Failed,
-    /// Ended because somebody asked for it.
+    /// Cancelled on request.
     Cancelled,
 }
 
 impl UnitPhase {
-    /// True for the phases that nothing leaves.
+    /// True for the terminal phases.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
@@ -80,7 +80,7 @@ impl UnitPhase {
         matches!(self, Self::Placed | Self::Running | Self::Stopping)
     }
 
-    /// Whether a unit may go from this phase to `next`.
+    /// Whether the transition from this phase to `next` is legal.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         match self {
@@ -93,25 +93,25 @@ impl UnitPhase {
     }
 }
 
-/// Where a job stands, as users see it; derived from its units.
+/// Phase of a job as shown to users; derived from its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum JobPhase {
     /// No unit holds resources, some wait.
     Queued,
     /// At least one unit holds resources.
     Running,
-    /// Somebody asked for its end, and some units still hold resources.
+    /// Cancellation was requested, and some units still hold resources.
     Cancelling,
-    /// Every unit ended well.
+    /// Every unit succeeded.
     Succeeded,
-    /// Every unit ended, at least one badly.
+    /// Every unit ended, at least one failed.
     Failed,
-    /// Ended because somebody asked for it.
+    /// Cancelled on request.
     Cancelled,
 }
 
 impl JobPhase {
-    /// True for the phases that nothing leaves.
+    /// True for the terminal phases.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
@@ -119,7 +119,7 @@ impl JobPhase {
 }
 
 impl fmt::Display for JobPhase {
-    /// The word that users meet everywhere: in small letters.
+    /// The word shown to users, in lowercase.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Queued => "queued",

@@ -1,7 +1,7 @@
-//! Deterministic refusals: the only errors that may leave `apply`.
+//! Deterministic rejections: the only errors that may leave `apply`.
 //!
-//! Each names the thing and the way out. Disk trouble and corruption are never among them: those stop
-//! the replica.
+//! Each names the object and the way out. I/O errors and corruption are never among them: those stop the
+//! replica.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use crate::ids::{
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::spec::Violation;
 
-/// Why a command had no effect.
+/// Reason why a command had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Rejection {
-    /// The command comes from a leader that leads no more.
+    /// The command comes from a deposed leader.
     #[error("leadership epoch {given} is over; the current one is {current}")]
     StaleLeader {
         /// Epoch of the command.
@@ -22,60 +22,63 @@ pub enum Rejection {
         /// Epoch of the state.
         current: LeadershipEpoch,
     },
-    /// No such component, or it is not the host's that reports it.
-    #[error("{0} is no component of the host that reports it, or does not exist")]
+    /// The component does not exist, or does not belong to the reporting host.
+    #[error("{0} does not exist, or does not belong to the reporting host")]
     UnknownComponent(String),
-    /// A repair or a check cannot begin or end now.
+    /// A repair or a check cannot start or finish now.
     #[error("{component}: {why}")]
     HealthWork {
-        /// Of what.
+        /// The component.
         component: String,
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// There is no tripped breaker to reset.
+    /// The pool has no tripped breaker.
     #[error("the breaker of pool `{0}` is not tripped; `muster health list` shows those that are")]
     BreakerWhole(String),
-    /// There is a user of this name.
+    /// A user of this name already exists.
     #[error(
-        "user `{0}` exists; `muster user rotate {0}` gives another token, `muster user remove {0}` makes room for another role"
+        "user `{0}` exists; `muster user rotate {0}` replaces its token; to change its role, \
+         remove it first (`muster user remove {0}`)"
     )]
     UserExists(String),
     /// No such user.
     #[error("user `{0}` does not exist; `muster user list` shows those that do")]
     UnknownUser(String),
-    /// There is such a join token.
+    /// A join token of this name already exists.
     #[error("join token `{0}` exists; make one of another name")]
     JoinTokenExists(String),
-    /// No such join token, or not this one.
+    /// The join token does not exist, or its secret is wrong.
     #[error("join token `{0}` does not exist; `muster worker token list` shows those that do")]
     UnknownJoinToken(String),
-    /// The join token lets nobody in any more.
-    #[error("join token `{id}` {why}: an admin makes another one by `muster worker token create`")]
+    /// The join token is expired or used up.
+    #[error("join token `{id}` {why}; ask an admin for a new one (`muster worker token create`)")]
     JoinTokenSpent {
-        /// Which.
+        /// Name of the token.
         id: String,
-        /// Why: `expired 20 s ago`.
+        /// Reason, as in `expired 20 s ago`.
         why: String,
     },
-    /// The join token is for others.
+    /// The join token does not admit this host.
     #[error(
-        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: start the worker with such a `name`, or use another token"
+        "join token `{id}` is for hosts named `{pattern}`, not for `{host}`: \
+         start the worker with such a `name`, or use another token"
     )]
     JoinTokenOfOthers {
-        /// Which.
+        /// Name of the token.
         id: String,
-        /// Whom it is for.
+        /// Pattern of the admitted host names.
         pattern: String,
-        /// Who came.
+        /// Name of the worker's host.
         host: String,
     },
-    /// Whoever has a certificate of this name is there.
+    /// A host of this name is up with a certificate of its own.
     #[error(
-        "host `{0}` is up, with a certificate of its own: stop its worker and try again when it is lost, or choose another `name`"
+        "host `{0}` is up, with a certificate of its own: \
+         stop its worker and try again when it is lost, or choose another `name`"
     )]
     HostIsUp(String),
-    /// The specification breaks rules.
+    /// The specification violates rules.
     #[error("the job is not valid: {}", join(.0))]
     InvalidSpec(Vec<Violation>),
     /// The request id was used before for a different request.
@@ -84,52 +87,52 @@ pub enum Rejection {
     /// No such queue.
     #[error("queue `{0}` does not exist; `muster queue list` shows those that do")]
     UnknownQueue(String),
-    /// The queue holds as many unfinished jobs as it may.
+    /// The queue has reached its limit of unfinished jobs.
     #[error("queue `{queue}` holds its limit of {limit} unfinished jobs (live_jobs_max)")]
     QueueFull {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
         /// Its limit.
         limit: u64,
     },
     /// No such job (it may have been pruned).
-    #[error("job {0} does not exist, or ended so long ago that it is forgotten")]
+    #[error("job {0} does not exist, or ended and was pruned")]
     UnknownJob(JobId),
     /// No such pipeline (its jobs may have been pruned).
-    #[error("pipeline {0} does not exist, or ended so long ago that it is forgotten")]
+    #[error("pipeline {0} does not exist, or ended and was pruned")]
     UnknownPipeline(PipelineId),
-    /// The job is finished already.
+    /// The job has already finished.
     #[error("job {job} has already ended: {phase}")]
     JobFinished {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// How it ended.
+        /// Final phase of the job.
         phase: JobPhase,
     },
     /// No such unit in the job.
     #[error("job {job} has no unit {unit}")]
     UnknownUnit {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
     },
-    /// The unit is in a phase that the command does not fit.
+    /// The command does not apply to the unit's phase.
     #[error("unit {unit} of job {job} is {phase:?}")]
     UnitPhase {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Its phase.
+        /// Phase of the unit.
         phase: UnitPhase,
     },
     /// The attempt is not the unit's current one.
     #[error("attempt {given} of unit {unit} of job {job} is not the current one")]
     StaleAttempt {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// Epoch of the command.
         given: AttemptEpoch,
@@ -137,21 +140,21 @@ pub enum Rejection {
     /// The attempt has no such task.
     #[error("attempt {epoch} of job {job} has no task {task}")]
     UnknownTask {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// The task.
         task: TaskIndex,
     },
-    /// The task cannot go from its phase to the reported one.
+    /// The task cannot change from its phase to the reported one.
     #[error("task {task} of job {job} cannot go from {from:?} to {to:?}")]
     TaskTransition {
-        /// Which job.
+        /// The job.
         job: JobId,
         /// The task.
         task: TaskIndex,
-        /// Its phase.
+        /// Phase of the task.
         from: TaskPhase,
         /// The reported phase.
         to: TaskPhase,
@@ -159,19 +162,19 @@ pub enum Rejection {
     /// The placement does not match the unit's tasks.
     #[error("the placement of unit {unit} of job {job} does not fit its tasks: {detail}")]
     PlacementShape {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// What is wrong.
+        /// Description of the mismatch.
         detail: String,
     },
-    /// A host cannot take what was placed on it.
+    /// A host cannot accept its part of the placement.
     #[error("host {host} cannot take the placement: {detail}")]
     PlacementInfeasible {
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// What is missing.
+        /// Description of the missing resource or condition.
         detail: String,
     },
     /// No such host.
@@ -180,7 +183,7 @@ pub enum Rejection {
     /// No such GPU.
     #[error("{0} does not exist; `muster gpu list` shows those that do")]
     UnknownGpu(GpuUuid),
-    /// Another worker holds this host name and is alive.
+    /// Another live worker holds this host name.
     #[error(
         "host `{0}` is held by another worker that is alive; give this one another name, or stop the other"
     )]
@@ -192,87 +195,87 @@ pub enum Rejection {
         name: String,
         /// Incarnation of the command.
         given: u64,
-        /// Newest one.
+        /// Newest incarnation seen.
         current: u64,
     },
     /// Two hosts present the same GPU.
     #[error("{gpu} is presented by host `{holder}` already; a GPU belongs to one host")]
     GpuClaimedTwice {
-        /// Which GPU.
+        /// The GPU.
         gpu: GpuUuid,
-        /// The host that has it.
+        /// Name of the host that has it.
         holder: String,
     },
-    /// The registration breaks a rule.
+    /// The registration violates a rule.
     #[error("the registration is not valid: {0}")]
     InvalidRegistration(Violation),
-    /// Something given is over a limit or missing.
+    /// An argument exceeds a limit or is missing.
     #[error("the request is not valid: {0}")]
     InvalidRequest(Violation),
-    /// There is no block to take away.
+    /// The target is not blocked.
     #[error("{0} is not blocked")]
     NotBlocked(String),
-    /// Its pool would be without a host.
+    /// Its pool would have no host left.
     #[error(
         "host `{host}` is the last of pool `{pool}` that takes work; give the pool another host, or force it"
     )]
     LastHost {
-        /// Which host.
+        /// Name of the host.
         host: String,
-        /// Which pool.
+        /// Name of the pool.
         pool: String,
     },
-    /// Nothing to cancel.
+    /// There is no planned block to cancel.
     #[error("no block of {0} is planned")]
     NothingPlanned(String),
-    /// The configuration breaks rules, or the cluster cannot honour it.
+    /// The configuration violates rules, or the cluster cannot honour it.
     #[error("the configuration is not valid: {}", join(.0))]
     InvalidConfiguration(Vec<Violation>),
-    /// Jobs are submitted to queues without children.
-    #[error("queue `{queue}` has queues in it, such as `{child}`; submit to one of those")]
+    /// The queue has children; only queues without children accept jobs.
+    #[error("queue `{queue}` has children, such as `{child}`; submit to one of them")]
     QueueHasChildren {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
         /// One of its children.
         child: String,
     },
-    /// The queue takes no new jobs.
+    /// The queue accepts no new jobs.
     #[error("queue `{0}` is retired: it was taken out of the configuration and takes no new jobs")]
     QueueRetired(String),
-    /// The placement would take a queue, or a user in it, over its limit.
+    /// The placement would exceed the limit of a queue, or of a user in it.
     #[error("{who} would have {would_have} {resource}, over the limit of {limit}")]
     OverLimit {
         /// `queue research`, `user ada in queue research`.
         who: String,
         /// Which resource.
         resource: String,
-        /// What there would be.
+        /// The new total.
         would_have: u64,
-        /// The limit.
+        /// Name of the resource.
         limit: u64,
     },
-    /// What a claim takes is not free, nor its victims', nor superseded.
+    /// A claimed resource is not free, nor held by its victims, nor part of a superseded claim.
     #[error("the claim of unit {unit} of job {job} cannot be made: {detail}")]
     ClaimInfeasible {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// What is in the way.
+        /// Description of the conflict.
         detail: String,
     },
     /// The unit has no claim.
     #[error("unit {unit} of job {job} has no claim")]
     NoClaim {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
     },
-    /// Binding these cells would take from another virtual cluster what it is guaranteed, or is not the queue's to bind.
+    /// Binding these cells would violate another virtual cluster's guarantee, or the queue may not bind them.
     #[error("cells cannot be bound to queue `{queue}`: {detail}")]
     CellsUnsafe {
-        /// Which queue.
+        /// Name of the queue.
         queue: String,
         /// The arithmetic.
         detail: String,
@@ -280,65 +283,63 @@ pub enum Rejection {
     /// A checkpoint must be newer than the last one of its attempt.
     #[error("checkpoint step {given} of job {job} is not after step {current}")]
     CheckpointOutOfOrder {
-        /// Which job.
+        /// The job.
         job: JobId,
         /// Step of the command.
         given: u64,
         /// Newest committed step.
         current: u64,
     },
-    /// The unit keeps no such checkpoint.
+    /// The unit has no such checkpoint.
     #[error("job {job} keeps no checkpoint of step {step} by attempt {epoch}")]
     UnknownCheckpoint {
-        /// Which job.
+        /// The job.
         job: JobId,
         /// The attempt that should have written it.
         epoch: AttemptEpoch,
-        /// Its step.
+        /// Training step of the checkpoint.
         step: u64,
     },
-    /// Not all members of the gang are prepared, or they need not wait for each other any more.
-    #[error("the gang of job {job} unit {unit} cannot be let go: {detail}")]
+    /// Not all members of the gang are prepared, or the barrier is already lifted.
+    #[error("the gang of job {job} unit {unit} cannot be released: {detail}")]
     GangNotWhole {
-        /// Whose gang.
+        /// Job of the gang.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// What is against it.
+        /// Description of the obstacle.
         detail: String,
     },
-    /// The job waits for others to end.
+    /// The job has unfinished dependencies.
     #[error("job {job} waits for the end of job {open}")]
     JobHeld {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// One of those that it waits for.
+        /// One of the dependencies.
         open: JobId,
     },
-    /// The job's being suspended, or not being so, is against it.
+    /// The job is already suspended, or is not suspended.
     #[error("job {job} {detail}")]
     Suspension {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// What is against it: `is suspended already, by ada`.
+        /// Description, as in `is suspended already, by ada`.
         detail: String,
     },
-    /// As many of the job's units hold resources as may at a time.
-    #[error(
-        "{limit} units of job {job} hold resources, as many as may at a time (tasks_at_once_max)"
-    )]
+    /// The maximum number of the job's units already hold resources.
+    #[error("{limit} units of job {job} hold resources, the limit of the job (tasks_at_once_max)")]
     TasksAtOnce {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// How many may.
+        /// The maximum.
         limit: u32,
     },
-    /// The cluster is at one of its limits.
+    /// The cluster has reached one of its limits.
     #[error("the cluster holds its limit of {limit} {what} ({limit_name})")]
     ClusterFull {
-        /// What there are too many of.
+        /// The limited objects, in plural.
         what: String,
-        /// The limit's name.
+        /// Name of the limit.
         limit_name: String,
         /// The limit.
         limit: u64,

@@ -1,4 +1,4 @@
-//! Small things with sensible contents.
+//! Sample jobs, hosts, GPUs and exits for tests.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::spec::{
 };
 use crate::topology::LearntTree;
 
-/// GPU model of hosts that name none.
+/// Default GPU model of hosts.
 const MODEL: &str = "H100";
-/// Most GPUs that [`gpu_uuid`] tells apart on one host.
+/// Maximum number of GPUs per host with distinct [`gpu_uuid`]s.
 const GPUS_APART_MAX: u128 = 1_000;
 
-/// A job of independent tasks, each with so many GPUs, one CPU and 1 GiB.
+/// A job of independent tasks, each with the given GPUs, one CPU and 1 GiB.
 #[must_use]
 pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
     JobSpec {
@@ -52,7 +52,7 @@ pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
     }
 }
 
-/// A gang of so many tasks, each with so many GPUs, one CPU and 1 GiB.
+/// A gang, each task with the given GPUs, one CPU and 1 GiB.
 #[must_use]
 pub fn gang(name: &str, tasks: u32, gpus: u32) -> JobSpec {
     JobSpec {
@@ -74,7 +74,7 @@ pub const fn request_id(number: u64) -> RequestId {
     RequestId(number as u128)
 }
 
-/// The host with this number (`node-0007`), with GPUs of one ordinary model.
+/// The host with this number (`node-0007`), with GPUs of the default model.
 #[must_use]
 pub fn host(number: u32, gpus: u32) -> HostRegistration {
     host_of_model(number, gpus, MODEL)
@@ -104,7 +104,7 @@ pub fn host_of_model(number: u32, gpus: u32, model: &str) -> HostRegistration {
     }
 }
 
-/// The exit of a process that ended by itself.
+/// The exit of a process with this code.
 #[must_use]
 pub const fn exit_with(code: i32) -> Exit {
     Exit {

@@ -1,4 +1,4 @@
-//! Time as the core knows it: numbers that drivers hand in, never a clock that is read.
+//! Time in the core: numbers passed in by drivers; the core never reads a clock.
 
 use std::fmt;
 

@@ -1,9 +1,8 @@
-//! Heartbeat and lease arithmetic: how long everybody waits, and why that is safe without
-//! synchronised clocks.
+//! Heartbeat and lease arithmetic: all waiting times, and why they are safe without synchronized clocks.
 //!
-//! A worker notes its own time before it sends a beat; the leader starts the lease `L` on receipt, which
-//! is later. With every clock within `1 +- rho` of true rate and `K` the time that killing may take, a
-//! worker that fences itself `F` after the send of its last acknowledged beat is done before the
+//! A worker records its own time before it sends a heartbeat; the leader starts the lease `L` on receipt,
+//! which is later. With every clock within `1 +- rho` of true rate and `K` the maximum time to kill a task, a
+//! worker that fences itself `F` after the send time of its last acknowledged heartbeat is done before the
 //! leader's `L` is over if `F <= L (1 - rho) / (1 + rho) - K`.
 
 use schemars::JsonSchema;
@@ -14,7 +13,7 @@ use crate::limits;
 /// Periods of the heartbeat protocol, in milliseconds; the same on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Timings {
-    /// Between two beats of a worker.
+    /// Default period between two heartbeats of a worker.
     pub beat_ms: u64,
     /// Silence after which nothing new is placed on a host.
     pub suspect_ms: u64,
@@ -34,8 +33,9 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// The longest that a worker may ever be told to wait between two beats: a third of the silence after which a host is
-    /// lost. A new leader does not know what the old one told; three beats fall into the time that it waits.
+    /// Longest heartbeat period that a worker may be assigned: a third of the silence after which a host is
+    /// lost. A new leader does not know the period set by its predecessor; three heartbeats fall into the
+    /// time that it waits.
     #[must_use]
     pub const fn beat_ms_max(&self) -> u64 {
         let third = self.lost_ms / BEATS_MISSED_MIN;
@@ -46,8 +46,8 @@ impl Timings {
         }
     }
 
-    /// These timings for a worker that was told to beat every `period_ms`: silence is judged in beats, so it counts as
-    /// suspect and as lost after as many missing ones.
+    /// Timings for a worker with this heartbeat period: silence is measured in heartbeats, so it becomes
+    /// suspect and lost after the same number of missing ones.
     #[must_use]
     pub fn stretched(&self, period_ms: u64) -> Self {
         if period_ms <= self.beat_ms {
@@ -61,10 +61,10 @@ impl Timings {
         }
     }
 
-    /// How long a worker that beats every `period_ms` waits for an acknowledgement, counted from the last one, before it
-    /// looks for another leader: after a beat that nobody answers, half of the time that is left until its host would count as
-    /// suspect. The other half is for finding the next leader, which hangs on nobody's silence but its predecessor's.
-    /// At the product's timings that is 10 s.
+    /// Time that a worker with this heartbeat period waits for an acknowledgement, counted from the last one,
+    /// before it looks for another leader: after an unanswered heartbeat, half of the time left until its
+    /// host would become suspect. The other half is for finding the next leader, which only the silence of the
+    /// previous one may delay. At the product's timings this is 10 s.
     #[must_use]
     pub const fn patience_ms(&self, period_ms: u64) -> u64 {
         let period_ms = if period_ms > self.beat_ms {
@@ -75,7 +75,7 @@ impl Timings {
         period_ms + self.suspect_ms.saturating_sub(self.beat_ms) / 2
     }
 
-    /// Shortest `partition_grace` with which a task survives a beat that is lost: its worker must not fence
+    /// Shortest `partition_grace` with which a task survives a lost heartbeat: its worker must not fence
     /// itself before the next one is acknowledged.
     #[must_use]
     pub const fn partition_grace_ms_min(&self) -> u64 {
@@ -88,26 +88,27 @@ impl Timings {
     }
 }
 
-/// Beats within a lease at least: `fence_after_ms` of four is more than two, and that of three is not.
+/// Minimum number of heartbeats within a lease: `fence_after_ms` of four is more than two, and that of three
+/// is not.
 pub const BEATS_PER_LEASE_MIN: u64 = 4;
-/// Beats that are missing before anybody concludes anything from it, at the product's timings.
+/// Missing heartbeats before anything is concluded from it, at the product's timings.
 const BEATS_MISSED_MIN: u64 = 3;
-/// Beats that a leader takes in a second before it tells workers to beat less often: twice what 10,000 workers send. The
-/// rate at which Nomad's servers scale, made coarser (50 a second there).
+/// Heartbeats per second above which a leader lengthens the heartbeat period: twice the rate of 10,000
+/// workers. The rate at which Nomad's servers scale, coarser (50 a second there).
 pub const BEATS_PER_SECOND_MAX: u64 = 4_000;
-/// Time that a lease leaves a task undisturbed, beside its grace and the time for killing, where both lease and grace are
-/// chosen, in milliseconds.
+/// Milliseconds for which a lease leaves a task undisturbed, besides its grace and the time to kill it, if
+/// both lease and grace are set.
 pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
-/// Of a lease, the last part of this many is for asking the task to stop, however short it is.
+/// The last sixth of a lease is for asking the task to stop, however short the lease is.
 const WARNING_LEASE_PARTS: u64 = 6;
-/// How far a clock may be from true rate, in parts per thousand: a hundred times what NTP tolerates, and what a clock may be
-/// slewed by, short of chrony's largest rate (8.3 %).
+/// Maximum clock drift, in parts per thousand: a hundred times what NTP tolerates, and a rate at which a
+/// clock may be slewed, short of chrony's maximum (8.3 %).
 pub const CLOCK_DRIFT_PERMILLE: u64 = 50;
-/// Longest time that killing a task's processes may take; a quarter of the lease where that is less.
+/// Maximum time to kill a task's processes; a quarter of the lease where that is less.
 pub const KILL_MS_MAX: u64 = 10_000;
 
-/// How long after the send of its last acknowledged beat a worker must have begun to kill a task with
-/// this `partition_grace`, in milliseconds.
+/// Time after the send time of its last acknowledged heartbeat at which a worker must have started to kill a
+/// task with this `partition_grace`, in milliseconds.
 ///
 /// 45 s gives 30.7 s, 300 s gives 261 s.
 #[must_use]
@@ -117,13 +118,14 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
     drifted - kill_ms(partition_grace_ms)
 }
 
-/// How long before the end of its lease a task is asked to stop, in milliseconds; 0 if it is not asked.
+/// Time before the end of its lease at which a task is asked to stop, in milliseconds; 0 if it is not asked.
 ///
-/// It gets its own grace, as far as the lease ([`fence_after_ms`]) leaves it undisturbed for [`LEASE_UNDISTURBED_MS`] before
-/// that, but a sixth of the lease in any case. A task that was asked is not asked back, so a host that is away for less must
-/// not have asked: under a lease of 45 s a cut of 20 s is not felt, also if the last beat before it was 5 s old. It is left alone,
-/// too, until so many beats are missing that a new leader had time to be heard of: a lease of hardly more than that
-/// leaves no time to ask.
+/// The task gets its own grace, as far as the lease ([`fence_after_ms`]) leaves it undisturbed for
+/// [`LEASE_UNDISTURBED_MS`] before that, but a sixth of the lease in any case. The request cannot be
+/// withdrawn, so a shorter disconnection must not trigger it: under a lease of 45 s a partition of 20 s has
+/// no effect, even if the last heartbeat before it was 5 s old. The task is also left alone until enough
+/// heartbeats are missing that a new leader had time to make contact: a lease hardly longer than that leaves
+/// no time for a request.
 #[must_use]
 pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
     let lease_ms = fence_after_ms(partition_grace_ms);
@@ -135,7 +137,7 @@ pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u6
         .min(room_ms)
 }
 
-/// Time set aside for killing within a lease, in milliseconds.
+/// Time reserved for killing within a lease, in milliseconds.
 #[must_use]
 pub const fn kill_ms(partition_grace_ms: u64) -> u64 {
     let quarter = partition_grace_ms / 4;
@@ -164,15 +166,15 @@ mod tests {
 
     #[test]
     fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
-        // A sixth of what the lease leaves, as the grace is longer; all of the grace.
+        // A sixth of what the lease leaves, as the grace is longer; the whole grace.
         assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 5_119);
         assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
-        // What a job that chooses its lease by its grace gets: its grace but for the drift of clocks.
+        // A job that sets its lease by its grace gets its grace minus the drift of clocks.
         assert_eq!(lease_warning_ms(60_000, 100_000, 5_000), 50_476);
-        // No time to ask in a lease of three beats; no grace, no question.
+        // No time for a request in a lease of three heartbeats; no request without a grace.
         assert_eq!(lease_warning_ms(30_000, 15_000, 5_000), 0);
         assert_eq!(lease_warning_ms(0, 300_000, 5_000), 0);
-        // A cut of 20 s that begins right before a beat: nobody is asked.
+        // A partition of 20 s that starts right before a heartbeat: no task is asked.
         let asked = fence_after_ms(45_000) - lease_warning_ms(30_000, 45_000, 5_000);
         assert!(asked > 5_000 + 20_000, "{asked}");
         for lease in [5_000, 15_000, 20_000, 45_000, 300_000] {
@@ -188,8 +190,8 @@ mod tests {
     fn the_product_s_leases_leave_the_reference_s_time_and_hold_at_five_percent() {
         assert_eq!(fence_after_ms(45_000), 30_714);
         assert_eq!(fence_after_ms(300_000), 261_428);
-        // A worker 5 % slow, a leader 5 % fast (fault 40): dead after 42.86 s of true time at the latest, as the leader's 45 s
-        // are over after 42.86 s.
+        // A worker 5 % slow, a leader 5 % fast (fault 40): dead after 42.86 s of true time at the latest,
+        // when the leader's 45 s are over.
         for lease in [45_000, 300_000] {
             let dead_after_ms = (fence_after_ms(lease) + kill_ms(lease)) * 100 / 95;
             let over_after_ms = lease * 100 / 105;

@@ -1,4 +1,4 @@
-//! Enumerations that have a word each, in files, events and tables.
+//! Enumerations with a word for each variant, as used in files, events and tables.
 
 /// Declares an enumeration whose variants have words, in the order in which they compare.
 #[macro_export]
@@ -15,10 +15,10 @@ macro_rules! word_enum {
         }
 
         impl $name {
-            /// All of them, in order.
+            /// All variants, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Its word.
+            /// The word of the variant.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self {
@@ -26,13 +26,13 @@ macro_rules! word_enum {
                 }
             }
 
-            /// The one with this word.
+            /// Parses a word.
             #[must_use]
             pub fn of(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|it| it.word() == word)
             }
 
-            /// All words, for errors that say what would have been understood.
+            /// All words, for error messages that list the accepted values.
             #[must_use]
             pub fn all_words() -> String {
                 let words: Vec<&str> = Self::ALL.iter().map(|it| it.word()).collect();

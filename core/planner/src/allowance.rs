@@ -1,4 +1,4 @@
-//! What queues and their users may still have, as one planning round sees it.
+//! Remaining allowance of queues and users under their limits within one planning round.
 
 use imbl::OrdSet;
 use muster_engine::rights::uncovered;
@@ -14,18 +14,18 @@ use muster_model::spec::{JobSpec, TaskGroup};
 use crate::blocker::{LimitKind, LimitReached};
 use crate::running::{Running, stopping};
 
-/// Usage against limits: that of the state, and what the round gave out in queues with limits.
+/// Usage checked against limits: the state's usage plus what the round has given out in queues with limits.
 #[derive(Clone)]
 pub(super) struct Allowance<'a> {
     state: &'a State,
     usage: UsageByQueue,
-    /// Units whose attempts do not count any more.
+    /// Units whose attempts no longer count.
     ended: OrdSet<(JobId, UnitIndex)>,
-    /// Units whose claims do not count any more.
+    /// Units whose claims no longer count.
     used_up: OrdSet<(JobId, UnitIndex)>,
 }
 
-/// Tasks that a unit is to claim: what it takes over from its own queue is not counted twice.
+/// Tasks that a unit is about to claim: what it takes over from its own queue is not counted twice.
 pub(super) type Claimed<'c> = Option<&'c [TaskPlacement]>;
 
 impl<'a> Allowance<'a> {
@@ -38,7 +38,7 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// The first limit that a job would pass with so much more.
+    /// The first limit that a job would exceed with the given additional amounts.
     pub(super) fn reached(
         &self,
         spec: &JobSpec,
@@ -48,7 +48,7 @@ impl<'a> Allowance<'a> {
         self.reached_by_claim(spec, standing, (more, None))
     }
 
-    /// The same of a job that is to claim so much more.
+    /// Like `reached`, for a job that is about to claim the amounts.
     pub(super) fn reached_by_claim(
         &self,
         spec: &JobSpec,
@@ -78,7 +78,7 @@ impl<'a> Allowance<'a> {
                 limit,
             };
             let over = |kind, used: Amounts, limits: &Limits| {
-                // Nearly always there is nothing to look at closely.
+                // Fast path: usage is nearly always below the limits.
                 used.over(more, limits)?;
                 let over = used.without(&twice(kind)).over(more, limits)?;
                 Some(told(kind, over))
@@ -97,7 +97,7 @@ impl<'a> Allowance<'a> {
         })
     }
 
-    /// What a queue or user both holds and claims, with what a unit is to claim.
+    /// The part of a unit's claim that a queue or user both holds and claims.
     fn twice(&self, whose: Whose<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
         let gone = Gone {
             attempts: &|job, unit| self.ended.contains(&(job, unit)),
@@ -110,7 +110,7 @@ impl<'a> Allowance<'a> {
         twice
     }
 
-    /// The same without what a unit claims itself.
+    /// The allowance without what the unit itself claims.
     pub(super) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Self {
         let mut own = self.clone();
         if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
@@ -121,7 +121,7 @@ impl<'a> Allowance<'a> {
         own
     }
 
-    /// The same once all that is being stopped has ended.
+    /// The allowance after all attempts that are being stopped have ended.
     pub(super) fn without_stopping(&self) -> Self {
         let mut later = self.clone();
         for running in stopping(self.state) {
@@ -130,7 +130,7 @@ impl<'a> Allowance<'a> {
         later
     }
 
-    /// An attempt does not count any more.
+    /// Stops counting an attempt.
     pub(super) fn take_back(
         &mut self,
         Running {
@@ -145,7 +145,7 @@ impl<'a> Allowance<'a> {
         self.ended.insert((job.id, *index));
     }
 
-    /// A job has so much more.
+    /// Adds amounts given to a job.
     pub(super) fn give(&mut self, spec: &JobSpec, standing: &Standing, more: &Amounts) {
         let part = match standing {
             Standing::Opportunistic => Part::Opportunistic,
@@ -155,7 +155,7 @@ impl<'a> Allowance<'a> {
     }
 }
 
-/// Whether anything limits what a queue may have.
+/// Whether the queue or one of its ancestors has a limit.
 pub(super) fn is_limited(state: &State, queue: &str) -> bool {
     within(queue)
         .filter_map(|name| state.queues.get(name))
@@ -167,8 +167,8 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
         })
 }
 
-/// What a queue that does not borrow would hold by its share beyond its guarantee: the resource, how much of it there
-/// would be, and what is guaranteed.
+/// Amount by which a queue that does not borrow would exceed its guarantee with its share: the resource,
+/// the resulting amount and the guaranteed amount.
 fn beyond_guarantee(
     queue: &Queue,
     (usage, twice): (Option<&Usage>, &Amounts),
@@ -197,7 +197,7 @@ fn all_of(usage: Option<&Usage>) -> Amounts {
     })
 }
 
-/// What a unit asks for; GPUs count under a model where only one is acceptable.
+/// Amounts that a unit requests; GPUs count under a model only if exactly one model is acceptable.
 pub(super) fn amounts_asked(job: &Job, unit: UnitIndex) -> Amounts {
     let mut amounts = Amounts::default();
     let mut add = |group: &TaskGroup, tasks: u32| {
@@ -226,7 +226,7 @@ mod tests {
 
     use crate::{Budget, plan};
 
-    /// `validate` bounds no memory, and a log may hold such jobs.
+    /// `validate` does not bound memory, so a log may hold such jobs.
     #[test]
     fn a_gang_that_wants_more_memory_than_a_number_holds_is_planned_for() {
         let mut cluster = Cluster::with_hosts(2, 8);

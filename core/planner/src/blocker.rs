@@ -1,4 +1,4 @@
-//! Why a job is not placed: a type for every reason, with the figures that make it so.
+//! Reasons why a job is not placed: one variant per reason, with the figures behind it.
 
 use muster_model::ids::{JobId, TaskIndex};
 use muster_model::spec::Dependency;
@@ -7,64 +7,64 @@ use serde::{Deserialize, Serialize};
 
 use crate::Reason;
 
-/// Why a job (its next waiting unit) is not placed now.
+/// The reason why a job's next waiting unit is not placed now.
 ///
-/// Where room is missing, one reason is named: the condition of the job without which it would fit now, tried out with
-/// the search that places; if there is none, too few GPUs are free.
+/// If room is missing, exactly one reason is given: the placement constraint without which the unit would
+/// fit now, verified with the placement search. If no constraint is responsible, too few GPUs are free.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Blocker {
-    /// It waits for the end of a back-off.
+    /// Waits for the end of a back-off.
     BackOff {
-        /// Until when.
+        /// End of the back-off.
         until: TimeMs,
     },
     /// The job is being cancelled.
     Cancelling,
-    /// Somebody suspended the job.
+    /// A user suspended the job.
     Suspended {
-        /// Who.
+        /// Name of that user.
         author: String,
-        /// Why; may be empty.
+        /// Stated reason; may be empty.
         reason: String,
     },
-    /// It waits for other jobs to end.
+    /// Waits for other jobs to end.
     Dependencies {
-        /// Those that have not, and how they must end; the first few.
+        /// The first few unfinished dependencies and the outcome each requires.
         open: Vec<Dependency>,
-        /// How many there are in all.
+        /// Total number of unfinished dependencies.
         total: u64,
     },
-    /// Its gang goes on, and the place of one member is vacant: there is no room for that one, or it is to wait.
+    /// The gang keeps running with one vacant member, which has no room or has to wait.
     Vacancy {
-        /// The member.
+        /// The vacant member.
         task: TaskIndex,
-        /// Since when.
+        /// Start of the vacancy.
         since: TimeMs,
-        /// It is not filled before then.
+        /// Earliest time at which the vacancy is filled.
         not_before: TimeMs,
-        /// The gang is restarted whole if it is not filled by then.
+        /// The whole gang is restarted if the vacancy is not filled by then.
         until: TimeMs,
         /// How the member ended.
         detail: String,
     },
-    /// As many of its units hold resources as may at a time.
+    /// The job already runs as many units as it allows at a time.
     TasksAtOnce {
-        /// How many may (`tasks_at_once_max`).
+        /// The allowed number (`tasks_at_once_max`).
         max: u32,
     },
-    /// No host of an acceptable class exists at all, or none is large enough even when empty.
+    /// No host of an acceptable class exists, or none is large enough even when empty.
     NoSuchHost {
-        /// What is asked for, for people.
+        /// The request, as text for users.
         need: String,
     },
     /// The cluster could never hold the gang, even empty and unblocked.
     ExceedsCluster {
         /// GPUs that the gang needs.
         need_gpus: u64,
-        /// GPUs that acceptable hosts have in all.
+        /// Total GPUs of acceptable hosts.
         have_gpus: u64,
     },
-    /// Too few GPUs are free now, in all or in pieces that are large enough.
+    /// Too few GPUs are free now, in total or in large enough pieces.
     Resources {
         /// GPUs that the unit needs.
         need_gpus: u64,
@@ -75,86 +75,88 @@ pub enum Blocker {
         /// Tasks that the unit has.
         need_tasks: u64,
     },
-    /// There are CPUs or memory for too few tasks where the GPUs are.
+    /// The hosts with free GPUs have CPUs or memory for too few tasks.
     Room(Box<RoomShort>),
-    /// There would be room, but not within one cell of the level that the job requires.
+    /// There would be room, but not within one cell of the required level.
     Topology(Box<TopologyShort>),
-    /// There would be room if more tasks of the group might share a host.
+    /// There would be room if more tasks of the group were allowed on one host.
     TasksPerHost {
-        /// The group.
+        /// The task group.
         group: String,
-        /// The most that may be on a host.
+        /// Maximum number of tasks per host.
         limit: u32,
         /// Tasks of the unit that could be placed now.
         fits_tasks: u64,
         /// Tasks that the unit has.
         need_tasks: u64,
     },
-    /// There would be room if others might share its hosts: it wants them for itself.
+    /// There would be room on shared hosts, but the job requires exclusive hosts.
     OwnHosts {
-        /// Who is on hosts that would do otherwise; the first few.
+        /// Jobs on hosts that would otherwise fit; the first few.
         jobs: Vec<JobId>,
         /// Tasks of the unit that could be placed now.
         fits_tasks: u64,
         /// Tasks that the unit has.
         need_tasks: u64,
     },
-    /// There would be room elsewhere than on the hosts or GPUs that the job names, or there is, on hosts without the
+    /// There would be room on hosts or GPUs other than those that the job names, or on hosts that lack the
     /// container engine that it needs.
     Named {
-        /// Those that it names, or that lack an engine, and why they do not do; the first few.
+        /// The named hosts or GPUs, or the hosts without an engine, and why each does not fit; the first
+        /// few.
         places: Vec<NamedPlace>,
     },
     /// There would be room on hosts that the job excludes.
     Excluded {
-        /// Which ones.
+        /// The excluded hosts with room.
         hosts: Vec<String>,
     },
-    /// There would be room on GPUs of models that the job does not accept.
+    /// There would be room on GPU models that the job does not accept.
     Model {
-        /// Models that it accepts.
+        /// Accepted models.
         asked: Vec<String>,
         /// Models on which it would fit now.
         others: Vec<String>,
         /// GPUs that the unit needs.
         need_gpus: u64,
-        /// GPUs of accepted models that are free.
+        /// Free GPUs of accepted models.
         free_gpus: u64,
     },
-    /// Its virtual cluster has no cells for it now, and there is no room outside of them either, or it may not go there.
+    /// The virtual cluster has no cells for the unit now, and outside its cells there is no room or the job
+    /// may not run there.
     Cells(Box<CellsShort>),
-    /// Room that is free is reserved for others, and it might not be gone in time.
+    /// The free room is reserved for other jobs, and the job might not end in time.
     ReservedByOthers {
-        /// For whom; the first few.
+        /// Jobs that hold the reservations; the first few.
         jobs: Vec<JobId>,
-        /// When the last of them should start; none if nobody can tell.
+        /// Expected start of the last of them; `None` if unknown.
         until: Option<TimeMs>,
     },
-    /// Nobody knows: the search for room ended at its bound, and is made again when something changes.
+    /// The search for room reached its bound without a result; it is repeated when something changes.
     SearchBound {
         /// GPUs that the unit needs.
         need_gpus: u64,
         /// GPUs free on acceptable hosts.
         free_gpus: u64,
     },
-    /// Its queue, or one around it, or its user there, would have more than is allowed.
+    /// The queue, an ancestor, or the user within one of them would exceed a limit.
     Limit(Box<LimitReached>),
-    /// Resources are reserved for it, and it starts as soon as they are free.
+    /// Resources are reserved for the unit; it starts as soon as they are free.
     Reserved {
-        /// Attempts that were stopped for it; 0 if it waits for others to end by themselves.
+        /// Attempts stopped for it; 0 if it waits for others to end on their own.
         victims: u64,
-        /// When all should be free; none if nobody can tell.
+        /// Expected time at which everything is free; `None` if unknown.
         expected_at: Option<TimeMs>,
     },
-    /// Room is being made for it in one piece: others are moved to where they fit as well.
+    /// Running units are being moved to make contiguous room for it.
     Moving {
-        /// Units that are moved.
+        /// Number of units moved.
         moves: u64,
-        /// GPU-milliseconds that the moves lose.
+        /// GPU-milliseconds lost by the moves.
         cost_gpu_ms: u64,
-        /// GPU-milliseconds that it would have waited longer without them.
+        /// GPU-milliseconds of waiting saved by the moves.
         gain_gpu_ms: u64,
-        /// When all should be free; none if nobody can tell.
+        /// Expected time at which everything is free; `None` if unknown.
         expected_at: Option<TimeMs>,
     },
     /// A job ahead of it in its queue waits for the same hosts, and the queue does not backfill.
@@ -164,20 +166,20 @@ pub enum Blocker {
     },
 }
 
-/// CPUs or memory that are missing where the GPUs are.
+/// CPUs or memory missing on the hosts with free GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RoomShort {
-    /// Whether it would fit if it asked for no CPUs.
+    /// Whether the unit would fit if it requested no CPUs.
     pub lacks_cpus: bool,
-    /// Whether it would fit if it asked for no memory. If neither, it lacks both.
+    /// Whether the unit would fit if it requested no memory. If neither is set, both are short.
     pub lacks_memory: bool,
-    /// Thousandths of CPUs that each task needs.
+    /// CPUs that each task needs, in thousandths.
     pub need_cpus_milli: u32,
-    /// The most that are free on a host with GPUs for a task.
+    /// Maximum free on a host with GPUs for a task, in thousandths.
     pub free_cpus_milli_max: u32,
     /// Memory that each task needs, in MiB.
     pub need_memory_mib: u64,
-    /// The most that is free on such a host, in MiB.
+    /// Maximum free on such a host, in MiB.
     pub free_memory_mib_max: u64,
     /// Tasks of the unit that could be placed now.
     pub fits_tasks: u64,
@@ -185,20 +187,20 @@ pub struct RoomShort {
     pub need_tasks: u64,
 }
 
-/// A cell with enough room is missing.
+/// A missing cell with enough room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TopologyShort {
-    /// The level that is required.
+    /// The required level.
     pub level: String,
-    /// The group whose tasks have to share a cell; none if the whole gang has to.
+    /// The group whose tasks must share a cell; `None` if the whole gang must.
     pub group: Option<String>,
-    /// GPUs that have to lie in one cell.
+    /// GPUs that must be in one cell.
     pub need_gpus: u64,
-    /// The cell with the most free GPUs of an acceptable model; none if there is no cell.
+    /// The cell with the most free GPUs of an acceptable model; `None` if there is no cell.
     pub best: Option<String>,
-    /// GPUs free there.
+    /// Free GPUs in that cell.
     pub best_free_gpus: u64,
-    /// GPUs free on acceptable hosts, wherever they lie.
+    /// Free GPUs on acceptable hosts, in any cell.
     pub free_gpus: u64,
     /// Tasks of the unit that could be placed now.
     pub fits_tasks: u64,
@@ -206,59 +208,60 @@ pub struct TopologyShort {
     pub need_tasks: u64,
 }
 
-/// A host or GPU, and why it does not do.
+/// A host or GPU and the reason why it does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NamedPlace {
-    /// Its name.
+    /// Name of the host or GPU.
     pub name: String,
-    /// Why no task can go there, for people.
+    /// Reason why no task can be placed there, as text for users.
     pub why: String,
 }
 
-/// What a virtual cluster may still have.
+/// Remaining cells of a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CellsShort {
-    /// The virtual cluster: its queue.
+    /// The queue of the virtual cluster.
     pub queue: String,
     /// GPUs that the unit needs.
     pub need_gpus: u64,
-    /// GPUs that the cluster can still count on: free ones in its bound cells, and all of the cells that it may still bind.
+    /// GPUs that the virtual cluster can still count on: free GPUs in its bound cells and all GPUs of cells
+    /// that it may still bind.
     pub left_gpus: u64,
     /// Its guarantee by kind of cell, largest first.
     pub kinds: Vec<KindQuota>,
-    /// GPUs free outside of its cells, if it may go there.
+    /// GPUs free outside its cells; `None` if the job may not run there.
     pub outside_free_gpus: Option<u64>,
 }
 
-/// Cells of one kind that a virtual cluster is guaranteed.
+/// Cells of one kind guaranteed to a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KindQuota {
-    /// The kind, for people: `host of 8 H100`.
+    /// The kind, as text for users: `host of 8 H100`.
     pub kind: String,
-    /// Cells guaranteed.
+    /// Number of guaranteed cells.
     pub guaranteed: u32,
-    /// Cells bound.
+    /// Number of bound cells.
     pub bound: u32,
 }
 
-/// A limit in the way, with its arithmetic: `used + asked > limit`.
+/// A limit that blocks the unit, with its arithmetic: `used + asked > limit`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LimitReached {
     /// The queue that has the limit.
     pub queue: String,
-    /// The user, if it counts by user.
+    /// The user, if the limit counts per user.
     pub user: Option<String>,
-    /// Which kind.
+    /// Kind of the limit.
     pub kind: LimitKind,
     /// The resource: `gpus`, `gpus_by_model.H100`, `cpus_milli`, `memory_mib`.
     pub resource: String,
-    /// How much of it there is without the unit.
+    /// Usage without the unit.
     pub used: u64,
-    /// How much the unit asks for.
+    /// Amount that the unit requests.
     pub asked: u64,
-    /// How much of it there would be with the unit.
+    /// Usage with the unit.
     pub would_be: u64,
-    /// How much there may be.
+    /// The limit.
     pub limit: u64,
 }
 
@@ -274,7 +277,8 @@ pub enum LimitKind {
 }
 
 impl LimitReached {
-    /// Whether it is reached no more once enough work of the queue has ended, whoever's that is.
+    /// Whether the limit is no longer reached once enough work of the queue has ended, regardless of its
+    /// owner.
     #[must_use]
     pub const fn ends_with_others(&self) -> bool {
         self.user.is_none() && self.asked <= self.limit
@@ -282,7 +286,7 @@ impl LimitReached {
 }
 
 impl Blocker {
-    /// The reason that it is one of.
+    /// The reported reason that this blocker belongs to.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         match self {
@@ -311,7 +315,7 @@ impl Blocker {
         }
     }
 
-    /// Whether it may go when others end: it waits for room, and could have it.
+    /// Whether the unit may start when others end: it waits for room and is entitled to it.
     #[must_use]
     pub const fn waits_for_room(&self) -> bool {
         !matches!(

@@ -1,4 +1,4 @@
-//! Changes of what a job asks for, so that they can be tried out.
+//! Changes to a job's request that can be tried out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,64 +9,64 @@ use serde::{Deserialize, Serialize};
 
 use crate::sentence::cpus;
 
-/// A change of what a job asks for.
+/// A change to a job's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// So many tasks of a group are enough.
+    /// The group runs fewer tasks.
     FewerTasks {
         /// The group.
         group: String,
-        /// Tasks.
+        /// Number of tasks.
         tasks: u32,
     },
-    /// Another level, or the same one only as a wish.
+    /// Another cell level, or the same one as a preference only.
     Within {
-        /// The group; none for what the whole gang shares.
+        /// The group; `None` for the level that the whole gang shares.
         group: Option<String>,
         /// The level.
         level: String,
-        /// Whether it is required, or preferred.
+        /// Whether the level is required rather than preferred.
         required: bool,
     },
-    /// Any host and GPU instead of those that are named.
+    /// Any host and GPU instead of the named ones.
     AnyPlace,
-    /// These hosts are no longer excluded.
+    /// The hosts are no longer excluded.
     Include {
-        /// Their names.
+        /// Host names.
         hosts: Vec<String>,
     },
-    /// These models are accepted as well.
+    /// The models are accepted as well.
     AcceptModels {
-        /// Their names.
+        /// Model names.
         models: Vec<String>,
     },
     /// More tasks of a group may share a host.
     TasksPerHost {
         /// The group.
         group: String,
-        /// The most that may; any number if none.
+        /// Maximum number per host; unlimited if `None`.
         tasks: Option<u32>,
     },
-    /// Others may be on its hosts.
+    /// Other jobs may share its hosts.
     ShareHosts,
-    /// Each task asks for less beside its GPUs.
+    /// Each task requests fewer CPUs or less memory.
     Less {
-        /// Thousandths of CPUs of each task at most.
+        /// Maximum CPUs per task, in thousandths.
         cpus_milli: u32,
-        /// Memory of each task at most, in MiB.
+        /// Maximum memory per task, in MiB.
         memory_mib: u64,
     },
-    /// It ends soon enough to use what is reserved for others.
+    /// A run time short enough to use what is reserved for others.
     RunTime {
-        /// Milliseconds that it may run.
+        /// Maximum run time in milliseconds.
         run_time_ms_max: u64,
     },
-    /// It counts on no guarantee.
+    /// The job becomes opportunistic.
     Opportunistic,
 }
 
 impl Change {
-    /// The job with the change.
+    /// Returns the job with the change applied.
     pub(super) fn of(&self, job: &Job) -> Job {
         let mut spec = JobSpec::clone(&job.spec);
         self.make(&mut spec);
@@ -178,7 +178,7 @@ impl fmt::Display for Change {
             Self::TasksPerHost { group, tasks: None } => {
                 write!(formatter, "let all tasks of group {group} share a host")
             }
-            Self::ShareHosts => formatter.write_str("let others be on its hosts"),
+            Self::ShareHosts => formatter.write_str("share hosts with other jobs"),
             Self::Less {
                 cpus_milli,
                 memory_mib,

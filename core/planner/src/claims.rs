@@ -1,5 +1,5 @@
-//! What a round does about claims: those that are ready are placed first; a unit that found no room may preempt, have
-//! others moved, or reserve.
+//! Claims within a round: ready claims are placed first; a unit that found no room may preempt, have others
+//! moved, or reserve.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,28 +21,29 @@ use crate::running::{End, Running, by_end};
 use crate::unit::Shortage;
 use crate::{Blocker, defragment, reserve};
 
-/// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
+/// Maximum number of reservations of one queue: the head's, and those of former heads that others have
+/// overtaken.
 const RESERVATIONS_PER_QUEUE_MAX: usize = 8;
 
-/// Milliseconds after which moves are looked for again where none were worth it.
+/// Milliseconds after which moves are searched again when none were worth their cost.
 pub const MOVES_TRIED_AGAIN_MS: u64 = 60_000;
 
-/// What is to be claimed for a unit.
+/// Resources to claim for a unit.
 struct Claimed {
     tasks: Vec<TaskPlacement>,
     victims: Vec<Victim>,
     expected_at: Option<TimeMs>,
     moving: Option<Moving>,
-    /// What the moves lose.
+    /// GPU-milliseconds lost by the moves.
     cost_gpu_ms: u64,
 }
 
 impl<'a> Round<'a> {
-    /// Places the units for which all that they claimed is free.
+    /// Places the units whose claimed resources are all free.
     pub(super) fn place_claimed(&mut self) {
         let state = self.state;
         if self.drop_groundless() {
-            // What comes next depends on what that frees.
+            // The next step depends on what that frees.
             self.ended = true;
             return;
         }
@@ -58,8 +59,9 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Gives up claims on a ground that their queue has not any more, because it became a virtual cluster or ceased to be
-    /// one; whether there are any. No more than the budget has room for: the rest is left to the next plan.
+    /// Drops claims whose allocation basis no longer exists because their queue became a virtual cluster or
+    /// ceased to be one; returns whether there are any. Drops at most as many as the budget allows; the
+    /// next plan drops the rest.
     fn drop_groundless(&mut self) -> bool {
         let state = self.state;
         for (id, unit) in state.index.claims.keys() {
@@ -86,8 +88,9 @@ impl<'a> Round<'a> {
         !self.plan.steps.is_empty()
     }
 
-    /// Why a unit cannot begin any more where it claims: a host of it is to be blocked soon, and not only until it begins. Looked
-    /// at again when that is so.
+    /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block that
+    /// begins too soon and is not over when the unit starts. Otherwise schedules another check for the time
+    /// from which such a block keeps the unit off.
     fn too_late(&mut self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {
@@ -131,8 +134,8 @@ impl<'a> Round<'a> {
                     self.done_early.insert((line, job.id));
                 }
             }
-            // It may not have what it reserved any more: others shall. While somebody moves, a limit may only seem to be
-            // reached.
+            // The unit is no longer entitled to its reservation: other units are. During moves a limit may
+            // only appear to be reached.
             Err(Refusal {
                 blocker: Blocker::Limit(limit),
                 ..
@@ -146,7 +149,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// A unit found no room, or may not have more: it preempts, has others moved, reserves, or waits.
+    /// Handles a unit that found no room or reached a limit: it preempts, has others moved, reserves, or
+    /// waits.
     pub(super) fn refuse_unit(
         &mut self,
         turn: Turn,
@@ -182,7 +186,7 @@ impl<'a> Round<'a> {
         }
         if found.is_none() && head && waits && self.may_reserve(job, unit) {
             if self.has_steps() && at_limit.is_none() {
-                // It nearly always succeeds: the search is left to the round that can make use of it.
+                // Nearly always succeeds: the search is left to the round that can use its result.
                 self.ended = true;
                 self.plan.more = true;
                 return;
@@ -190,8 +194,8 @@ impl<'a> Round<'a> {
             found = self.reservation((job, unit), at_limit.as_deref());
         }
         match found {
-            // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
-            // have used them up, and a leader that dies in between would see it.
+            // Rights and running attempts were read from the state: placements of this round may have used
+            // them up, and a successor of a leader that crashes in between would observe that.
             Some(_) if self.has_steps() => {
                 self.ended = true;
                 self.plan.more = true;
@@ -201,8 +205,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether the job is the first of its queue that waits for such hosts, because they are full or because the queue has
-    /// all that it may have; then it is remembered as that.
+    /// Whether the job is the first of its queue that waits for such hosts, because they are full or
+    /// because the queue is at its limit; if so, it is recorded as the head.
     fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
         let ours = self.order.line(turn.line).line;
         let competes = |other: &usize| {
@@ -250,7 +254,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Moves of others, if room is short only in one piece and the unit has waited long enough for them.
+    /// Moves of other units, if room is only fragmented and the unit has waited long enough.
     fn moves(&mut self, (job, unit): (&'a Job, UnitIndex), shortage: &Shortage) -> Option<Claimed> {
         let state = self.state;
         let config = state.defragment.as_ref()?;
@@ -264,7 +268,7 @@ impl<'a> Round<'a> {
         }
         let ending = self.ending();
         let Some(found) = defragment::propose(&self.capacity, (job, unit), &ending) else {
-            // A checkpoint, or time alone, may make moves worth it.
+            // A newer checkpoint, or time alone, may make moves worth their cost.
             self.plan.moves_in_vain = true;
             self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
             return None;
@@ -276,7 +280,7 @@ impl<'a> Round<'a> {
             moving: Some(found.moving),
             cost_gpu_ms: found.cost_gpu_ms,
         };
-        // What `apply` would refuse is not proposed, so that it is not proposed again and again.
+        // A step that `apply` would refuse is not proposed, or it would be proposed again and again.
         if self.has_steps() || check_claim(state, &self.claiming((job, unit), &claimed)).is_ok() {
             return Some(claimed);
         }
@@ -304,7 +308,7 @@ impl<'a> Round<'a> {
         of_queue.count() < RESERVATIONS_PER_QUEUE_MAX
     }
 
-    /// A reservation; of a unit whose queue is at its limit on what others of the queue hold.
+    /// A reservation; for a unit whose queue is at its limit, on resources that others of the queue hold.
     fn reservation(
         &mut self,
         (job, unit): (&'a Job, UnitIndex),
@@ -313,7 +317,7 @@ impl<'a> Round<'a> {
         let ending = self.ending();
         let allowance = self.allowance.for_unit(job, unit);
         let standing = standing_of(self.state, job);
-        // That there is no room may have been found for another queue: this one may be at its limit.
+        // The lack of room may have been found for another queue; this one may be at its limit.
         let is_allowed = |tasks: &[TaskPlacement]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
             let claimed = (&amounts, Some(tasks));
@@ -338,14 +342,14 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// All that runs, by when it should end.
+    /// All running attempts by expected end.
     fn ending(&mut self) -> Arc<[(End, Running<'a>)]> {
         let (state, now) = (self.state, self.now);
         let ending = self.ending.get_or_insert_with(|| by_end(state, now).into());
         Arc::clone(ending)
     }
 
-    /// Whether a unit may have what it claims once all that is being stopped has ended.
+    /// Whether a unit may have what it claims once all attempts being stopped have ended.
     pub(super) fn may_have_soon(&self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> bool {
         let later = self.allowance.for_unit(job, unit).without_stopping();
         let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
@@ -358,7 +362,7 @@ impl<'a> Round<'a> {
         !self.plan.steps.is_empty()
     }
 
-    /// The unit has what it needs but for time; the job's other units have their turn.
+    /// The unit only has to wait for what it claimed; the job's other units take their turn.
     fn has_claim(&mut self, turn: Turn, job: &Job, blocker: Blocker) {
         if job.spec.units() == 1 {
             self.block_claimant(turn, blocker);

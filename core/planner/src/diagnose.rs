@@ -1,7 +1,7 @@
-//! What keeps a unit from the room that there is: the condition of its job without which it would fit now.
+//! Diagnosis of the placement constraint that blocks a unit from free room.
 //!
-//! Every condition is lifted in turn and the unit is placed without it, by the same search. A job that has no
-//! conditions costs no look more.
+//! Each constraint is lifted in turn and the unit is placed without it, using the same search. Jobs without
+//! constraints cost nothing extra.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::capacity::Capacity;
 use crate::change::Change;
 use crate::unit::{self, Lack, Shortage};
 
-/// Hosts looked at for what the best of them has: past it another one may be better.
+/// Hosts examined for the most room on one host: beyond it another host may have more.
 const HOSTS_LOOKED_AT_MAX: usize = 64;
 
-/// Jobs, hosts and GPUs that a blocker tells of at most.
+/// Maximum number of jobs, hosts and GPUs that a blocker lists.
 const TOLD_MAX: usize = 4;
 
 /// A unit that lacks room.
@@ -35,7 +35,7 @@ pub(super) struct Lacking<'a, 'c> {
 }
 
 impl Lacking<'_, '_> {
-    /// What is in the way.
+    /// The blocker.
     pub(super) fn blocker(self) -> Blocker {
         let lifted = self.conditions();
         let Shortage {
@@ -71,8 +71,8 @@ impl Lacking<'_, '_> {
         })
     }
 
-    /// The conditions of the job that may be what is in the way, each as the changes that lift it. Where too few GPUs
-    /// are free wherever they lie, only those of other models can help.
+    /// The job's constraints that may be responsible, each as the changes that lift it. If too few GPUs are
+    /// free in total, only GPUs of other models can help.
     fn conditions(self) -> Vec<Vec<Change>> {
         let spec = &self.job.spec;
         let scheduling = &spec.scheduling;
@@ -137,7 +137,7 @@ impl Lacking<'_, '_> {
         of_gang.into_iter().chain(of_groups).collect()
     }
 
-    /// Where the unit would go with some changes.
+    /// Placement of the unit with some changes.
     fn tasks_with(self, changes: &[Change]) -> Option<Vec<TaskPlacement>> {
         let (first, others) = changes.split_first()?;
         let changed = others
@@ -147,7 +147,7 @@ impl Lacking<'_, '_> {
         placed.ok().map(|placed| placed.tasks)
     }
 
-    /// The blocker for a condition, and where the unit would go without it.
+    /// The blocker for a constraint, given the placement of the unit without it.
     fn named(self, changes: &[Change], tasks: &[TaskPlacement]) -> Blocker {
         let Shortage {
             need_gpus,
@@ -209,7 +209,7 @@ impl Lacking<'_, '_> {
         }
     }
 
-    /// The cell of a level with the most free GPUs of an acceptable model, and its name.
+    /// Name and free GPUs of the cell of a level with the most free GPUs of an acceptable model.
     fn fullest_cell(self, level: Level) -> Option<(u64, String)> {
         let topology = &self.capacity.state().topology;
         let classes = self.classes();
@@ -240,7 +240,7 @@ impl Lacking<'_, '_> {
         cells.max_by_key(|(free, _)| *free)
     }
 
-    /// The most GPUs that are free in one cell inside a host, and the position of the cell's first GPU.
+    /// Most GPUs free in one cell inside a host, and the position of the cell's first GPU.
     fn fullest_inside(
         self,
         host: &Host,
@@ -272,7 +272,7 @@ impl Lacking<'_, '_> {
             .collect()
     }
 
-    /// Hosts with room but without a container engine, if it is for want of one that the unit is not placed.
+    /// Hosts with room but without a container engine, if the missing engine is what blocks the unit.
     fn without_engine(self) -> Option<Blocker> {
         let mut spec = JobSpec::clone(&self.job.spec);
         let containers = spec.groups.iter_mut().map(|group| &mut group.execution);
@@ -289,13 +289,13 @@ impl Lacking<'_, '_> {
         })
     }
 
-    /// Hosts with room that are to be blocked too soon, if it is for them that the unit is not placed.
+    /// Hosts with room but with a planned block too soon, if these blocks are what blocks the unit.
     fn without_plans(self) -> Option<Blocker> {
         if self.capacity.state().index.planned.is_empty() {
             return None;
         }
         let mut spec = JobSpec::clone(&self.job.spec);
-        // What ends at once may begin at any time.
+        // A job with no run time ends before any planned block.
         spec.scheduling.run_time_ms_max = Some(0);
         let at_once = Job {
             spec: Arc::new(spec),
@@ -305,7 +305,7 @@ impl Lacking<'_, '_> {
         self.kept_off(&at_once, |host| asker.begins_too_late(host))
     }
 
-    /// The hosts that keep the unit off, of those on which it would be if it were another one.
+    /// The hosts that reject the unit, among those on which it would be placed with the changed job.
     fn kept_off(self, as_if: &Job, why: impl Fn(&Host) -> Option<Misfit>) -> Option<Blocker> {
         let placed = unit::place(&mut self.capacity.clone(), as_if, self.unit).ok()?;
         let mut hosts: Vec<&Host> = { placed.tasks.iter() }
@@ -322,7 +322,7 @@ impl Lacking<'_, '_> {
         (!places.is_empty()).then_some(Blocker::Named { places })
     }
 
-    /// What the job names, and why it does not do.
+    /// Hosts and GPUs that the job names, with the reason why each does not fit.
     fn named_places(self) -> Vec<NamedPlace> {
         let state = self.capacity.state();
         let spec = &self.job.spec;
@@ -332,9 +332,9 @@ impl Lacking<'_, '_> {
             let why = match known {
                 None => "there is no such GPU".to_owned(),
                 Some((host, gpu)) => match &gpu.holder {
-                    Some(holder) => format!("job {} has it", holder.job),
-                    None if !gpu.usable() => "it is blocked or unfit".to_owned(),
-                    None if !host.accepts_work() => "its host is blocked or silent".to_owned(),
+                    Some(holder) => format!("job {} holds it", holder.job),
+                    None if !gpu.usable() => "it is blocked or faulty".to_owned(),
+                    None if !host.accepts_work() => "its host is blocked or unreachable".to_owned(),
                     None => match gpu.claim {
                         Some((job, _)) => format!("it is reserved for job {job}"),
                         None => return None,
@@ -358,7 +358,7 @@ impl Lacking<'_, '_> {
         gpus.chain(hosts).take(TOLD_MAX).collect()
     }
 
-    /// Why a host takes no task of the unit; none if it takes one.
+    /// Reason why a host fits no task of the unit; `None` if it fits one.
     fn misfit(self, host: &Host) -> Option<String> {
         let group = first_group(self.job, self.unit)?;
         let asker = self.capacity.asker(self.job, self.unit);
@@ -457,7 +457,7 @@ impl Lacking<'_, '_> {
         }
     }
 
-    /// The most CPUs and the most memory that are free on a host with so many free GPUs.
+    /// The most CPUs and the most memory free on a host with `gpus` free GPUs.
     fn most_room(self, gpus: u32) -> (u32, u64) {
         let any = [HostClass::from("")];
         let classes = self.classes();
@@ -477,7 +477,8 @@ impl Lacking<'_, '_> {
     }
 }
 
-/// GPUs of a group that have to lie in one cell: those of a subgroup, or of one task where the level is inside hosts.
+/// GPUs of a group that must be in one cell: those of a subgroup, or of one task if the level is inside
+/// hosts.
 fn gpus_sharing(job: &Job, group: &TaskGroup, topology: &Topology) -> u64 {
     let each = u64::from(group.resources.gpus);
     let level = group.layout.within.as_ref();

@@ -1,4 +1,5 @@
-//! What a cluster has in place of what a job asks for in vain.
+//! Suggestions for requests that no host can satisfy: unknown hosts or GPU models, tasks larger than any
+//! host.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use muster_model::topology::HOST_LEVEL;
 use crate::potential::enough;
 use crate::sentence::cpus;
 
-/// What keeps a unit from ever being placed, as far as a name or the size of the hosts tells it; none if neither does.
+/// Reason why a unit can never be placed, as far as a name or the size of the hosts shows it; `None`
+/// otherwise.
 #[must_use]
 pub fn instead(state: &State, job: &Job, unit: UnitIndex) -> Option<String> {
     let groups: Vec<&TaskGroup> = if job.spec.gang {
@@ -25,7 +27,7 @@ pub fn instead(state: &State, job: &Job, unit: UnitIndex) -> Option<String> {
         .or_else(|| too_many_for_a_host(state, job, &groups))
 }
 
-/// Hosts that are named and not there, if none of those that are named is.
+/// Unknown hosts, if none of the named hosts exists.
 fn unknown_hosts(state: &State, job: &Job) -> Option<String> {
     let hosts = &job.spec.scheduling.hosts;
     let is_known = |name: &String| state.host_names.contains_key(name.as_str());
@@ -36,7 +38,7 @@ fn unknown_hosts(state: &State, job: &Job) -> Option<String> {
     }
 }
 
-/// Models that are asked for and not there, if none of them is.
+/// Unknown models, if none of the requested models exists.
 fn unknown_models(state: &State, group: &TaskGroup) -> Option<String> {
     let Resources {
         gpus, gpu_models, ..
@@ -55,15 +57,15 @@ fn unknown_models(state: &State, group: &TaskGroup) -> Option<String> {
     let asked = gpu_models.join(" or ");
     let there: Vec<&str> = there.into_iter().collect();
     Some(match &there[..] {
-        [] => format!("there are no GPUs of model {asked}, nor of any other"),
+        [] => format!("there are no GPUs of model {asked}: the cluster has no GPUs"),
         models => format!(
-            "there are no GPUs of model {asked}, but of {}",
+            "there are no GPUs of model {asked}, only of {}",
             models.join(" and ")
         ),
     })
 }
 
-/// The largest host, if a task asks for more of something than any has.
+/// The largest host, if a task requests more of a resource than any host has.
 fn too_large(state: &State, group: &TaskGroup) -> Option<String> {
     let asked = &group.resources;
     let hosts = || state.hosts.values();
@@ -82,7 +84,7 @@ fn too_large(state: &State, group: &TaskGroup) -> Option<String> {
     Some(format!("the largest host has {what}"))
 }
 
-/// GPUs of a gang or a group that have to lie within one host, if no host has as many.
+/// GPUs of a gang or group that must be within one host, if no host has as many.
 fn too_many_for_a_host(state: &State, job: &Job, groups: &[&TaskGroup]) -> Option<String> {
     let within_all = job.spec.scheduling.within.as_ref();
     let asks = |group: &&TaskGroup| {
@@ -123,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// What a cluster of two hosts with eight GPUs, 64 CPUs and 1 TiB says of a job.
+    /// The suggestion for a job in a cluster of two hosts with eight GPUs, 64 CPUs and 1 TiB.
     fn told(change: impl FnOnce(&mut JobSpec)) -> Option<String> {
         let mut cluster = Cluster::with_hosts(2, 8);
         let mut spec = testing::gang("asking", 2, 8);
@@ -142,7 +144,7 @@ mod tests {
         let model = told(|spec| spec.groups[0].resources.gpu_models = vec!["H10".to_owned()]);
         let there = model.unwrap_or_default();
         assert!(
-            there.starts_with("there are no GPUs of model H10, but of "),
+            there.starts_with("there are no GPUs of model H10, only of "),
             "{there}"
         );
         let large = told(|spec| spec.groups[0].resources.gpus = 16);

@@ -1,5 +1,5 @@
-//! The planner: a pure function from the state to a set of placements, with a reason for everything that
-//! it does not place.
+//! Planner: a pure function from the state to a set of placements, with a reason for everything that it
+//! does not place.
 //!
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
 
@@ -69,20 +69,20 @@ impl Default for Budget {
 /// The outcome of one planning round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, in order of decision; each is checked again when it is applied, and those after a refused one
-    /// may be refused for it.
+    /// Steps in order of decision; each is checked again when applied, and a refused step may cause later
+    /// ones to be refused.
     pub steps: Vec<Command>,
     /// Jobs that were examined and not placed whole, with the first reason for each.
     pub blocked: Vec<(JobId, Blocker)>,
-    /// Waiting jobs by what keeps them, as far as the round came: a job counts once, by its next waiting unit.
+    /// Waiting jobs by reason, as far as the round got: a job counts once, by its next waiting unit.
     pub waiting: WaitingByReason,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
-    /// True if moves were looked for and none was worth it: [`plan_in_place`] spares the same search until
-    /// [`MOVES_TRIED_AGAIN_MS`] later.
+    /// True if moves were searched and none was worth its cost: [`plan_in_place`] then skips the search
+    /// until [`MOVES_TRIED_AGAIN_MS`] later.
     pub moves_in_vain: bool,
-    /// When the passing of time alone changes what can be decided (a back-off ends, a reservation falls due), in
-    /// stamped time: plan again then.
+    /// Time, in stamped time, at which the passing of time alone changes the decisions (a back-off ends, a
+    /// reservation falls due): plan again then.
     pub again_at: Option<TimeMs>,
 }
 
@@ -104,24 +104,25 @@ impl Plan {
     }
 }
 
-/// Plans: the queues by their shares, in each the jobs by its order, each as far as there is room now.
+/// Plans one round: queues in the order of their shares, jobs in the order of their queue, each as far as
+/// there is room now.
 ///
-/// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
-/// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
-/// job that finds no room or has reached a limit lets those behind it go ahead, unless its queue says otherwise
-/// (`backfill`): then it holds up those of its queue that compete for the same hosts. A job that the cluster could
-/// never hold, or whose back-off is not over, holds up nobody. The units of an array are placed one by one, a gang
-/// whole or not at all.
+/// At every level of the queue tree, the child with the smallest part of its guarantee goes next or, if all
+/// guarantees are met, the one with the smallest dominant share over its weight; ties go by the head's
+/// priority, then its age. A job that finds no room or has reached a limit lets those behind it go ahead
+/// unless its queue disables backfill (`backfill`): then it holds up the jobs of its queue that compete for
+/// the same hosts. A job that the cluster could never hold, or whose back-off is not over, holds up no
+/// other job. The units of an array are placed one by one, a gang all or nothing.
 ///
-/// The cost follows from what is placed and how many lines wait ([`muster_engine::state::Line`]), not from the number of
-/// hosts or jobs.
+/// The cost depends on the number of placements and waiting classes ([`muster_engine::state::Line`]), not
+/// on the number of hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     rounds::run(state, now, budget)
 }
 
-/// The same, but nobody is moved: for whoever has just found that no move is worth it. The search for moves looks at all
-/// that runs, which costs many times what the rest of a round does.
+/// Like [`plan`], without moves: for a caller that has just found that no move is worth its cost. The
+/// search for moves examines all running attempts, which costs many times the rest of a round.
 #[must_use]
 pub fn plan_in_place(state: &State, now: TimeMs, budget: Budget) -> Plan {
     let mut state = state.clone();
@@ -129,15 +130,15 @@ pub fn plan_in_place(state: &State, now: TimeMs, budget: Budget) -> Plan {
     plan(&state, now, budget)
 }
 
-/// Whether a round has nothing to decide: nothing waits, no gang lacks a member, and no attempt goes on outside of cells that
-/// it might get back.
+/// Whether a round has nothing to decide: nothing waits, no gang has a vacancy, and no attempt runs outside
+/// cells that it might get back.
 #[must_use]
 pub fn is_idle(state: &State) -> bool {
     let nobody_lacks = state.index.waiting.is_empty() && state.index.vacant.is_empty();
     nobody_lacks && state.index.allocation.guests().next().is_none()
 }
 
-/// The state as it is at a time: stamps never go back, even where the wall clock does.
+/// The state at a given time: stamps never decrease, even if the wall clock does.
 fn at(state: &State, now: TimeMs) -> Cow<'_, State> {
     if now <= state.time {
         return Cow::Borrowed(state);

@@ -1,8 +1,8 @@
-//! Whose turn it is: over the tree of queues, at every level the child with the smallest share; inside a queue by its
-//! order.
+//! Order of turns: at every level of the queue tree the child with the smallest share; inside a queue its
+//! configured order.
 //!
-//! Shares follow what the round gives out. With equal shares the head of the higher priority goes first, then the
-//! older one, so that a cluster of one queue is served by priority and age.
+//! Shares follow what the round gives out. Ties go to the head with the higher priority, then to the older
+//! one, so a cluster with one queue is served by priority and age.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,49 +16,49 @@ use crate::allowance::is_limited;
 use crate::places::Places;
 use crate::share::{Holding, Share, guaranteed};
 
-/// A line of jobs in a round.
+/// A waiting class of jobs in a round.
 pub(super) struct Queued<'a> {
     pub(super) line: &'a Line,
-    /// Lines with the same number find room at the same places.
+    /// Waiting classes with equal numbers have the same placement class.
     pub(super) places: usize,
-    /// Whether its queue or one around it limits what it may have.
+    /// Whether its queue or an ancestor has a limit.
     pub(super) limited: bool,
     jobs: Box<dyn Iterator<Item = &'a WaitingKey> + 'a>,
     head: Option<WaitingKey>,
-    /// Jobs from the head on.
+    /// Number of jobs from the head on.
     left: u64,
-    /// The head's units that were not considered yet, once the first was.
+    /// Units of the head not considered yet, once the first one was.
     units: Option<Box<dyn Iterator<Item = UnitIndex> + 'a>>,
     leaf: usize,
 }
 
-/// A queue, or a user in one whose order is fair.
+/// A queue, or a user within a queue with fair order.
 struct Node<'a> {
     parent: Option<usize>,
-    /// Its name if it is a queue; users have none.
+    /// Name of the queue; `None` for a user.
     queue: Option<&'a str>,
     config: Arc<QueueConfig>,
     guarantee: Amounts,
     holding: Holding,
     limited: bool,
     children: BTreeSet<(Rank, usize)>,
-    /// Lines with jobs, by their heads.
+    /// Waiting classes with jobs, by head.
     lines: BTreeSet<(WaitingKey, usize)>,
-    /// Where it stands among its siblings, while it has jobs.
+    /// Rank among the siblings while it has jobs.
     rank: Option<Rank>,
 }
 
-/// By share, then by the head's priority and age.
+/// Share, then the head's priority and age.
 type Rank = (Share, WaitingKey);
 
-/// The tree of queues with the jobs that were not considered yet.
+/// The queue tree with the jobs not considered yet.
 pub(super) struct Order<'a> {
     state: &'a State,
     lines: Vec<Queued<'a>>,
     nodes: Vec<Node<'a>>,
 }
 
-/// A job whose turn it is.
+/// The job whose turn it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) job: JobId,
@@ -129,7 +129,7 @@ impl<'a> Order<'a> {
         node
     }
 
-    /// The job whose turn it is; it stays its turn until something becomes of it.
+    /// The job whose turn it is; the turn stays until the job is passed or its waiting class is closed.
     pub(super) fn next(&self) -> Option<Turn> {
         let mut node = &self.nodes[ROOT];
         while let Some((_, child)) = node.children.first() {
@@ -152,7 +152,7 @@ impl<'a> Order<'a> {
         queued.units.as_mut()?.next()
     }
 
-    /// The job's queue, and those around it, and its user in it, have so much more.
+    /// Adds amounts to the usage of the job's queue, its ancestors, and the user within them.
     pub(super) fn give(&mut self, line: usize, amounts: &Amounts, opportunistic: bool) {
         let leaf = self.lines[line].leaf;
         let mut at = Some(leaf);
@@ -163,7 +163,7 @@ impl<'a> Order<'a> {
         self.settle(leaf);
     }
 
-    /// Goes on to the job behind.
+    /// Advances to the next job.
     pub(super) fn pass(&mut self, turn: Turn) {
         let queued = &mut self.lines[turn.line];
         let Some(head) = queued.head.take() else {
@@ -179,7 +179,7 @@ impl<'a> Order<'a> {
         self.settle(leaf);
     }
 
-    /// Closes a line for this round; returns how many jobs were left in it.
+    /// Closes a waiting class for this round; returns the number of jobs left in it.
     pub(super) fn close(&mut self, line: usize) -> u64 {
         let queued = &mut self.lines[line];
         let Some(head) = queued.head.take() else {
@@ -191,7 +191,7 @@ impl<'a> Order<'a> {
         std::mem::take(&mut self.lines[line].left)
     }
 
-    /// Open lines of the same queue whose jobs compete with those of this one, itself included.
+    /// Open waiting classes of the same queue whose jobs compete with those of this one, itself included.
     pub(super) fn competing(&self, line: usize, lacks_gpus: bool) -> Vec<usize> {
         let ours = self.lines[line].line;
         let start = self
@@ -209,24 +209,24 @@ impl<'a> Order<'a> {
             .collect()
     }
 
-    /// Whether a job is where its line goes on.
+    /// Whether a job is the head of its waiting class.
     pub(super) fn is_head(&self, turn: Turn) -> bool {
         let head = self.lines[turn.line].head;
         head.is_some_and(|(_, job)| job == turn.job)
     }
 
-    /// A line of the round.
+    /// A waiting class of the round.
     pub(super) fn line(&self, position: usize) -> &Queued<'a> {
         &self.lines[position]
     }
 
-    /// Where a line is.
+    /// Position of a waiting class.
     pub(super) fn position(&self, line: &Line) -> Option<usize> {
         let found = self.lines.binary_search_by(|other| other.line.cmp(line));
         found.ok()
     }
 
-    /// Brings a node's rank, and those of the nodes around it, in line with what it holds and who waits in it.
+    /// Updates the ranks of a node and its ancestors to what it holds and which jobs wait in it.
     fn settle(&mut self, leaf: usize) {
         let mut node = leaf;
         while let Some(parent) = self.nodes[node].parent {
@@ -257,7 +257,7 @@ impl<'a> Order<'a> {
         Some((share, head))
     }
 
-    /// The head as it compares with those of other queues.
+    /// Key of the head when compared with heads of other queues.
     fn true_priority(&self, (priority, job): WaitingKey, config: &QueueConfig) -> WaitingKey {
         match config.order {
             QueueOrder::Fifo => {
@@ -273,7 +273,7 @@ impl<'a> Order<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// What all queues of the top level lie in.
+    /// The parent of all top-level queues.
     fn root() -> Self {
         Self {
             parent: None,
@@ -326,7 +326,7 @@ impl<'a> Node<'a> {
 /// Positions of nodes by queue and user.
 type Leaves<'a> = BTreeMap<(&'a str, Option<&'a str>), usize>;
 
-/// What counts as somebody's: what is held, and what is reserved.
+/// Usage that counts for a queue or user: held and reserved amounts.
 fn held(usage: &Usage) -> Holding {
     let mut all = usage.held.clone();
     all.add(&usage.claimed);
@@ -340,7 +340,7 @@ fn held(usage: &Usage) -> Holding {
     }
 }
 
-/// What a queue used in the past, if that counts.
+/// Past usage of a queue, if history counts.
 fn past_gpus_milli(state: &State, name: &str) -> u64 {
     let (Some(queue), Some(half_life_ms)) = (state.queues.get(name), state.history_half_life_ms)
     else {
@@ -352,7 +352,7 @@ fn past_gpus_milli(state: &State, name: &str) -> u64 {
     history.average_gpus_milli(half_life_ms)
 }
 
-/// What a user of a queue used in the past, if that counts.
+/// Past usage of a user in a queue, if history counts.
 fn past_gpus_milli_of(state: &State, (queue, user): (&str, &str)) -> u64 {
     let known = state.queues.get(queue);
     let history = known.and_then(|queue| queue.user_histories.get(user));

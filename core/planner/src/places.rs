@@ -1,11 +1,11 @@
-//! Numbers for shapes that fit at the same places, so that a round compares numbers.
+//! Numbers of placement classes, so that a round compares numbers instead of shapes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use muster_engine::state::Shape;
 
-/// A shape, without how long its jobs run.
+/// A shape, ignoring the run time of its jobs.
 struct ByPlace<'a>(&'a Shape);
 
 impl Ord for ByPlace<'_> {
@@ -28,7 +28,7 @@ impl PartialEq for ByPlace<'_> {
 
 impl Eq for ByPlace<'_> {}
 
-/// Hands out one number per place.
+/// Assigns one number per placement class.
 #[derive(Default)]
 pub(super) struct Places<'a> {
     known: BTreeMap<ByPlace<'a>, usize>,

@@ -1,7 +1,7 @@
-//! Whether a unit could ever be placed: with every host empty, reachable and let in.
+//! Check whether a unit could ever be placed, with every host empty, reachable and unblocked.
 //!
-//! The only scan over hosts in a round. It stops at the host that proves the unit possible (for a gang,
-//! the last one that it needs), and a round asks once per demand.
+//! The only scan over hosts in a round. It stops at the host that proves the unit possible (for a gang, the
+//! last one that it needs), and a round runs it once per demand.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::capacity::Capacity;
 use crate::sentence::cpus;
 use crate::unit::{self, Lack};
 
-/// A group and how many of its tasks the unit has.
+/// A group and the number of its tasks in the unit.
 type Part<'a> = (&'a TaskGroup, u32);
 
-/// Why the cluster could never hold a unit; nothing if it could.
+/// Reason why the cluster could never hold a unit; `None` if it could.
 pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Blocker> {
     let parts: Vec<Part<'_>> = if job.spec.gang {
         let groups = job.spec.groups.iter();
@@ -30,10 +30,10 @@ pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Bl
     };
     match (by_numbers(state, &parts), is_particular(job)) {
         (None, false) => None,
-        // What else it asks for is looked up in the empty cluster by the search that places it.
+        // The remaining constraints are checked by running the placement search on the empty cluster.
         (by_numbers, true) => {
             let shortage = unit::fits(&Capacity::empty(state), job, unit).err()?;
-            // Where the search is over its bound nobody knows: the unit waits.
+            // If the search reaches its bound, the result is unknown and the unit waits.
             if shortage.lack == Lack::SearchBound {
                 return None;
             }
@@ -43,13 +43,14 @@ pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Bl
     }
 }
 
-/// Tasks of a group that are enough.
+/// Minimum number of tasks of a group.
 pub(super) fn enough(group: &TaskGroup) -> u32 {
     let count_min = group.layout.count_min.unwrap_or(group.count);
     count_min.min(group.count)
 }
 
-/// Whether the numbers do not tell it all: places are asked for, or groups may lie on different models.
+/// Whether amounts alone are not decisive: the job has placement constraints, or its groups may use
+/// different models.
 fn is_particular(job: &Job) -> bool {
     let scheduling = &job.spec.scheduling;
     let asking = job.spec.groups.iter();
@@ -66,7 +67,7 @@ fn is_particular(job: &Job) -> bool {
         || (job.spec.gang && asking > 1)
 }
 
-/// Enough of everything, and no place that has it as it is asked for.
+/// The amounts suffice, but no place satisfies the constraints.
 fn no_such_place(job: &Job, parts: &[Part<'_>]) -> Blocker {
     let scheduling = &job.spec.scheduling;
     let mut need = no_room(parts);
@@ -97,13 +98,14 @@ fn no_such_place(job: &Job, parts: &[Part<'_>]) -> Blocker {
     Blocker::NoSuchHost { need }
 }
 
-/// Why the cluster could never hold so many tasks on GPUs of one model, wherever they lie.
+/// Reason why the cluster could never hold the tasks on GPUs of one model, ignoring placement.
 fn by_numbers(state: &State, parts: &[Part<'_>]) -> Option<Blocker> {
     if parts.iter().all(|(group, _)| group.resources.gpus == 0) {
         let tally = fill(state, "", parts).err()?;
         return Some(no_such_host(parts, &tally));
     }
-    // Models of hosts that accept work first: they prove most units possible without a look at all hosts.
+    // Models of hosts that accept work come first: they prove most units possible without a scan of all
+    // hosts.
     let likely: Vec<HostClass> = state.index.free.keys().cloned().collect();
     let mut tallies = Vec::new();
     for model in likely.into_iter().chain(models_of_cluster(state)) {
@@ -131,16 +133,16 @@ fn by_numbers(state: &State, parts: &[Part<'_>]) -> Option<Blocker> {
     })
 }
 
-/// What an unsuccessful attempt to fill the empty cluster found.
+/// Findings of an unsuccessful attempt to fill the empty cluster.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Which parts have a host that is large enough for one task.
+    /// Parts for which a host is large enough for one task.
     hosted: Vec<bool>,
-    /// GPUs of the model.
+    /// Total GPUs of the model.
     gpus: u64,
 }
 
-/// Fills one host after the other with the parts' tasks, GPUs of one model only.
+/// Fills one host after the other with the parts' tasks, using GPUs of one model only.
 fn fill(state: &State, model: &str, parts: &[Part<'_>]) -> Result<(), Tally> {
     let mut left: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
     let mut tally = Tally {
@@ -166,7 +168,7 @@ fn fill(state: &State, model: &str, parts: &[Part<'_>]) -> Result<(), Tally> {
     Err(tally)
 }
 
-/// What an empty host has left to give in GPUs of one model, CPUs and memory.
+/// Remaining GPUs of one model, CPUs and memory of an empty host.
 struct Empty {
     gpus: u32,
     cpus_milli: u32,
@@ -208,7 +210,7 @@ fn acceptable(parts: &[Part<'_>], model: &str) -> bool {
             .all(|(group, _)| group.resources.gpus == 0 || group.resources.accepts_model(model))
 }
 
-/// All GPU models; found only when asked for, because it looks at every GPU.
+/// All GPU models; computed lazily, because it visits every GPU.
 fn models_of_cluster(state: &State) -> impl Iterator<Item = HostClass> {
     std::iter::once_with(|| {
         let gpus = state.hosts.values().flat_map(|host| &host.gpus);
@@ -235,7 +237,8 @@ fn no_room(parts: &[Part<'_>]) -> String {
     format!("room for {tasks} tasks at once")
 }
 
-/// Resources for people: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`; what is not asked for is left out.
+/// Text for users: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`; resources that are not requested are left
+/// out.
 pub(super) fn describe(resources: &Resources) -> String {
     let Resources {
         gpus,

@@ -1,21 +1,22 @@
-//! How many of some attempts, in a given order, have to end until a unit fits.
+//! Smallest prefix of an order of attempts that must end until a unit fits.
 
 use muster_model::command::{TaskPlacement, Victim};
 
 use crate::capacity::Capacity;
 
-/// The smallest number of attempts, from the first on, without which something fits, and where; none if it does not
-/// even fit without all of them. `fits` is shown a fork without so many.
+/// The smallest number of attempts, counted from the first, without which something fits, and the
+/// placement; `None` if it does not fit even without all of them. `fits` receives a fork without the
+/// prefix.
 ///
-/// Doubling, then halving: about twice the logarithm of the number of attempts in tries. A fork grows out of the
-/// largest one that was too small, so that every attempt is freed a few times only.
+/// Exponential search, then bisection: about twice the logarithm of the number of attempts in tries. A fork
+/// grows out of the largest one that was too small, so every attempt is freed only a few times.
 pub(super) fn smallest<'a>(
     capacity: &Capacity<'a>,
     attempts: &[Victim],
     fits: impl Fn(&mut Capacity<'a>, usize) -> Option<Vec<TaskPlacement>>,
 ) -> Option<(usize, Vec<TaskPlacement>)> {
     let mut base = capacity.free_attempts(&[]);
-    // Without so many it does not fit; none is known at first.
+    // Largest prefix known not to suffice.
     let mut freed = 0;
     let mut enough = 0;
     let mut tasks = loop {

@@ -1,4 +1,4 @@
-//! Reasons without their figures: what metrics count by.
+//! Reasons without their figures, used as labels of metrics.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     /// A back-off is not over.
     BackOff,
-    /// It is being cancelled.
+    /// The job is being cancelled.
     Cancelling,
-    /// It is suspended.
+    /// The job is suspended.
     Suspended,
-    /// Other jobs have to end before.
+    /// Other jobs have to end first.
     Dependencies,
-    /// It goes on without one of its members, whose place is vacant.
+    /// The gang keeps running with one vacant member.
     Vacancy,
-    /// As many of its units run as may at a time.
+    /// The job already runs as many units as it allows at a time.
     TasksAtOnce,
     /// The cluster could never hold it.
     Impossible,
-    /// Too few GPUs are free, in all or in pieces that are large enough.
+    /// Too few GPUs are free, in total or in large enough pieces.
     Resources,
-    /// Too few CPUs or too little memory is free where the GPUs are.
+    /// Too few CPUs or too little memory is free on the hosts with free GPUs.
     Room,
     /// No cell of the required level has room.
     Topology,
-    /// Too few hosts have room, with so many tasks of a group on each.
+    /// Too few hosts have room within the limit of tasks per host.
     TasksPerHost,
-    /// Others are on the hosts that it wants for itself.
+    /// Other jobs run on the hosts that it requires exclusively.
     OwnHosts,
     /// The hosts or GPUs that it names have no room.
     Named,
@@ -39,22 +39,22 @@ pub enum Reason {
     Model,
     /// Its virtual cluster has no cells for it.
     Cells,
-    /// What is free is reserved for others.
+    /// The free resources are reserved for others.
     ReservedByOthers,
-    /// The search for room ended at its bound.
+    /// The search for room reached its bound.
     SearchBound,
     /// A limit of its queue or user, or the guarantee of a queue that does not borrow.
     Limit,
     /// Resources are reserved for it and not free yet.
     Reserved,
-    /// Others are moved so that it has room in one piece.
+    /// Others are being moved to make contiguous room for it.
     Moving,
     /// Its queue does not backfill, and a job ahead waits for the same hosts.
     Behind,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 22] = [
         Self::BackOff,
         Self::Cancelling,
@@ -80,7 +80,7 @@ impl Reason {
         Self::Behind,
     ];
 
-    /// Its name in metrics and documents.
+    /// Name in metrics and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl Reason {
     }
 }
 
-/// Waiting jobs by reason; no entry is 0.
+/// Waiting jobs by reason; a missing entry means 0.
 pub type WaitingByReason = BTreeMap<Reason, u64>;
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
             let row = format!("| `{name}` |");
             assert!(
                 DOCUMENT.contains(&row),
-                "docs/explain.md says nothing of {name}"
+                "docs/explain.md does not mention {name}"
             );
         }
     }

@@ -1,12 +1,13 @@
-//! Reservations: room for a unit at the head of its queue that waited long enough, where work ends soonest.
+//! Reservations: room for the head of a queue that waited long enough, where running work ends soonest.
 //!
-//! Attempts are taken to end in the order in which they should; the unit is put where it fits first. It stops nobody.
-//! What is reserved is lent only to work whose time limit ends before the unit is expected to start. So such a unit
-//! starts at the latest when the longest of the attempts on its hosts has ended, whatever else arrives: its wait is
-//! bounded by the time until it is the head, `reserve_after_ms`, and the rest of those attempts.
+//! Attempts are assumed to end in the order of their expected ends; the unit is put where it fits first. No
+//! attempt is stopped. Reserved resources are lent only to work whose time limit ends before the expected
+//! start of the unit. The unit therefore starts at the latest when the longest attempt on its hosts has
+//! ended, whatever else arrives: its wait is bounded by the time until it is the head, `reserve_after_ms`,
+//! and the remaining run time of those attempts.
 //!
-//! A queue that is at its limit reserves what its own work holds: that counts once, so that nothing else of the queue
-//! comes in between.
+//! A queue at its limit reserves what its own work holds: that counts once, so no other unit of the queue
+//! overtakes it.
 
 use std::collections::BTreeSet;
 
@@ -21,21 +22,22 @@ use crate::capacity::{Capacity, Masks, positions};
 use crate::running::{End, Running, Useful};
 use crate::{prefix, unit};
 
-/// Where and when a unit should start.
+/// Expected place and time of a unit's start.
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
     pub(super) tasks: Vec<TaskPlacement>,
-    /// None if nobody can tell.
+    /// `None` if unknown.
     pub(super) expected_at: Option<TimeMs>,
-    /// The best guess, also where nobody can tell.
+    /// The best estimate, also where `expected_at` is unknown.
     pub(super) likely_at: TimeMs,
 }
 
-/// Hosts that are to be blocked too early are left out so many times, each time those of the last try.
+/// Number of retries that leave out hosts with a planned block too soon, each time those of the last try.
 const LEFT_OUT_TRIES_MAX: usize = 8;
 
-/// Where the unit fits first, on tasks that it is allowed; none if it does not fit without all that run now. Those are
-/// shown by when they end. A host that is to be blocked before the unit would have ended there is left out.
+/// First fit of the unit with the allowed number of tasks; `None` if it does not fit even without all
+/// running attempts. These are given by expected end. A host with a planned block before the end of the
+/// unit is left out.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     (job, index): (&Job, UnitIndex),
@@ -92,7 +94,7 @@ fn propose_on(
     })
 }
 
-/// What attempts of a queue hold, and of those in it.
+/// Amounts held by attempts of a queue and its descendants.
 pub(super) fn held_by(state: &State, queue: &str, ending: &[(End, Running<'_>)]) -> Masks {
     let mut masks = Masks::new();
     let own = ending
@@ -107,7 +109,7 @@ pub(super) fn held_by(state: &State, queue: &str, ending: &[(End, Running<'_>)])
     masks
 }
 
-/// Since when a unit waits.
+/// Start of a unit's wait.
 pub(super) fn waits_since(state: &State, job: &Job, unit: UnitIndex) -> TimeMs {
     let known = job.unit(unit);
     let ended = known

@@ -1,12 +1,12 @@
-//! Several rounds in one plan.
+//! Sequence of rounds in one plan.
 //!
-//! What follows a claim at the cost of others depends on what it changes: rights, usage, what is free. So a claim ends
-//! its round, and the next one sees the state as it will be when the steps are applied, by applying them to a fork. A
-//! claim that is refused there is not proposed: its unit claims nothing in the rest of the plan, and the others have
-//! their turn.
+//! The decisions after a preempting claim depend on what it changes: rights, usage, free resources. A claim
+//! therefore ends its round, and the next round works on the state as it will be after the steps are
+//! applied, by applying them to a fork. A claim that is refused there is not proposed: its unit claims
+//! nothing in the rest of the plan, and the others have their turn.
 //!
-//! Only what the last round meets is told, by the plan and by `explain` alike: those before it did not see all that was
-//! decided.
+//! Only the findings of the last round are reported, by the plan and by `explain` alike: earlier rounds did
+//! not take account of all decisions.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,26 +20,26 @@ use muster_model::time::TimeMs;
 use crate::round::Round;
 use crate::{Budget, Plan, at};
 
-/// Rounds of one plan at most.
+/// Maximum number of rounds in one plan.
 const ROUNDS_MAX: usize = 64;
-/// Steps of a round beyond which the next one is left to the next plan: applying them twice would cost more than it
-/// gains.
+/// Maximum number of steps of a round after which another one follows in the same plan: beyond it applying
+/// them twice costs more than it gains.
 const STEPS_FORKED_MAX: usize = 256;
-/// Plans that are followed at most until one leaves nothing to the next.
+/// Maximum number of plans that are followed until one leaves nothing to the next.
 const PLANS_MAX: usize = 64;
 
-/// Units whose claims were refused when they were tried on a fork.
+/// Units whose claims were refused when tried on a fork.
 type Barred = BTreeSet<(JobId, UnitIndex)>;
 
 /// The state in which the last round of a plan is made.
 pub(super) struct Last<'a> {
-    /// The planner's own from the first claim on, which is tried on a fork.
+    /// Owned by the planner from the first claim on, which is tried on a fork.
     pub(super) state: Cow<'a, State>,
     barred: Barred,
 }
 
 impl Last<'_> {
-    /// That round, before anybody's turn.
+    /// The last round, before the first turn.
     pub(super) fn round(&self, now: TimeMs) -> Round<'_> {
         let budget = Budget {
             steps_max: usize::MAX,
@@ -48,7 +48,7 @@ impl Last<'_> {
         Round::new(&self.state, now, budget).barring(self.barred.clone())
     }
 
-    /// The same with a state of its own.
+    /// Converts the borrowed state into an owned one.
     fn kept(self) -> Last<'static> {
         Last {
             state: Cow::Owned(self.state.into_owned()),
@@ -62,7 +62,8 @@ pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
     follow(state, now, budget).0
 }
 
-/// Goes on as the leader does, plan after plan, up to the last round of the one that leaves nothing to the next.
+/// Follows plan after plan, as the leader does, up to the last round of the one that leaves nothing to the
+/// next.
 pub(super) fn last(state: &State, now: TimeMs) -> Last<'static> {
     let budget = Budget {
         steps_max: usize::MAX,
@@ -101,7 +102,7 @@ fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
         left.examined_max = left.examined_max.saturating_sub(ran.examined);
         left.steps_max = left.steps_max.saturating_sub(rest.len());
         if takes_newcomers(&rest, state.revision) {
-            // Left to the next plan, with all that it has to say.
+            // The next plan repeats and reports all of it.
             plan = Plan::default();
             left.steps_max = 0;
         } else {
@@ -125,7 +126,7 @@ fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
     (plan, last)
 }
 
-/// Applies steps to a fork; returns those that are not refused.
+/// Applies steps to a fork; returns those that were not refused.
 fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Command> {
     let mut steps = Vec::with_capacity(rest.len());
     let state = fork.state.to_mut();
@@ -141,7 +142,7 @@ fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Comman
     steps
 }
 
-/// Whether a claim stops an attempt that the same plan places: its number is not known before that is done.
+/// Whether a claim stops an attempt that the same plan places: its epoch is unknown until then.
 fn takes_newcomers(steps: &[Command], known: Revision) -> bool {
     steps.iter().any(|step| match step {
         Command::Claim(claiming) => {

@@ -1,4 +1,4 @@
-//! Attempts that hold resources, as candidates that may end by themselves or be preempted.
+//! Running attempts as candidates for preemption or for an expected end.
 
 use muster_engine::state::{Attempt, Ground, Job, State, Unit};
 use muster_model::command::Victim;
@@ -15,27 +15,27 @@ pub(super) struct Running<'a> {
     pub(super) attempt: &'a Attempt,
 }
 
-/// When an attempt should end.
+/// Expected end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// The best guess.
+    /// The best estimate.
     pub(super) at: TimeMs,
-    /// Whether a time limit or experience says so, and not only its age.
+    /// Whether the end is known from a time limit or experience, not only estimated from the attempt's age.
     pub(super) is_told: bool,
 }
 
-/// Which GPUs a unit could use.
+/// GPUs that a unit could use.
 pub(super) struct Useful<'j> {
     job: &'j Job,
     what: What,
 }
 
 enum What {
-    /// It asks for none: any attempt may have what it needs.
+    /// The unit requests no GPUs: any attempt may have what it needs.
     Anything,
-    /// Those of all models that there are.
+    /// GPUs of any model.
     AnyGpus,
-    /// Those of some models.
+    /// GPUs of some models.
     SomeModels,
 }
 
@@ -64,7 +64,7 @@ impl<'j> Useful<'j> {
             .any(|group| group.resources.accepts_model(model))
     }
 
-    /// Whether an attempt has something that the unit could use.
+    /// Whether an attempt holds something that the unit could use.
     pub(super) fn has(&self, state: &State, running: &Running<'_>) -> bool {
         let mut runs = running.attempt.tasks.iter();
         match self.what {
@@ -94,7 +94,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// How commands name it.
+    /// The attempt as commands name it.
     pub(super) const fn named(&self) -> Victim {
         Victim {
             job: self.job.id,
@@ -103,8 +103,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// When it should end: at its time limit at the latest; by experience with its kind; or in as long a time as it
-    /// has run. One that is being stopped ends with its grace.
+    /// Expected end: at its time limit at the latest; by experience with its kind; otherwise after as long
+    /// a time as it has already run. An attempt being stopped ends with its grace period.
     pub(super) fn end(&self, state: &State, now: TimeMs) -> End {
         let told = |at| End { at, is_told: true };
         if let Some(stop) = &self.attempt.stop {
@@ -116,7 +116,7 @@ impl<'a> Running<'a> {
         let limit = limit.map(|limit_ms| since.after(limit_ms).max(now));
         let learnt = state.index.run_times.usual_ms(spec);
         let learnt = learnt.map(|usual_ms| since.after(usual_ms));
-        // Who ran longer than usual is an exception, of which experience says nothing.
+        // Experience does not apply to an attempt that has already run longer than usual.
         match (limit, learnt.filter(|end| *end > now)) {
             (Some(limit), Some(learnt)) => told(limit.min(learnt)),
             (Some(end), None) | (None, Some(end)) => told(end),
@@ -128,7 +128,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// All attempts that hold resources, by when they should end.
+/// All attempts that hold resources, by expected end.
 pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
     let keys = state.index.attempts.values().flatten();
     let running = keys.filter_map(|key| {

@@ -1,4 +1,4 @@
-//! Blockers in words.
+//! Blockers as sentences.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologySho
 
 const MS_PER_SECOND: u64 = 1_000;
 
-/// A sentence for people, about `it`.
+/// A sentence for users, with `it` as the subject.
 impl fmt::Display for Blocker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -20,7 +20,7 @@ impl fmt::Display for Blocker {
             Self::Vacancy { task, detail, .. } => fmt_vacancy(*task, detail, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,
-                "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
+                "{max} of its tasks are running, its limit at a time (tasks_at_once_max)"
             ),
             Self::NoSuchHost { need } => {
                 write!(formatter, "no host could hold a task: it needs {need}")
@@ -59,11 +59,11 @@ impl fmt::Display for Blocker {
                 free_gpus,
             } => write!(
                 formatter,
-                "the search for room ended at its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
+                "the search for room reached its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
             ),
             Self::Limit(limit) => limit.fmt(formatter),
             Self::Reserved { victims: 0, .. } => formatter.write_str(
-                "resources are reserved for it; it starts when those who hold them have ended",
+                "resources are reserved for it; it starts when the attempts that hold them have ended",
             ),
             Self::Reserved { victims, .. } => write!(
                 formatter,
@@ -83,8 +83,8 @@ impl fmt::Display for Blocker {
 fn fmt_vacancy(task: TaskIndex, detail: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         formatter,
-        "its gang goes on without task {task} ({detail}): it waits for a place for a new one, and is restarted whole if \
-         there is none in time"
+        "its gang continues without task {task} ({detail}): it waits for room for a new member and restarts \
+         as a whole if there is none in time"
     )
 }
 
@@ -96,7 +96,7 @@ fn fmt_suspended(author: &str, reason: &str, formatter: &mut fmt::Formatter<'_>)
     write!(formatter, ": {reason}")
 }
 
-/// Of jobs whose end is awaited.
+/// Unfinished dependencies.
 fn fmt_dependencies(
     open: &[Dependency],
     total: u64,
@@ -114,7 +114,7 @@ fn fmt_dependencies(
 }
 
 impl Blocker {
-    /// Of others that make room by moving.
+    /// Moves that make room.
     fn fmt_moving(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Moving {
@@ -124,7 +124,8 @@ impl Blocker {
                 ..
             } => write!(
                 formatter,
-                "room is being made for it in one piece by moving {moves} units: that loses {} GPU-seconds, and saves it {} GPU-seconds of waiting",
+                "{moves} units are being moved to make contiguous room for it: this loses {} GPU-seconds and \
+                 saves it {} GPU-seconds of waiting",
                 cost_gpu_ms / MS_PER_SECOND,
                 gain_gpu_ms / MS_PER_SECOND
             ),
@@ -132,7 +133,7 @@ impl Blocker {
         }
     }
 
-    /// Of a condition of the job that is in its way.
+    /// Placement constraints of the job.
     fn fmt_condition(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TasksPerHost {
@@ -142,7 +143,8 @@ impl Blocker {
                 group,
             } => write!(
                 formatter,
-                "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks fit now"
+                "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks \
+                 fit now"
             ),
             Self::OwnHosts {
                 jobs,
@@ -150,11 +152,12 @@ impl Blocker {
                 need_tasks,
             } => write!(
                 formatter,
-                "it wants its hosts for itself, and others are on them ({}): {fits_tasks} of {need_tasks} tasks fit now",
+                "it requires exclusive hosts, and other jobs run on them ({}): {fits_tasks} of {need_tasks} tasks \
+                 fit now",
                 named_jobs(jobs)
             ),
             Self::Named { places } => {
-                formatter.write_str("none of these places does")?;
+                formatter.write_str("none of the hosts or GPUs that it names fits")?;
                 places.iter().enumerate().try_for_each(|(position, place)| {
                     let before = if position == 0 { ": " } else { "; " };
                     write!(formatter, "{before}{}: {}", place.name, place.why)
@@ -176,7 +179,7 @@ impl Blocker {
                 asked.join(" or "),
                 others.join(" and ")
             ),
-            _ => formatter.write_str("a condition of the job is in its way"),
+            _ => formatter.write_str("a placement constraint of the job blocks it"),
         }
     }
 }
@@ -197,7 +200,7 @@ impl fmt::Display for RoomShort {
         if self.lacks_cpus || !is_one {
             write!(
                 formatter,
-                "CPUs beside them (each task needs {}, at most {} are free there)",
+                "CPUs on their hosts (each task needs {}, at most {} are free there)",
                 cpus(self.need_cpus_milli),
                 cpus(self.free_cpus_milli_max)
             )?;
@@ -208,7 +211,7 @@ impl fmt::Display for RoomShort {
         if !self.lacks_cpus {
             write!(
                 formatter,
-                "memory beside them (each task needs {} MiB, at most {} are free there)",
+                "memory on their hosts (each task needs {} MiB, at most {} are free there)",
                 self.need_memory_mib, self.free_memory_mib_max
             )?;
         }
@@ -221,15 +224,15 @@ impl fmt::Display for RoomShort {
             && self.need_memory_mib <= self.free_memory_mib_max;
         if is_there {
             formatter.write_str(
-                "; or the hosts that have them hold as many tasks as a host may (TASKS_PER_HOST_MAX), of which long commands and \
-                 environments count as several",
+                "; or those hosts already run the maximum number of tasks (TASKS_PER_HOST_MAX; tasks with \
+                 long commands or environments count as several)",
             )?;
         }
         Ok(())
     }
 }
 
-/// CPUs for people.
+/// CPUs as text for users.
 pub(super) fn cpus(milli: u32) -> String {
     match (milli / 1_000, milli % 1_000) {
         (whole, 0) => whole.to_string(),
@@ -258,7 +261,7 @@ impl fmt::Display for TopologyShort {
             )?,
             Some(best) => write!(
                 formatter,
-                "; the best, {best}, has {best_free_gpus} free, but not as the tasks need them"
+                "; the best, {best}, has {best_free_gpus} free, but not in the shape that the tasks need"
             )?,
             None => write!(formatter, "; no {level} has any of them")?,
         }
@@ -276,7 +279,8 @@ impl fmt::Display for CellsShort {
         } = self;
         write!(
             formatter,
-            "virtual cluster {queue} has no cells for it: it needs {need_gpus} GPUs, {left_gpus} are left of the guarantee"
+            "virtual cluster {queue} has no cells for it: it needs {need_gpus} GPUs, {left_gpus} are left of the \
+             guarantee"
         )?;
         for (position, kind) in self.kinds.iter().enumerate() {
             let before = if position == 0 { " (" } else { "; " };
@@ -323,7 +327,7 @@ impl fmt::Display for LimitReached {
             "queue {queue} would have {would_be} {resource} ({used} + {asked}), its {kind} is {limit}"
         )?;
         if asked > limit {
-            formatter.write_str(": it is over that by itself, and waiting does not help")?;
+            formatter.write_str(": the request alone exceeds it, so waiting does not help")?;
         }
         Ok(())
     }

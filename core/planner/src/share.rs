@@ -1,11 +1,11 @@
-//! How much of its due a queue or a user has: what decides whose turn it is.
+//! Shares of queues and users, which decide the order of turns.
 
 use std::cmp::Ordering;
 
 use muster_engine::state::Totals;
 use muster_model::quota::{Amounts, Guarantee, QueueConfig};
 
-/// Amounts are compared up to this: products of three such stay exact.
+/// Amounts are capped at this value when compared: products of three such values stay exact.
 const AMOUNT_MAX: u64 = 1 << 44;
 /// Thousandths of a GPU.
 const MILLI: u64 = 1_000;
@@ -21,7 +21,7 @@ pub(super) struct Ratio {
 impl Ratio {
     const ZERO: Self = Self { part: 0, whole: 1 };
 
-    /// `part` of `whole`; of nothing, everything is without end.
+    /// `part` of `whole`; infinite if `whole` is 0.
     fn new(part: u64, whole: u64) -> Self {
         match (part, whole) {
             (0, _) => Self::ZERO,
@@ -36,7 +36,7 @@ impl Ratio {
         }
     }
 
-    /// A fraction of it.
+    /// The ratio divided by a weight.
     fn over(self, weight: u32) -> Self {
         let weight = u64::from(weight.max(1));
         Self {
@@ -73,23 +73,23 @@ impl PartialEq for Ratio {
 
 impl Eq for Ratio {}
 
-/// Who is served next among siblings: the smallest share.
+/// Share of a node: among siblings the smallest is served next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Share {
-    /// Less than its guarantee in every resource that is guaranteed: its largest part of it.
+    /// Below its guarantee in every guaranteed resource: the largest used fraction.
     Guaranteed(Ratio),
-    /// Beyond: its largest part of any of the cluster's resources, over its weight.
+    /// Above its guarantee: the largest fraction of any of the cluster's resources, divided by its weight.
     Borrowing(Ratio),
 }
 
-/// What somebody has, as it counts in shares.
+/// Amounts of a queue or user that count in its share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holding {
-    /// All of it.
+    /// All amounts.
     pub(super) all: Amounts,
-    /// Without what is held opportunistically, which uses up no guarantee.
+    /// Amounts without those held opportunistically, which use up no guarantee.
     pub(super) firm: Amounts,
-    /// What past use comes to, in thousandths of a GPU; 0 where only present use counts.
+    /// Decayed past use in thousandths of a GPU; 0 where only present use counts.
     pub(super) past_gpus_milli: u64,
 }
 
@@ -121,7 +121,7 @@ impl Share {
     }
 }
 
-/// The largest part of a guarantee that is used up; none if nothing is guaranteed.
+/// The largest used fraction of a guarantee; `None` if nothing is guaranteed.
 fn against_guarantee(used: &Amounts, guarantee: &Amounts) -> Option<Ratio> {
     let by_model = guarantee.gpus_by_model.iter().map(|(model, guaranteed)| {
         let used = used.gpus_by_model.get(model).copied().unwrap_or(0);
@@ -139,7 +139,7 @@ fn against_guarantee(used: &Amounts, guarantee: &Amounts) -> Option<Ratio> {
         .max()
 }
 
-/// The largest part of any resource of the cluster; of GPUs, past use counts beside what is held.
+/// The largest fraction of any of the cluster's resources; for GPUs, past use is added to what is held.
 fn dominant(holding: &Holding, totals: &Totals) -> Ratio {
     let used = &holding.all;
     let gpus_milli = used.gpus.saturating_mul(MILLI);
@@ -154,7 +154,7 @@ fn dominant(holding: &Holding, totals: &Totals) -> Ratio {
     kinds.into_iter().max().unwrap_or(Ratio::ZERO)
 }
 
-/// What a guarantee comes to in amounts: cells count as their GPUs.
+/// A guarantee as amounts: cells count as their GPUs.
 pub(super) fn guaranteed(guarantee: &Guarantee) -> Amounts {
     match guarantee {
         Guarantee::Amounts(amounts) => amounts.clone(),

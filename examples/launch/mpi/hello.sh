@@ -1,3 +1,3 @@
 #!/bin/sh
-# Stands for an MPI program: says which of how many it is, and whose task it is part of.
+# Placeholder for an MPI program: prints its rank, the number of processes, and its task.
 echo "process $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE, in task $MUSTER_TASK_INDEX"

@@ -1,7 +1,7 @@
 """Runs mpirun over the hosts of a gang, without ssh: launch.py PROGRAM [ARGUMENT]...
 
 Rank 0 runs mpirun. The other tasks connect to rank 0 and wait for a command each. mpirun calls this file again in place
-of ssh (launch.py --agent HOST COMMAND...); that hands the command over, and ends as the command ends.
+of ssh (launch.py --agent HOST COMMAND...); the agent forwards the command, and exits with its exit code.
 """
 
 import json
@@ -14,9 +14,10 @@ import threading
 import time
 
 CONNECT_SECONDS_MAX = 60
-# Whoever connects must say at once what it is: ports are used again, and somebody else may look for the one who had this one before.
+# A connection must identify itself at once: ports are reused, and a stranger may look for the previous
+# owner.
 GREETING_SECONDS_MAX = 10
-# What the hosts are called towards mpirun: names that are not those of any machine, so that it asks for every one of them.
+# Host names for mpirun: no machine has them, so mpirun starts a remote agent for every host.
 NODE = "muster-node-"
 
 
@@ -49,7 +50,7 @@ class Members:
     def get(self, node):
         with self.changed:
             if not self.changed.wait_for(lambda: node in self.known, CONNECT_SECONDS_MAX):
-                raise TimeoutError(f"the task on host {node} of the gang does not come")
+                raise TimeoutError(f"the task on host {node} of the gang did not connect")
             return self.known[node]
 
     def dismiss(self):
@@ -59,7 +60,7 @@ class Members:
 
 
 def run_on(members, agent, lines, asked):
-    """Has a member run what mpirun wants on its host, and tells mpirun's agent how it ended."""
+    """Runs mpirun's command on a member's host, and sends mpirun's agent the exit code."""
     try:
         member, answers = members.get(asked["node"])
         say(member, command=asked["command"])
@@ -74,15 +75,15 @@ def run_on(members, agent, lines, asked):
 
 
 def greet(connection, members):
-    """Both members and agents connect here: the first line says which. Whoever says anything else is sent away."""
+    """Both members and agents connect here: the first line says which. Any other connection is closed."""
     connection.settimeout(GREETING_SECONDS_MAX)
     lines = connection.makefile()
     try:
         first = hear(lines)
         if not isinstance(first, dict) or not ("member" in first or {"node", "command"} <= first.keys()):
-            raise ValueError(f"it says {first!r}")
+            raise ValueError(f"unexpected greeting {first!r}")
     except (OSError, ValueError) as error:
-        print(f"launch.py: somebody strange is sent away: {error}", file=sys.stderr, flush=True)
+        print(f"launch.py: closed an unknown connection: {error}", file=sys.stderr, flush=True)
         connection.close()
         return
     connection.settimeout(None)
@@ -93,7 +94,7 @@ def greet(connection, members):
 
 
 def serve(server, members):
-    """Takes connections until the server is closed, each by itself: one that says nothing holds up nobody."""
+    """Accepts connections until the server is closed, each in its own thread: a silent one blocks no other."""
     while True:
         try:
             connection, _ = server.accept()
@@ -103,7 +104,7 @@ def serve(server, members):
 
 
 def lead(program):
-    """Rank 0: runs mpirun, and ends as it ends."""
+    """Rank 0: runs mpirun, and exits with its exit code."""
     members = Members()
     server = socket.create_server(("", int(os.environ["MASTER_PORT"])))
     threading.Thread(target=serve, args=(server, members), daemon=True).start()
@@ -136,7 +137,7 @@ def connect():
 
 
 def follow():
-    """The other tasks: run what they are told, one after another, until rank 0 hangs up."""
+    """The other tasks: run the received commands, one after another, until rank 0 closes the connection."""
     with connect() as master:
         lines = master.makefile()
         say(master, member=int(os.environ["NODE_RANK"]))
@@ -148,7 +149,7 @@ def follow():
 
 
 def stand_in_for_ssh(words):
-    """What mpirun calls as `ssh HOST COMMAND...`."""
+    """Replacement for `ssh HOST COMMAND...` in mpirun."""
     host, command = words[0], " ".join(words[1:])
     with connect() as master:
         say(master, node=int(host.removeprefix(NODE)), command=command)

@@ -1,4 +1,4 @@
-"""Adds up one number of every task of a gang, with nothing but the standard library."""
+"""Computes the sum of one number per task of a gang, with the standard library only."""
 
 import os
 import socket
@@ -12,8 +12,8 @@ MASTER = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
 def gather_and_tell(own):
-    """Rank 0: hears the others, and tells them the sum. Whoever says no number is none of them: ports are used again, and somebody
-    else may look for the one who had this one before."""
+    """Rank 0: receives the other numbers, and sends the sum. A connection that sends no number is not a
+    member: ports are reused, and a stranger may look for the previous owner."""
     others, total = [], own
     with socket.create_server(("", MASTER[1])) as server:
         while len(others) < WORLD_SIZE - 1:
@@ -32,7 +32,7 @@ def gather_and_tell(own):
 
 
 def connect():
-    """Rank 0 may be a moment behind: its members begin together, not at the same instant."""
+    """Rank 0 may be a moment behind: the members start together, but not at the same instant."""
     until = time.monotonic() + CONNECT_SECONDS_MAX
     while True:
         try:
@@ -44,7 +44,7 @@ def connect():
 
 
 def tell_and_hear(own):
-    """The others: tell rank 0 their number, and hear the sum."""
+    """The others: send rank 0 their number, and receive the sum."""
     with connect() as master:
         master.sendall(f"{own}\n".encode())
         return int(master.makefile().readline())

@@ -7,7 +7,7 @@ if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
 else
     processes=2
 fi
-# Spelt with underscores, the options are known to every version.
+# With underscores the options work in every version.
 exec python3 -m torch.distributed.run \
     --nnodes="$WORLD_SIZE" --node_rank="$RANK" --nproc_per_node="$processes" \
     --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --max_restarts=0 "$@"

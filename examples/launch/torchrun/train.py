@@ -1,4 +1,4 @@
-"""Adds up the ranks of all processes, on GPUs where there are any."""
+"""Computes the sum of the ranks of all processes, on GPUs if available."""
 
 import torch
 import torch.distributed as dist

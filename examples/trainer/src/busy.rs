@@ -1,4 +1,4 @@
-//! The stand-in for a job of a trace.
+//! Stand-in for a job of a trace.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::arguments::BusyArguments;
 use crate::clock::pause;
 use crate::outcome::Outcome;
 
-/// Lasts as long as it is told to.
+/// Runs for the configured time.
 pub(crate) fn run(arguments: &BusyArguments) -> Outcome {
     pause(Duration::from_millis(arguments.milliseconds));
     Outcome::Exit(arguments.exit_code)

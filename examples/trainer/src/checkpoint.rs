@@ -1,4 +1,4 @@
-//! The checkpoint folder, by the file contract of the task environment: write `step_N.tmp/`, fsync, rename to
+//! Checkpoint folder with the file protocol of the task environment: write `step_N.tmp/`, fsync, rename to
 //! `step_N/`, write `_COMMITTED`, fsync. A crash at any point leaves either a committed checkpoint or none.
 
 use std::ffi::OsStr;
@@ -13,61 +13,61 @@ const STATE_FILE: &str = "state.bin";
 /// The file whose presence makes a checkpoint valid.
 const COMMITTED_FILE: &str = "_COMMITTED";
 
-/// Why a checkpoint could not be written or read.
+/// Error while writing or reading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckpointError {
-    /// The file system refused.
+    /// An I/O error.
     #[error("{operation} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// It was never finished.
+    /// The checkpoint was never completed.
     #[error("checkpoint {} has no {COMMITTED_FILE} file: it was never completed", .0.display())]
     Uncommitted(PathBuf),
-    /// Its bytes are no state.
+    /// The file does not contain a valid state.
     #[error("checkpoint file {} is unusable", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: StateError,
     },
-    /// It is another run's.
+    /// The checkpoint belongs to another run.
     #[error("checkpoint {} has {what} {found}, this run has {wanted}", path.display())]
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
-        /// What differs.
+        /// The parameter that differs.
         what: &'static str,
-        /// There.
+        /// Its value in the checkpoint.
         found: u64,
-        /// Here.
+        /// Its value in this run.
         wanted: u64,
     },
 }
 
 impl CheckpointError {
-    /// Whether a new attempt with the same checkpoint would meet the same error.
+    /// Whether a new attempt with the same checkpoint would get the same error.
     pub(crate) fn is_permanent(&self) -> bool {
         !matches!(self, Self::Io { .. })
     }
 }
 
-/// A checkpoint that is complete on disk.
+/// A completely written checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Committed {
-    /// Steps done.
+    /// Number of completed steps.
     pub(crate) step: u64,
     /// Its folder.
     pub(crate) path: PathBuf,
-    /// Size of the state.
+    /// Size of the state in bytes.
     pub(crate) bytes: u64,
     /// `crc32:` and eight hexadecimal digits, over the state file.
     pub(crate) digest: String,
@@ -80,25 +80,26 @@ pub(crate) struct CheckpointFolder {
 }
 
 impl CheckpointFolder {
-    /// Uses `root`, which is made if it is not there.
+    /// Uses `root`, which is created if missing.
     pub(crate) fn open(root: &Path) -> Result<Self, CheckpointError> {
         fs::create_dir_all(root).map_err(io_error("create", root))?;
         let root = fs::canonicalize(root).map_err(io_error("resolve", root))?;
         Ok(Self { root })
     }
 
-    /// Where the checkpoint of `step` is, once it is written.
+    /// Final folder of the checkpoint of `step`.
     pub(crate) fn path_of(&self, step: u64) -> PathBuf {
         self.root.join(format!("step_{step}"))
     }
 
-    /// Writes `state` so that it survives a power cut, and commits it.
+    /// Writes `state` durably and commits it.
     pub(crate) fn write(&self, state: &TrainingState) -> Result<Committed, CheckpointError> {
         let path = self.path_of(state.step);
         if let Ok(present) = read(&path)
             && present.weights == state.weights
         {
-            // An attempt before got as far, and someone may be about to resume from it: leave it whole.
+            // An earlier attempt got as far, and another process may be about to resume from it: leave it
+            // untouched.
             return Ok(committed(path, &present));
         }
         let bytes = state.encode();
@@ -131,22 +132,22 @@ impl CheckpointFolder {
     }
 }
 
-/// A checkpoint to go on from.
+/// A checkpoint to resume from.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Its folder.
     pub(crate) path: PathBuf,
-    /// What it holds.
+    /// Its state.
     pub(crate) state: TrainingState,
-    /// Why it is another than the one that was named, if that is there and cannot be used.
+    /// Reason why another checkpoint than the named one is used, if the named one exists and is unusable.
     pub(crate) instead: Option<CheckpointError>,
 }
 
-/// Reads the checkpoint in `path`, or, where it is gone, the newest one beside it that is newer, or, where its bytes are
-/// damaged, the newest one beside it that is older.
+/// Reads the checkpoint in `path`; if it is gone, the newest newer one in the same folder; if it is
+/// damaged, the newest older one in the same folder.
 ///
-/// The scheduler hears of a checkpoint with the worker's next beat. A host that was lost before may have committed
-/// newer ones, and have removed the one that the scheduler names.
+/// The scheduler learns of a checkpoint with the worker's next heartbeat. A host that was lost before may
+/// have committed newer ones, and have removed the one that the scheduler names.
 pub(crate) fn read_newest_from(path: &Path) -> Result<Found, CheckpointError> {
     let found = |path, state, instead| Found {
         path,
@@ -266,7 +267,7 @@ fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
         .map_err(io_error("sync", path))
 }
 
-/// Removes a checkpoint folder if it is there; the mark first, so that half a checkpoint never counts.
+/// Removes a checkpoint folder if it exists; the commit file first, so that half a checkpoint never counts.
 fn remove(path: &Path) -> Result<(), CheckpointError> {
     let mark = path.join(COMMITTED_FILE);
     for result in [fs::remove_file(&mark), fs::remove_dir_all(path)] {
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(resumed(5).unwrap(), 15);
         let found = read_newest_from(&folder.path_of(5)).unwrap();
         assert_eq!(found.path, folder.path_of(15));
-        // Older ones are no progress that was promised.
+        // Older checkpoints would lose acknowledged progress.
         assert!(matches!(resumed(17), Err(CheckpointError::Io { .. })));
         assert!(matches!(resumed(20), Err(CheckpointError::Uncommitted(_))));
     }

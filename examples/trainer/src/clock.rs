@@ -1,8 +1,8 @@
-//! The trainer's one clock. Nothing that is trained depends on it.
+//! Clock of the trainer. The training result does not depend on it.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The monotonic clock, for pace, time-outs and progress lines.
+/// The monotonic clock, for pacing, timeouts and progress lines.
 #[expect(
     clippy::disallowed_methods,
     reason = "a separate program: the simulation runs without it"
@@ -11,7 +11,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Milliseconds since 1970 by the wall clock, to compare what several processes wrote down.
+/// Milliseconds since 1970 by the wall clock, for comparing the records of several processes.
 #[expect(
     clippy::disallowed_methods,
     reason = "a separate program: the simulation runs without it"
@@ -22,14 +22,14 @@ pub(crate) fn wall_ms() -> u128 {
         .map_or(0, |since| since.as_millis())
 }
 
-/// Microseconds of the raw monotonic clock, which all processes of a host share and nobody sets.
+/// Microseconds of the raw monotonic clock, which all processes of a host share and which cannot be set.
 pub(crate) fn raw_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
 }
 
-/// Waits; the trainer has no runtime whose thread this could block.
+/// Sleeps; the trainer has no async runtime that this could block.
 #[expect(
     clippy::disallowed_methods,
     reason = "a single-threaded program that paces itself"
@@ -43,12 +43,12 @@ pub(crate) fn pause(duration: Duration) {
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    /// The deadline that lies `duration` ahead.
+    /// The deadline `duration` from now.
     pub(crate) fn after(duration: Duration) -> Self {
         Self(now() + duration)
     }
 
-    /// What is left until it; zero when it has passed.
+    /// Remaining time; zero once it has passed.
     pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_duration_since(now())
     }

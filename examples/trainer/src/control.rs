@@ -1,8 +1,9 @@
-//! Tells the worker agent of checkpoints and progress, over its socket.
+//! Reports of checkpoints and progress to the worker agent, over its socket.
 //!
-//! The agent may be away: tasks outlive it, and it finds committed checkpoints in the folder by itself. So an
-//! agent that cannot be reached is no error. Neither is one that answers "no" to a commit: its own disk may be full, it
-//! may know a newer checkpoint that turned out to be damaged, or a newer attempt may exist, and then it ends this one.
+//! The agent may be away: tasks outlive it, and it finds committed checkpoints in the folder on its own. So
+//! an unreachable agent is no error. Neither is one that refuses a commit: its own disk may be full, it may
+//! know a newer checkpoint that turned out to be damaged, or a newer attempt may exist, in which case it
+//! ends this one.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::Committed;
 use crate::line::{read_line, write_line};
 
-/// How long the agent may take to answer.
+/// Maximum time for the agent to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the agent is told.
+/// Message to the agent.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 enum Notice<'a> {
@@ -35,7 +36,7 @@ enum Notice<'a> {
     Progress { step: u64 },
 }
 
-/// What it answers.
+/// Answer of the agent.
 #[derive(Debug, Deserialize)]
 struct Answer {
     ok: bool,
@@ -43,27 +44,27 @@ struct Answer {
     error: String,
 }
 
-/// How a notice fared.
+/// Result of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The agent took note.
+    /// The agent acknowledged it.
     Acknowledged,
-    /// The agent did not take note, and said why.
+    /// The agent refused it, with this reason.
     Refused(String),
     /// The agent could not be reached.
     Unreachable,
-    /// There is no agent to tell.
+    /// There is no agent.
     NoAgent,
 }
 
-/// The way to the worker agent.
+/// Connection to the worker agent.
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: Option<PathBuf>,
 }
 
 impl Control {
-    /// Talks to the agent at `socket`, or to no one.
+    /// Connects to the agent at `socket`; without one, messages are dropped.
     pub(crate) fn new(socket: Option<PathBuf>) -> Self {
         Self { socket }
     }
@@ -73,7 +74,7 @@ impl Control {
         self.tell(&Notice::Begin { step, path })
     }
 
-    /// Hands a checkpoint over.
+    /// Reports a committed checkpoint.
     pub(crate) fn commit(&self, checkpoint: &Committed) -> Result<Delivery> {
         self.tell(&Notice::Commit {
             step: checkpoint.step,
@@ -88,7 +89,7 @@ impl Control {
         self.tell(&Notice::Progress { step })
     }
 
-    /// Fails when the answer makes no sense; an agent that is away or refuses is no failure.
+    /// Fails if the answer is malformed; an unreachable or refusing agent is no failure.
     fn tell(&self, notice: &Notice<'_>) -> Result<Delivery> {
         let Some(socket) = &self.socket else {
             return Ok(Delivery::NoAgent);
@@ -114,7 +115,7 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether the agent went away, or hangs, in mid-sentence; only an answer that makes no sense is our concern.
+/// Whether the agent disconnected or hung during the exchange; only a malformed answer is an error.
 fn is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<serde_json::Error>().is_none()
 }
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one notice with `answer` (nothing when it is empty); returns what was said.
+    /// Answers one message with `answer` (nothing if it is empty); returns the message.
     fn agent(socket: &Path, answer: &'static str) -> thread::JoinHandle<String> {
         let listener = UnixListener::bind(socket).unwrap();
         thread::spawn(move || {

@@ -1,12 +1,13 @@
-//! The data: 1,797 handwritten digits of 8 x 8 pixels (UCI "Optical Recognition of Handwritten Digits").
+//! Training data: 1,797 handwritten digits of 8 x 8 pixels (UCI "Optical Recognition of Handwritten
+//! Digits").
 
-/// One sample a line: [`FEATURES`] pixels, then the digit. Origin and licence: `data/README.md`.
+/// One sample per line: [`FEATURES`] pixels, then the digit. Origin and licence: `data/README.md`.
 const DIGITS: &str = include_str!("../data/optdigits.csv");
-/// Pixels of a sample.
+/// Pixels per sample.
 pub(crate) const FEATURES: usize = 64;
-/// Digits to tell apart.
+/// Number of digits to distinguish.
 pub(crate) const CLASSES: usize = 10;
-/// The samples to train on; the others measure the accuracy.
+/// Number of training samples; the others measure the accuracy.
 const TRAINING_SAMPLES: usize = 1_440;
 /// The largest value of a pixel in the data set.
 const PIXEL_MAX: f32 = 16.0;
@@ -14,7 +15,7 @@ const PIXEL_MAX: f32 = 16.0;
 /// Samples with their labels.
 #[derive(Debug)]
 pub(crate) struct Samples {
-    /// Pixels in 0..=1, [`FEATURES`] a sample.
+    /// Pixels in 0..=1, [`FEATURES`] per sample.
     pixels: Vec<f32>,
     /// The digit of each sample.
     labels: Vec<usize>,
@@ -42,7 +43,7 @@ impl Samples {
         samples
     }
 
-    /// How many there are.
+    /// Number of samples.
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
@@ -54,12 +55,12 @@ impl Samples {
     }
 }
 
-/// What to train on and what to measure with.
+/// Training and test samples.
 #[derive(Debug)]
 pub(crate) struct Data {
-    /// Samples the network learns from.
+    /// Samples to train on.
     pub(crate) training: Samples,
-    /// Samples it never sees while learning.
+    /// Samples that are never used in training.
     pub(crate) test: Samples,
 }
 

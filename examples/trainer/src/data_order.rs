@@ -1,4 +1,4 @@
-//! Which samples a step sees: a pure function of seed and step, so that a resumed run sees what it would have seen.
+//! Samples of a step as a pure function of seed and step, so that a resumed run uses the same samples.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// The order of the training samples, shuffled anew every epoch.
+/// Order of the training samples, reshuffled every epoch.
 #[derive(Debug)]
 pub(crate) struct DataOrder {
     seed: u64,
@@ -17,7 +17,7 @@ pub(crate) struct DataOrder {
 }
 
 impl DataOrder {
-    /// An order over `samples` samples in batches of `batch`, which may not be more than there are samples.
+    /// An order over `samples` samples in batches of `batch`, which must not exceed the number of samples.
     pub(crate) fn new(seed: u64, samples: usize, batch: usize) -> Self {
         let mut order = Self {
             seed,
@@ -30,12 +30,12 @@ impl DataOrder {
         order
     }
 
-    /// Passes over the data that lie before `step`.
+    /// Number of passes over the data before `step`.
     pub(crate) fn epoch_of(&self, step: u64) -> u64 {
         step / self.steps_per_epoch()
     }
 
-    /// The samples that `rank` of `world_size` takes in `step` (counted from 0).
+    /// The samples of `rank` of `world_size` in `step` (counted from 0).
     pub(crate) fn share(&mut self, step: u64, rank: usize, world_size: usize) -> &[usize] {
         let epoch = self.epoch_of(step);
         if epoch != self.epoch {
@@ -54,14 +54,14 @@ impl DataOrder {
 
     fn shuffle(&mut self) {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        // A stream of its own for every epoch: no earlier epoch needs to be drawn to reach it.
+        // A separate random stream for every epoch: no earlier epoch needs to be drawn to reach it.
         random.set_stream(self.epoch);
         self.shuffled = (0..self.samples).collect();
         self.shuffled.shuffle(&mut random);
     }
 }
 
-/// The part of `length` things that falls to `index` of `parts`, as even as it can be.
+/// The part of `length` items for `index` of `parts`, as even as possible.
 pub(crate) fn share_of(length: usize, index: usize, parts: usize) -> Range<usize> {
     length * index / parts..length * (index + 1) / parts
 }

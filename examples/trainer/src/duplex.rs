@@ -1,5 +1,5 @@
-//! Sends to one neighbour and receives from the other at the same time, so that no ring of full socket
-//! buffers can lock up, and notices a neighbour that is gone or silent.
+//! Simultaneous send to one neighbour and receive from the other, so that full socket buffers in the ring
+//! cannot deadlock; detects a neighbour that is gone or silent.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,13 +14,13 @@ use crate::clock::Deadline;
 /// A neighbour in the ring.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Its rank, for messages.
+    /// Its rank, for error messages.
     pub(crate) rank: usize,
     stream: TcpStream,
 }
 
 impl Peer {
-    /// Takes over a connection to `rank`; reads and writes no longer block.
+    /// Takes over a connection to `rank` and makes it non-blocking.
     pub(crate) fn new(rank: usize, stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true).context("set TCP_NODELAY")?;
         stream
@@ -29,7 +29,7 @@ impl Peer {
         Ok(Self { rank, stream })
     }
 
-    /// Writes what the socket takes at once; returns the number of bytes.
+    /// Writes what the socket accepts at once; returns the number of bytes.
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize> {
         match self.stream.write(bytes) {
             Ok(count) => Ok(count),
@@ -40,7 +40,7 @@ impl Peer {
         }
     }
 
-    /// Reads what has come; returns the number of bytes.
+    /// Reads what is available; returns the number of bytes.
     fn read_some(&mut self, bytes: &mut [u8]) -> Result<usize> {
         match self.stream.read(bytes) {
             Ok(0) => bail!("rank {} is gone: it closed its connection", self.rank),
@@ -54,7 +54,7 @@ impl Peer {
 }
 
 /// Sends all of `outgoing` to `next` while it fills all of `incoming` from `previous`; either may be empty.
-/// Fails when a neighbour closes its connection, or when nothing moves for `timeout`.
+/// Fails if a neighbour closes its connection, or if there is no progress for `timeout`.
 pub(crate) fn exchange(
     next: &mut Peer,
     outgoing: &[u8],
@@ -99,14 +99,14 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-/// Waits until `socket` has something to accept or to read. Returns false when `timeout` passed first.
+/// Waits until `socket` has something to accept or to read. Returns false if `timeout` passes first.
 pub(crate) fn is_readable_within(socket: &impl AsFd, timeout: Duration) -> Result<bool> {
     let mut wanted = [PollFd::new(socket, PollFlags::IN)];
     wait(&mut wanted, Deadline::after(timeout))?;
     Ok(!wanted[0].revents().is_empty())
 }
 
-/// Polls once, at most until `deadline`. A signal ends the wait early: the caller looks again.
+/// Polls once, at most until `deadline`. A signal ends the wait early: the caller polls again.
 fn wait(wanted: &mut [PollFd<'_>], deadline: Deadline) -> Result<()> {
     let remaining = Timespec::try_from(deadline.remaining()).context("convert a time-out")?;
     match poll(wanted, Some(&remaining)) {

@@ -1,8 +1,8 @@
-//! The trainer's own proof that nobody else holds its GPUs, and that it runs only once.
+//! Self-check of the trainer that no other process holds its GPUs, and that it runs only once.
 //!
-//! Every task of a demo or a chaos run locks one file per GPU, and one for itself, for as long as it lives, and writes down
-//! when it took them and when it gave them back. A scheduler that gives a GPU to two tasks, or runs a task twice, is found
-//! out by the tasks themselves, whatever it believes.
+//! Every task of a demo or a chaos run locks one file per GPU, and one for itself, while it lives, and
+//! records when it took and released them. A scheduler that gives a GPU to two tasks, or runs a task twice,
+//! is detected by the tasks themselves, independent of its own state.
 
 use std::env;
 use std::fs::{self, File, TryLockError};
@@ -13,27 +13,27 @@ use anyhow::{Context, Result};
 
 use crate::clock::raw_us;
 
-/// Names the folder of the locks; without it nothing is locked.
+/// Variable with the folder of the locks; without it nothing is locked.
 const FOLDER_VARIABLE: &str = "GPU_LEDGER_DIR";
 /// The GPUs that the scheduler gave to this task.
 const GPUS_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
-/// File that collects what must not happen, one line each.
+/// File that collects violations, one per line.
 const CONFLICTS_FILE: &str = "conflicts";
-/// File of what was taken and given back, one line each: time in microseconds of the raw monotonic clock, `take` or
-/// `give`, what, job, task, epoch of the attempt.
+/// File of acquisitions and releases, one per line: time in microseconds of the raw monotonic clock, `take`
+/// or `give`, the resource, job, task, epoch of the attempt.
 const BOOK_FILE: &str = "book";
-/// Locked by whoever is about to take something.
+/// Locked by a process that is about to take a resource.
 const GUARD_FILE: &str = "guard";
 /// Folder of the locks of tasks.
 const TASKS_FOLDER: &str = "tasks";
 
-/// The locks of this process; they are free again when it ends, however it ends.
+/// The locks of this process; they are released when it ends in any way.
 #[derive(Debug)]
 pub(crate) struct GpuLedger {
     _held: Option<Held>,
 }
 
-/// What a task holds.
+/// Resources held by a task.
 #[derive(Debug)]
 struct Held {
     folder: PathBuf,
@@ -42,7 +42,7 @@ struct Held {
     _locks: Vec<File>,
 }
 
-/// Which task of which attempt this is.
+/// Identity of the task and its attempt.
 #[derive(Clone, Debug, Default)]
 struct Task {
     job: String,
@@ -53,7 +53,7 @@ struct Task {
 }
 
 impl GpuLedger {
-    /// Locks this task and each of its GPUs; what somebody else holds is written down as a conflict.
+    /// Locks this task and each of its GPUs; a lock held by another process is recorded as a conflict.
     pub(crate) fn hold_own_gpus() -> Result<Self> {
         let Some(folder) = env::var_os(FOLDER_VARIABLE).map(PathBuf::from) else {
             return Ok(Self { _held: None });
@@ -90,7 +90,8 @@ impl Held {
         let tasks = folder.join(TASKS_FOLDER);
         fs::create_dir_all(&tasks).with_context(|| format!("make {}", tasks.display()))?;
         let itself = format!("{TASKS_FOLDER}/{}-{}", task.job, task.index);
-        // One at a time: who looks at the locks of others must see them with what is written in them.
+        // One process at a time: a process that examines the locks of others must see them with their
+        // content.
         let guard = open(&folder.join(GUARD_FILE))?;
         guard
             .lock()
@@ -118,7 +119,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Writes one line for the task and one for each GPU, all at once.
+    /// Writes one line for the task and one for each GPU in a single write.
     fn note(&self, what: &str) -> Result<()> {
         let Task {
             job, index, epoch, ..
@@ -135,12 +136,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Before the locks go. A task that is killed gives back without a word, and so may this one.
+        // Before the locks are released. A killed task releases without a record, and so may this one.
         let _unwritten = self.note("give");
     }
 }
 
-/// Locks a file; false if somebody else holds it, which is written down.
+/// Locks a file; false if another process holds it, which is recorded.
 fn hold(folder: &Path, name: &str, task: &Task) -> Result<(File, bool)> {
     let path = folder.join(name);
     let file = open(&path)?;
@@ -156,7 +157,7 @@ fn hold(folder: &Path, name: &str, task: &Task) -> Result<(File, bool)> {
     }
 }
 
-/// Members of an older attempt of this task's gang that still live, found by their locks and the epochs in them.
+/// Live members of an older attempt of this task's gang, found by their locks and the epochs in them.
 fn note_older_members(folder: &Path, task: &Task) -> Result<()> {
     let tasks = folder.join(TASKS_FOLDER);
     let prefix = format!("{}-", task.job);
@@ -199,12 +200,12 @@ fn note_conflict(folder: &Path, name: &str, task: &Task) -> Result<()> {
         job, index, epoch, ..
     } = task;
     let line = format!(
-        "{name} is held by somebody else as attempt {epoch} of job {job} task {index} starts\n"
+        "{name} is held by another process as attempt {epoch} of job {job} task {index} starts\n"
     );
     append(&folder.join(CONFLICTS_FILE), &line)
 }
 
-/// Appends in one write, so that what others append is not mixed in.
+/// Appends in one write, so that the lines of other processes are not interleaved.
 fn append(path: &Path, text: &str) -> Result<()> {
     let written = || -> io::Result<()> {
         let mut file = File::options().create(true).append(true).open(path)?;

@@ -1,4 +1,4 @@
-//! One JSON value a line, over any byte stream: how ranks greet each other and how the agent is told.
+//! Line protocol with one JSON value per line, over any byte stream: used between ranks and for the agent.
 
 use std::io::{Read, Write};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest line that is read: a roster of a thousand ranks fits many times.
+/// Maximum length of a line: many times a roster of a thousand ranks.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Writes `message` and a line end.
@@ -17,7 +17,7 @@ pub(crate) fn write_line(stream: &mut impl Write, message: &impl Serialize) -> R
     stream.flush().context("send a message")
 }
 
-/// Reads one line, and not a byte more: what follows it may be of another form.
+/// Reads one line and no byte beyond: the following data may have another format.
 pub(crate) fn read_line<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
     let mut line = Vec::new();
     let mut byte = [0];

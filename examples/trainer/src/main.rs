@@ -1,9 +1,9 @@
-//! A data-parallel trainer: the job that the demo and the tests put through faults.
+//! Data-parallel trainer: the job that the demo and the tests expose to faults.
 //!
 //! It trains a small network on real data with plain SGD. Every rank computes the gradient of its share of
-//! a batch, a ring all-reduce with a fixed order adds the shares, and every rank applies the same sum: so the
-//! final weights have the same bits whatever the timing was and however often the run was interrupted.
-//! It knows Muster only through the task environment: ranks, checkpoint folder, control socket, preempt flag.
+//! a batch, a ring all-reduce with a fixed order adds the shares, and every rank applies the same sum: so
+//! the final weights have the same bits regardless of timing and interruptions. It knows Muster only
+//! through the task environment: ranks, checkpoint folder, control socket, preempt flag.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match result {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) => {
-            // Nothing is left to tell it to when standard error itself is gone.
+            // There is no way to report it if standard error itself is gone.
             let _ = writeln!(
                 std::io::stderr(),
                 "muster-trainer: rank {}: {error:#}",

@@ -1,6 +1,6 @@
-//! The network: 64 pixels, 32 rectified units, softmax over 10 digits; gradients written by hand.
+//! Neural network: 64 pixels, 32 rectified units, softmax over 10 digits; gradients written by hand.
 //!
-//! Everything is plain f32 arithmetic in a fixed order, and `exp` and `ln` come from `libm` instead of the
+//! All of it is plain f32 arithmetic in a fixed order, and `exp` and `ln` come from `libm` instead of the
 //! system's library: the same input gives the same bits on every host.
 
 use rand::{Rng, SeedableRng};
@@ -10,22 +10,22 @@ use crate::data::{CLASSES, FEATURES, Samples};
 
 /// Units between input and output.
 const HIDDEN: usize = 32;
-/// Where each layer's numbers start in the flat vector of weights.
+/// Start of each layer's numbers in the flat vector of weights.
 const HIDDEN_BIAS: usize = FEATURES * HIDDEN;
 const OUTPUT: usize = HIDDEN_BIAS + HIDDEN;
 const OUTPUT_BIAS: usize = OUTPUT + HIDDEN * CLASSES;
-/// Numbers that are learnt.
+/// Number of learnt parameters.
 pub(crate) const WEIGHTS: usize = OUTPUT_BIAS + CLASSES;
 /// The smallest probability whose logarithm is taken.
 const PROBABILITY_MIN: f32 = 1e-12;
 
-/// What a network makes of one sample.
+/// Intermediate results for one sample.
 struct Activations {
     hidden: [f32; HIDDEN],
     probabilities: [f32; CLASSES],
 }
 
-/// The network, its weights in one flat vector that the ring can add up.
+/// The network, with its weights in one flat vector that the ring can add up.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Model {
     weights: Vec<f32>,
@@ -35,7 +35,7 @@ impl Model {
     /// A network with small random weights drawn from `seed`.
     pub(crate) fn random(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(u64::MAX); // the data order has the streams from 0
+        random.set_stream(u64::MAX); // the data order uses the streams from 0 on
         let mut weights = vec![0.0; WEIGHTS];
         fill(&mut weights[..HIDDEN_BIAS], FEATURES, &mut random);
         fill(&mut weights[OUTPUT..OUTPUT_BIAS], HIDDEN, &mut random);
@@ -82,7 +82,7 @@ impl Model {
         }
     }
 
-    /// The fraction of samples whose digit it tells right.
+    /// The fraction of samples that are classified correctly.
     pub(crate) fn accuracy(&self, samples: &Samples) -> f64 {
         let right = (0..samples.len()).filter(|&index| {
             let (pixels, digit) = samples.sample(index);
@@ -140,7 +140,7 @@ impl Model {
         }
         for unit in 0..HIDDEN {
             if activations.hidden[unit] <= 0.0 {
-                continue; // a rectified unit at rest passes no error on
+                continue; // an inactive rectified unit propagates no error
             }
             gradient[HIDDEN_BIAS + unit] += hidden_error[unit];
             let row = &mut gradient[unit * FEATURES..(unit + 1) * FEATURES];

@@ -1,7 +1,7 @@
-//! The attempt's own record of when it lived and how far it was.
+//! Record of an attempt's lifetime and progress.
 //!
-//! Every rank of a chaos run writes it as long as it lives, whatever the scheduler believes. Two attempts that lived at
-//! once are found out by it, and so is every step that was done twice.
+//! Every rank of a chaos run writes it while it lives, independent of the scheduler's state. It reveals two
+//! attempts that lived at once, and every step that was done twice.
 
 use std::env;
 use std::fs::{self, File};
@@ -17,14 +17,14 @@ use anyhow::{Context, Result, ensure};
 use crate::arguments::TrainArguments;
 use crate::clock::{pause, wall_ms};
 
-/// Names the folder of the records; without it none are written.
+/// Variable with the folder of the records; without it none are written.
 const FOLDER_VARIABLE: &str = "ATTEMPT_LEDGER_DIR";
 /// Time between two lines.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// No step is known yet: the ranks have not met.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The record of this process; it ends with it, however that ends.
+/// The record of this process; it ends when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct Presence {
     step: Arc<AtomicU64>,
@@ -64,7 +64,7 @@ impl Presence {
         })
     }
 
-    /// So many steps are done. Fails if the record has a gap since it could not be written.
+    /// Sets the number of completed steps. Fails if writing the record failed, so that it has a gap.
     pub(crate) fn reached(&self, step: u64) -> Result<()> {
         self.step.store(step, Ordering::Relaxed);
         let has_ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
@@ -73,7 +73,7 @@ impl Presence {
     }
 }
 
-/// Writes a line, waits, and so on: only a failure ends it.
+/// Writes a line, waits, and repeats; only a failure ends the loop.
 fn write_until_it_fails(file: &mut File, step: &AtomicU64) -> io::Error {
     loop {
         pause(INTERVAL);
@@ -83,7 +83,7 @@ fn write_until_it_fails(file: &mut File, step: &AtomicU64) -> io::Error {
     }
 }
 
-/// One line in one write: the time, and the steps done if they are known.
+/// One line in one write: the time, and the completed steps if known.
 fn write_mark(file: &mut File, step: u64) -> io::Result<()> {
     let line = match step {
         UNKNOWN => format!("{} -\n", wall_ms()),

@@ -1,5 +1,5 @@
-//! How the ranks find each other: rank 0 listens where `MASTER_ADDR` and `MASTER_PORT` say, every rank tells it
-//! the address of its own listener, and rank 0 answers each with all of them.
+//! Rendezvous of the ranks: rank 0 listens at `MASTER_ADDR` and `MASTER_PORT`, every rank sends it the
+//! address of its own listener, and rank 0 answers each with all addresses.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::line::{read_line, write_line};
 use crate::ring::{Neighbours, Ring};
 use crate::stop::StopSignal;
 
-/// How often a rank that waits looks whether it should stop, and tries again to reach rank 0.
+/// Interval at which a waiting rank checks for a stop request, and retries to reach rank 0.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long a stranger may hold up the listener without a word.
+/// Maximum time that a silent unknown connection may hold up the listener.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a rank says of itself, to rank 0 and to the next rank.
+/// A rank's greeting to rank 0 and to the next rank.
 #[derive(Debug, Serialize, Deserialize)]
 struct Greeting {
     attempt: String,
     rank: usize,
     world_size: usize,
-    /// Where it awaits the rank before it.
+    /// The address at which it accepts the previous rank.
     listener: Option<SocketAddr>,
 }
 
@@ -33,13 +33,13 @@ struct Greeting {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Everyone's listener, by rank.
+    /// Listeners of all ranks, by rank.
     Roster(Vec<SocketAddr>),
-    /// Why the rank does not belong here.
+    /// Reason why the rank does not belong here.
     Refused(String),
 }
 
-/// Joins the ring. Returns `None` when this rank was asked to stop meanwhile.
+/// Joins the ring. Returns `None` if this rank was asked to stop meanwhile.
 pub(crate) fn join(arguments: &TrainArguments, stop: &StopSignal) -> Result<Option<Ring>> {
     if arguments.world_size == 1 {
         return Ok(Some(Ring::alone()));
@@ -72,7 +72,7 @@ pub(crate) fn join(arguments: &TrainArguments, stop: &StopSignal) -> Result<Opti
     )))
 }
 
-/// One rank's part in the meeting.
+/// One rank's part in the rendezvous.
 struct Meeting<'a> {
     arguments: &'a TrainArguments,
     stop: &'a StopSignal,
@@ -101,7 +101,7 @@ impl Meeting<'_> {
             .ok_or_else(|| anyhow!("MASTER_ADDR {host:?} has no address"))
     }
 
-    /// This rank's listener and everyone's listeners.
+    /// This rank's listener and the listeners of all ranks.
     fn roster(&self) -> Result<Option<(TcpListener, Vec<SocketAddr>)>> {
         let master = self.master()?;
         if self.arguments.rank == 0 {
@@ -111,7 +111,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Whether to go on waiting for `what`: false when asked to stop, an error when the time is over.
+    /// Whether to continue waiting for `what`: false if asked to stop, an error if the time is over.
     fn may_wait(&self, what: impl Fn() -> String) -> Result<bool> {
         if self.stop.is_raised() {
             return Ok(false);
@@ -148,7 +148,8 @@ impl Meeting<'_> {
                         .context("a rank came without its listener")?;
                     visitors[greeting.rank] = Some((stream, listener));
                 }
-                // A stranger, or a rank of an older attempt: tell it, and go on waiting for ours.
+                // An unknown connection, or a rank of an older attempt: refuse it, and continue waiting for
+                // ours.
                 Err(error) => {
                     let refused = Answer::Refused(format!("{error:#}"));
                     write_line(&mut stream, &refused).ok();
@@ -167,7 +168,7 @@ impl Meeting<'_> {
         Ok(Some((own, roster)))
     }
 
-    /// Listens at `master`, where a rank of the attempt before may still be about to go.
+    /// Listens at `master`, where a rank of the previous attempt may still be shutting down.
     fn bind(&self, master: SocketAddr) -> Result<Option<TcpListener>> {
         loop {
             match TcpListener::bind(master) {
@@ -180,7 +181,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Rank 0: reads who came, and checks that it belongs here.
+    /// Rank 0: reads a greeting, and checks that the rank belongs here.
     fn receive(
         &self,
         stream: &mut TcpStream,
@@ -194,7 +195,7 @@ impl Meeting<'_> {
         let rank = greeting.rank;
         ensure!(
             rank != 0 && visitors[rank].is_none(),
-            "rank {rank} is here already"
+            "rank {rank} has already joined"
         );
         Ok(greeting)
     }
@@ -208,14 +209,14 @@ impl Meeting<'_> {
         );
         ensure!(
             greeting.world_size == world_size && greeting.rank < world_size,
-            "this gang has {world_size} ranks, rank {} of {} is none of them",
+            "this gang has {world_size} ranks; rank {} of {} does not belong to it",
             greeting.rank,
             greeting.world_size
         );
         Ok(())
     }
 
-    /// Any other rank: tells rank 0 where it listens, and waits for the answer.
+    /// Any other rank: sends rank 0 the address of its listener, and waits for the answer.
     fn visit(&self, master: SocketAddr) -> Result<Option<(TcpListener, Vec<SocketAddr>)>> {
         let mut reason = "it was never reached".to_owned();
         while self.may_wait(|| format!("rank 0 at {master} did not gather the gang: {reason}"))? {
@@ -235,7 +236,7 @@ impl Meeting<'_> {
     fn ask(&self, master: SocketAddr) -> Result<Option<(TcpListener, Answer)>> {
         let mut stream =
             TcpStream::connect_timeout(&master, GREETING_TIMEOUT).context("connect")?;
-        // The address by which rank 0 is reached is one by which the others reach this rank.
+        // The local address of the connection to rank 0 is one at which the others can reach this rank.
         let address = stream.local_addr().context("read the own address")?;
         let own = TcpListener::bind((address.ip(), 0)).context("listen for the ring")?;
         let listener = own.local_addr().context("read the ring's address")?;
@@ -251,7 +252,7 @@ impl Meeting<'_> {
         Ok(Some((own, read_line(&mut stream)?)))
     }
 
-    /// Accepts the rank before this one, and nobody else.
+    /// Accepts the previous rank and no other connection.
     fn accept_previous(&self, listener: &TcpListener) -> Result<Option<Peer>> {
         let world_size = self.arguments.world_size;
         let expected = (self.arguments.rank + world_size - 1) % world_size;
@@ -272,7 +273,7 @@ impl Meeting<'_> {
     }
 }
 
-/// The ranks that have not come, for a message.
+/// The missing ranks, for an error message.
 fn absent(visitors: &[Option<(TcpStream, SocketAddr)>]) -> String {
     let ranks = visitors
         .iter()

@@ -1,8 +1,8 @@
-//! The ring: every rank sends to the next and receives from the one before.
+//! Ring: every rank sends to the next and receives from the previous one.
 //!
-//! `all_reduce` is a reduce-scatter and an all-gather. Chunk `c` starts at rank `c`, and rank after rank adds its
-//! own part: the order of additions depends on the chunk alone, never on which message came first, and one rank
-//! finishes each sum for all. So the result has the same bits on every rank and in every run.
+//! `all_reduce` is a reduce-scatter followed by an all-gather. Chunk `c` starts at rank `c`, and rank after
+//! rank adds its own part: the order of additions depends on the chunk alone, never on the arrival order,
+//! and one rank finishes each sum for all. So the result has the same bits on every rank and in every run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use crate::data_order::share_of;
 use crate::duplex::{Peer, exchange};
 
-/// Most bytes that rank 0 may broadcast.
+/// Maximum number of bytes that rank 0 may broadcast.
 const BROADCAST_BYTES_MAX: u64 = 1 << 26;
 const F32_BYTES: usize = size_of::<f32>();
 
@@ -34,7 +34,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of one: everything is there already.
+    /// A ring of one rank, which needs no communication.
     pub(crate) fn alone() -> Self {
         Self {
             rank: 0,
@@ -44,7 +44,7 @@ impl Ring {
         }
     }
 
-    /// `rank`'s place among `world_size`; a neighbour that is silent for `timeout` counts as dead.
+    /// The place of `rank` among `world_size`; a neighbour that is silent for `timeout` counts as dead.
     pub(crate) fn new(
         rank: usize,
         world_size: usize,
@@ -59,7 +59,7 @@ impl Ring {
         }
     }
 
-    /// Replaces `values` by the sum over all ranks; every rank must give as many.
+    /// Replaces `values` by the sum over all ranks; every rank must pass the same number of values.
     pub(crate) fn all_reduce(&mut self, values: &mut [f32]) -> Result<()> {
         let (rank, world_size) = (self.rank, self.world_size);
         for turn in 0..world_size - 1 {
@@ -89,7 +89,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands rank 0's bytes to every rank; what the others pass in is ignored.
+    /// Sends rank 0's bytes to every rank; the argument of other ranks is ignored.
     pub(crate) fn broadcast(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         if self.world_size == 1 {
             return Ok(bytes);
@@ -107,7 +107,7 @@ impl Ring {
         Ok(bytes)
     }
 
-    /// Receives `bytes` from the rank before (rank 0 has them) and sends them on (the last has no one to send to).
+    /// Receives `bytes` from the previous rank (rank 0 has them) and forwards them (except the last rank).
     fn relay(&mut self, bytes: &mut [u8]) -> Result<()> {
         let (is_first, is_last) = (self.rank == 0, self.rank + 1 == self.world_size);
         let Some(Neighbours { next, previous }) = &mut self.neighbours else {
@@ -122,7 +122,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sends `outgoing` to the next rank and returns `length` bytes of the one before.
+    /// Sends `outgoing` to the next rank and returns `length` bytes of the previous one.
     fn pass_on(&mut self, outgoing: &[u8], length: usize) -> Result<Vec<u8>> {
         let mut incoming = vec![0; length];
         let Neighbours { next, previous } = self
@@ -192,7 +192,7 @@ mod tests {
             .collect()
     }
 
-    /// Every rank in its own thread; `order` is the order in which they start.
+    /// Runs every rank in its own thread; `order` is the order in which they start.
     fn reduce(world_size: usize, length: usize, order: impl Fn(usize) -> usize) -> Vec<Vec<u32>> {
         let mut places: Vec<Option<Ring>> = rings(world_size).into_iter().map(Some).collect();
         let mut threads: Vec<_> = (0..world_size)
@@ -214,7 +214,7 @@ mod tests {
             .collect()
     }
 
-    /// The sum in the order that the ring promises: chunk c from rank c onwards.
+    /// The sum in the order that the ring guarantees: chunk c from rank c onwards.
     fn expected(world_size: usize, length: usize) -> Vec<u32> {
         let mut sums = vec![0; length];
         for chunk in 0..world_size {

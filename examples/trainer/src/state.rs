@@ -1,16 +1,17 @@
-//! Everything a run needs to go on exactly where it was, as versioned bytes.
+//! Complete state of a run for an exact resume, as versioned bytes.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::model::WEIGHTS;
 
-/// Names the format and its version.
+/// Identifies the format and its version.
 const MAGIC: &[u8; 8] = b"MTRAIN01";
 /// Seed, batch, step, restarts, first loss (as bits).
 const HEADER_BYTES: usize = MAGIC.len() + 8 + 8 + 8 + 4 + 4;
-/// XXH3-64. Not CRC-32: that of bytes with their own CRC behind them is a constant, and the file's CRC is its digest.
+/// XXH3-64. Not CRC-32: the CRC of bytes followed by their own CRC is a constant, and the file's CRC is its
+/// digest.
 const CHECKSUM_BYTES: usize = 8;
-/// Length of an encoded state: it does not vary.
+/// Fixed length of an encoded state.
 pub(crate) const STATE_BYTES: usize = HEADER_BYTES + 4 * WEIGHTS + CHECKSUM_BYTES;
 
 /// The state of a run between two steps. The data order is a function of `seed` and `step`.
@@ -18,9 +19,9 @@ pub(crate) const STATE_BYTES: usize = HEADER_BYTES + 4 * WEIGHTS + CHECKSUM_BYTE
 pub(crate) struct TrainingState {
     /// Seed of weights and data order.
     pub(crate) seed: u64,
-    /// Samples in a batch, all ranks together.
+    /// Batch size over all ranks.
     pub(crate) batch: u64,
-    /// Steps done.
+    /// Completed steps.
     pub(crate) step: u64,
     /// Resumes in the chain of checkpoints that led here.
     pub(crate) restarts: u32,
@@ -30,33 +31,34 @@ pub(crate) struct TrainingState {
     pub(crate) weights: Vec<f32>,
 }
 
-/// Why bytes are no state.
+/// Reason why bytes are not a valid state.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StateError {
-    /// Cut short, or something is behind it.
+    /// Truncated, or followed by other data.
     #[error("has {found} bytes instead of {STATE_BYTES}")]
     Length {
-        /// Bytes there are.
+        /// Number of bytes.
         found: usize,
     },
-    /// Another program's file, or another version's.
+    /// A file of another program or another version.
     #[error("starts with {found:?} instead of {MAGIC:?}: another format or version")]
     Magic {
         /// The first bytes.
         found: Vec<u8>,
     },
-    /// Some bit is not what was written.
+    /// The content does not match its checksum.
     #[error("has checksum {found:016x} instead of {written:016x}: it is damaged")]
     Checksum {
-        /// Of the bytes that are there.
+        /// Checksum of the bytes.
         found: u64,
-        /// As it was noted when they were written.
+        /// Checksum recorded when they were written.
         written: u64,
     },
 }
 
 impl TrainingState {
-    /// The state as [`STATE_BYTES`] bytes: magic, header, weights, XXH3-64 of all that; little-endian.
+    /// Encodes the state as [`STATE_BYTES`] bytes: magic, header, weights, XXH3-64 of all that;
+    /// little-endian.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(STATE_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -74,7 +76,7 @@ impl TrainingState {
         bytes
     }
 
-    /// The state that [`encode`](Self::encode) wrote.
+    /// Decodes a state written by [`encode`](Self::encode).
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         if bytes.len() >= MAGIC.len() && !bytes.starts_with(MAGIC) {
             return Err(StateError::Magic {
@@ -104,7 +106,7 @@ impl TrainingState {
         })
     }
 
-    /// Names the exact bits of the weights.
+    /// Digest of the exact bits of the weights.
     pub(crate) fn weights_digest(&self) -> String {
         let bytes: Vec<u8> = self
             .weights

@@ -1,4 +1,4 @@
-//! The wish to stop: SIGTERM, or the agent's preempt flag.
+//! Stop request: SIGTERM, or the agent's preempt flag.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 /// Name of the agent's flag in the control folder.
 const FLAG: &str = "preempt";
 
-/// Tells whether this rank was asked to stop. Once asked, it stays asked.
+/// Whether this rank was asked to stop. Once set, it stays set.
 #[derive(Debug, Clone)]
 pub(crate) struct StopSignal {
     terminated: Arc<AtomicBool>,
@@ -18,8 +18,8 @@ pub(crate) struct StopSignal {
 }
 
 impl StopSignal {
-    /// Starts to listen for SIGTERM and to watch for the flag in `control_dir`; neither does anything unless they are
-    /// heeded.
+    /// Starts to listen for SIGTERM and to watch for the flag in `control_dir`; both are ignored unless
+    /// `is_heeded`.
     pub(crate) fn install(control_dir: Option<&Path>, is_heeded: bool) -> Result<Self> {
         let terminated = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&terminated))
@@ -31,7 +31,7 @@ impl StopSignal {
         })
     }
 
-    /// Whether someone wants this rank to stop.
+    /// Whether this rank is asked to stop.
     pub(crate) fn is_raised(&self) -> bool {
         let is_asked = self.terminated.load(Ordering::Relaxed)
             || self.flag.as_ref().is_some_and(|flag| flag.exists());

@@ -1,4 +1,4 @@
-//! The training run of one rank: join, resume, step, save, stop.
+//! Training run of one rank: join, resume, step, save, stop.
 
 use std::io::Write;
 use std::path::Path;
@@ -21,20 +21,22 @@ use crate::ring::Ring;
 use crate::state::TrainingState;
 use crate::stop::StopSignal;
 
-/// What the ranks add up beside the gradient: the loss, and how many of them want to stop.
+/// Values that the ranks add up in addition to the gradient: the loss, and the number of ranks that want to
+/// stop.
 const LOSS: usize = WEIGHTS;
 const STOPS: usize = WEIGHTS + 1;
 const REDUCED: usize = WEIGHTS + 2;
-/// How often rank 0 prints a line and tells the agent of its progress.
+/// Interval at which rank 0 prints a line and reports its progress to the agent.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Trains until the steps are done or someone wants this gang to stop.
+/// Trains until the steps are done or this gang is asked to stop.
 pub(crate) fn run(arguments: &TrainArguments) -> Result<Outcome> {
     arguments.validate()?;
     let stop = StopSignal::install(arguments.control_dir(), !arguments.stubborn)?;
     let presence = Presence::begin(arguments)?;
     let Some(ring) = rendezvous::join(arguments, &stop)? else {
-        // No step was done: what this attempt would have resumed from is still the newest state.
+        // No step was done: the checkpoint that this attempt would have resumed from is still the newest
+        // state.
         let saved = arguments.checkpoint_dir().is_some();
         return Ok(if saved {
             Outcome::Checkpointed
@@ -45,13 +47,13 @@ pub(crate) fn run(arguments: &TrainArguments) -> Result<Outcome> {
     Trainer::start(arguments, ring, stop)?.train(&presence)
 }
 
-/// What a step tells about the whole gang.
+/// Result of a step over the whole gang.
 struct StepResult {
     loss: f32,
     is_stop_wanted: bool,
 }
 
-/// One rank in the middle of its work.
+/// One rank during training.
 struct Trainer<'a> {
     arguments: &'a TrainArguments,
     ring: Ring,
@@ -70,7 +72,7 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Loads the data and takes over the state that rank 0 read.
+    /// Loads the data and adopts the state that rank 0 read.
     fn start(arguments: &'a TrainArguments, mut ring: Ring, stop: StopSignal) -> Result<Self> {
         let data = Data::load();
         anyhow::ensure!(
@@ -79,14 +81,14 @@ impl<'a> Trainer<'a> {
             arguments.batch,
             data.training.len()
         );
-        // Rank 0 alone reads, so that all agree on the step even where hosts share no file system.
+        // Only rank 0 reads, so that all agree on the step even if hosts share no file system.
         let own = if arguments.rank == 0 {
             first_state(arguments)?.encode()
         } else {
             Vec::new()
         };
         let state =
-            TrainingState::decode(&ring.broadcast(own)?).context("take over rank 0's state")?;
+            TrainingState::decode(&ring.broadcast(own)?).context("receive rank 0's state")?;
         let folder = match arguments.checkpoint_dir() {
             Some(root) if arguments.rank == 0 => Some(CheckpointFolder::open(root)?),
             _ => None,
@@ -161,7 +163,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Saves by agreement of all ranks, who learn from the last sum whether it is done.
+    /// Saves by agreement of all ranks, which learn from the last sum whether it is done.
     fn stop_here(&mut self) -> Result<Outcome> {
         let saving = match self.folder {
             Some(_) => self.checkpoint().map(|()| true),
@@ -184,14 +186,14 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Only at multiples, so that where a run is resumed does not depend on how fast it was.
+    /// Only at multiples, so that the step of a resume does not depend on the speed of the run.
     fn is_checkpoint_due(&self) -> bool {
         self.folder.is_some()
             && self.step.is_multiple_of(self.arguments.checkpoint_steps)
             && self.last_checkpoint.elapsed().as_secs_f64() >= self.arguments.checkpoint_seconds
     }
 
-    /// Rank 0 saves; it alone has a folder.
+    /// Saves on rank 0, the only rank with a folder.
     fn checkpoint(&mut self) -> Result<()> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -201,12 +203,12 @@ impl<'a> Trainer<'a> {
         let delivery = self.control.commit(&committed)?;
         let heard = match delivery {
             Delivery::Acknowledged | Delivery::NoAgent => {
-                // Before an agent has heard of this checkpoint an older one may be named to resume from.
+                // Until an agent has received this checkpoint, an older one may be named to resume from.
                 folder.prune(committed.step, self.arguments.checkpoints_kept)?;
                 String::new()
             }
             Delivery::Unreachable => ", the agent is away".to_owned(),
-            Delivery::Refused(why) => format!(", the agent does not take it: {why}"),
+            Delivery::Refused(why) => format!(", the agent refuses it: {why}"),
         };
         self.last_checkpoint = now();
         self.say(&format!(
@@ -290,14 +292,14 @@ impl<'a> Trainer<'a> {
         )
     }
 
-    /// A line for people. Training does not end because nobody listens any more.
+    /// Prints a line for users. Training does not end if the output is closed.
     fn say(&self, line: &str) {
         let mut output = std::io::stdout().lock();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     }
 }
 
-/// The state to begin with: the checkpoint's, or a fresh one.
+/// The initial state: the checkpoint's, or a fresh one.
 fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointError> {
     let (seed, batch) = (arguments.seed, arguments.batch as u64);
     let Some(path) = arguments.resume_from() else {
@@ -318,8 +320,8 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
     } = checkpoint::read_newest_from(path)?;
     if let Some(damage) = instead {
         let used = path.display();
-        // As with every line for people: training does not end because nobody listens.
-        let _ = writeln!(std::io::stderr(), "{damage}: going on from {used}");
+        // Like every line for users: training does not end if the output is closed.
+        let _ = writeln!(std::io::stderr(), "{damage}: resuming from {used}");
     }
     for (what, found, wanted) in [
         ("seed", state.seed, seed),

@@ -1,4 +1,4 @@
-//! Whole gangs as real processes: killed, preempted, damaged, and resumed to the same bits.
+//! Complete gangs as real processes: killed, preempted, damaged, and resumed to the same bits.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const RANKS: usize = 4;
 const STEPS: u64 = 150;
-/// A state that a test awaits must come within this time, on a busy machine too.
+/// Maximum wait for a state, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder for one job, and how its gang is started.
@@ -67,7 +67,7 @@ impl Job {
             .collect()
     }
 
-    /// Runs a gang that nothing disturbs and returns its report.
+    /// Runs a gang without faults and returns its report.
     fn run(&self, extra: &[(&str, &str)]) -> Value {
         for output in finish(self.start(extra)) {
             assert!(output.status.success(), "{}", text(&output));
@@ -94,7 +94,7 @@ impl Job {
         });
     }
 
-    /// Goes on from the newest checkpoint to the end.
+    /// Resumes from the newest checkpoint to the end.
     fn resume(&self) -> Value {
         let (step, path) = self.latest().expect("a checkpoint to resume from");
         let report = self.resume_from(&path);
@@ -102,7 +102,7 @@ impl Job {
         report
     }
 
-    /// Goes on from a checkpoint, or one before it, to the end.
+    /// Resumes from a checkpoint, or an earlier one, to the end.
     fn resume_from(&self, path: &Path) -> Value {
         self.run(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))])
     }
@@ -165,7 +165,7 @@ fn a_gang_that_lost_a_rank_to_kill_9_resumes_to_the_bits_of_an_undisturbed_run()
     for (rank, output) in finish(ranks).iter().enumerate() {
         assert!(
             !output.status.success(),
-            "rank {rank} went on without rank 2: {}",
+            "rank {rank} continued without rank 2: {}",
             text(output)
         );
         if rank != 2 {
@@ -236,7 +236,7 @@ fn sigterm_to_one_rank_makes_all_save_and_exit_75() {
     );
 }
 
-/// Turns over one bit of a checkpoint's state.
+/// Flips one bit of a checkpoint's state.
 fn damage(checkpoint: &Path) {
     let file = checkpoint.join("state.bin");
     let mut bytes = fs::read(&file).expect("the state");

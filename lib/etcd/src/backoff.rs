@@ -1,27 +1,27 @@
-//! How long to wait before etcd is asked again.
+//! Back-off between calls to a failing etcd.
 
 use std::time::Duration;
 
-/// The first wait is drawn from a half of this to this.
+/// The first wait is random between half of this and this.
 const FIRST: Duration = Duration::from_millis(250);
-/// No wait is longer: so long etcd goes unnoticed that is back.
+/// Longest wait, and so the longest time until a recovered etcd is noticed.
 const LONGEST: Duration = Duration::from_secs(15);
-/// Doublings after which the longest is reached.
+/// Doublings after which the longest wait is reached.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Waits that double, each shortened by chance: replicas that lost etcd together do not come back together.
+/// Waits that double, each randomly shortened: replicas that lost etcd together do not return together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// It works again.
+    /// Resets the back-off after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The wait after one more failure.
+    /// Returns the wait after one more failure.
     pub(crate) fn next(&mut self) -> Duration {
         let (draw, _) = uuid::Uuid::new_v4().as_u64_pair();
         self.wait(u32::try_from(draw >> 32).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What is said in the log about an etcd that does not work: at once, and then seldom.
+//! Rate-limited log messages about a failing etcd: at once, and then rarely.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use crate::error::EtcdError;
 use crate::telemetry;
 
-/// How often a failure that lasts is told again.
+/// Interval at which a persistent failure is logged again.
 const AGAIN_EVERY: Duration = Duration::from_secs(600);
 
-/// A failure that lasts.
+/// A persistent failure.
 #[derive(Debug)]
 struct Failing {
     since: Instant,
@@ -18,10 +18,10 @@ struct Failing {
     told_at: Instant,
 }
 
-/// Tells that etcd does not work, and that it does again. One for each thing that is done with etcd.
+/// Logs failure and recovery of etcd; one for each operation performed with etcd.
 #[derive(Debug)]
 pub(crate) struct Complaint {
-    /// What fails, for people.
+    /// The failing operation, for log messages.
     what: &'static str,
     failing: Option<Failing>,
 }
@@ -34,7 +34,7 @@ impl Complaint {
         }
     }
 
-    /// It failed. True if it was told.
+    /// Records a failure; returns true if it was logged.
     pub(crate) fn failed(&mut self, error: &EtcdError) -> bool {
         telemetry::error(error.kind());
         let now = Instant::now();
@@ -49,7 +49,7 @@ impl Complaint {
                 %error,
                 what = self.what,
                 failing_seconds = seconds,
-                "etcd does not work: nothing that runs depends on it, and it is asked again and again"
+                "etcd does not work; running work does not depend on it, and calls are retried"
             );
             self.failing = Some(Failing {
                 since,
@@ -60,7 +60,7 @@ impl Complaint {
         tells
     }
 
-    /// It worked.
+    /// Records a success.
     pub(crate) fn worked(&mut self) {
         if let Some(failing) = self.failing.take() {
             let seconds = failing.since.elapsed().as_secs();

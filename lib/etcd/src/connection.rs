@@ -1,4 +1,4 @@
-//! Calls to etcd: at one endpoint, and at the next when that one fails.
+//! Connection to etcd: one endpoint at a time, and the next when it fails.
 
 use std::fmt;
 use std::future::Future;
@@ -15,35 +15,36 @@ use tonic::transport::Endpoint;
 use crate::error::EtcdError;
 use crate::settings::EtcdSettings;
 
-/// Longest wait for a connection.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest wait for an answer: an etcd that elects a leader takes 1.5 s, measured.
+/// Timeout of a call: an election within etcd takes 1.5 s, measured.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often an idle connection is probed, and how long the answer may take: a watch has no other way to notice a dead host.
+/// Interval of probes on an idle connection, and the probe's timeout: a watch has no other way to notice a
+/// dead host.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Bytes of the largest answer that is taken.
+/// Largest accepted answer in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Keys that are read at once.
+/// Keys read per request.
 const PAGE_KEYS: i64 = 1_000;
-/// How a certificate is refused here.
+/// Error text of a rejected certificate.
 const WRONG_CERTIFICATE: &str = "invalid peer certificate";
 
-/// Keys with a common beginning, at one revision.
+/// Keys with a common prefix, at one revision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) revision: i64,
     pub(crate) kvs: Vec<KeyValue>,
 }
 
-/// Speaks with etcd, with one endpoint at a time: a client of all of them would hide which one failed.
+/// Connection to etcd, to one endpoint at a time: a client of all endpoints would hide which one failed.
 pub struct Etcd {
     settings: EtcdSettings,
     dialer: Dialer,
-    /// Endpoint that is asked now, as an index.
+    /// Index of the current endpoint.
     at: usize,
-    /// Connected to that endpoint, and logged in where there is a user.
+    /// Client connected to that endpoint, and logged in if a user is set.
     client: Option<Client>,
-    /// Whether anything was answered over this connection.
+    /// Whether any call was answered over this connection.
     has_answered: bool,
 }
 
@@ -57,10 +58,10 @@ impl fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Reads the certificates. Nothing is asked yet.
+    /// Reads the certificates. No connection is made yet.
     ///
     /// # Errors
-    /// What of the settings cannot be used.
+    /// The invalid setting.
     pub fn open(settings: &EtcdSettings) -> Result<Self, EtcdError> {
         settings.validate()?;
         let tls = Tls::load(&settings.tls())?;
@@ -76,19 +77,19 @@ impl Etcd {
         })
     }
 
-    /// How many endpoints there are.
+    /// Number of endpoints.
     pub(crate) fn endpoints(&self) -> usize {
         self.settings.endpoints.len()
     }
 
-    /// One key; none if it is not there.
+    /// Reads one key; none if it does not exist.
     pub(crate) async fn get(&mut self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         let get = |mut client: Client| async move { client.get(key, None).await };
         let mut answer = self.ask(get).await?;
         Ok(answer.take_kvs().into_iter().next())
     }
 
-    /// All keys that begin so, all of the same revision.
+    /// Reads all keys with a prefix, at one revision.
     pub(crate) async fn list(&mut self, prefix: &str) -> Result<Listing, EtcdError> {
         let mut listing = Listing::default();
         let mut from: Vec<u8> = prefix.into();
@@ -119,7 +120,7 @@ impl Etcd {
         }
     }
 
-    /// Does all of it if all conditions hold, else nothing; whether they held.
+    /// Executes all operations if all conditions hold, else none; returns whether they held.
     pub(crate) async fn txn(
         &mut self,
         conditions: Vec<Compare>,
@@ -133,7 +134,7 @@ impl Etcd {
         Ok(self.ask(ask).await?.succeeded())
     }
 
-    /// A new lease: its id, and the seconds that it holds, which may be more than were asked for.
+    /// Grants a lease; returns its id and its duration in seconds, which may be longer than requested.
     pub(crate) async fn grant(&mut self, ttl: i64) -> Result<(i64, i64), EtcdError> {
         let grant = |mut client: Client| async move { client.lease_grant(ttl, None).await };
         let answer = self.ask(grant).await?;
@@ -146,20 +147,20 @@ impl Etcd {
         })
     }
 
-    /// Prolongs a lease.
+    /// Renews a lease.
     pub(crate) async fn keep_alive(&mut self, id: i64) -> Result<(), EtcdError> {
-        // The keeper's first answer is all that is wanted of it: when the next is due is for the lease to say.
+        // Only the keeper's first answer is used: the caller schedules renewals.
         let keep = |mut client: Client| async move { client.lease_keep_alive(id).await };
         self.ask(keep).await.map(|_| ())
     }
 
-    /// Ends a lease, and removes the keys under it.
+    /// Revokes a lease, which removes the keys under it.
     pub(crate) async fn revoke(&mut self, id: i64) -> Result<(), EtcdError> {
         let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
         self.ask(revoke).await.map(|_| ())
     }
 
-    /// What happens to keys that begin so, after a revision. The stream ends with the connection.
+    /// Watches keys with a prefix, after a revision. The stream ends with the connection.
     pub(crate) async fn watch(
         &mut self,
         prefix: &str,
@@ -175,7 +176,7 @@ impl Etcd {
         self.ask(watch).await
     }
 
-    /// Takes the next endpoint from now on.
+    /// Switches to the next endpoint.
     pub(crate) fn move_on(&mut self) {
         self.client = None;
         self.at = (self.at + 1) % self.endpoints().max(1);
@@ -185,7 +186,7 @@ impl Etcd {
         self.settings.endpoints.get(self.at).map_or("", |it| it)
     }
 
-    /// One question. After a refusal it logs in again and asks once more: the password may be another one since.
+    /// Performs one call. If it is denied, logs in again and retries once: the password may have changed.
     async fn ask<Answer, Asked>(
         &mut self,
         question: impl Fn(Client) -> Asked,
@@ -213,7 +214,7 @@ impl Etcd {
         Ok(answer)
     }
 
-    /// Waits for an answer, but not for too long.
+    /// Waits for an answer, with a timeout.
     async fn hear<Answer>(
         &mut self,
         asked: impl Future<Output = Result<Answer, etcd_client::Error>>,
@@ -230,7 +231,7 @@ impl Etcd {
         }
     }
 
-    /// What a failure means: after one that is the endpoint's, the next one is asked.
+    /// Handles a failure: after a failure of the endpoint the next one is used.
     fn judge(&mut self, error: EtcdError) -> EtcdError {
         let error = self.with_way_out(error, true);
         if error.is_of_endpoint() {
@@ -239,13 +240,13 @@ impl Etcd {
         }
         self.has_answered = true;
         if matches!(error, EtcdError::Denied { .. }) {
-            // Whoever is logged in may be allowed less than whoever logs in now.
+            // The rights of the current login may be outdated.
             self.client = None;
         }
         error
     }
 
-    /// Connected to the endpoint that is asked now, and logged in there.
+    /// Returns a client connected to the current endpoint and logged in.
     async fn ready(&mut self) -> Result<Client, EtcdError> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
@@ -258,7 +259,7 @@ impl Etcd {
             options = options.with_user(user, self.password().await?);
         }
         let logged_in = Client::from_channel(Channel::Tonic(channel), Some(options));
-        // Without a user nothing is asked for it.
+        // Without a user no request is made here.
         let client = self.hear(logged_in).await?;
         self.client = Some(client.clone());
         Ok(client)
@@ -291,21 +292,21 @@ impl Etcd {
         })
     }
 
-    /// What may be about certificates names the option that says of them. etcd refuses one only after the connection is open, and then
-    /// the connection may break before its reason is heard.
+    /// Appends the relevant option to errors that may concern certificates. etcd rejects a certificate only
+    /// after the connection is open, and then the connection may break before the reason arrives.
     fn with_way_out(&self, error: EtcdError, was_open: bool) -> EtcdError {
         let EtcdError::Unreachable { endpoint, reason } = error else {
             return error;
         };
         let is_closed_to_us = self.settings.ca.is_some() && !self.has_answered;
         let way_out = if reason.contains(WRONG_CERTIFICATE) {
-            "; `etcd.ca` is to hold who vouches for it"
+            "; `etcd.ca` must contain its authority"
         } else if !is_closed_to_us || !was_open {
             ""
         } else if self.settings.certificate.is_none() {
-            "; it may ask for a certificate, and `etcd.certificate` is not set"
+            "; it may require a certificate, and `etcd.certificate` is not set"
         } else {
-            "; it may not take `etcd.certificate`"
+            "; it may not accept `etcd.certificate`"
         };
         let reason = format!("{reason}{way_out}");
         EtcdError::Unreachable { endpoint, reason }
@@ -322,7 +323,7 @@ impl Etcd {
     }
 }
 
-/// The end of the range of all keys that begin with `prefix`: the prefix with its last byte raised. Our prefixes end in `/`.
+/// End of the key range of a prefix: the prefix with its last byte incremented. Our prefixes end in `/`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end: Vec<u8> = prefix.into();
     while let Some(last) = end.pop() {
@@ -335,7 +336,7 @@ fn end_of(prefix: &str) -> Vec<u8> {
     vec![0]
 }
 
-/// What lies below "transport error".
+/// Message of the innermost error, below "transport error".
 pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,4 +1,4 @@
-//! Finding replicas: for clients, workers and those that found a cluster.
+//! Discovery of replicas: for clients, workers and replicas that form a cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::error::EtcdError;
 use crate::keys::Keys;
 use crate::records::{self, Leader, Replica};
 
-/// How often replicas are looked for though no change was told: a watch may be dead without saying so.
+/// Interval of re-reading without a reported change: a watch may be dead without an error.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Pause after a change: several come together.
+/// Pause after a change, to combine several.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Pause after a watch that ended: one that etcd lets nobody have ends at once, again and again.
+/// Pause after a watch that ended: one that etcd denies ends at once, repeatedly.
 const ENDED_PAUSE: Duration = Duration::from_secs(2);
 
-/// What etcd says of a cluster.
+/// A cluster's entries in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
-    /// Addresses of the replicas that live, by id.
+    /// Addresses of the live replicas, by id.
     pub replicas: BTreeMap<u64, String>,
-    /// Who leads, if somebody says so.
+    /// The leader, if one is published.
     pub leader: Option<u64>,
-    /// etcd's revision that this is of.
+    /// etcd's revision of these entries.
     revision: i64,
 }
 
 impl Discovered {
-    /// The addresses, the leader's first.
+    /// All addresses, the leader's first.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let leader = self.leader.and_then(|id| self.replicas.get(&id));
@@ -42,17 +42,17 @@ impl Discovered {
     }
 }
 
-/// Asks once, every endpoint if need be.
+/// Reads the entries once, trying every endpoint if necessary.
 ///
 /// # Errors
-/// What the last endpoint said.
+/// The error of the last endpoint.
 pub async fn discover(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
     let mut tries = etcd.endpoints().max(1);
     loop {
         tries -= 1;
         match ask(etcd, keys).await {
             Err(error) if error.is_of_endpoint() && tries > 0 => {
-                tracing::debug!(%error, "the next endpoint of etcd is asked");
+                tracing::debug!(%error, "trying the next endpoint of etcd");
             }
             outcome => return outcome,
         }
@@ -74,8 +74,8 @@ async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
     })
 }
 
-/// Tells of replicas whenever there are others, until it is dropped. Those that were known last count while etcd says nothing, or
-/// that there are none: a cluster whose leases are over lives on.
+/// Reports the replicas whenever they change, until dropped. The last known ones stay valid while etcd does
+/// not answer or lists none: a cluster whose leases have expired may still be running.
 pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered) + Send) {
     let mut backoff = Backoff::default();
     let mut complaint = Complaint::new("finding replicas");
@@ -104,9 +104,10 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
     }
 }
 
-/// Waits until something has changed after a revision, or it is time to look again; gives the pause before that.
+/// Waits until something has changed after a revision, or the interval is over; returns the pause before
+/// re-reading.
 async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, EtcdError> {
-    // Leader and replicas: the plan, which changes all the time, lies elsewhere.
+    // Leader and replicas only: the plan, which changes constantly, is elsewhere.
     let mut replicas = etcd.watch(&keys.replicas(), after).await?;
     let mut leader = etcd.watch(&keys.leader(), after).await?;
     let told = async {
@@ -117,7 +118,7 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
             };
             match next {
                 Some(Ok(response)) if !response.events().is_empty() => return Some(SETTLE),
-                // It was compacted, or is not allowed: what there is now is read anew.
+                // The revision was compacted, or the watch is denied: the current entries are re-read.
                 Some(Ok(response)) if response.canceled() => return Some(ENDED_PAUSE),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return None,

@@ -1,4 +1,4 @@
-//! What goes wrong with etcd.
+//! Errors of etcd.
 
 use std::time::Duration;
 
@@ -8,75 +8,76 @@ use tonic::Code;
 
 use crate::connection::innermost;
 
-/// Why etcd was not asked, or did not do what it was asked.
+/// Error of a call to etcd that was not made or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// A setting cannot work.
+    /// A setting is invalid.
     #[error(transparent)]
     Settings(#[from] BrokenRule),
-    /// The certificates cannot be used.
+    /// The certificates are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The file with the password cannot be read.
+    /// The password file cannot be read.
     #[error("reading etcd's password from {path} failed")]
     Password {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
     /// No endpoint was reached, or the connection broke.
-    #[error("etcd at {endpoint} is not reached: {reason}")]
+    #[error("etcd at {endpoint} is unreachable: {reason}")]
     Unreachable {
-        /// Who was asked last.
+        /// The last endpoint tried.
         endpoint: String,
-        /// Why, for people.
+        /// Cause, for operators.
         reason: String,
     },
     /// No answer in time.
     #[error("etcd at {endpoint} gave no answer within {} s", .within.as_secs_f64())]
     Silent {
-        /// Who was asked.
+        /// The endpoint.
         endpoint: String,
-        /// How long.
+        /// The timeout.
         within: Duration,
     },
-    /// etcd's database is full: it takes nothing more before it was compacted, defragmented and its alarm disarmed.
+    /// etcd's database is full: it rejects writes until it is compacted, defragmented and its alarm
+    /// disarmed.
     #[error("etcd at {endpoint} is full (alarm NOSPACE)")]
     Full {
-        /// Who said so.
+        /// The endpoint.
         endpoint: String,
     },
-    /// etcd knows the user not, or does not let it do this.
+    /// The user is unknown to etcd or lacks permission.
     #[error("etcd at {endpoint} refuses: {reason}")]
     Denied {
-        /// Who said so.
+        /// The endpoint.
         endpoint: String,
-        /// Why, in its words.
+        /// Reason given by etcd.
         reason: String,
     },
-    /// The lease is over, and the keys under it are gone.
-    #[error("the lease in etcd is over")]
+    /// The lease has expired, and the keys under it are gone.
+    #[error("the lease in etcd has expired")]
     LeaseOver,
-    /// A newer leader has written; what this one says counts no more.
+    /// A newer leader has written; this leader's writes are rejected.
     #[error("a leader with a newer epoch than {epoch} writes to etcd")]
     Superseded {
-        /// The epoch of this leader.
+        /// Epoch of this leader.
         epoch: u64,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("etcd at {endpoint} failed: {reason}")]
     Failed {
-        /// Who said so.
+        /// The endpoint.
         endpoint: String,
-        /// Why, in its words.
+        /// Reason given by etcd.
         reason: String,
     },
 }
 
 impl EtcdError {
-    /// One word, of a fixed set: the label `kind` of the metric.
+    /// One word of a fixed set: the label `kind` of the metric.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -91,12 +92,12 @@ impl EtcdError {
         }
     }
 
-    /// What it means that a call to `endpoint` failed so.
+    /// Converts an error of a call to `endpoint`.
     pub(crate) fn answered(endpoint: &str, error: &etcd_client::Error) -> Self {
         let endpoint = endpoint.to_owned();
         let status = match error {
             etcd_client::Error::GRpcStatus(status) => status,
-            // In words alone: the lease was not found.
+            // Only the text tells: the lease was not found.
             etcd_client::Error::LeaseKeepAliveError(_) => return Self::LeaseOver,
             etcd_client::Error::TransportError(error) => {
                 let reason = innermost(error);
@@ -107,7 +108,7 @@ impl EtcdError {
                 return Self::Failed { endpoint, reason };
             }
         };
-        // Of what did not come from etcd, the message says no more than that something failed.
+        // For an error that did not come from etcd, the message says only that something failed.
         let source = std::error::Error::source(status);
         let reason = source.map_or_else(|| status.message().to_owned(), innermost);
         match status.code() {
@@ -124,7 +125,7 @@ impl EtcdError {
         }
     }
 
-    /// Whether another endpoint may do better.
+    /// Whether another endpoint may succeed.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
@@ -133,7 +134,7 @@ impl EtcdError {
     }
 }
 
-/// etcd has no code of its own for them.
+/// etcd has no separate code for errors about users.
 fn is_about_users(reason: &str) -> bool {
     ["authentication", "user name", "invalid auth token"]
         .iter()
@@ -146,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// In the words of etcd 3.4.
+    /// Messages of etcd 3.4.
     #[test]
     fn what_etcd_says_is_told_apart() {
         for (code, words, kind) in [

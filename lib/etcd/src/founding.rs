@@ -1,8 +1,9 @@
-//! Founding a cluster whose replicas find each other in etcd.
+//! Bootstrap of a cluster whose replicas find each other in etcd.
 //!
-//! Each publishes itself. Once as many as expected are there, each tries to make the key `bootstrap`, which names the members; etcd
-//! takes the first. The member with the lowest id founds the group, the others wait to be told. The key stays for good, and so does
-//! `epoch`, which the first leader writes: where either is, no cluster is founded anew.
+//! Each replica publishes itself. Once the expected number has appeared, each tries to create the key
+//! `bootstrap`, which lists the members; etcd accepts the first. The member with the lowest id initializes
+//! the group, the others wait to be contacted. The key is permanent, and so is `epoch`, which the first
+//! leader writes: if either exists, no new cluster is created.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,69 +19,71 @@ use crate::keys::Keys;
 use crate::records::{self, Bootstrap, FORMAT};
 use crate::txn;
 
-/// Pause between two looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a replica knows that is to found a cluster with others.
+/// Parameters of a replica that bootstraps a cluster with others.
 #[derive(Clone, Debug)]
 pub struct FoundingPlan {
-    /// Its id.
+    /// Id of this replica.
     pub id: u64,
-    /// How it is reached, `host:port`.
+    /// Address of this replica, `host:port`.
     pub address: String,
-    /// Members that the cluster begins with.
+    /// Number of initial members.
     pub expect: usize,
-    /// How long they are waited for.
+    /// Time to wait for them.
     pub patience: Duration,
 }
 
-/// Who found the cluster.
+/// Outcome of the bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// The first members.
+    /// The initial members.
     pub members: BTreeMap<u64, String>,
-    /// Whether somebody has led it already: then there is nothing to found, whatever this replica's data say.
+    /// Whether the cluster already had a leader: then nothing may be bootstrapped, whatever data this
+    /// replica has.
     pub has_begun: bool,
 }
 
-/// Why a replica does not found a cluster with others.
+/// Error of a replica that does not take part in a bootstrap.
 #[derive(Debug, thiserror::Error)]
 pub enum FoundingError {
-    /// Not all came, or etcd did not work.
+    /// Not all members appeared, or etcd did not work.
     #[error(
-        "{} of {expect} replicas have shown themselves in etcd within {} s: {}{}", .seen.len(), .patience.as_secs(), list(.seen),
+        "{} of {expect} replicas have appeared in etcd within {} s: {}{}",
+        .seen.len(), .patience.as_secs(), list(.seen),
         .last.as_ref().map(|it| format!("; {it}")).unwrap_or_default()
     )]
     Late {
-        /// Those that did.
+        /// Those that appeared.
         seen: BTreeMap<u64, String>,
-        /// How many were expected.
+        /// Expected number of members.
         expect: usize,
-        /// How long was waited.
+        /// Time waited.
         patience: Duration,
-        /// What etcd said last, if it did not work.
+        /// Last error of etcd, if it did not work.
         last: Option<String>,
     },
-    /// The cluster was founded by others.
+    /// The cluster was bootstrapped by other members.
     #[error(
-        "etcd says that this cluster was founded by {}, and not by replica {id} at {address}: a replica that is added later joins it \
-         (`join`), one that takes another's place has a new id, and a new cluster has another name or `etcd.prefix`", list(.members)
+        "this cluster was bootstrapped in etcd by {}, without replica {id} at {address}: an added replica must join it \
+         (`join`), a replacement needs a new id, and a new cluster needs another name or `etcd.prefix`", list(.members)
     )]
     Others {
-        /// By whom.
+        /// Its initial members.
         members: BTreeMap<u64, String>,
         /// This replica.
         id: u64,
-        /// Where it is.
+        /// Its address.
         address: String,
     },
-    /// A cluster that was not founded through etcd publishes itself under these keys.
+    /// A cluster that was not bootstrapped through etcd publishes itself under these keys.
     #[error(
-        "a cluster that was not founded through etcd lives under {prefix}: a replica that is added to it joins it (`join`), and a new \
-         cluster has another name or `etcd.prefix`"
+        "a cluster that was not bootstrapped through etcd uses {prefix}: an added replica must join it (`join`), and a \
+         new cluster needs another name or `etcd.prefix`"
     )]
     Lives {
-        /// Where its keys begin.
+        /// Prefix of its keys.
         prefix: String,
     },
 }
@@ -96,16 +99,16 @@ fn list(members: &BTreeMap<u64, String>) -> String {
     words.join(", ")
 }
 
-/// What one look gave.
+/// Result of one poll.
 enum Look {
     Decided(Founded),
     Waits(BTreeMap<u64, String>),
 }
 
-/// Waits until it is decided who founds the cluster. This replica publishes itself meanwhile.
+/// Waits until the initial members are decided. This replica publishes itself meanwhile.
 ///
 /// # Errors
-/// Why this replica is not among them.
+/// The reason that this replica is not among them.
 pub async fn gather(
     etcd: &mut Etcd,
     keys: &Keys,
@@ -126,7 +129,7 @@ pub async fn gather(
                     tracing::info!(
                         replicas = list(&found),
                         expected = plan.expect,
-                        "replicas that will found the cluster"
+                        "replicas that will form the cluster"
                     );
                 }
                 (seen, last) = (found, None);
@@ -172,7 +175,7 @@ async fn look(
         });
         let (bootstrap, epoch) = (keys.bootstrap(), keys.epoch());
         let none_was = vec![txn::is_absent(&bootstrap), txn::is_absent(&epoch)];
-        // Whoever was first: the next look reads it.
+        // The first transaction wins: the next poll reads its result.
         etcd.txn(none_was, vec![txn::put(&bootstrap, &record)])
             .await?;
     }
@@ -233,7 +236,7 @@ mod tests {
         assert_eq!(
             chosen(&members(&[1, 2, 4]), &plan(7)),
             None,
-            "whoever is not seen itself does not choose"
+            "a replica that is not visible itself does not choose"
         );
     }
 

@@ -1,9 +1,9 @@
-//! The names of keys.
+//! Names of keys.
 
-/// Where all keys begin that do not say otherwise; the cluster's name follows.
+/// Default prefix of all keys; the cluster's name follows.
 const ROOT: &str = "/muster";
 
-/// The keys of one cluster. docs/etcd.md describes them.
+/// Keys of one cluster, described in docs/etcd.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// Ends in `/`.
@@ -21,49 +21,49 @@ impl Keys {
         Self { prefix }
     }
 
-    /// Where all of them begin.
+    /// Prefix of all keys.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Where those of replicas begin.
+    /// Prefix of the replicas' keys.
     #[must_use]
     pub fn replicas(&self) -> String {
         format!("{}replicas/", self.prefix)
     }
 
-    /// That of one replica.
+    /// Key of one replica.
     #[must_use]
     pub fn replica(&self, id: u64) -> String {
         format!("{}replicas/{id}", self.prefix)
     }
 
-    /// That of the leader.
+    /// Key of the leader.
     #[must_use]
     pub fn leader(&self) -> String {
         format!("{}leader", self.prefix)
     }
 
-    /// That of the newest leader's epoch, which outlives the leader's key.
+    /// Key of the newest leader's epoch, which outlives the leader's key.
     #[must_use]
     pub fn epoch(&self) -> String {
         format!("{}epoch", self.prefix)
     }
 
-    /// That which says who founds, or founded, the cluster.
+    /// Key with the members that bootstrap, or bootstrapped, the cluster.
     #[must_use]
     pub fn bootstrap(&self) -> String {
         format!("{}bootstrap", self.prefix)
     }
 
-    /// Where those of the plan begin.
+    /// Prefix of the plan's keys.
     #[must_use]
     pub fn plan(&self) -> String {
         format!("{}plan/", self.prefix)
     }
 
-    /// That of what one unit of a job holds.
+    /// Key of the resources held by one unit of a job.
     #[must_use]
     pub fn unit(&self, job: u64, unit: u32) -> String {
         format!("{}plan/{job}/{unit}", self.prefix)

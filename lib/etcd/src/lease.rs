@@ -1,4 +1,4 @@
-//! The lease under which a replica says that it lives.
+//! Lease under which a replica publishes its liveness.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::connection::Etcd;
 use crate::error::EtcdError;
 use crate::telemetry;
 
-/// It is prolonged when a third of its time is over: two tries may fail.
+/// The lease is renewed after this fraction (one third) of its duration: two attempts may fail.
 const PROLONGED_AFTER: u32 = 3;
 
-/// A lease that was granted.
+/// A granted lease.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     id: i64,
@@ -19,10 +19,10 @@ struct Granted {
     prolonged_at: Instant,
 }
 
-/// A lease that is granted anew when it is over.
+/// A lease that is granted again after it has expired.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// Seconds that are asked for.
+    /// Requested duration in seconds.
     wanted: u64,
     granted: Option<Granted>,
 }
@@ -35,7 +35,7 @@ impl Lease {
         }
     }
 
-    /// The lease that holds, prolonged if it is time for that, or a new one: then the keys of the last one are gone.
+    /// Returns the current lease, renewed if due, or a new one: then the keys under the last one are gone.
     pub(crate) async fn hold(&mut self, etcd: &mut Etcd) -> Result<i64, EtcdError> {
         let Some(granted) = self.granted else {
             let asked = Instant::now();
@@ -71,12 +71,12 @@ impl Lease {
         }
     }
 
-    /// When it is to be prolonged; at once if there is none.
+    /// Time of the next renewal; now if there is no lease.
     pub(crate) fn due_at(&self) -> Instant {
         self.granted.map_or_else(Instant::now, Granted::due_at)
     }
 
-    /// Ends it, and what is said under it.
+    /// Revokes the lease, which removes the keys under it.
     pub(crate) async fn end(&mut self, etcd: &mut Etcd) -> Result<(), EtcdError> {
         match self.granted.take() {
             Some(granted) => etcd.revoke(granted.id).await,

@@ -1,10 +1,12 @@
-//! etcd, where a site runs one: replicas and their leader are found there, and what runs where can be watched there.
+//! Optional etcd integration: discovery of replicas and leader, and a mirror of the current allocations.
 //!
-//! Nothing depends on it. The replication group has its own log; etcd may be down, cut off or full for as long as it likes, and what
-//! was missed is made good when it is back ([`Publisher`]). docs/etcd.md describes the keys.
+//! Nothing depends on it. The replication group has its own log; etcd may be down, partitioned or full for
+//! any time, and missed changes are written when it is back ([`Publisher`]). docs/etcd.md describes the
+//! keys.
 //!
 //! - [`Keys`] and [`records`]: the schema.
-//! - [`Publisher`]: a replica writes itself, and as leader the leader's key and the plan's mirror ([`mirror`]).
+//! - [`Publisher`]: a replica publishes itself, and as leader the leader's key and the plan's mirror
+//!   ([`mirror`]).
 //! - [`discover`], [`follow`]: clients and workers find the replicas.
 //! - [`gather`]: replicas of a cluster that does not exist yet find each other.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! How the keys in etcd become those that there should be: what to write and what to remove, in transactions that etcd takes.
+//! Reconciliation of keys in etcd: required writes and deletions, in transactions within etcd's limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 /// Values by key.
 pub type Contents = BTreeMap<String, Arc<str>>;
 
-/// Changes in one transaction: etcd refuses more than 128 by default (`--max-txn-ops`).
+/// Changes in one transaction: etcd rejects more than 128 by default (`--max-txn-ops`).
 pub const BATCH_OPERATIONS_MAX: usize = 100;
-/// Bytes of keys and values in one transaction: etcd refuses requests of more than 1.5 MiB by default (`--max-request-bytes`). A
-/// single value may be as large as `records::VALUE_BYTES_MAX`.
+/// Bytes of keys and values in one transaction: etcd rejects requests of more than 1.5 MiB by default
+/// (`--max-request-bytes`). A single value may be as large as `records::VALUE_BYTES_MAX`.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A key is to have this value.
+    /// Sets a key to this value.
     Put(String, Arc<str>),
-    /// There is to be no such key.
+    /// Deletes a key.
     Delete(String),
 }
 
@@ -30,7 +30,7 @@ impl Change {
     }
 }
 
-/// What must change for `present` to become `wanted`. Keys are removed first: a full etcd takes that, mostly.
+/// Returns the changes from `present` to `wanted`. Deletions come first: a full etcd usually accepts them.
 #[must_use]
 pub fn changes(present: &Contents, wanted: &Contents) -> Vec<Change> {
     let stale = present.keys().filter(|key| !wanted.contains_key(*key));
@@ -43,8 +43,8 @@ pub fn changes(present: &Contents, wanted: &Contents) -> Vec<Change> {
     stale.chain(missing).collect()
 }
 
-/// The changes in order, in batches within [`BATCH_OPERATIONS_MAX`] and [`BATCH_BYTES_MAX`]. No batch removes and writes: a full
-/// etcd would refuse the whole.
+/// Splits the changes, in order, into batches within [`BATCH_OPERATIONS_MAX`] and [`BATCH_BYTES_MAX`]. No
+/// batch mixes deletions and writes: a full etcd would reject all of it.
 #[must_use]
 pub fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
     let mut batches: Vec<Vec<Change>> = Vec::new();
@@ -68,7 +68,7 @@ pub fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
     batches
 }
 
-/// Notes that a batch was taken.
+/// Records that a batch was accepted.
 pub fn note(present: &mut Contents, batch: Vec<Change>) {
     for change in batch {
         match change {

@@ -1,15 +1,18 @@
-//! A replica writes itself into etcd, and as leader the leader's key and what runs where.
+//! Publisher: a replica publishes itself in etcd, and as leader the leader's key and the current
+//! allocations.
 //!
-//! Nothing is queued: what there should be is known at any time, so an etcd that is away for hours costs no memory. A change that
-//! may or may not have been made (no answer came) is made good by reading what is there and writing what differs, which is also how
-//! a new leader begins, and what is done now and then in case somebody else has written.
+//! Nothing is queued: the desired content is known at any time, so an etcd that is down for hours costs no
+//! memory. A change with an unknown outcome (no answer came) is repaired by reading the current content and
+//! writing the difference, which is also how a new leader begins, and what is done periodically in case of
+//! foreign writes.
 //!
-//! # Who may write
+//! # Write fencing
 //!
-//! A leader's *epoch* is the revision at which it began to lead; of two leaders the newer has the larger. The key `epoch` has that of
-//! the newest leader that has written, and outlives its lease. A leader first raises it, by a transaction that holds only while
-//! nobody else has; every later transaction holds only while the key still says the same. So whoever was deposed and does not know
-//! it yet changes nothing once its successor has begun to write.
+//! A leader's *epoch* is the revision at which its leadership began; of two leaders the newer has the
+//! larger. The key `epoch` has that of the newest leader that has written, and outlives its lease. A leader
+//! first raises it, by a transaction that succeeds only if it is unchanged; every later transaction
+//! succeeds only while the key has this epoch. So a deposed leader that does not know it yet changes
+//! nothing once its successor has begun to write.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,52 +34,52 @@ use crate::records::{self, FORMAT, Leader, Replica, epoch_text};
 use crate::telemetry;
 use crate::txn;
 
-/// Pause between two rounds: changes of that time are written together.
+/// Interval of rounds: changes within it are written together.
 const ROUND_EVERY: Duration = Duration::from_millis(200);
-/// How often everything is read and written again though nothing failed: somebody else may have changed it.
+/// Interval of a full comparison even without failures, in case of foreign writes.
 const AUDIT_EVERY: Duration = Duration::from_secs(300);
-/// Longest wait for etcd at a stop.
+/// Timeout of etcd calls at shutdown.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a replica has to say.
+/// Source of the content that a replica publishes.
 pub trait Publication: Send {
-    /// This replica's epoch while it leads.
+    /// This replica's leadership epoch while it leads.
     fn reign(&self) -> Option<u64>;
 
-    /// What the keys of the plan should be now. Asked of the leader alone.
+    /// Desired content of the plan's keys. Called on the leader only.
     fn plan(&mut self) -> Contents;
 
-    /// Waits until one of both may have changed.
+    /// Waits until the epoch or the plan may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Whether etcd does what this replica asks it.
+/// Health of this replica's etcd connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It was not asked yet.
+    /// No call was made yet.
     #[default]
     Unknown,
-    /// It does.
+    /// Calls succeed.
     Works,
-    /// It does not, and why.
+    /// Calls fail, with the reason.
     Fails(String),
 }
 
 impl Standing {
-    /// In one line, for people.
+    /// Returns one line for operators.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::Unknown => "etcd: not asked yet".to_owned(),
             Self::Works => "etcd: works".to_owned(),
             Self::Fails(reason) => {
-                format!("etcd: fails, which nothing that runs depends on: {reason}")
+                format!("etcd: fails (running work does not depend on it): {reason}")
             }
         }
     }
 }
 
-/// Keeps what etcd says of one replica, and of the cluster while it leads, as it should be.
+/// Keeps the keys of one replica, and of the cluster while it leads, up to date.
 #[derive(Debug)]
 pub struct Publisher<P> {
     etcd: Etcd,
@@ -84,22 +87,23 @@ pub struct Publisher<P> {
     own: Replica,
     source: P,
     lease: Lease,
-    /// The lease under which this replica's key was written.
+    /// Lease under which this replica's key was written.
     shown_under: Option<i64>,
-    /// The epoch that etcd has taken from this replica, and the lease under which its key as leader was written.
+    /// Epoch of this replica that etcd has accepted, and the lease under which its key as leader was
+    /// written.
     leads: Option<(u64, i64)>,
-    /// The reign that the source told of last.
+    /// Leadership epoch last reported by the source.
     reign: Option<u64>,
-    /// The plan as it is in etcd; none if that is not known.
+    /// The plan as it is in etcd; none if unknown.
     present: Option<Contents>,
     read_at: Instant,
-    /// When the plan in etcd was last what it should be.
+    /// Time at which the plan in etcd was last up to date.
     whole_at: Instant,
     standing: watch::Sender<Standing>,
 }
 
 impl<P: Publication> Publisher<P> {
-    /// One that says who `own` is, under a lease of so many seconds.
+    /// Creates a publisher of the replica `own`, with a lease of `lease_seconds` seconds.
     pub fn new(etcd: Etcd, keys: Keys, own: Replica, lease_seconds: u64, source: P) -> Self {
         let now = Instant::now();
         Self {
@@ -118,13 +122,13 @@ impl<P: Publication> Publisher<P> {
         }
     }
 
-    /// Whether etcd works, as it was seen last.
+    /// Health of etcd as last observed.
     #[must_use]
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
     }
 
-    /// Publishes until `stop`; then what it said is taken back, as far as etcd lets it.
+    /// Publishes until `stop`; then the published keys are removed, as far as etcd allows it.
     pub async fn run(mut self, stop: CancellationToken) {
         telemetry::up(false);
         let mut backoff = Backoff::default();
@@ -153,11 +157,11 @@ impl<P: Publication> Publisher<P> {
             stop.run_until_cancelled(sleep(pause)).await;
         }
         if !matches!(timeout(LEAVE_TIMEOUT, self.leave()).await, Ok(Ok(()))) {
-            tracing::info!("what this replica said in etcd stays there until its lease is over");
+            tracing::info!("this replica's keys remain in etcd until its lease expires");
         }
     }
 
-    /// Makes etcd say what it should; true if it does.
+    /// Brings etcd up to date; returns whether it is.
     async fn round(&mut self) -> Result<bool, EtcdError> {
         let lease = self.lease.hold(&mut self.etcd).await?;
         if self.read_at.elapsed() >= AUDIT_EVERY {
@@ -187,7 +191,7 @@ impl<P: Publication> Publisher<P> {
         }
     }
 
-    /// Says that this replica leads, unless a newer leader has written.
+    /// Publishes that this replica leads, unless a newer leader has written.
     async fn lead(&mut self, epoch: u64, lease: i64) -> Result<(), EtcdError> {
         if self.leads == Some((epoch, lease)) {
             return Ok(());
@@ -214,14 +218,14 @@ impl<P: Publication> Publisher<P> {
             return Err(EtcdError::Superseded { epoch });
         }
         if self.leads.map(|(epoch, _)| epoch) != Some(epoch) {
-            tracing::info!(epoch, "etcd says that this replica leads");
+            tracing::info!(epoch, "this replica is published in etcd as the leader");
             self.present = None;
         }
         self.leads = Some((epoch, lease));
         Ok(())
     }
 
-    /// Makes the plan in etcd what it should be; false if another has changed the epoch, which the next round looks into.
+    /// Brings the plan in etcd up to date; false if the epoch has changed, which the next round handles.
     async fn mirror(&mut self, epoch: u64, lease: i64) -> Result<bool, EtcdError> {
         if self.present.is_none() {
             self.present = Some(read_plan(&mut self.etcd, &self.keys).await?);
@@ -231,7 +235,7 @@ impl<P: Publication> Publisher<P> {
         let present = self.present.get_or_insert_default();
         let changes = mirror::changes(present, &wanted);
         for batch in mirror::batches(changes) {
-            // Many batches may take longer than the lease. One that is new is for the next round.
+            // Many batches may take longer than the lease. A new lease is left to the next round.
             if self.lease.hold(&mut self.etcd).await? != lease {
                 return Ok(false);
             }
@@ -250,7 +254,7 @@ impl<P: Publication> Publisher<P> {
         Ok(true)
     }
 
-    /// Takes back that this replica leads, if it said so and nobody else has since.
+    /// Removes this replica's key as leader, unless another leader has replaced it.
     async fn resign(&mut self) -> Result<(), EtcdError> {
         let Some((epoch, _)) = self.leads else {
             return Ok(());
@@ -262,13 +266,13 @@ impl<P: Publication> Publisher<P> {
         Ok(())
     }
 
-    /// Takes back all that is said under the lease.
+    /// Removes all keys under the lease.
     async fn leave(&mut self) -> Result<(), EtcdError> {
         self.resign().await?;
         self.lease.end(&mut self.etcd).await
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work to do.
     async fn idle(&mut self) {
         let audit = self.read_at + AUDIT_EVERY;
         let due = self.lease.due_at().min(audit);
@@ -299,7 +303,7 @@ async fn read_plan(etcd: &mut Etcd, keys: &Keys) -> Result<Contents, EtcdError> 
     let listing = etcd.list(&keys.plan()).await?;
     let pairs = listing.kvs.into_iter().map(|it| {
         let key = String::from_utf8_lossy(it.key()).into_owned();
-        // What is no text is none of ours, and is written over.
+        // A value that is not text is not ours, and is overwritten.
         (key, Arc::from(String::from_utf8_lossy(it.value())))
     });
     Ok(pairs.collect())

@@ -1,59 +1,59 @@
-//! The values of keys: JSON, each with the number of its format. A reader takes formats that it knows, and fields that it does not
-//! know are to be passed over: a field may be added without a new number.
+//! Values of keys: JSON, each with a format number. A reader accepts the formats it knows and must ignore
+//! unknown fields: a field may be added without a new number.
 
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The format that is written.
+/// Format of written records.
 pub const FORMAT: u32 = 1;
-/// Bytes of the largest value that is written: etcd takes requests of 1.5 MiB.
+/// Largest written value in bytes: etcd accepts requests of 1.5 MiB.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// A replica that lives.
+/// A live replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     /// [`FORMAT`].
     pub format: u32,
-    /// Its id.
+    /// Replica id.
     pub id: u64,
-    /// How it is reached, `host:port`.
+    /// Address, `host:port`.
     pub address: String,
-    /// The machine that it runs on, for people; empty if not known.
+    /// Name of its machine, for operators; empty if unknown.
     pub name: String,
 }
 
-/// The replica that leads.
+/// The leading replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
     /// [`FORMAT`].
     pub format: u32,
-    /// Its id.
+    /// Replica id.
     pub id: u64,
-    /// How it is reached, `host:port`.
+    /// Address, `host:port`.
     pub address: String,
-    /// Its fencing token: the revision at which it began to lead.
+    /// Fencing token: the revision at which its leadership began.
     pub epoch: u64,
 }
 
-/// Who founds a cluster. The key is made once and stays.
+/// Initial members of a cluster. The key is created once and permanent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bootstrap {
     /// [`FORMAT`].
     pub format: u32,
-    /// The first members, by id: how they are reached. The one with the lowest id founds the group.
+    /// Addresses of the initial members, by id. The one with the lowest id initializes the group.
     pub members: BTreeMap<u64, String>,
 }
 
-/// What one unit of a job (a gang, or one independent task) holds.
+/// Resources held by one unit of a job (a gang, or one independent task).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     /// [`FORMAT`].
     pub format: u32,
     /// The job.
     pub job: u64,
-    /// The unit: 0 of a gang, else the index of its only task.
+    /// The unit: 0 for a gang, else the index of its only task.
     pub unit: u32,
     /// Counts the unit's attempts from 1.
     pub attempt: u32,
@@ -63,36 +63,36 @@ pub struct Allocation {
     pub queue: String,
     /// The job's user.
     pub user: String,
-    /// When it was placed, in milliseconds since the Unix epoch.
+    /// Time of placement, in milliseconds since the Unix epoch.
     pub placed_at_ms: u64,
-    /// Where its tasks are that have not ended, in order of rank.
+    /// Hosts of the tasks that have not ended, in order of rank.
     pub tasks: Vec<Task>,
     /// True: `tasks` is empty because the list would be too large for etcd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tasks_left_out: bool,
 }
 
-/// Where a task is.
+/// Location of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its index in the job.
+    /// Index in the job.
     pub task: u32,
-    /// Its host, by name.
+    /// Host name.
     pub host: String,
-    /// Its GPUs, by their UUIDs.
+    /// UUIDs of its GPUs.
     pub gpus: Vec<String>,
 }
 
-/// A record as it is written.
+/// Encodes a record.
 ///
 /// # Panics
-/// Never: records are texts, numbers and lists of them.
+/// Never: records consist of strings, numbers and lists of them.
 pub fn encode<Record: Serialize>(record: &Record) -> String {
     serde_json::to_string(record).expect("a record has a form as JSON")
 }
 
 impl Allocation {
-    /// As it is written: without its tasks if it were larger than [`VALUE_BYTES_MAX`] with them.
+    /// Encodes the record, without its tasks if it would exceed [`VALUE_BYTES_MAX`] with them.
     #[must_use]
     pub fn encode(&self) -> String {
         let text = encode(self);
@@ -107,7 +107,7 @@ impl Allocation {
     }
 }
 
-/// Reads a record; none if it is of a format that is not known, or none at all.
+/// Decodes a record; none if its format is unknown or it is invalid.
 #[must_use]
 pub fn decode<Record: DeserializeOwned>(value: &[u8]) -> Option<Record> {
     #[derive(Deserialize)]
@@ -120,7 +120,7 @@ pub fn decode<Record: DeserializeOwned>(value: &[u8]) -> Option<Record> {
         .flatten()
 }
 
-/// An epoch as the key `epoch` has it: so many digits that the order of texts is that of numbers.
+/// Text of an epoch in the key `epoch`, zero-padded so that text order is numeric order.
 pub(crate) fn epoch_text(epoch: u64) -> String {
     format!("{epoch:020}")
 }
@@ -155,7 +155,9 @@ mod tests {
     fn what_is_written_is_what_the_documentation_says() {
         assert_eq!(
             allocation(1).encode(),
-            r#"{"format":1,"job":12,"unit":0,"attempt":2,"attempt_epoch":40,"queue":"default","user":"ada","placed_at_ms":1000,"tasks":[{"task":0,"host":"node01","gpus":["GPU-00000000-0000-0000-0000-000000000001"]}]}"#
+            "{\"format\":1,\"job\":12,\"unit\":0,\"attempt\":2,\"attempt_epoch\":40,\"queue\":\"default\",\
+             \"user\":\"ada\",\"placed_at_ms\":1000,\"tasks\":[{\"task\":0,\"host\":\"node01\",\
+             \"gpus\":[\"GPU-00000000-0000-0000-0000-000000000001\"]}]}"
         );
         let leader = Leader {
             format: FORMAT,

@@ -1,4 +1,4 @@
-//! Where etcd is, and who asks it.
+//! Settings of the etcd client.
 
 use std::path::PathBuf;
 
@@ -11,30 +11,30 @@ use crate::keys::Keys;
 
 /// Scheme of an endpoint whose connections are encrypted.
 const SECURE: &str = "https://";
-/// Scheme of one whose are not.
+/// Scheme of an endpoint with plain connections.
 const OPEN: &str = "http://";
 
-/// An etcd, where the site runs one. Without endpoints nothing of it is used.
+/// Settings of the etcd client. Without endpoints etcd is not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtcdSettings {
-    /// Endpoints of etcd (`host:port`, or `https://host:port` with `etcd.ca`), version 3.4 or newer: replicas are found there. Without
-    /// any etcd is not used.
+    /// Endpoints of etcd (`host:port`, or `https://host:port` with `etcd.ca`), version 3.4 or newer, for
+    /// discovery of replicas. Without endpoints etcd is not used.
     #[schemars(extend("x-alias" = "etcd", "x-variable" = "MUSTER_ETCD"))]
     pub endpoints: Vec<String>,
-    /// Where the cluster's keys begin; `/muster/<cluster id>/` if none.
+    /// Prefix of the cluster's keys; `/muster/<cluster id>/` by default.
     #[schemars(extend("x-variable" = "MUSTER_ETCD_PREFIX"))]
     pub prefix: Option<String>,
-    /// The user that etcd knows this process as; `etcd.password_file` must be set too.
+    /// User name of this process in etcd; requires `etcd.password_file`.
     #[schemars(extend("x-variable" = "MUSTER_ETCD_USER"))]
     pub user: Option<String>,
-    /// File with the user's password; read again for every login.
+    /// File with the user's password; reread for every login.
     #[schemars(extend("x-variable" = "MUSTER_ETCD_PASSWORD_FILE"))]
     pub password_file: Option<PathBuf>,
-    /// The authorities that vouch for etcd (PEM).
+    /// Certificate authorities of etcd (PEM).
     #[schemars(extend("x-variable" = "MUSTER_ETCD_CACERT"))]
     pub ca: Option<PathBuf>,
-    /// The certificate that is shown to etcd, if it asks for one (PEM).
+    /// Client certificate for etcd, if it requires one (PEM).
     #[schemars(extend("x-variable" = "MUSTER_ETCD_CERT"))]
     pub certificate: Option<PathBuf>,
     /// The private key of the certificate (PEM).
@@ -43,7 +43,7 @@ pub struct EtcdSettings {
 }
 
 impl EtcdSettings {
-    /// These endpoints, and nothing else.
+    /// Settings with these endpoints only.
     pub fn new<Endpoint: Into<String>>(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -63,10 +63,10 @@ impl EtcdSettings {
         Keys::new(self.prefix.as_deref(), cluster_id)
     }
 
-    /// Checks what can be checked before anybody is asked.
+    /// Checks everything that can be checked without a connection.
     ///
     /// # Errors
-    /// The first option that breaks a rule.
+    /// The first violated rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         for endpoint in &self.endpoints {
             let host_and_port = self.address(endpoint)?;
@@ -78,36 +78,36 @@ impl EtcdSettings {
         }
         let begins = |prefix: &String| prefix.starts_with('/') && prefix.len() > 1;
         require(self.prefix.as_ref().is_none_or(begins), "prefix", || {
-            "must begin with `/`, and be more than that".to_owned()
+            "must begin with `/` and be longer than that".to_owned()
         })?;
         require(
             self.user.is_some() == self.password_file.is_some(),
             "password_file",
-            || "must be set where `etcd.user` is, and only there".to_owned(),
+            || "must be set if, and only if, `etcd.user` is".to_owned(),
         )?;
         require(
             self.certificate.is_some() == self.key.is_some(),
             "key",
-            || "must be set where `etcd.certificate` is, and only there".to_owned(),
+            || "must be set if, and only if, `etcd.certificate` is".to_owned(),
         )?;
         require(
             self.certificate.is_none() || self.ca.is_some(),
             "ca",
-            || "must be set where `etcd.certificate` is".to_owned(),
+            || "must be set if `etcd.certificate` is".to_owned(),
         )
     }
 
-    /// An endpoint without its scheme, which must fit the certificates.
+    /// Returns an endpoint without its scheme, which must match the certificates.
     pub(crate) fn address<'a>(&self, endpoint: &'a str) -> Result<&'a str, BrokenRule> {
         if let Some(address) = endpoint.strip_prefix(SECURE) {
             require(self.ca.is_some(), "ca", || {
-                format!("must be set: {endpoint} is to prove who it is")
+                format!("must be set to authenticate {endpoint}")
             })?;
             return Ok(address);
         }
         let open = endpoint.strip_prefix(OPEN);
         require(open.is_none() || self.ca.is_none(), "endpoints", || {
-            format!("{endpoint} is not encrypted, though `etcd.ca` is set: write `https://`")
+            format!("{endpoint} is not encrypted although `etcd.ca` is set: use `https://`")
         })?;
         Ok(open.unwrap_or(endpoint))
     }

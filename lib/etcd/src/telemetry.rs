@@ -1,4 +1,4 @@
-//! What is measured of etcd.
+//! Metrics of etcd.
 
 use std::time::Duration;
 
@@ -11,31 +11,28 @@ const KEYS: &str = "muster_etcd_keys";
 const WRITES_TOTAL: &str = "muster_etcd_writes_total";
 const LEASES_TOTAL: &str = "muster_etcd_leases_total";
 
-/// Tells what the metrics mean.
+/// Registers the help texts of the metrics.
 pub fn describe_metrics() {
     describe_gauge!(
         UP,
-        "1 while etcd does what this replica asks it, 0 while it does not; absent where etcd is not used."
+        "1 while etcd calls of this replica succeed, 0 while they fail; absent if etcd is not used."
     );
     describe_counter!(
         ERRORS_TOTAL,
-        "What etcd did not do for this replica, by kind (unreachable, silent, full, denied, lease_over, superseded, settings, failed)."
+        "Failed etcd calls, by kind (unreachable, silent, full, denied, lease_over, superseded, settings, failed)."
     );
     describe_gauge!(
         MIRROR_LAG_SECONDS,
-        "On the leader: how long ago the plan in etcd was last whole, 0 while it is; 0 on other replicas."
+        "On the leader: age of the plan in etcd, 0 while it is up to date; 0 on other replicas."
     );
-    describe_gauge!(
-        KEYS,
-        "On the leader: keys of the plan that are in etcd as far as it knows."
-    );
+    describe_gauge!(KEYS, "On the leader: keys of the plan known to be in etcd.");
     describe_counter!(
         WRITES_TOTAL,
-        "Keys that this replica changed in etcd, by operation (put, delete)."
+        "Keys changed in etcd by this replica, by operation (put, delete)."
     );
     describe_counter!(
         LEASES_TOTAL,
-        "Leases that this replica was granted by etcd: more than one if it lost one."
+        "Leases granted to this replica by etcd: more than one if one was lost."
     );
 }
 

@@ -1,5 +1,5 @@
-//! The publisher, discovery and founding against a real etcd, which is killed, frozen, filled and locked. Skipped, with a message,
-//! where there is none (Debian: `etcd-server` and `etcd-client`).
+//! The publisher, discovery and bootstrap against a real etcd, which is killed, frozen, filled and locked.
+//! Skipped, with a message, if none is installed (Debian: `etcd-server` and `etcd-client`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ fn plan(units: &[(u64, &str)]) -> Contents {
         .collect()
 }
 
-/// What a replica has to say, as the test wants it.
+/// Content that the test lets a replica publish.
 #[derive(Clone, Default)]
 struct Said {
     reign: Option<u64>,
@@ -160,19 +160,19 @@ async fn a_deposed_leader_changes_nothing_once_its_successor_has_written() {
     second.leads(9, &new);
     has_plan(&server, &new).await;
     names_leader(&server, 2).await;
-    eventually("who follows is told", async || {
+    eventually("the follower is notified", async || {
         (*told.borrow() == ["r2:7400", "r1:7400"]).then_some(())
     })
     .await;
     following.abort();
 
-    // The first does not know yet.
+    // The first leader does not know yet.
     first.leads(5, &plan(&[(1, "a"), (4, "d")]));
     first.fails_by("newer epoch").await;
     has_plan(&server, &new).await;
     names_leader(&server, 2).await;
 
-    // It is told, and stops: its key goes at once, the leader's stays.
+    // It learns of the change and stops: its key is removed at once, the leader's stays.
     first.says.send_replace(Said::default());
     first.stop().await;
     assert_eq!(server.below(&keys().replicas()).len(), 1);
@@ -189,7 +189,7 @@ async fn the_mirror_is_whole_after_etcd_was_dead_or_hung_or_lost_its_data() {
     }
     let mut server = EtcdServer::start(ROOMY_BYTES).await;
     let replica = Publishing::start(&settings(&server), 1);
-    // More than one transaction takes.
+    // More than fits into one transaction.
     let many: Contents = (0..1_500)
         .map(|job| (keys().unit(job, 0), Arc::from(format!("value {job}"))))
         .collect();
@@ -198,7 +198,7 @@ async fn the_mirror_is_whole_after_etcd_was_dead_or_hung_or_lost_its_data() {
 
     server.kill();
     replica.leads(5, &plan(&[(1, "a"), (2_000, "b")]));
-    replica.fails_by("is not reached").await;
+    replica.fails_by("is unreachable").await;
     server.start_again().await;
     has_plan(&server, &plan(&[(1, "a"), (2_000, "b")])).await;
 
@@ -282,7 +282,7 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     let fourth = Publishing::start(&settings(&server), 4);
     let refused = start(4, PATIENCE).await;
     assert!(matches!(refused, Err(FoundingError::Others { id: 4, .. })));
-    // A leader has begun: nobody founds it again.
+    // A leader has begun: no cluster is bootstrapped again.
     first.leads(1, &Contents::new());
     names_leader(&server, 1).await;
     assert!(start(2, PATIENCE).await.unwrap().has_begun);
@@ -294,7 +294,8 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     }
 }
 
-/// Lets etcd ask who everybody is: from now on by the name and the password of a user who may write what is ours, and nothing else.
+/// Enables authentication in etcd: from now on with name and password of a user who may write our keys
+/// only.
 fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings {
     let does = |words: &[&str]| drop(server.ctl(words).unwrap());
     does(&["user", "add", "root:rootword"]);
@@ -315,7 +316,7 @@ fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings
     }
 }
 
-/// With these settings a replica publishes itself, and is found.
+/// Asserts that a replica with these settings publishes itself and is found.
 async fn works(settings: &EtcdSettings) {
     let replica = Publishing::start(settings, 1);
     eventually("it is published", async || {
@@ -328,7 +329,7 @@ async fn works(settings: &EtcdSettings) {
     replica.stop().await;
 }
 
-/// How it fails with these settings: of which kind that is, and in words.
+/// Returns kind and text of the error with these settings.
 async fn refused(settings: &EtcdSettings) -> (&'static str, String) {
     let mut etcd = Etcd::open(settings).unwrap();
     let error = discover(&mut etcd, &keys()).await.unwrap_err();
@@ -341,7 +342,7 @@ async fn the_next_endpoint_is_asked_where_one_is_dead_or_hangs() {
         return;
     }
     let server = EtcdServer::start(ROOMY_BYTES).await;
-    // Connections to it are open, and nothing comes of them.
+    // Connections to it are accepted, but never answered.
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let hanging = hangs.local_addr().unwrap().to_string();
     let dead = {
@@ -382,7 +383,7 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
     };
     works(&proven).await;
 
-    // Another authority, which vouches for us and not for etcd.
+    // Another authority, trusted by us but not by etcd.
     let elsewhere = tempfile::tempdir().unwrap();
     let ca = issue::authority(elsewhere.path(), "other").unwrap();
     let mistrusting = EtcdSettings {
@@ -395,7 +396,7 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
         words.contains("UnknownIssuer") && words.contains("`etcd.ca`"),
         "{words}"
     );
-    // Nobody.
+    // A client without a certificate.
     let nobody = EtcdSettings {
         certificate: None,
         key: None,
@@ -407,7 +408,7 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
         words.contains("`etcd.certificate` is not set") && !words.contains("transport error"),
         "{words}"
     );
-    // Somebody for whom the other authority vouches.
+    // A client with a certificate of the other authority.
     let user = PeerRole::User("client".to_owned());
     let other = issue::certificate(elsewhere.path(), "client", &user, &[], 1).unwrap();
     let stranger = EtcdSettings {
@@ -417,9 +418,9 @@ async fn etcd_proves_who_it_is_and_so_do_we() {
     };
     let (kind, words) = refused(&stranger).await;
     assert_eq!(kind, "unreachable", "{words}");
-    assert!(words.contains("not take `etcd.certificate`"), "{words}");
+    assert!(words.contains("not accept `etcd.certificate`"), "{words}");
 
-    // A password beside the certificate, which stands for no user of etcd's.
+    // A password in addition to a certificate that maps to no user of etcd.
     let known = asking_for_users(&server, proven.clone());
     works(&known).await;
     assert_eq!(refused(&proven).await.0, "denied");

@@ -1,4 +1,4 @@
-//! A collector that does not answer. A process of its own, because there is one exporter in a process.
+//! A collector that does not answer. Runs in its own process, because a process has only one exporter.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted
     let span = || Span::new((trace, SpanId::of(trace, "x", &[])), "x", (1, 2));
     record(span());
     assert!(!is_on() && trace_of(1).is_none());
-    // It takes connections and says nothing.
+    // It accepts connections and sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let export = Export {
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
@@ -40,7 +40,7 @@ async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted
     );
     belong_to("lab");
     assert_eq!(trace_of(1), Some(trace));
-    // Nobody else runs on this thread meanwhile: the queue fills.
+    // No other task runs on this thread meanwhile: the queue fills.
     for _ in 0..3 * QUEUE_SPANS_MAX {
         record(span());
     }

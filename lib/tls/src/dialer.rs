@@ -1,4 +1,4 @@
-//! Opening connections.
+//! Outgoing connections.
 
 use std::future::Future;
 use std::io;
@@ -18,16 +18,16 @@ use crate::material::Tls;
 use crate::mismatch::Unfit;
 use crate::peer_role::{PeerRole, role_of};
 
-/// Opens connections to replicas: plain ones, or encrypted ones to whoever proves to be a replica.
+/// Opens connections to replicas: plain ones, or encrypted ones to peers that prove to be a replica.
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     tls: Option<Tls>,
-    /// Whether whom the authority vouches for need not be a replica: it is no server of ours.
+    /// Whether the peer need not be a replica: it is a foreign server.
     is_foreign: bool,
 }
 
 impl Dialer {
-    /// With these certificates; without any the connections are plain.
+    /// A dialer with these certificates; without any, connections are plain.
     #[must_use]
     pub fn new(tls: Option<Tls>) -> Self {
         Self {
@@ -36,7 +36,8 @@ impl Dialer {
         }
     }
 
-    /// To servers that are not ours, whose certificates say nothing of roles: their name and the authority count alone.
+    /// A dialer to foreign servers, whose certificates contain no role: only their name and the authority
+    /// count.
     #[must_use]
     pub fn to_foreign(tls: Option<Tls>) -> Self {
         Self {
@@ -45,13 +46,13 @@ impl Dialer {
         }
     }
 
-    /// Whether what is said can be read by nobody else.
+    /// Whether connections are encrypted.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A connection that is opened when it is first needed, and again after a loss.
+    /// A connection that is opened on first use, and reopened after a loss.
     #[must_use]
     pub fn connect_lazy(&self, endpoint: &Endpoint) -> Channel {
         match &self.tls {
@@ -60,10 +61,10 @@ impl Dialer {
         }
     }
 
-    /// A connection that is open.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// Why it could not be opened.
+    /// The connection failed.
     pub async fn connect(&self, endpoint: &Endpoint) -> Result<Channel, Error> {
         match &self.tls {
             None => endpoint.connect().await,
@@ -79,7 +80,7 @@ impl Dialer {
     }
 }
 
-/// Opens one connection with the certificates that are current then.
+/// Opens one connection with the certificates that are current at that time.
 #[derive(Clone, Debug)]
 struct Connector {
     tls: Tls,
@@ -102,9 +103,9 @@ impl Service<Uri> for Connector {
             let (host, port) = place(&uri)?;
             let name = ServerName::try_from(host.clone());
             let name =
-                name.map_err(|error| invalid(format!("`{host}` is no name of a host: {error}")))?;
+                name.map_err(|error| invalid(format!("`{host}` is not a host name: {error}")))?;
             let tcp = TcpStream::connect((host, port)).await?;
-            // Else every second small message waits 40 ms for the acknowledgement of the one before.
+            // Otherwise every second small message waits 40 ms for the acknowledgement of the one before.
             tcp.set_nodelay(true)?;
             let stream = connector.connect(name, tcp).await?;
             if !is_foreign {
@@ -118,25 +119,26 @@ impl Service<Uri> for Connector {
 fn place(uri: &Uri) -> io::Result<(String, u16)> {
     let host = uri
         .host()
-        .ok_or_else(|| invalid(format!("`{uri}` names no host")))?;
+        .ok_or_else(|| invalid(format!("`{uri}` has no host")))?;
     let port = uri
         .port_u16()
-        .ok_or_else(|| invalid(format!("`{uri}` names no port")))?;
+        .ok_or_else(|| invalid(format!("`{uri}` has no port")))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     Ok((host.to_owned(), port))
 }
 
-/// The authority vouches for workers and users too: none of them may stand in for a replica.
+/// Rejects peers that are not replicas: the authority also vouches for workers and users, which must not
+/// impersonate one.
 fn check_replica(stream: &TlsStream<TcpStream>) -> io::Result<()> {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     match certificate.and_then(role_of) {
         Some(PeerRole::Replica) => Ok(()),
         Some(other) => Err(unfit(format!(
-            "its certificate speaks for {other}, not for a replica"
+            "its certificate is for {other}, not for a replica"
         ))),
         None => Err(unfit(format!(
-            "its certificate does not say that it is a replica's ({} among its alternative names)",
+            "its certificate does not identify a replica ({} among its alternative names)",
             PeerRole::Replica.uri()
         ))),
     }

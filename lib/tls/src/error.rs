@@ -1,47 +1,50 @@
-//! What is wrong with files of TLS.
+//! Errors of TLS files.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why certificates cannot be used. Every error names the file and the way out.
+/// Error of unusable certificates. Every error names the file and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Nobody may read the file, or it is not there.
+    /// The file cannot be read.
     #[error("{option}: cannot read {}: {source}", path.display())]
     Read {
         /// The option that names the file.
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file holds something else.
+    /// The file has invalid content.
     #[error("{option}: {} {problem}", path.display())]
     Content {
         /// The option that names the file.
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
-    /// Certificate and key, or certificate and authority, do not go together.
+    /// Certificate and key, or certificate and authority, do not match.
     #[error("tls.certificate: {} cannot be used with its key and its authority: {problem}", path.display())]
     Unusable {
         /// The certificate.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The certificate is somebody else's.
-    #[error("tls.certificate: {} speaks for {found}, needed is one that speaks for {needed}: make one with `muster cert`", path.display())]
+    /// The certificate identifies another peer.
+    #[error(
+        "tls.certificate: {} is for {found}, not for {needed}: create one with `muster cert`",
+        path.display()
+    )]
     WrongRole {
         /// The certificate.
         path: PathBuf,
-        /// Whom it speaks for.
+        /// Role in the certificate.
         found: String,
-        /// Whom it should speak for.
+        /// Required role.
         needed: String,
     },
 }

@@ -1,20 +1,20 @@
-//! Bytes as texts, random ones, and their digests.
+//! Hexadecimal texts, random bytes and digests.
 
 use rand::RngCore as _;
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of some bytes.
+/// Returns the SHA-256 of some bytes.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Two lower-case digits for each byte.
+/// Encodes each byte as two lower-case digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The other way round; none if it is no such text.
+/// Decodes a hexadecimal text; none if it is invalid.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let is_plain = text.len().is_multiple_of(2) && { text.bytes() }
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -23,10 +23,10 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     is_plain.then(|| bytes.collect())?
 }
 
-/// So many bytes that nobody knows, as a text.
+/// Returns this number of random secret bytes as a text.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a secret must not come again: this is the operating system's randomness"
+    reason = "a secret must not repeat: this is the operating system's randomness"
 )]
 pub(crate) fn random_hex(count: usize) -> String {
     let mut bytes = vec![0; count];

@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Incoming connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,21 +19,21 @@ use tonic::transport::server::Connected;
 use crate::material::Tls;
 use crate::peer_role::{PeerRole, role_of};
 
-/// Longest that a peer may take to say who it is.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Peers that may be about to say it at a time.
+/// Most concurrent handshakes.
 const HANDSHAKES_MAX: usize = 512;
-/// Connections that wait to be served.
+/// Most accepted connections waiting to be served.
 const ACCEPTED_MAX: usize = 64;
-/// Pause after a connection could not be accepted, where the process has no file left for instance.
+/// Pause after a failed accept, for example when the process is out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Who is at the other end of an encrypted connection.
+/// Peer of an encrypted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecuredPeer {
-    /// Where it is.
+    /// Remote address.
     pub address: Option<SocketAddr>,
-    /// Whom its certificate speaks for; none if it showed none, or one that does not say.
+    /// Role in its certificate; none without a certificate or role.
     pub role: Option<PeerRole>,
 }
 
@@ -44,9 +44,9 @@ pub struct SecuredConnection {
     peer: SecuredPeer,
 }
 
-/// The connections that a listener accepts; handshakes hold up none but their own.
+/// The connections that a listener accepts; a handshake does not block other connections.
 ///
-/// Who fails is told of in the log at the level of debugging: anybody can make a connection.
+/// A failed handshake is logged at debug level: anyone can open a connection.
 #[must_use]
 pub fn incoming(listener: TcpListener, tls: Tls) -> ReceiverStream<io::Result<SecuredConnection>> {
     let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
@@ -81,10 +81,10 @@ async fn accept(
             let shaken = timeout(HANDSHAKE_MAX, shake_hands(tcp, &tls)).await;
             drop(place);
             match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-                // The server is gone: so is the connection.
+                // The server is gone, so the connection is dropped.
                 Ok(connection) => drop(sender.send(Ok(connection)).await),
                 Err(error) => {
-                    tracing::debug!(%error, "a connection was refused: its handshake failed")
+                    tracing::debug!(%error, "connection rejected: handshake failed")
                 }
             }
         });
@@ -92,7 +92,7 @@ async fn accept(
 }
 
 async fn shake_hands(tcp: TcpStream, tls: &Tls) -> io::Result<SecuredConnection> {
-    // Else every second small message waits 40 ms for the acknowledgement of the one before.
+    // Otherwise every second small message waits 40 ms for the acknowledgement of the one before.
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr().ok();
     let server = tls.current().server.clone();

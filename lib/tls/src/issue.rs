@@ -1,5 +1,5 @@
-//! An authority of one's own, and certificates by it: enough for a start. Where there is an authority already, its
-//! certificates serve as well, if they have the names that [`PeerRole`] tells of.
+//! A self-made authority and its certificates: enough for a start. Certificates of an existing authority
+//! work as well, if they have the names described in [`PeerRole`].
 
 use std::fs;
 use std::io;
@@ -15,32 +15,32 @@ use rcgen::{
 use crate::peer_role::{PeerRole, is_name};
 use crate::private_file::create_private;
 
-/// File of the authority's certificate, and of the key that makes others: whoever has the key is everybody.
+/// Files of the authority's certificate and signing key: the key's owner can impersonate anyone.
 pub const CA_CERTIFICATE: &str = "ca.pem";
 /// See [`CA_CERTIFICATE`].
 pub const CA_KEY: &str = "ca.key";
-/// How long a certificate holds, and the authority's.
+/// Validity of a certificate and of the authority's.
 pub const CERTIFICATE_DAYS: u64 = 365;
 /// See [`CERTIFICATE_DAYS`].
 pub const CA_DAYS: u64 = 3_650;
-/// Longest that a certificate holds: a hundred years. Dates beyond the year 9999 cannot be written.
+/// Longest validity: a hundred years. Dates beyond the year 9999 cannot be encoded.
 pub const DAYS_MAX: u64 = 36_500;
-/// Clocks may differ by this much: a certificate counts from before it was made.
+/// Allowed clock skew: certificates are backdated by this much.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Why nothing was made.
+/// Error of files that were not created.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// There is such a file.
-    #[error("{} exists, and is not overwritten: remove it, or choose another folder or name", .0.display())]
+    /// The file exists already.
+    #[error("{} already exists and is not overwritten: remove it, or choose another folder or name", .0.display())]
     Exists(PathBuf),
-    /// The authority is not there.
+    /// The authority does not exist.
     #[error("cannot read {}: {source}; `muster cert ca` makes an authority", path.display())]
     NoAuthority {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -48,46 +48,46 @@ pub enum IssueError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A name cannot stand in a certificate.
-    #[error("`{0}` cannot stand in a certificate: names are letters, digits and `-._@`")]
+    /// A name is invalid in a certificate.
+    #[error("`{0}` cannot be used in a certificate: names consist of letters, digits and `-._@`")]
     Name(String),
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A key is none of these authorities.
-    #[error("tls.ca_key: {} is the key of no authority in {}", key.display(), certificates.display())]
+    /// A key belongs to none of these authorities.
+    #[error("tls.ca_key: {} does not match any authority in {}", key.display(), certificates.display())]
     OtherKey {
         /// File of the authorities.
         certificates: PathBuf,
         /// File of the key.
         key: PathBuf,
     },
-    /// What somebody sent for a certificate is not what it takes.
-    #[error("the certificate signing request cannot be used: {0}")]
+    /// The received certificate signing request is invalid.
+    #[error("invalid certificate signing request: {0}")]
     Request(#[source] rcgen::Error),
-    /// A file is damaged, or the library refuses.
+    /// A file is damaged, or the library failed.
     #[error("cannot make the certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// What was made.
+/// The created files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     /// File of the certificate.
     pub certificate: PathBuf,
-    /// File of its key, which its owner alone may read.
+    /// File of its key, which only its owner may read.
     pub key: PathBuf,
 }
 
-/// Makes an authority for one cluster in a folder.
+/// Creates an authority for one cluster in a folder.
 ///
 /// # Errors
 /// [`IssueError::Exists`] if there is one.
@@ -105,11 +105,11 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
     write(folder, ("ca", &certificate.pem()), &key)
 }
 
-/// Makes a certificate by the authority of the same folder; `names` are the host names and addresses by which others reach
-/// a replica. Files are named after what it is for.
+/// Creates a certificate by the authority of the same folder; `names` are the host names and addresses of a
+/// replica. Files are named after the role.
 ///
 /// # Errors
-/// [`IssueError::NoAuthority`] without an authority, [`IssueError::Exists`] if there are such files.
+/// [`IssueError::NoAuthority`] without an authority, [`IssueError::Exists`] if the files exist.
 pub fn certificate(
     folder: &Path,
     file_name: &str,
@@ -127,7 +127,7 @@ pub fn certificate(
     write(folder, (file_name, &certificate.pem()), &key)
 }
 
-/// What stands in the certificate of somebody.
+/// Content of a certificate for a role.
 pub(crate) fn parameters(
     role: &PeerRole,
     names: &[String],
@@ -172,7 +172,7 @@ fn alternative_name(name: &str) -> Result<SanType, IssueError> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one place where the clock of whoever makes certificates is read"
+    reason = "the one place where the clock is read when certificates are made"
 )]
 fn holds_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
@@ -193,7 +193,7 @@ fn issuer(folder: &Path) -> Result<Issuer<'static, KeyPair>, IssueError> {
     Ok(Issuer::from_ca_cert_pem(&read(CA_CERTIFICATE)?, key)?)
 }
 
-/// Writes both files or none: the key first, because a certificate without its key is of no use.
+/// Writes both files or none: the key first, because a certificate without its key is useless.
 fn write(folder: &Path, (name, pem): (&str, &str), key: &KeyPair) -> Result<Issued, IssueError> {
     let failed = |path: &Path, source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => IssueError::Exists(path.to_owned()),
@@ -213,7 +213,7 @@ fn write(folder: &Path, (name, pem): (&str, &str), key: &KeyPair) -> Result<Issu
     create_private(&issued.key, key.serialize_pem().as_bytes())
         .map_err(|source| failed(&issued.key, source))?;
     fs::write(&issued.certificate, pem).map_err(|source| {
-        // Else the next try would find a key, and make nothing.
+        // Otherwise a retry would find the key and fail.
         drop(fs::remove_file(&issued.key));
         failed(&issued.certificate, source)
     })?;

@@ -1,4 +1,4 @@
-//! Tokens by which workers without a certificate join.
+//! Tokens with which workers without a certificate join.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use sha2::{Digest as _, Sha256};
 use crate::hex::{from_hex, random_hex, to_hex};
 use crate::peer_role::is_name;
 
-/// How every join token begins: secrets that end up where they should not are found by it.
+/// Prefix of every join token, by which leaked secrets can be found.
 const PREFIX: &str = "muster-join";
-/// Parts of a token are apart by this, which no name holds.
+/// Separator of a token's parts, which no name contains.
 const SEPARATOR: char = ':';
-/// Random bytes of its name: nobody makes so many that two have the same.
+/// Random bytes of its id: collisions are practically impossible.
 const ID_BYTES: usize = 8;
-/// Random bytes of its secret: none is found by trying.
+/// Random bytes of its secret: it cannot be guessed.
 const SECRET_BYTES: usize = 32;
 
-/// A join token, `muster-join:ID:SECRET:AUTHORITIES`: by the last part a worker knows the cluster before it shows the rest. It is
-/// shown in no log, and no replica keeps it.
+/// A join token, `muster-join:ID:SECRET:AUTHORITIES`: by the last part a worker verifies the cluster before
+/// it sends the rest. It appears in no log, and no replica stores it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken(String);
 
 impl JoinToken {
-    /// As it was printed; white space around it does not count.
+    /// Parses a printed token; surrounding white space is ignored.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.trim().to_owned())
     }
 
-    /// A new one, for a cluster with these authorities.
+    /// Creates a random token for a cluster with these authorities.
     #[must_use]
     pub fn random(authorities: &AuthoritiesHash) -> Self {
         let (id, secret) = (random_hex(ID_BYTES), random_hex(SECRET_BYTES));
@@ -39,25 +39,25 @@ impl JoinToken {
         Self(parts.join(&SEPARATOR.to_string()))
     }
 
-    /// The token itself, to be given to workers or sent.
+    /// The full token, for workers or for sending.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Its name, which is no secret; none if it is no join token.
+    /// Its id, which is not secret; none if it is not a join token.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.parts().map(|(id, _)| id)
     }
 
-    /// The authorities of its cluster; none if it is no join token.
+    /// The authorities of its cluster; none if it is not a join token.
     #[must_use]
     pub fn authorities(&self) -> Option<AuthoritiesHash> {
         self.parts().map(|(_, authorities)| authorities)
     }
 
-    /// SHA-256 of its text, which is all that a cluster keeps of it.
+    /// SHA-256 of its text, the only part that a cluster stores.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
@@ -82,12 +82,12 @@ impl fmt::Debug for JoinToken {
     }
 }
 
-/// SHA-256 of a cluster's authorities: who knows it knows them, and cannot be sent to another cluster.
+/// SHA-256 of a cluster's authorities: a worker that has it cannot be redirected to another cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthoritiesHash([u8; 32]);
 
 impl AuthoritiesHash {
-    /// Of certificates in PEM, in any order; none if there is none, or something else.
+    /// Hash of certificates in PEM, in any order; none if there are none or the text is invalid.
     #[must_use]
     pub fn of(pem: &str) -> Option<Self> {
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
@@ -100,7 +100,7 @@ impl AuthoritiesHash {
         }
         let mut hash = Sha256::new();
         for certificate in &certificates {
-            // Their lengths stand in them.
+            // Certificates contain their length.
             hash.update(certificate);
         }
         Some(Self(hash.finalize().into()))

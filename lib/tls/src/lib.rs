@@ -1,18 +1,18 @@
 //! TLS of replicas, workers and clients.
 //!
-//! | part | what |
+//! | part | content |
 //! |---|---|
-//! | [`TlsSettings`] | which files: the same three options for every role |
-//! | [`Tls`] | what they hold, read again when they change |
-//! | [`PeerRole`] | who a certificate speaks for |
-//! | [`Dialer`] | opens connections: plain ones, or to replicas that prove that they are some |
-//! | [`TlsMismatch`] | why two sides that reach each other do not come together |
-//! | [`Token`] | how a user proves who it is without a certificate |
-//! | [`JoinToken`] | how a worker comes by a certificate |
-//! | [`jwt`] | tokens of a foreign identity provider |
+//! | [`TlsSettings`] | the files: the same three options for every role |
+//! | [`Tls`] | their content, reloaded when they change |
+//! | [`PeerRole`] | identity in a certificate |
+//! | [`Dialer`] | opens connections: plain ones, or to peers that prove to be replicas |
+//! | [`TlsMismatch`] | reasons of failed connections between TLS peers |
+//! | [`Token`] | authentication of a user without a certificate |
+//! | [`JoinToken`] | enrolment of a worker without a certificate |
+//! | [`jwt`] | tokens of an external identity provider |
 //! | [`Authority`] | signs certificates of workers in a running cluster |
-//! | [`incoming`] | accepts connections, and knows whose they are |
-//! | [`issue`] | makes an authority and certificates for a start |
+//! | [`incoming`] | accepts connections and identifies their peers |
+//! | [`issue`] | creates an authority and certificates for a start |
 #![forbid(unsafe_code)]
 
 mod dialer;

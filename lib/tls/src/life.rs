@@ -1,4 +1,4 @@
-//! How long a certificate holds.
+//! Validity period of a certificate.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,10 +6,11 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
-/// Parts of a certificate's life; it is renewed when the last one begins, so that a renewal may fail for a while.
+/// Parts of a certificate's validity; it is renewed when the last one begins, so that renewals may fail for
+/// a while.
 const PARTS: i64 = 3;
 
-/// From when until when a certificate holds, in seconds of Unix time.
+/// Start and end of a certificate's validity, in seconds of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     not_before: i64,
@@ -17,7 +18,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// Of a certificate; none if it cannot be read.
+    /// Validity of a certificate; none if it cannot be read.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
         let validity = parsed.validity();
@@ -27,20 +28,20 @@ impl Life {
         })
     }
 
-    /// When it ends, in seconds of Unix time.
+    /// Expiry, in seconds of Unix time.
     #[must_use]
     pub const fn expires_at(&self) -> i64 {
         self.not_after
     }
 
-    /// Whether it has ended.
+    /// Whether it has expired.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over_at(now())
     }
 
-    /// Whether two thirds of it are over. It begins a little before the certificate was made, because clocks differ, so this
-    /// is so before two thirds are over of what it was made for.
+    /// Whether two thirds of it are over. It is backdated because of clock skew, so this is true a little
+    /// before two thirds of the intended validity are over.
     #[must_use]
     pub fn is_to_be_renewed(&self) -> bool {
         self.is_to_be_renewed_at(now())
@@ -57,7 +58,7 @@ impl Life {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one place where the clock is read by which certificates count"
+    reason = "the one place where the clock is read for the validity of certificates"
 )]
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! What the files of certificates hold.
+//! Content of certificate files.
 
 use std::fs;
 use std::io;
@@ -21,46 +21,47 @@ use crate::private_file::is_open_to_others;
 use crate::settings::TlsSettings;
 use crate::watched::{Files, Watched};
 
-/// HTTP/2, the only protocol that is spoken.
+/// HTTP/2, the only supported protocol.
 const PROTOCOL: &[u8] = b"h2";
 
 const RELOADS: &str = "muster_tls_reloads_total";
 const RENEWALS: &str = "muster_tls_renewals_total";
 const EXPIRY: &str = "muster_tls_certificate_expires_seconds";
 
-/// Describes what TLS counts.
+/// Registers the help texts of TLS metrics.
 pub fn describe_metrics() {
     describe_counter!(
         RELOADS,
-        "Changed certificate files that were read again, by result (ok, failed)"
+        "Reloads of changed certificate files, by result (ok, failed)"
     );
     describe_counter!(
         RENEWALS,
-        "Certificates that this worker had renewed or tried to, by result (ok, failed)"
+        "Certificate renewals of this worker, by result (ok, failed)"
     );
     describe_gauge!(
         EXPIRY,
         Unit::Seconds,
-        "When this process's certificate expires, in seconds of Unix time"
+        "Expiry of this process's certificate, in seconds of Unix time"
     );
 }
 
-/// Counts a try to have this process's certificate renewed.
+/// Counts an attempt to renew this process's certificate.
 pub fn count_renewal(is_done: bool) {
     let result = if is_done { "ok" } else { "failed" };
     counter!(RENEWALS, "result" => result).increment(1);
 }
 
-/// This process's certificate is from now on one that holds for so long.
+/// Publishes the expiry of this process's current certificate.
 fn show_expiry(life: Life) {
     // Seconds of Unix time are exact in a float for a long time.
     let expires_at = u32::try_from(life.expires_at()).unwrap_or(u32::MAX);
     gauge!(EXPIRY).set(f64::from(expires_at));
 }
 
-/// The certificates of one process, as its files had them last. Clones share them.
+/// Certificates of one process, as last read from its files. Clones share them.
 ///
-/// A connection goes by what was current when it was opened; nothing is cut off when files change.
+/// A connection uses the certificates that were current when it was opened; a change of files does not
+/// interrupt it.
 #[derive(Clone, Debug)]
 pub struct Tls {
     shared: Arc<Watched<CertificateFiles>>,
@@ -69,7 +70,7 @@ pub struct Tls {
 #[derive(Debug)]
 struct CertificateFiles {
     settings: TlsSettings,
-    /// Whom this process's certificate must speak for.
+    /// Required role of this process's certificate.
     needed: Option<PeerRole>,
 }
 
@@ -90,7 +91,7 @@ impl Files for CertificateFiles {
 
     fn read(&self) -> Result<Material, TlsError> {
         let material = Material::read(&self.settings, self.needed.as_ref())?;
-        // A process may hold further certificates, by which it is a client of others: they are not what it is.
+        // A process may hold further certificates, as a client of others: they are not its identity.
         if self.needed.is_some()
             && let Some(life) = material.life
         {
@@ -105,21 +106,24 @@ impl Files for CertificateFiles {
         match outcome {
             Ok(()) => tracing::info!("the certificates have changed: new connections use them"),
             Err(error) => {
-                tracing::error!(%error, "the certificates have changed and cannot be used: those from before stay");
+                tracing::error!(
+                    %error,
+                    "the certificates have changed and cannot be used: the previous ones stay in use"
+                );
             }
         }
     }
 }
 
-/// One state of the files.
+/// Content of the files at one time.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(crate) client: Arc<ClientConfig>,
-    /// None: this process has no certificate, and serves nobody.
+    /// None: this process has no certificate, and cannot be a server.
     pub(crate) server: Option<Arc<ServerConfig>>,
-    /// Whom the certificate speaks for.
+    /// Role in the certificate.
     role: Option<PeerRole>,
-    /// How long it holds.
+    /// Validity of the certificate.
     life: Option<Life>,
 }
 
@@ -127,15 +131,15 @@ impl Tls {
     /// Reads the files; none if the settings name no file.
     ///
     /// # Errors
-    /// The file that is missing or wrong.
+    /// The missing or invalid file.
     pub fn load(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
         Self::load_as(settings, None)
     }
 
-    /// As [`Tls::load`], for a process that must be somebody: a replica, or the worker of a host.
+    /// As [`Tls::load`], for a process with a required role: a replica, or the worker of a host.
     ///
     /// # Errors
-    /// As [`Tls::load`]; [`TlsError::WrongRole`] for a certificate that speaks for another.
+    /// As [`Tls::load`]; [`TlsError::WrongRole`] for a certificate of another role.
     pub fn load_as(
         settings: &TlsSettings,
         needed: Option<PeerRole>,
@@ -150,19 +154,19 @@ impl Tls {
         }))
     }
 
-    /// Whom this process's certificate speaks for; none without one, or if it says nothing.
+    /// Role of this process's certificate; none without a certificate or role.
     #[must_use]
     pub fn role(&self) -> Option<PeerRole> {
         self.current().role.clone()
     }
 
-    /// How long this process's certificate holds; none without one.
+    /// Validity of this process's certificate; none without one.
     #[must_use]
     pub fn life(&self) -> Option<Life> {
         self.current().life
     }
 
-    /// What only opens connections, and reads no files.
+    /// Material of a process that only opens connections, and reads no files.
     pub(crate) fn client_alone(client: ClientConfig) -> Self {
         let material = Material {
             client: Arc::new(speaking(client)),
@@ -183,8 +187,8 @@ impl Tls {
         self.shared.current()
     }
 
-    /// Looks at the files again and again, in a task that ends with the last clone. Changed ones that cannot be used are told
-    /// of, and what was read before stays.
+    /// Polls the files for changes, in a task that ends with the last clone. Unusable changed files are
+    /// logged, and the previous content stays in use.
     pub fn keep_current(&self) {
         self.shared.keep_current();
     }
@@ -192,7 +196,7 @@ impl Tls {
     /// Reads the files now.
     ///
     /// # Errors
-    /// As [`Tls::load_as`]; what was read before stays then.
+    /// As [`Tls::load_as`]; the previous content stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.shared.reload()
     }
@@ -255,7 +259,7 @@ fn speaking(mut client: ClientConfig) -> ClientConfig {
     client
 }
 
-/// A client may show a certificate; one without is known by its token, or not at all.
+/// A client may present a certificate; one without is authenticated by its token, or not at all.
 fn server_config(
     roots: &Arc<RootCertStore>,
     (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
@@ -282,7 +286,7 @@ fn roots(settings: &TlsSettings) -> Result<RootCertStore, TlsError> {
         roots.add(certificate).map_err(|error| TlsError::Content {
             option: OPTION,
             path: path.clone(),
-            problem: format!("holds a certificate that is none of an authority: {error}"),
+            problem: format!("contains a certificate that is not an authority's: {error}"),
         })?;
     }
     Ok(roots)
@@ -305,7 +309,7 @@ fn identity(settings: &TlsSettings) -> Result<Option<Identity>, TlsError> {
     let parsed = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| TlsError::Content {
         option: OPTION,
         path: key.clone(),
-        problem: format!("holds no private key in PEM: {error}"),
+        problem: format!("contains no private key in PEM: {error}"),
     })?;
     Ok(Some((certificate.clone(), chain, parsed)))
 }
@@ -321,9 +325,9 @@ fn certificates(
     };
     let pem = read(option, path)?;
     let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-    let certificates = read.map_err(|error| wrong(format!("is no PEM file: {error}")))?;
+    let certificates = read.map_err(|error| wrong(format!("is not a PEM file: {error}")))?;
     if certificates.is_empty() {
-        return Err(wrong("holds no certificate in PEM".to_owned()));
+        return Err(wrong("contains no certificate in PEM".to_owned()));
     }
     Ok(certificates)
 }
@@ -337,10 +341,13 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(failed)
 }
 
-/// Where secrets are mounted, a group may read them; everybody never should.
+/// Where secrets are mounted, a group may read them; other users never should.
 fn warn_if_public(key: &Path) {
     if is_open_to_others(key) {
-        tracing::warn!(key = %key.display(), "everybody on this machine may read the private key: `chmod 600` it");
+        tracing::warn!(
+            key = %key.display(),
+            "the private key is readable by all users of this machine: `chmod 600` it"
+        );
     }
 }
 
@@ -352,7 +359,7 @@ mod tests {
     use super::*;
     use crate::issue::{CA_CERTIFICATE, authority, certificate};
 
-    /// Files of a replica's certificate that holds for so many days.
+    /// Files of a replica's certificate that is valid for `days` days.
     fn replica(folder: &Path, name: &str, days: u64) -> TlsSettings {
         let issued = certificate(folder, name, &PeerRole::Replica, &[], days).unwrap();
         TlsSettings {
@@ -385,7 +392,7 @@ mod tests {
             let of_client = Tls::load(&longer).unwrap().unwrap();
             assert!(shown(&tls) && !shown(&of_client), "{}", page.render());
             replace(|settings| settings.certificate.clone());
-            assert!(tls.reload().is_err(), "its key is another");
+            assert!(tls.reload().is_err(), "its key does not match");
             assert!(shown(&tls) && !shown(&of_client), "{}", page.render());
             replace(|settings| settings.key.clone());
             tls.reload().unwrap();

@@ -1,4 +1,4 @@
-//! Why two sides that reach each other do not come together over TLS.
+//! Reasons of failed TLS connections between peers that reach each other.
 
 use std::error::Error;
 use std::io;
@@ -7,29 +7,29 @@ use rustls::AlertDescription;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a client of HTTP/2 begins with (RFC 9113, section 3.4).
+/// First bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How a TLS server answers what is no TLS: an alert, of a version 3 (RFC 8446, section 5.1).
+/// Answer of a TLS server to anything but TLS: an alert, of a version 3 (RFC 8446, section 5.1).
 const ALERT: [u8; 2] = [21, 3];
 
-/// What keeps two sides apart, for as long as none of them is set up anew.
+/// Reason of a failed connection, which persists until one side is reconfigured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMismatch {
-    /// The other side speaks TLS, this one does not.
+    /// The peer uses TLS, this side does not.
     PeerEncrypts,
-    /// This side speaks TLS, the other one does not.
+    /// This side uses TLS, the peer does not.
     PeerIsPlain,
-    /// One side does not take what the other one shows.
+    /// One side rejects the other's certificate.
     Certificate,
 }
 
-/// A certificate that is trusted, and of no use here.
+/// A trusted certificate that is not valid for this purpose.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unfit(pub(crate) String);
 
 impl TlsMismatch {
-    /// What the error of a connection that was opened with certificates says of it, if it does.
+    /// The mismatch shown by the error of a connection opened with certificates, if any.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
@@ -68,10 +68,11 @@ impl TlsMismatch {
     }
 }
 
-/// Whether who listens at `authority` (`host:port`) answers the beginning of a plain connection as a TLS server does.
+/// Whether the server at `authority` (`host:port`) answers the beginning of a plain connection as a TLS
+/// server does.
 ///
 /// # Errors
-/// That of the connection.
+/// Connection errors.
 pub async fn answers_in_tls(authority: &str) -> io::Result<bool> {
     let mut tcp = TcpStream::connect(authority).await?;
     tcp.write_all(PREFACE).await?;

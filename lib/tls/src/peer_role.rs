@@ -1,4 +1,4 @@
-//! Who a certificate speaks for: a URI among its subject's alternative names.
+//! Identity in a certificate: a URI among its subject's alternative names.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-/// Scheme of the names that say it.
+/// Scheme of these URIs.
 const SCHEME: &str = "muster://";
-/// What stands in a replica's certificate.
+/// Path of a replica's URI.
 const REPLICA: &str = "replica";
 
-/// Who the holder of a certificate is.
+/// Role of a certificate's holder.
 ///
-/// A certificate says it by a URI among its alternative names: `muster://replica`, `muster://worker/NAME` with the host's
-/// name, `muster://user/NAME`.
+/// A certificate contains it as a URI among its alternative names: `muster://replica`,
+/// `muster://worker/NAME` with the host's name, `muster://user/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerRole {
-    /// A scheduler replica: may speak the replication's protocol, and is trusted with everything.
+    /// A scheduler replica: may use the replication protocol, and is fully trusted.
     Replica,
     /// The worker of the host of this name.
     Worker(String),
@@ -27,7 +27,7 @@ pub enum PeerRole {
 }
 
 impl PeerRole {
-    /// The URI that stands for it in a certificate.
+    /// The URI of the role in a certificate.
     #[must_use]
     pub fn uri(&self) -> String {
         match self {
@@ -37,7 +37,7 @@ impl PeerRole {
         }
     }
 
-    /// The other way round; none if it is no URI of ours.
+    /// Parses a URI; none if it is not one of ours.
     #[must_use]
     pub fn parse(uri: &str) -> Option<Self> {
         let said = uri.strip_prefix(SCHEME)?;
@@ -66,13 +66,13 @@ impl fmt::Display for PeerRole {
     }
 }
 
-/// Whether a name can stand in a URI as it is.
+/// Whether a name is valid in a URI without escaping.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@".contains(&byte);
     !name.is_empty() && name.bytes().all(is_plain)
 }
 
-/// Who a certificate speaks for; none if it does not say, or names more than one.
+/// Role in a certificate; none if it contains no role, or more than one.
 #[must_use]
 pub fn role_of(certificate: &CertificateDer<'_>) -> Option<PeerRole> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;

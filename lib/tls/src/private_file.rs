@@ -1,4 +1,5 @@
-//! Files that only their owner reads. On systems other than Unix they have the rights of the folder that they lie in.
+//! Files that only their owner may read. On systems other than Unix they have the permissions of their
+//! folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,24 +13,25 @@ const PRIVATE_MODE: u32 = 0o600;
 /// Mode of a folder with such files.
 #[cfg(unix)]
 const PRIVATE_FOLDER_MODE: u32 = 0o700;
-/// Bits of a file's mode that let others than its owner and group read or write it.
+/// Mode bits that let users outside of owner and group read or write the file.
 #[cfg(unix)]
 const MODE_OF_OTHERS: u32 = 0o007;
 
-/// Creates a file that its owner alone may read.
+/// Creates a file that only its owner may read.
 ///
 /// # Errors
-/// `AlreadyExists` if there is one: a secret is never overwritten. Else what the file system says.
+/// `AlreadyExists` if there is one: a secret is never overwritten. Otherwise the file system's error.
 pub fn create_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = begin_private(path)?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-/// Begins a file that its owner alone may read, for content that comes piece by piece.
+/// Creates a file that only its owner may read, for content written piece by piece.
 ///
 /// # Errors
-/// `AlreadyExists` if there is one: whoever could read that could read this. Else what the file system says.
+/// `AlreadyExists` if there is one: its readers could read the new content. Otherwise the file system's
+/// error.
 pub fn begin_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -38,10 +40,10 @@ pub fn begin_private(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Creates a folder that its owner alone may enter, and those above it that are missing. One that is there stays as it is.
+/// Creates a folder that only its owner may enter, and its missing parents. An existing one is unchanged.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -50,14 +52,14 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Whether others than its owner and group may read or write a file.
+/// Whether users outside of owner and group may read or write a file.
 #[cfg(unix)]
 pub(crate) fn is_open_to_others(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|metadata| metadata.permissions().mode() & MODE_OF_OTHERS != 0)
 }
 
-/// False: its rights cannot be told.
+/// False: permissions are unknown on this system.
 #[cfg(not(unix))]
 pub(crate) fn is_open_to_others(_path: &Path) -> bool {
     false

@@ -1,4 +1,4 @@
-//! Which files.
+//! Settings of TLS.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,18 +6,19 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The certificates of one process. None of them: its connections are not encrypted, and nobody has to say who it is.
+/// Certificates of one process. Without them its connections are neither encrypted nor authenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsSettings {
-    /// The authority's certificates (PEM): only whom it vouches for is spoken with. Files are read again when they change.
+    /// The authority's certificates (PEM): only peers with its certificates are accepted. Files are
+    /// reloaded when they change.
     pub ca: Option<PathBuf>,
-    /// The certificate of this process (PEM), with those between it and the authority.
+    /// The certificate of this process (PEM), with any intermediate ones.
     pub certificate: Option<PathBuf>,
     /// The private key of the certificate (PEM).
     pub key: Option<PathBuf>,
-    /// Of a replica: the authority's private key (PEM). With it the replica signs certificates of workers that join by a token, and
-    /// renews them; whoever has the file can be everybody.
+    /// Replicas only: the authority's private key (PEM). With it the replica signs certificates of workers
+    /// that join by a token, and renews them; anyone who has the file can impersonate any peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_key: Option<PathBuf>,
 }
@@ -29,11 +30,11 @@ impl TlsSettings {
         self.ca.is_some() || self.certificate.is_some() || self.key.is_some()
     }
 
-    /// The rule of a process that shows a certificate: all three, or none of them.
+    /// Returns the violated rule of a process that presents a certificate: all three options, or none.
     #[must_use]
     pub fn broken_rule(&self) -> Option<(&'static str, &'static str)> {
         if !self.is_on() {
-            let alone = "signs certificates of workers, which takes the other options of `tls`";
+            let alone = "signs certificates of workers, which requires the other options of `tls`";
             return self.ca_key.is_some().then_some(("tls.ca_key", alone));
         }
         let given = [
@@ -45,7 +46,7 @@ impl TlsSettings {
         missing.map(|(key, _)| {
             (
                 key,
-                "must be set where another option of `tls` is: `muster cert` makes all three",
+                "must be set if another option of `tls` is: `muster cert` makes all three",
             )
         })
     }

@@ -1,4 +1,4 @@
-//! Certificates that a running cluster signs for its workers, and what those send for one.
+//! Signing of worker certificates in a running cluster, and the workers' signing requests.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,8 @@ use crate::peer_role::PeerRole;
 use crate::private_file::create_private;
 use crate::settings::TlsSettings;
 
-/// The authority of a cluster, with its key. The files are read for every certificate: they may change, and that is seldom.
+/// Authority of a cluster, with its key. The files are read for every certificate: they may change, and
+/// signing is rare.
 #[derive(Clone, Debug)]
 pub struct Authority {
     certificates: PathBuf,
@@ -26,10 +27,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The authority that the settings give the key of; none if they give none.
+    /// The authority whose key is in the settings; none if they have none.
     ///
     /// # Errors
-    /// What is wrong with its files.
+    /// The problem with its files.
     pub fn open(settings: &TlsSettings) -> Result<Option<Self>, IssueError> {
         let (Some(certificates), Some(key)) = (&settings.ca, &settings.ca_key) else {
             return Ok(None);
@@ -42,10 +43,12 @@ impl Authority {
         Ok(Some(authority))
     }
 
-    /// Signs a certificate for the key of a request, which must be whose who asks: nothing else of the request counts.
+    /// Signs a certificate for the key of a request. The caller must have verified the requester: nothing
+    /// else of the request is used.
     ///
     /// # Errors
-    /// [`IssueError::Request`] for what is no request signed by its own key; what is wrong with the authority's files.
+    /// [`IssueError::Request`] if the request is not signed by its own key; problems with the authority's
+    /// files.
     pub fn sign(
         &self,
         request: &SigningRequest,
@@ -75,30 +78,31 @@ impl Authority {
     }
 }
 
-/// What somebody sends for a certificate: a key, and a proof of having the private part of it.
+/// A certificate signing request: a public key, and a proof of possession of the private key.
 pub struct SigningRequest(CertificateSigningRequestParams);
 
 impl SigningRequest {
-    /// From PEM.
+    /// Parses PEM.
     ///
     /// # Errors
-    /// [`IssueError::Request`] for what is no request signed by its own key.
+    /// [`IssueError::Request`] if the request is not signed by its own key.
     pub fn parse(pem: &str) -> Result<Self, IssueError> {
         let parsed = CertificateSigningRequestParams::from_pem(pem);
         parsed.map(Self).map_err(IssueError::Request)
     }
 
-    /// The key, as it stands in the certificate.
+    /// The public key, as encoded in the certificate.
     #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
         self.0.public_key.subject_public_key_info()
     }
 }
 
-/// A request in PEM by the private key of a file, which is made if it is not there, for its owner alone.
+/// Creates a signing request in PEM with the private key of a file, which is created if missing, readable
+/// by its owner only.
 ///
 /// # Errors
-/// The file cannot be written, or holds something else.
+/// The file cannot be written, or has other content.
 pub fn signing_request(key: &Path) -> Result<String, IssueError> {
     let pair = match fs::read_to_string(key) {
         Ok(pem) => KeyPair::from_pem(&pem)?,
@@ -172,7 +176,7 @@ mod tests {
         };
         let tls = Tls::load_as(&worker, Some(role)).unwrap().unwrap();
         assert!(tls.life().is_some_and(|life| !life.is_over()));
-        // The key stays, whoever asks again.
+        // Another request reuses the key.
         let kept = fs::read(&key).unwrap();
         let again = SigningRequest::parse(&signing_request(&key).unwrap()).unwrap();
         assert_eq!(fs::read(&key).unwrap(), kept);
@@ -187,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let one = signing_request(&folder.path().join("one.key")).unwrap();
         let other = signing_request(&folder.path().join("other.key")).unwrap();
-        // The last line before the end is the signature's end.
+        // The last line before the end marker ends the signature.
         let tail = |pem: &str| pem.lines().rev().nth(1).map(str::to_owned).unwrap();
         let forged = one.replace(&tail(&one), &tail(&other));
         for pem in [forged.as_str(), "", "-----BEGIN CERTIFICATE REQUEST-----"] {

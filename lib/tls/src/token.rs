@@ -1,4 +1,4 @@
-//! Tokens: secrets by which users prove who they are where they have no certificate.
+//! Tokens: secrets with which users without a certificate authenticate.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hex::random_hex;
 
-/// How every token begins: secrets that end up where they should not are found by it.
+/// Prefix of every token, by which leaked secrets can be found.
 const PREFIX: &str = "muster";
-/// Parts of a token are apart by this, which no name holds.
+/// Separator of a token's parts, which no name contains.
 const SEPARATOR: char = ':';
-/// Random bytes of a token: none is found by trying.
+/// Random bytes of a token: it cannot be guessed.
 const SECRET_BYTES: usize = 32;
 
-/// A user's token, `muster:NAME:SECRET`. It is shown in no log, and no replica keeps it.
+/// A user's token, `muster:NAME:SECRET`. It appears in no log, and no replica stores it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// As it was printed; white space around it does not count.
+    /// Parses a printed token; surrounding white space is ignored.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.trim().to_owned())
     }
 
-    /// A new one of a user.
+    /// Creates a random token for a user.
     #[must_use]
     pub fn random(name: &str) -> Self {
         let secret = random_hex(SECRET_BYTES);
         Self(format!("{PREFIX}{SEPARATOR}{name}{SEPARATOR}{secret}"))
     }
 
-    /// The token itself, to be shown to its user or sent.
+    /// The full token, for its user or for sending.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Whose it claims to be; none if it is no token.
+    /// The user that it claims to belong to; none if it is not a token.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let rest = self.0.strip_prefix(PREFIX)?.strip_prefix(SEPARATOR)?;
@@ -45,7 +45,7 @@ impl Token {
         (!name.is_empty() && secret.len() == 2 * SECRET_BYTES).then_some(name)
     }
 
-    /// SHA-256 of its text, which is all that a cluster keeps of it.
+    /// SHA-256 of its text, the only part that a cluster stores.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()

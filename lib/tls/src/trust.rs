@@ -1,4 +1,4 @@
-//! Trust without files: what a worker has that joins.
+//! Trust without files, for a joining worker.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::material::{Tls, client_config, provider};
 
 impl Tls {
-    /// Without a certificate, trusting these authorities (PEM) alone; none if they are no such thing.
+    /// Without a certificate, trusting only these authorities (PEM); none if the text is invalid.
     #[must_use]
     pub fn trusting(pem: &str) -> Option<Self> {
         let mut roots = RootCertStore::empty();
@@ -27,9 +27,9 @@ impl Tls {
         Some(Self::client_alone(client))
     }
 
-    /// Without a certificate, believing whoever answers. Nothing may be said on such a connection that is a secret, and nothing
-    /// that is heard is true before it is checked otherwise: it is how a worker asks for the authorities that its join token
-    /// has the hash of.
+    /// Without a certificate, accepting any server. No secret may be sent on such a connection, and no
+    /// answer may be trusted before it is verified otherwise: a worker uses it to ask for the authorities
+    /// that its join token has the hash of.
     #[must_use]
     pub fn believing_anybody() -> Self {
         let verifier = Arc::new(Anybody(provider()));
@@ -43,7 +43,7 @@ impl Tls {
     }
 }
 
-/// Takes every certificate for good.
+/// Certificate verifier that accepts any certificate.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
@@ -65,7 +65,7 @@ impl ServerCertVerifier for Anybody {
         _certificate: &CertificateDer<'_>,
         _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.3 alone is spoken".to_owned()))
+        Err(Error::General("only TLS 1.3 is supported".to_owned()))
     }
 
     fn verify_tls13_signature(

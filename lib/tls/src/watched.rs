@@ -1,4 +1,4 @@
-//! Files that are read again when they change.
+//! Files that are reloaded when they change.
 
 use std::fmt::Debug;
 use std::fs;
@@ -6,27 +6,27 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-/// Pause between two looks at the files: what a renewal wrote is in use after it.
+/// Polling interval of the files: a renewed file is in use after it.
 pub const FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
 
 /// Files that are read together.
 pub(crate) trait Files: Debug + Send + Sync + 'static {
-    /// What they hold.
+    /// Their content.
     type Held: Debug + Send + Sync;
-    /// Why they cannot be used.
+    /// Error of unusable files.
     type Error;
 
-    /// Where they are.
+    /// Paths of the files.
     fn paths(&self) -> Vec<&Path>;
 
-    /// Reads them.
+    /// Reads the files.
     fn read(&self) -> Result<Self::Held, Self::Error>;
 
-    /// Tells that they have changed: from now on what they hold is used, or cannot be.
+    /// Called when they have changed: their content is used from now on, or the error is given.
     fn tell(&self, outcome: Result<(), Self::Error>);
 }
 
-/// What files hold, as it was when they could be used last.
+/// Content of files, as of the last time they were usable.
 #[derive(Debug)]
 pub(crate) struct Watched<F: Files> {
     files: F,
@@ -39,7 +39,7 @@ struct Current<Held> {
     held: Arc<Held>,
 }
 
-/// What shows that a file has changed: a renewal writes anew, or puts another file in its place.
+/// Change indicator of a file: a renewal rewrites it, or replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     modified: Option<SystemTime>,
@@ -47,7 +47,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Of a file now; one that is not there has a stamp too.
+    /// Stamp of a file now; a missing file has a stamp too.
     fn of(path: &Path) -> Self {
         let metadata = fs::metadata(path).ok();
         Self {
@@ -63,13 +63,13 @@ impl<F: Files> Watched<F> {
     /// Reads the files.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// They cannot be used.
     pub(crate) fn open(files: F) -> Result<Self, F::Error> {
         let current = RwLock::new(read(&files)?);
         Ok(Self { files, current })
     }
 
-    /// What no files hold: nothing of it changes.
+    /// Fixed content without files.
     pub(crate) fn fixed(files: F, held: F::Held) -> Self {
         let (stamps, held) = (stamps(&files), Arc::new(held));
         Self {
@@ -78,7 +78,7 @@ impl<F: Files> Watched<F> {
         }
     }
 
-    /// What they held last.
+    /// Content last read.
     pub(crate) fn current(&self) -> Arc<F::Held> {
         let current = { self.current.read() }.unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.held)
@@ -87,14 +87,14 @@ impl<F: Files> Watched<F> {
     /// Reads the files now.
     ///
     /// # Errors
-    /// Why they cannot be used; what was read before stays then.
+    /// They cannot be used; the previous content stays in use then.
     pub(crate) fn reload(&self) -> Result<(), F::Error> {
         let fresh = read(&self.files)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 
-    /// Looks at the files again and again, in a task that ends with the last owner.
+    /// Polls the files for changes, in a task that ends with the last owner.
     pub(crate) fn keep_current(self: &Arc<Self>) {
         let watched = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -109,8 +109,8 @@ impl<F: Files> Watched<F> {
         });
     }
 
-    /// Reads the files if they have changed. `failed` is the state of them that could not be used: a renewal that is half done
-    /// fails once, and not again before something more is written.
+    /// Reads the files if they have changed. `failed` is the state of files that could not be used: a
+    /// half-finished renewal fails once, and not again before something more is written.
     pub(crate) fn look(&self, failed: &mut Option<Vec<Stamp>>) {
         let stamps = stamps(&self.files);
         let is_known = {
@@ -127,7 +127,7 @@ impl<F: Files> Watched<F> {
 }
 
 fn read<F: Files>(files: &F) -> Result<Current<F::Held>, F::Error> {
-    // Before the files: a change while they are read shows at the next look.
+    // Taken before reading: a change while the files are read is noticed at the next poll.
     let stamps = stamps(files);
     let held = Arc::new(files.read()?);
     Ok(Current { stamps, held })
@@ -183,7 +183,7 @@ mod tests {
         let mut failed = None;
         let mut look = |text: Option<&str>| {
             if let Some(text) = text {
-                // Of another length each time: clocks of file systems are coarse.
+                // With a different length each time: file system time stamps are coarse.
                 fs::write(&path, text).unwrap();
             }
             watched.look(&mut failed);

@@ -1,4 +1,4 @@
-//! Users and join tokens as clients see them.
+//! Users and join tokens in the client interface.
 
 use muster_engine::state::State;
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
@@ -24,14 +24,14 @@ twin_variants! {
     }
 }
 
-/// What an event says of who may do what.
+/// Converts the access change of an event.
 pub(super) fn change_to_wire(change: &AccessChange) -> v1::AccessChanged {
     v1::AccessChanged {
         kind: Some(kind_to_wire(change)),
     }
 }
 
-/// The other way round.
+/// Converts back from the wire.
 pub(super) fn change_from_wire(wire: v1::AccessChanged) -> Result<AccessChange, InvalidField> {
     kind_from_wire(required("access_changed.kind", wire.kind)?)
 }
@@ -58,7 +58,7 @@ impl From<Role> for v1::UserRole {
     }
 }
 
-/// The role of a wire's word; none if it names none.
+/// Role of a wire value; none if unspecified.
 #[must_use]
 pub fn role_from_wire(role: v1::UserRole) -> Option<Role> {
     match role {
@@ -70,10 +70,10 @@ pub fn role_from_wire(role: v1::UserRole) -> Option<Role> {
     }
 }
 
-/// The command that adds a user.
+/// Converts a request to the command that adds a user.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, a missing role, or a hash of another length.
+/// `InvalidRequest` for an invalid request id, a missing role, or a hash of wrong length.
 pub fn add_user_command(request: v1::AddUserRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     let role = role_from_wire(request.role());
@@ -94,10 +94,10 @@ pub fn add_user_command(request: v1::AddUserRequest) -> Result<Command, Rejectio
     }))
 }
 
-/// The command that removes a user.
+/// Converts a request to the command that removes a user.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id.
+/// `InvalidRequest` for an invalid request id.
 pub fn remove_user_command(request: v1::RemoveUserRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::RemoveUser {
         request: request_id("request_id", &request.request_id)?,
@@ -106,10 +106,10 @@ pub fn remove_user_command(request: v1::RemoveUserRequest) -> Result<Command, Re
     }))
 }
 
-/// The command that gives a user another token.
+/// Converts a request to the command that replaces a user's token.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, or a hash of another length.
+/// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn rotate_token_command(request: v1::RotateUserTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::RotateToken {
         request: request_id("request_id", &request.request_id)?,
@@ -134,10 +134,10 @@ pub fn users_to_wire(state: &State) -> v1::ListUsersResponse {
     }
 }
 
-/// The command that makes a join token.
+/// Converts a request to the command that creates a join token.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, or a hash of another length.
+/// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn add_join_token_command(request: v1::AddJoinTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::AddJoinToken {
         request: request_id("request_id", &request.request_id)?,
@@ -152,10 +152,10 @@ pub fn add_join_token_command(request: v1::AddJoinTokenRequest) -> Result<Comman
     }))
 }
 
-/// The command that revokes a join token.
+/// Converts a request to the command that revokes a join token.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id.
+/// `InvalidRequest` for an invalid request id.
 pub fn revoke_join_token_command(
     request: v1::RevokeJoinTokenRequest,
 ) -> Result<Command, Rejection> {
@@ -166,10 +166,10 @@ pub fn revoke_join_token_command(
     }))
 }
 
-/// The command that lets a worker in by a join token.
+/// Converts a request to the command that admits a worker by a join token.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, or a hash of another length.
+/// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::UseJoinToken {
         request: request_id("request_id", &request.request_id)?,
@@ -179,7 +179,7 @@ pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Comman
     }))
 }
 
-/// All join tokens of a state, spent or not by the log's time.
+/// All join tokens of a state, including those spent by the log's time.
 #[must_use]
 pub fn join_tokens_to_wire(state: &State) -> v1::ListJoinTokensResponse {
     let tokens = state

@@ -1,4 +1,4 @@
-//! Heartbeats and the state they carry.
+//! Heartbeats and the status they carry.
 
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
@@ -139,7 +139,7 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             "SPOILS_TOLD_MAX",
             SPOILS_TOLD_MAX,
         )?;
-        // An older worker tells of the newest one only.
+        // An older worker reports only the newest checkpoint.
         let newest = wire.checkpoint.filter(|_| wire.checkpoints.is_empty());
         let checkpoints = wire.checkpoints.into_iter().chain(newest);
         Ok(Self {

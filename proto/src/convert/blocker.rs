@@ -1,4 +1,4 @@
-//! Why a unit is not placed.
+//! Reasons why a unit is not placed.
 
 use muster_model::ids::JobId;
 use muster_planner::{
@@ -22,7 +22,7 @@ impl From<&Blocker> for v1::Blocker {
     }
 }
 
-/// What has nothing to do with the room that is free.
+/// Reasons unrelated to free resources.
 fn of_turn(blocker: &Blocker) -> Option<Kind> {
     Some(match blocker {
         Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
@@ -87,7 +87,7 @@ fn of_turn(blocker: &Blocker) -> Option<Kind> {
     })
 }
 
-/// What is missing in the room that is free.
+/// Missing free resources.
 fn of_room(blocker: &Blocker) -> Option<Kind> {
     Some(match blocker {
         Blocker::Resources {
@@ -132,7 +132,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
     })
 }
 
-/// A condition of the job that is in its way.
+/// Job constraints that prevent placement.
 fn of_condition(blocker: &Blocker) -> Option<Kind> {
     Some(match blocker {
         Blocker::TasksPerHost {

@@ -1,4 +1,4 @@
-//! Standing, claims and what belongs to them.
+//! Allocation bases and claims.
 
 use muster_engine::state::{Claim, Purpose, State};
 use muster_model::command::{Standing, TaskPlacement, Victim};
@@ -99,7 +99,7 @@ impl From<v1::HostClaim> for HostClaim {
     }
 }
 
-/// A claim with the names of what it is on.
+/// Converts a claim, with names of cells and hosts.
 pub(super) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
     let tasks = claim.tasks.iter();
     v1::Claim {
@@ -117,15 +117,15 @@ pub(super) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
     }
 }
 
-/// What a claim is for, as the interface and the log both say it: each has a `oneof` of its own for it.
+/// Purpose of a claim, shared by the interface and the log, each of which has its own `oneof` for it.
 pub(crate) enum WirePurpose {
-    /// Room that others are moved out of.
+    /// Resources freed by moving others.
     Gathered(v1::Gathered),
-    /// Where a unit that moves goes.
+    /// Destination of a moving unit.
     Destination(v1::UnitName),
 }
 
-/// What a claim is for; none for an ordinary one.
+/// Purpose of a claim; none for an ordinary one.
 pub(crate) fn purpose_to_wire(purpose: &Purpose) -> Option<WirePurpose> {
     match purpose {
         Purpose::Ordinary => None,
@@ -160,7 +160,7 @@ fn task_to_wire(state: &State, task: &TaskPlacement) -> v1::ClaimedTask {
     }
 }
 
-/// A standing with the names of its cells.
+/// Converts an allocation basis, with names of its cells.
 pub(super) fn standing_to_wire(state: &State, standing: &Standing) -> v1::Standing {
     let mut wire = v1::Standing::from(standing);
     if let (Some(v1::standing::Kind::Cells(named)), Standing::Cells(cells)) =
@@ -173,7 +173,7 @@ pub(super) fn standing_to_wire(state: &State, standing: &Standing) -> v1::Standi
     wire
 }
 
-/// A cell as configuration names it.
+/// Name of a cell in the configuration.
 fn cell_name(state: &State, cell: &CellId) -> String {
     match cell {
         CellId::Above(path) => path.to_string(),

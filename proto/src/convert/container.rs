@@ -59,7 +59,7 @@ impl From<&Mount> for v1::Mount {
     }
 }
 
-/// A policy by its number; what is unspecified is the default, what a newer build means is refused.
+/// Converts a pull policy; unspecified means the default, a number from a newer build is rejected.
 fn pull_policy(number: i32) -> Result<PullPolicy, InvalidField> {
     match v1::PullPolicy::try_from(number) {
         Ok(v1::PullPolicy::Unspecified | v1::PullPolicy::Missing) => Ok(PullPolicy::Missing),

@@ -1,4 +1,4 @@
-//! What the leader wants a host to run.
+//! Desired state of a host.
 
 use muster_model::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,

@@ -1,4 +1,4 @@
-//! What a change of the queues means, on its way to clients.
+//! Effects of a change of queues, as returned to clients.
 
 use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind, UserOverLimit};
 use muster_model::ids::JobId;
@@ -51,12 +51,12 @@ impl From<UserOverLimit> for v1::UserOverLimit {
     }
 }
 
-/// Amounts, absent where there is nothing in them.
+/// Amounts; absent if all are zero.
 fn some(amounts: &Amounts) -> Option<v1::Amounts> {
     (!amounts.is_zero()).then(|| amounts.into())
 }
 
-/// Jobs, absent where there are none.
+/// Jobs; absent if there are none.
 fn named(jobs: &NamedJobs) -> Option<v1::NamedJobs> {
     (jobs.total > 0).then(|| v1::NamedJobs {
         total: jobs.total,

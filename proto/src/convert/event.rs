@@ -1,4 +1,4 @@
-//! Events: one line a kind.
+//! Events: one line per kind.
 
 use muster_model::command::JobDefaults;
 use muster_model::event::{EventKind, ReplicaChanged};

@@ -1,4 +1,4 @@
-//! How tasks are run, beside their command.
+//! Execution options of tasks, apart from the command.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl TryFrom<v1::Execution> for Execution {
         let binding = match wire.binding() {
             v1::CpuBinding::Cpus => CpuBinding::Cpus,
             v1::CpuBinding::Numa => CpuBinding::Numa,
-            // What a newer build means by a number that we do not know is not nothing.
+            // An unknown number from a newer build must not be read as unspecified.
             v1::CpuBinding::Unspecified if wire.binding != 0 => {
                 let rule = format!("{} is not a value that this version knows", wire.binding);
                 return Err(InvalidField::new("binding", rule));

@@ -1,22 +1,22 @@
-//! How a conversion refuses a field.
+//! Errors of rejected fields.
 
 use std::convert::Infallible;
 
 use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
 
-/// A field of a message that breaks a rule.
+/// A field of a message that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {rule}")]
 pub struct InvalidField {
     /// Path of the field within the message: `target.gpu`, `tasks[3].phase`.
     pub field: String,
-    /// What it must be.
+    /// The requirement.
     pub rule: String,
 }
 
 impl InvalidField {
-    /// A field and the rule it breaks.
+    /// Builds the error from field and rule.
     pub fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -24,7 +24,7 @@ impl InvalidField {
         }
     }
 
-    /// The same, seen from the message that contains the field's message as `parent`.
+    /// Prefixes the field with `parent`, the name of the field's message within the enclosing message.
     #[must_use]
     pub fn within(mut self, parent: &str) -> Self {
         self.field = match self.field.as_str() {
@@ -34,7 +34,7 @@ impl InvalidField {
         self
     }
 
-    /// The same, seen from the message that contains the field's message at a position of a list.
+    /// Prefixes the field with a position in a list of the enclosing message.
     #[must_use]
     pub fn within_item(self, list: &str, position: usize) -> Self {
         self.within(&format!("{list}[{position}]"))
@@ -62,12 +62,12 @@ impl From<InvalidField> for Rejection {
     }
 }
 
-/// A message field that must be present.
+/// Returns a message field that must be present.
 pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, InvalidField> {
     value.ok_or_else(|| InvalidField::new(field, "must be present"))
 }
 
-/// An enumeration's number as the core's value; refuses 0 and numbers that this version does not know.
+/// Converts an enumeration's number; rejects 0 and numbers unknown to this version.
 pub(crate) fn enumeration<Wire, Core>(field: &str, number: i32) -> Result<Core, InvalidField>
 where
     Wire: TryFrom<i32>,

@@ -1,4 +1,4 @@
-//! Health: components, findings, and what is to be done about them.
+//! Health: components, findings and actions.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::v1;
 /// Bits of the second half of a cluster's number.
 const CLUSTER_BITS: u32 = 16;
 
-/// Values that travel as their words.
+/// Values transmitted as words.
 macro_rules! words {
     ($($kind:ty),+) => {$(
         impl Twin<String> for $kind {
@@ -32,7 +32,7 @@ macro_rules! words {
 
             fn from_wire(field: &str, wire: String) -> Result<Self, InvalidField> {
                 Self::of(&wire).ok_or_else(|| {
-                    let rule = format!("`{wire}` is none of {}", Self::all_words());
+                    let rule = format!("`{wire}` is not one of {}", Self::all_words());
                     InvalidField::new(field, rule)
                 })
             }
@@ -256,7 +256,7 @@ impl TryFrom<v1::HealthWorkDone> for WorkDone {
     }
 }
 
-/// What a worker is told about health; nothing if there is nothing to tell.
+/// Health duties of a worker; none if there are none.
 pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> {
     (*duties != HealthDuties::default()).then(|| v1::HealthDuties {
         heard: duties.heard,
@@ -266,7 +266,7 @@ pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> 
     })
 }
 
-/// The other way; an older leader tells nothing.
+/// Converts back from the wire; an older leader sends none.
 pub(crate) fn duties_from_wire(
     wire: Option<v1::HealthDuties>,
 ) -> Result<HealthDuties, InvalidField> {
@@ -284,7 +284,7 @@ pub(crate) fn duties_from_wire(
     })
 }
 
-/// All that is known of components, with the breakers that are tripped and the rules.
+/// Health state of all components, with open circuit breakers and the rules.
 #[must_use]
 pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
     let conditions = state.health.conditions();
@@ -303,7 +303,7 @@ pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
     }
 }
 
-/// The rules alone: what all workers of a cluster ask for at once says nothing of components.
+/// The rules only: for workers of a cluster, which all request them at once and need no components.
 #[must_use]
 pub fn health_rules_to_wire(state: &State) -> v1::GetHealthResponse {
     let rules = &state.health_rules;
@@ -347,7 +347,7 @@ fn component_to_wire(
     }
 }
 
-/// Where something in a list stands by the cluster's decision.
+/// Health status of a component by the cluster's decision.
 pub(super) struct Standing {
     pub(super) phase: String,
     /// Empty if no rule put it there.
@@ -356,7 +356,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Where a component stands.
+    /// Status of a component.
     pub(super) fn of(state: &State, component: &Component) -> Self {
         let Some(condition) = state.health.condition(component) else {
             return Self {
@@ -376,7 +376,7 @@ impl Standing {
         }
     }
 
-    /// Where a host stands, with what is kept off its adapters: nothing else lists those.
+    /// Status of a host, including blocks of its adapters, which are listed nowhere else.
     pub(super) fn of_host(state: &State, host: HostId) -> Self {
         let mut standing = Self::of(state, &Component::Host(host));
         for adapter in state.health.adapters_of(host) {
@@ -399,7 +399,7 @@ impl From<&Held> for v1::KeptOff {
     }
 }
 
-/// The name of a component's host, and its index there if it is a GPU.
+/// Host name of a component, and its index there if it is a GPU.
 pub(super) fn place_of(state: &State, component: &Component) -> (String, Option<u32>) {
     let host = match component {
         Component::Gpu(uuid) => {
@@ -433,7 +433,7 @@ impl From<&Change> for v1::HealthChange {
     }
 }
 
-/// A block that a set of rules would have put.
+/// A block that a set of rules would have created.
 #[must_use]
 pub fn would_block_to_wire(state: &State, block: &WouldBlock) -> v1::WouldBlock {
     v1::WouldBlock {

@@ -1,4 +1,4 @@
-//! Hosts, GPUs and queues as readers see them.
+//! Hosts, GPUs and queues in the client interface.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -94,10 +94,10 @@ impl From<v1::Holder> for Holder {
     }
 }
 
-/// Users listed with a queue.
+/// Most users listed with a queue.
 const USERS_LISTED_MAX: usize = 100;
 
-/// A queue with what it and its users have.
+/// A queue with its usage and that of its users.
 #[must_use]
 pub fn queue_to_wire(state: &State, queue: &Queue) -> v1::Queue {
     let usage = state.index.usage.get(&queue.name);

@@ -7,10 +7,10 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::clip::clip;
 use crate::convert::InvalidField;
 
-/// Bytes of a refused text that the error repeats.
+/// Bytes of a rejected text repeated in the error.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// A GPU's identity from its text.
+/// Parses a GPU's UUID.
 ///
 /// # Errors
 /// [`InvalidField`] if it is not `GPU-` and a UUID.
@@ -26,7 +26,7 @@ pub fn gpu_uuid(field: &str, text: &str) -> Result<GpuUuid, InvalidField> {
     })
 }
 
-/// A request id from its text: a UUID is taken as it is, any other text stands for its 128-bit XXH3 hash.
+/// Parses a request id: a UUID is used as it is, any other text is replaced by its 128-bit XXH3 hash.
 ///
 /// # Errors
 /// [`InvalidField`] if it is empty or longer than `NAME_BYTES_MAX`.

@@ -1,4 +1,4 @@
-//! Jobs, units and attempts as readers see them.
+//! Jobs, units and attempts in the client interface.
 
 use muster_engine::state::{
     Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
@@ -40,9 +40,9 @@ pub fn job_to_wire(job: &Job) -> v1::Job {
     }
 }
 
-/// GPUs that a job's units hold now.
+/// Number of GPUs currently held by a job's units.
 ///
-/// Looks at the units only if one of them holds resources; a unit that does holds what its tasks ask for.
+/// Scans the units only if one of them holds resources; such a unit holds what its tasks request.
 #[must_use]
 pub fn gpus_held(job: &Job) -> u64 {
     if job.counts.active() == 0 {
@@ -56,7 +56,7 @@ pub fn gpus_held(job: &Job) -> u64 {
         .sum()
 }
 
-/// A unit of a job with its attempts; hosts are named by what `state` has.
+/// A unit of a job with its attempts; host names are taken from `state`.
 #[must_use]
 pub fn unit_to_wire(state: &State, job: &Job, index: UnitIndex, unit: &Unit) -> v1::Unit {
     v1::Unit {
@@ -87,7 +87,7 @@ pub fn unit_to_wire(state: &State, job: &Job, index: UnitIndex, unit: &Unit) -> 
     }
 }
 
-/// Hosts of a unit's current attempt, or of its last one.
+/// Number of hosts of a unit's current attempt, or of its last one.
 fn hosts_of(unit: &Unit) -> usize {
     let current = unit.attempt.as_deref().map(|attempt| attempt.hosts().len());
     let last = || unit.past.last().map(|past| past.hosts.len());
@@ -121,7 +121,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
     }
 }
 
-/// An order to stop, with its host by name.
+/// A stop order, with its host by name.
 fn stop_to_wire(state: &State, stop: &StopOrder) -> v1::StopOrder {
     let mut wire = v1::StopOrder::from(stop);
     let host = match stop.reason {
@@ -193,7 +193,7 @@ fn blame_to_wire(state: &State, blame: &Blame) -> v1::Blame {
     }
 }
 
-/// Members of an attempt that came in place of others.
+/// Replacement members of an attempt.
 pub(crate) fn late_members(past: &PastAttempt) -> Vec<v1::LateMember> {
     let members = past.members.iter();
     let to_wire = |(task, epoch): &(TaskIndex, AttemptEpoch)| v1::LateMember {
@@ -203,7 +203,7 @@ pub(crate) fn late_members(past: &PastAttempt) -> Vec<v1::LateMember> {
     members.map(to_wire).collect()
 }
 
-/// A host's name; empty if it is gone.
+/// Name of a host; empty if it is gone.
 pub(super) fn host_name(state: &State, host: HostId) -> String {
     state
         .host(host)
@@ -298,7 +298,7 @@ impl TryFrom<v1::Barrier> for Barrier {
     }
 }
 
-/// A port's number, if there is one.
+/// Port number, if present.
 pub(crate) fn port(field: &str, number: Option<u32>) -> Result<Option<u16>, InvalidField> {
     let port = number.map(u16::try_from).transpose();
     port.map_err(|_| InvalidField::new(field, "must be at most 65535"))

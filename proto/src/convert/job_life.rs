@@ -1,4 +1,4 @@
-//! What a job says about its own life.
+//! Lifecycle of a job: dependencies, concurrency and exit rules.
 
 use muster_model::ids::JobId;
 use muster_model::spec::{
@@ -85,7 +85,7 @@ impl From<Dependency> for v1::Dependency {
     }
 }
 
-/// How another job must have ended.
+/// Required result of a dependency.
 pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
     Ok(match v1::Condition::try_from(when) {
         Ok(v1::Condition::Succeeded) => Condition::Succeeded,
@@ -95,7 +95,7 @@ pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> 
     })
 }
 
-/// How another job must have ended.
+/// Required result of a dependency.
 pub(crate) const fn condition_to_wire(when: Condition) -> v1::Condition {
     match when {
         Condition::Succeeded => v1::Condition::Succeeded,

@@ -1,11 +1,11 @@
-//! Where hosts lie: by their workers' word, and as it counts.
+//! Topology of hosts: as reported by their workers, and as in effect.
 
 use muster_model::topology::{CellSource, HostCells, LearntGpu, LearntTree, NamedCell, Topology};
 
 use crate::convert::{InvalidField, gpu_uuid};
 use crate::v1;
 
-/// A tree on the wire; none if it says nothing.
+/// A reported tree on the wire; none if it is empty.
 pub(crate) fn learnt_to_wire(tree: &LearntTree) -> Option<v1::LearntTree> {
     (!tree.is_empty()).then(|| v1::LearntTree {
         above: { tree.above.iter() }
@@ -25,7 +25,7 @@ pub(crate) fn learnt_to_wire(tree: &LearntTree) -> Option<v1::LearntTree> {
     })
 }
 
-/// A tree of the wire; one that is absent says nothing.
+/// A reported tree from the wire; an absent one is empty.
 pub(crate) fn learnt_from_wire(wire: Option<v1::LearntTree>) -> Result<LearntTree, InvalidField> {
     let wire = wire.unwrap_or_default();
     let gpus = wire.gpus.into_iter().enumerate().map(|(position, gpu)| {
@@ -48,7 +48,7 @@ pub(crate) fn learnt_from_wire(wire: Option<v1::LearntTree>) -> Result<LearntTre
     })
 }
 
-/// A host's cells for readers.
+/// A host's cells in the client interface.
 pub(crate) fn cells_to_wire(topology: &Topology, cells: &HostCells) -> v1::HostCells {
     let inside = cells.inside.iter().map(|cell| v1::CellGroup {
         level: topology.name(cell.level).unwrap_or_default().to_owned(),

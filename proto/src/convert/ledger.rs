@@ -1,11 +1,11 @@
-//! Where the time of GPUs went, and checkpoints that are to be removed.
+//! GPU-time accounting, and checkpoints to be removed.
 
 use muster_engine::state::{Ledger, Loss, Removal};
 use muster_model::ids::AttemptEpoch;
 
 use crate::v1;
 
-/// A ledger; none if nothing is written down in it.
+/// An accounting ledger; none if it is empty.
 #[must_use]
 pub(crate) fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
     let loss = |loss: Loss| {
@@ -26,7 +26,7 @@ pub(crate) fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
     })
 }
 
-/// The ledger of a message.
+/// Ledger of a message.
 #[must_use]
 pub(crate) fn ledger_from_wire(wire: Option<v1::Ledger>) -> Ledger {
     let loss = |wire: Option<v1::Loss>| {

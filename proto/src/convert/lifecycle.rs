@@ -8,8 +8,8 @@ use muster_model::spec::SuspendMode;
 use crate::convert::InvalidField;
 use crate::v1;
 
-/// Converts a core enumeration without data to its wire twin of the same variant names and back;
-/// `Unspecified` is refused.
+/// Generates conversions between a core enumeration without data and its wire twin of the same variant
+/// names; `Unspecified` is rejected.
 macro_rules! twins {
     ($name:ident { $($variant:ident),+ $(,)? }) => {
         impl From<$name> for v1::$name {

@@ -1,8 +1,8 @@
-//! Wire to core and back.
+//! Conversions between the wire and the core.
 //!
-//! What comes from the wire is checked here: every refusal names the field and the rule, before anything
-//! is proposed. What goes to the wire cannot fail. Conversions take ownership where a message is used up,
-//! so that strings move instead of being copied.
+//! Input from the wire is checked here: every error names the field and the rule, before anything is
+//! proposed. Output to the wire cannot fail. Conversions take ownership of messages that are consumed, so
+//! that strings move instead of being copied.
 
 mod access;
 mod beat;

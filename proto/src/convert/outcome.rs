@@ -1,4 +1,4 @@
-//! Health, blocks, exits and the reasons for stopping.
+//! Health, blocks, exits and stop reasons.
 
 use muster_model::command::{
     Block, BlockTarget, Exit, GpuHealth, LastSeen, MemoryEnd, Planned, SignalSender, StopCause,

@@ -1,4 +1,4 @@
-//! UUIDs as 16 bytes, most significant first; several of them one after the other.
+//! UUIDs packed into 16 bytes each, most significant first.
 
 use bytes::Bytes;
 use muster_model::ids::{GpuUuid, RequestId};

@@ -1,4 +1,4 @@
-//! Pipelines, as they are submitted and as readers see them.
+//! Pipelines: submissions and the client interface.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::convert::job_life::{condition_from_wire, condition_to_wire};
 use crate::convert::{InvalidField, job_to_wire, request_id, required};
 use crate::v1;
 
-/// A pipeline's submission as a command, with its defaults filled in and every rule checked that needs no state.
+/// Converts a pipeline's submission to a command, fills in defaults and checks every rule that needs no
+/// state.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, `InvalidSpec` with every rule that the specification breaks.
+/// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
 pub fn submit_pipeline_command(request: v1::SubmitPipelineRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     let spec = required("spec", request.spec)?;
@@ -60,7 +61,7 @@ impl TryFrom<v1::PipelineSpec> for Pipeline {
                         .map_err(|invalid| within(invalid.within_item("after", item)))
                 })
                 .collect::<Result<_, _>>()?;
-            // Of two jobs of one name the pipeline is refused anyway.
+            // A pipeline with duplicate job names is rejected anyway.
             positions.insert(spec.name.clone(), number);
             jobs.push(PipelineJob {
                 spec: Arc::new(spec),
@@ -79,7 +80,7 @@ fn dependency_from_wire(
     let when = condition_from_wire(wire.when)?;
     let position = positions.get(&wire.job).copied();
     let unknown = || {
-        let rule = format!("`{}` is no job before it in the pipeline", wire.job);
+        let rule = format!("`{}` is not an earlier job of the pipeline", wire.job);
         InvalidField::new("job", rule)
     };
     Ok(PipelineDependency {
@@ -114,7 +115,7 @@ impl From<&Pipeline> for v1::PipelineSpec {
     }
 }
 
-/// A pipeline as readers see it; none if there is none of this id, or all of its jobs are forgotten.
+/// A pipeline in the client interface; none if the id is unknown, or all of its jobs are forgotten.
 #[must_use]
 pub fn pipeline_to_wire(state: &State, id: PipelineId) -> Option<v1::Pipeline> {
     let first = state.jobs_of(id).next()?;
@@ -154,7 +155,7 @@ pub fn pipeline_with_jobs(state: &State, id: PipelineId) -> Option<v1::GetPipeli
     })
 }
 
-/// Where a pipeline stands whose jobs stand so.
+/// Phase of a pipeline, derived from the phases of its jobs.
 fn phase_of(counts: &v1::PipelineCounts) -> JobPhase {
     let ended = counts.succeeded + counts.failed + counts.cancelled + counts.skipped;
     match (counts.queued, counts.running) {

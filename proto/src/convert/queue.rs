@@ -1,5 +1,5 @@
-//! The configuration of queues. Absent fields of the wire form get their defaults here; the core's form has every
-//! field, and its wire form spells every field out.
+//! Configuration of queues. Absent fields of the wire form get their defaults here; the core's form has
+//! every field, and its wire form contains every field.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Hosts as their agents present them, and the heartbeat protocol's periods.
+//! Registrations of hosts by their agents, and the periods of the heartbeat protocol.
 
 use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::timings::Timings;

@@ -1,4 +1,4 @@
-//! What would let a unit run, and when it should.
+//! Remedies for waiting units, and their expected start.
 
 use muster_engine::cells::CellsLeft;
 use muster_planner::{Basis, Change, Remedy, Start};

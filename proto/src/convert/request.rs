@@ -1,4 +1,4 @@
-//! Clients' writes as commands.
+//! Conversion of client writes to commands.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use prost::Message;
 use crate::convert::{InvalidField, request_id, required};
 use crate::v1;
 
-/// A submission as a command, with its defaults filled in and every rule checked that needs no state.
+/// Converts a submission to a command, fills in defaults and checks every rule that needs no state.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, `InvalidSpec` with every rule that the specification breaks.
+/// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
 pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     let spec = request
@@ -46,10 +46,10 @@ pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejectio
     })
 }
 
-/// A cancellation as a command.
+/// Converts a cancellation to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id.
+/// `InvalidRequest` for an invalid request id.
 pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejection> {
     Ok(Command::CancelJob {
         request: request_id("request_id", &request.request_id)?,
@@ -59,10 +59,10 @@ pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejectio
     })
 }
 
-/// A suspension as a command.
+/// Converts a suspension to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id.
+/// `InvalidRequest` for an invalid request id.
 pub fn suspend_command(request: v1::SuspendJobRequest) -> Result<Command, Rejection> {
     Ok(Command::SuspendJob {
         request: request_id("request_id", &request.request_id)?,
@@ -72,10 +72,10 @@ pub fn suspend_command(request: v1::SuspendJobRequest) -> Result<Command, Reject
     })
 }
 
-/// The end of a suspension as a command.
+/// Converts a resume request to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id.
+/// `InvalidRequest` for an invalid request id.
 pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejection> {
     Ok(Command::ResumeJob {
         request: request_id("request_id", &request.request_id)?,
@@ -85,10 +85,10 @@ pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejectio
     })
 }
 
-/// A block as a command; `apply` stamps when it was put.
+/// Converts a block to a command; `apply` stamps its time.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or target, or a missing reason or author.
+/// `InvalidRequest` for an invalid request id or target, or a missing reason or author.
 pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     let target = target(request.target)?;
@@ -109,15 +109,15 @@ pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
                 notice_ms: request.notice_ms.unwrap_or(Planned::NOTICE_MS_DEFAULT),
             }),
         },
-        // What the pool will be when a planned block begins, nobody knows.
+        // The state of the pool at the beginning of a planned block is unknown.
         spares_last: !request.force && request.begins_at_ms.is_none(),
     })
 }
 
-/// The end of a block as a command.
+/// Converts an unblock request to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or target, or a missing author.
+/// `InvalidRequest` for an invalid request id or target, or a missing author.
 pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     let target = target(request.target)?;
@@ -130,10 +130,10 @@ pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection
     })
 }
 
-/// A queue's creation or change as a command.
+/// Converts the creation or change of a queue to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or an empty name.
+/// `InvalidRequest` for an invalid request id or an empty name.
 pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("name", &request.name)?;
@@ -144,11 +144,11 @@ pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Reject
     })
 }
 
-/// A new tree of queues as a command; `apply` checks its rules.
+/// Converts a new queue tree to a command; `apply` checks its rules.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or a missing author, `InvalidConfiguration` for a tree that is absent, too
-/// large or not readable.
+/// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a tree that
+/// is absent, too large or unreadable.
 pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("author", &request.author)?;
@@ -161,11 +161,11 @@ pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<C
     })
 }
 
-/// A new topology as a command; `apply` checks its rules.
+/// Converts a new topology to a command; `apply` checks its rules.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id or a missing author, `InvalidConfiguration` for a topology that is absent or
-/// too large.
+/// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a topology
+/// that is absent or too large.
 pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("author", &request.author)?;
@@ -177,11 +177,11 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
     })
 }
 
-/// New health rules as a command, with what codes mean; of a file that is none, `apply` tells what is wrong. Without a file, those
-/// of this build.
+/// Converts new health rules, including the meaning of error codes, to a command; an invalid file is
+/// reported by `apply`. Without a file, the rules of this build are used.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, a missing author or a file with a mistake.
+/// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
 pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("author", &request.author)?;
@@ -201,10 +201,10 @@ pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Co
     }))
 }
 
-/// The reset of a breaker as a command.
+/// Converts the reset of a circuit breaker to a command.
 ///
 /// # Errors
-/// `InvalidRequest` for a bad request id, a missing author or a missing pool.
+/// `InvalidRequest` for an invalid request id, a missing author or a missing pool.
 pub fn reset_breaker_command(request: v1::ResetBreakerRequest) -> Result<Command, Rejection> {
     let id = request_id("request_id", &request.request_id)?;
     not_empty("author", &request.author)?;
@@ -216,7 +216,7 @@ pub fn reset_breaker_command(request: v1::ResetBreakerRequest) -> Result<Command
     }))
 }
 
-/// A configuration that is there and not too large for one record of the log.
+/// A configuration that is present and fits into one record of the log.
 fn configuration<M: Message>(field: &str, wire: Option<M>) -> Result<M, Rejection> {
     let wire = required(field, wire).map_err(invalid_configuration)?;
     let size_bytes = wire.encoded_len();

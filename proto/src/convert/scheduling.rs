@@ -1,4 +1,4 @@
-//! What a job asks of the scheduler beside resources.
+//! Scheduling options of a job, apart from resources.
 
 use muster_model::spec::{Layout, Packing, Scheduling, Within};
 

@@ -1,5 +1,5 @@
 //! Job specifications. Absent fields of the wire form get their defaults here; the core's form has every
-//! field, and its wire form spells every field out, so that it comes back as it was.
+//! field, and its wire form contains every field, so that it converts back unchanged.
 
 use muster_model::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
@@ -9,20 +9,20 @@ use muster_model::spec::{
 use crate::convert::InvalidField;
 use crate::v1;
 
-/// Name of a job's only task group where none is given.
+/// Default name of a job's only task group.
 const DEFAULT_GROUP: &str = "main";
 
 impl TryFrom<v1::JobSpec> for JobSpec {
     type Error = InvalidField;
 
-    /// Fills in the defaults; whether the result is valid is for `spec::validate` to say.
+    /// Fills in the defaults; validity is checked by `spec::validate`.
     fn try_from(wire: v1::JobSpec) -> Result<Self, InvalidField> {
         let partition_grace_default_ms = if wire.gang {
             GANG_PARTITION_GRACE_MS
         } else {
             SINGLE_PARTITION_GRACE_MS
         };
-        // With several groups, an absent name stays empty, and validation refuses it by its position.
+        // With several groups, an absent name stays empty, and validation rejects it with its position.
         let group_name = if wire.groups.len() == 1 {
             DEFAULT_GROUP
         } else {
@@ -92,7 +92,7 @@ impl From<&JobSpec> for v1::JobSpec {
             partition_grace_ms: Some(spec.partition_grace_ms),
             stop_grace_ms: Some(spec.stop_grace_ms),
             labels: spec.labels.clone(),
-            // Absent if it asks for nothing: most specifications stay as short as they were.
+            // Absent if it requests nothing: most specifications keep their length.
             scheduling: (spec.scheduling != Scheduling::default())
                 .then(|| (&spec.scheduling).into()),
             lifecycle: (spec.lifecycle != Lifecycle::default()).then(|| (&spec.lifecycle).into()),

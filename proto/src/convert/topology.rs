@@ -82,7 +82,7 @@ impl TryFrom<v1::Cell> for CellId {
     }
 }
 
-/// GPUs by their positions, which must ascend.
+/// Mask of GPU positions, which must be ascending.
 fn mask(positions: &[u32]) -> Result<GpuMask, InvalidField> {
     let ascend = positions.is_sorted_by(|earlier, later| earlier < later);
     let in_range = positions

@@ -1,4 +1,4 @@
-//! Fields and variants that have the same meaning in the core and on the wire.
+//! Fields and variants with the same meaning in the core and on the wire.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request}
 use crate::convert::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
-/// A core value that a wire field of type `Wire` carries.
+/// A core value carried by a wire field of type `Wire`.
 pub(crate) trait Twin<Wire>: Sized {
     /// The wire field.
     fn to_wire(&self) -> Wire;
 
-    /// The core value; refusals name `field`.
+    /// Converts to the core value; errors name `field`.
     fn from_wire(field: &str, wire: Wire) -> Result<Self, InvalidField>;
 }
 

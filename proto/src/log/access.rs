@@ -1,4 +1,4 @@
-//! Commands about users and join tokens, and those themselves.
+//! Users and join tokens, and commands that change them.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) fn from_wire(wire: v1::Access) -> Field<AccessCommand> {
     kind_from_wire(required("access.kind", wire.kind)?)
 }
 
-/// A user as a state keeps it.
+/// A user's record in the state.
 pub(super) fn record_to_wire(name: &str, user: &User) -> v1::UserRecord {
     v1::UserRecord {
         name: name.to_owned(),
@@ -41,13 +41,13 @@ pub(super) fn record_to_wire(name: &str, user: &User) -> v1::UserRecord {
     }
 }
 
-/// A user as a state keeps it.
+/// A user's record in the state.
 pub(super) fn record_from_wire(wire: v1::UserRecord) -> Field<(Arc<str>, User)> {
     let user = User::from_wire("user.user", wire.user)?;
     Ok((wire.name.into(), user))
 }
 
-/// A join token as a state keeps it.
+/// A join token's record in the state.
 pub(super) fn join_token_to_wire(id: &str, token: &JoinToken) -> v1::JoinTokenRecord {
     v1::JoinTokenRecord {
         id: id.to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn join_token_to_wire(id: &str, token: &JoinToken) -> v1::JoinTokenRe
     }
 }
 
-/// A join token as a state keeps it.
+/// A join token's record in the state.
 pub(super) fn join_token_from_wire(wire: v1::JoinTokenRecord) -> Field<(Arc<str>, JoinToken)> {
     let token = JoinToken {
         grant: JoinGrant::from_wire("join_token.grant", wire.grant)?,

@@ -1,4 +1,4 @@
-//! Placements, claims and standings as the log and the state keep them.
+//! Placements, claims and allocation bases in the log and the state.
 
 use muster_model::command::{Claiming, Move, Moving, Standing, TaskPlacement};
 use muster_model::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
@@ -86,7 +86,7 @@ pub(super) fn tasks_from_wire(wire: Vec<v1::TaskPlacement>) -> Field<Vec<TaskPla
     tasks.collect()
 }
 
-/// Absent for the ordinary one, as in bytes that are older than standings.
+/// Absent for the ordinary basis, as in bytes older than this field.
 pub(super) fn standing_to_wire(standing: &Standing) -> Option<crate::v1::Standing> {
     (*standing != Standing::Share).then(|| standing.into())
 }

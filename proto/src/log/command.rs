@@ -13,14 +13,15 @@ use crate::log::v1::command::Kind;
 use crate::log::v1::report_task::{Gone, Outcome, Plain, Prepared};
 use crate::log::{access, claim, defaults, health, members, pipeline, replicas, v1};
 
-/// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
-/// know all of it, so that replicas of two builds understand each other until something new is used.
+/// Newest format version: this build reads it and older ones. A command is written in the oldest version
+/// whose readers understand all of it, so that replicas of two builds work together until something new is
+/// used.
 pub const COMMAND_FORMAT: u8 = 4;
-/// The version before jobs said something about their own lives.
+/// The version before jobs had lifecycles.
 const LEARNT_CELLS: u8 = 3;
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u8 = 1;
-/// The version before workers said where their hosts lie.
+/// The version before workers reported the topology of their hosts.
 const CONFIGURED_CELLS: u8 = 2;
 
 /// Appends a command's versioned bytes to `out`.
@@ -33,7 +34,8 @@ pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
     wire.encode_raw(out);
 }
 
-/// The oldest version whose readers know all of a command: what a cluster needs in which this may be proposed.
+/// The oldest version whose readers understand all of a command: the level that a cluster needs before it
+/// may be proposed.
 #[must_use]
 pub fn format_of(command: &Command) -> u8 {
     if tells_of_lives(command) {
@@ -63,7 +65,7 @@ pub fn format_of(command: &Command) -> u8 {
     }
 }
 
-/// Whether a command says something that readers of version 3 would overlook.
+/// Whether a command has content that readers of version 3 would ignore.
 fn tells_of_lives(command: &Command) -> bool {
     match command {
         Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
@@ -99,13 +101,13 @@ fn tells_of_lives(command: &Command) -> bool {
     }
 }
 
-/// Whether a specification says something that readers of version 3 would overlook.
+/// Whether a specification has content that readers of version 3 would ignore.
 pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
     spec.lifecycle != Lifecycle::default() || { spec.groups.iter() }
         .any(|group| group.execution != Execution::default())
 }
 
-/// Whether a specification says something that readers of version 1 would overlook.
+/// Whether a specification has content that readers of version 1 would ignore.
 pub(super) fn asks_for_layout(spec: &JobSpec) -> bool {
     spec.scheduling != Scheduling::default()
         || spec
@@ -118,7 +120,7 @@ pub(super) fn asks_for_layout(spec: &JobSpec) -> bool {
 ///
 /// # Errors
 /// [`LogError::NewerVersion`] if a newer build wrote it, [`LogError::Malformed`] if it is damaged or of a
-/// kind that this build does not know.
+/// kind unknown to this build.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, LogError> {
     let (&version, body) = bytes
         .split_first()

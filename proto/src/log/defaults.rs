@@ -1,4 +1,4 @@
-//! What counts for jobs that say nothing themselves.
+//! Default settings of jobs.
 
 use muster_model::command::JobDefaults;
 

@@ -1,4 +1,4 @@
-//! How reading stored bytes fails.
+//! Errors of reading stored bytes.
 
 use std::io;
 
@@ -14,17 +14,17 @@ pub enum LogError {
     NewerVersion {
         /// `command` or `state`.
         what: &'static str,
-        /// The version found.
+        /// Version found.
         found: u32,
-        /// The newest version that this build reads.
+        /// Newest version that this build reads.
         supported: u32,
     },
-    /// They are cut off, damaged or not what they should be.
+    /// They are truncated, damaged or of another kind.
     #[error("malformed {what}: {detail}")]
     Malformed {
         /// `command` or `state`.
         what: &'static str,
-        /// What is wrong.
+        /// The defect.
         detail: String,
     },
     /// The source failed.
@@ -33,7 +33,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// A damaged command.
+    /// Error of a damaged command.
     pub(crate) fn command(detail: impl ToString) -> Self {
         Self::Malformed {
             what: "command",
@@ -41,7 +41,7 @@ impl LogError {
         }
     }
 
-    /// A damaged state.
+    /// Error of a damaged state.
     pub(crate) fn state(detail: impl ToString) -> Self {
         Self::Malformed {
             what: "state",

@@ -1,4 +1,4 @@
-//! Members of gangs that come and go one by one.
+//! Replacement of single members of gangs.
 
 use muster_engine::state::{Joined, Leaving, Membership, StopOrder, Vacancy};
 use muster_model::command::MemberSwap;

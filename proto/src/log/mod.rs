@@ -1,8 +1,8 @@
 //! Bytes that outlive a build: replicated commands, and the state in snapshots.
 //!
 //! Every piece begins with a format version. Within a version only fields may be added that an older build
-//! may ignore; anything else raises the version. A newer version than this build knows is refused by name,
-//! so is a kind of command that it does not know: guessing would let replicas drift apart.
+//! may ignore; anything else raises the version. A version newer than this build is rejected by name, and
+//! so is an unknown kind of command: guessing would let replicas diverge.
 
 mod access;
 mod claim;
@@ -19,7 +19,7 @@ pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};
 pub use error::LogError;
 pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, command_format_shown, read_state, write_state};
 
-/// Package `muster.log.v1`, generated. Its place lets it find `muster.v1` by relative path.
+/// Package `muster.log.v1`, generated. Located here so that it finds `muster.v1` by relative path.
 #[expect(
     unreachable_pub,
     clippy::large_enum_variant,

@@ -1,4 +1,4 @@
-//! The replicas, as commands and states keep them.
+//! The replicas in commands and states.
 
 use muster_model::command::ReplicaRecord;
 use muster_model::ids::ReplicaId;

@@ -1,7 +1,7 @@
-//! Errors on the wire: a gRPC status with `google.rpc` details, and how a client reads them back.
+//! Errors on the wire: a gRPC status with `google.rpc` details, and its decoding in a client.
 //!
 //! Every error has an `ErrorInfo` with a reason in `SCREAMING_SNAKE`, the domain [`DOMAIN`] and metadata;
-//! broken fields are listed in a `BadRequest`, and a `RetryInfo` says when trying again may help.
+//! invalid fields are listed in a `BadRequest`, and a `RetryInfo` says when a retry may help.
 
 mod rejected;
 
@@ -17,45 +17,47 @@ use crate::clip::clip;
 
 pub use rejected::{rejected_to_wire, status_of};
 
-/// `ErrorInfo.domain` of every error of ours.
+/// `ErrorInfo.domain` of all our errors.
 pub const DOMAIN: &str = "muster.dev";
 
-/// Reason of a refusal by a replica that does not lead.
+/// Reason of a rejection by a replica that does not lead.
 pub const NOT_LEADER: &str = "NOT_LEADER";
-/// Reason of a refusal by a replica of another cluster, to which a message between replicas came; nothing was done.
+/// Reason of a rejected message between replicas that reached a replica of another cluster; nothing was
+/// done.
 pub const FOREIGN_CLUSTER: &str = "FOREIGN_CLUSTER";
-/// Reason of a refusal by another replica than the one that a message was meant for; nothing was done.
+/// Reason of a rejected message that reached another replica than the addressed one; nothing was done.
 pub const WRONG_REPLICA: &str = "WRONG_REPLICA";
-/// Metadata of a `NOT_YOURS`: who is an admin is what the replicas' settings say, because nobody has to prove who they are.
+/// Metadata of a `NOT_YOURS`: admins are defined by the replicas' settings, because callers are not
+/// authenticated.
 pub const ADMINS_BY_SETTINGS: &str = "admins_by_settings";
-/// Reason of a watch whose start is compacted.
+/// Reason of a rejected watch whose start is compacted.
 pub const COMPACTED: &str = "COMPACTED";
 /// Metadata of [`NOT_LEADER`]: the leader's address.
 pub const LEADER_KEY: &str = "leader";
 /// Metadata of [`COMPACTED`]: the newest dropped revision.
 pub const COMPACTED_KEY: &str = "compacted";
 
-/// When a client may try another replica after [`NOT_LEADER`] without a known leader: a fifth of a
+/// Wait before another replica may be tried after [`NOT_LEADER`] without a known leader: a fifth of a
 /// failover.
 const RETRY_ELECTION: Duration = Duration::from_millis(200);
 
-// A status travels in HTTP/2 trailers, of which clients take 16 KiB by default; what it repeats from a
+// A status travels in HTTP/2 trailers, which clients limit to 16 KiB by default; text repeated from a
 // request must leave room after percent and base64 encoding.
 
-/// Bytes of a status message at most; longer ones are cut.
+/// Longest status message in bytes; longer ones are truncated.
 const MESSAGE_BYTES_MAX: usize = 1_024;
-/// Bytes of a metadata value, a field's path or a rule at most; longer ones are cut.
+/// Longest metadata value, field path or rule in bytes; longer ones are truncated.
 const VALUE_BYTES_MAX: usize = 256;
-/// Broken fields listed at most; the metadata `violations` tells how many there are.
+/// Most invalid fields listed; the metadata `violations` gives the total.
 const VIOLATIONS_MAX: usize = 12;
 
-/// A status with its `ErrorInfo`.
+/// Builds a status with its `ErrorInfo`.
 #[must_use]
 pub fn error(code: Code, reason: &str, message: &str, metadata: &[(&str, String)]) -> Status {
     with_details(code, message, [info(reason, metadata)].into())
 }
 
-/// A status with its `ErrorInfo` that says when trying again may help.
+/// Builds a status with its `ErrorInfo` and the wait before a retry.
 #[must_use]
 pub fn retryable(
     code: Code,
@@ -86,7 +88,7 @@ fn info(reason: &str, metadata: &[(&str, String)]) -> ErrorDetail {
     })
 }
 
-/// This replica does not lead; `leader` is the address of the one that does, if it is known.
+/// Error of a replica that does not lead; `leader` is the address of the leader, if known.
 #[must_use]
 pub fn not_leader(leader: Option<&str>) -> Status {
     let message = leader.map_or_else(
@@ -107,7 +109,7 @@ pub fn not_leader(leader: Option<&str>) -> Status {
     )
 }
 
-/// The events that a watch asks for were dropped.
+/// Error of a watch whose events were dropped.
 #[must_use]
 pub fn compacted(newest_dropped: Revision) -> Status {
     error(
@@ -120,21 +122,21 @@ pub fn compacted(newest_dropped: Revision) -> Status {
     )
 }
 
-/// What an error says about itself, read by a client.
+/// Details of an error, decoded by a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorReport {
     /// `ErrorInfo.reason`; empty if the error is not one of ours.
     pub reason: String,
     /// `ErrorInfo.metadata`.
     pub metadata: BTreeMap<String, String>,
-    /// Broken fields with their rules.
+    /// Invalid fields with their rules.
     pub violations: Vec<(String, String)>,
-    /// When trying again may help, if it may.
+    /// Wait before a retry, if a retry may help.
     pub retry_after: Option<Duration>,
 }
 
 impl ErrorReport {
-    /// Reads the details of a status; those that are damaged or foreign count as absent.
+    /// Decodes the details of a status; damaged or foreign ones count as absent.
     #[must_use]
     pub fn of(status: &Status) -> Self {
         let details = status.get_error_details();
@@ -157,7 +159,7 @@ impl ErrorReport {
         }
     }
 
-    /// The leader's address, if the error is [`NOT_LEADER`] and tells it.
+    /// The leader's address, if the error is [`NOT_LEADER`] and contains it.
     #[must_use]
     pub fn leader(&self) -> Option<&str> {
         if self.reason != NOT_LEADER {

@@ -1,4 +1,4 @@
-//! The core's refusals as statuses: one arm a kind.
+//! The core's rejections as statuses: one arm per kind.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::clip::clip;
 use crate::status::{VALUE_BYTES_MAX, VIOLATIONS_MAX, error, info, retryable, with_details};
 use crate::v1;
 
-/// When a command of a deposed leader may be tried again: its successor is there by then.
+/// Wait before a command of a deposed leader may be retried: its successor is elected by then.
 const RETRY_LEADER: Duration = Duration::from_millis(200);
-/// When something that is full may have room again.
+/// Wait until a full resource may have room again.
 const RETRY_FULL: Duration = Duration::from_secs(10);
-/// When a worker whose name is taken may try again: the other one may be lost by then.
+/// Wait before a worker with a name in use may retry: the other one may be lost by then.
 const RETRY_IDENTITY: Duration = Duration::from_secs(5);
 
-/// A refusal as a gRPC status.
+/// Converts a rejection to a gRPC status.
 #[must_use]
 pub fn status_of(rejection: &Rejection) -> Status {
     let message = rejection.to_string();
@@ -40,7 +40,7 @@ pub fn status_of(rejection: &Rejection) -> Status {
     }
 }
 
-/// A refused registration as the worker's session tells it.
+/// Converts a rejected registration to the message of the worker's session.
 #[must_use]
 pub fn rejected_to_wire(rejection: &Rejection) -> v1::Rejected {
     v1::Rejected {
@@ -250,7 +250,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// Metadata of a host that is not what it should be, or of its GPUs.
+/// Metadata of a host in the wrong state, or of its GPUs.
 fn about_host(rejection: &Rejection) -> Metadata {
     match rejection {
         Rejection::UnknownHost(name)
@@ -282,7 +282,7 @@ fn about_health(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// Metadata of a job as many of whose units hold resources as may.
+/// Metadata of a job whose limit of concurrent units is reached.
 fn at_once(job: JobId, limit: u32) -> Metadata {
     texts(&[
         ("job", &job),
@@ -291,7 +291,7 @@ fn at_once(job: JobId, limit: u32) -> Metadata {
     ])
 }
 
-/// Metadata of a checkpoint that cannot be committed, or is not known.
+/// Metadata of a checkpoint that cannot be committed, or is unknown.
 fn about_checkpoint(rejection: &Rejection) -> Metadata {
     match rejection {
         Rejection::UnknownCheckpoint { job, epoch, step } => {
@@ -306,7 +306,7 @@ fn about_checkpoint(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// Metadata of what a queue or a user may not do.
+/// Metadata of limits of a queue or a user.
 fn about_queue(rejection: &Rejection) -> Metadata {
     match rejection {
         Rejection::UserExists(user) | Rejection::UnknownUser(user) => texts(&[("user", user)]),
@@ -339,7 +339,7 @@ fn about_queue(rejection: &Rejection) -> Metadata {
     }
 }
 
-/// `ErrorInfo.metadata` before it is cut.
+/// `ErrorInfo.metadata` before truncation.
 type Metadata = Vec<(&'static str, String)>;
 
 fn texts(values: &[(&'static str, &dyn Display)]) -> Metadata {

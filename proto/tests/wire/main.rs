@@ -1,4 +1,4 @@
-//! The wire: frozen bytes, and conversions there and back.
+//! The wire: frozen bytes, and conversions in both directions.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod frozen;

@@ -1,13 +1,15 @@
-//! The envelope of a backup file: chunks, each bound by a digest to all that comes before it.
+//! Envelope of a backup file: a sequence of chunks, each bound by a digest to everything before it.
 //!
 //! ```text
-//! "MUSTBACK" | version: u32 LE | sealing: u8 | nonce: 19 bytes | { last: u8 | length: u32 LE | bytes | digest: 32 bytes } ...
+//! "MUSTBACK" | version: u32 LE | sealing: u8 | nonce: 19 bytes |
+//!     { last: u8 | length: u32 LE | bytes | digest: 32 bytes } ...
 //! ```
 //!
-//! A chunk's digest is the SHA-256 of the digest before it, its own head and its bytes as they are stored; the first one
-//! follows the digest of the file's head. So the last digest is that of the whole file, and a chunk that was changed, moved,
-//! left out or cut is known by its place, with or without the key. Sealed bytes are those of XChaCha20-Poly1305 in the STREAM
-//! construction: bytes whose digest is right and that do not open were sealed with another key.
+//! A chunk's digest is the SHA-256 of the preceding digest, the chunk's head and its stored bytes; the
+//! first one follows the digest of the file's head. So the last digest is that of the whole file, and a
+//! chunk that was changed, moved, omitted or truncated is located with or without the key. Sealed bytes are
+//! those of XChaCha20-Poly1305 in the STREAM construction: bytes whose digest matches but that cannot be
+//! decrypted were sealed with another key.
 
 use std::io::{self, Read, Write};
 
@@ -24,13 +26,13 @@ pub(super) const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"MUSTBACK";
 /// Bytes of content in one chunk.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// What sealing adds to a chunk.
+/// Bytes that sealing adds to a chunk.
 const TAG_BYTES: usize = 16;
-/// Random bytes of a sealed file's head.
+/// Random bytes in the head of a sealed file.
 const NONCE_BYTES: usize = 19;
 const HEAD_BYTES: usize = MAGIC.len() + 4 + 1 + NONCE_BYTES;
 const DIGEST_BYTES: usize = 32;
-/// Bytes before those of a chunk.
+/// Bytes before a chunk's content.
 const CHUNK_HEAD_BYTES: usize = 5;
 
 const PLAIN: u8 = 0;
@@ -38,7 +40,7 @@ const SEALED: u8 = 1;
 
 type Digest = [u8; DIGEST_BYTES];
 
-/// Cuts what is written to it into chunks.
+/// Splits the bytes written to it into chunks.
 pub(super) struct ChunkWriter<W: Write> {
     out: W,
     sealer: Option<EncryptorBE32<XChaCha20Poly1305>>,
@@ -47,7 +49,7 @@ pub(super) struct ChunkWriter<W: Write> {
 }
 
 impl<W: Write> ChunkWriter<W> {
-    /// Writes the head. With a key, what follows is sealed.
+    /// Writes the head. With a key, everything after it is sealed.
     pub(super) fn start(mut out: W, key: Option<&Key>) -> io::Result<Self> {
         let nonce = key.map_or([0; NONCE_BYTES], |_| fresh_nonce());
         let mut head = Vec::with_capacity(HEAD_BYTES);
@@ -68,7 +70,7 @@ impl<W: Write> ChunkWriter<W> {
         })
     }
 
-    /// Writes the last chunk; hands back the file and the digest of the whole.
+    /// Writes the last chunk; returns the file and the digest of the whole file.
     pub(super) fn finish(mut self) -> io::Result<(W, Digest)> {
         let content = std::mem::take(&mut self.pending);
         let sealed = match self.sealer.take() {
@@ -93,7 +95,7 @@ impl<W: Write> ChunkWriter<W> {
 
 impl<W: Write> Write for ChunkWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A full chunk waits until something follows it: the last one is marked.
+        // A full chunk is held back until more bytes follow, because the last chunk carries a mark.
         if self.pending.len() == CHUNK_BYTES {
             let content = std::mem::take(&mut self.pending);
             let sealed = match &mut self.sealer {
@@ -113,13 +115,13 @@ impl<W: Write> Write for ChunkWriter<W> {
     }
 }
 
-/// Reads chunks and checks every one.
+/// Reads chunks and checks each one.
 pub(super) struct ChunkReader<R: Read> {
     input: R,
     opener: Option<DecryptorBE32<XChaCha20Poly1305>>,
     is_sealed: bool,
     digest: Digest,
-    /// Where the next byte lies in the file.
+    /// Offset of the next byte in the file.
     offset: u64,
     chunk: u64,
     ended: bool,
@@ -156,7 +158,7 @@ impl<R: Read> ChunkReader<R> {
             (sealing, _) => {
                 return Err(BackupError::Damaged {
                     place: format!("the head, byte {}", MAGIC.len() + 4),
-                    detail: format!("it is sealed in a way ({sealing}) that does not exist"),
+                    detail: format!("unknown sealing method {sealing}"),
                 });
             }
         };
@@ -171,7 +173,7 @@ impl<R: Read> ChunkReader<R> {
         })
     }
 
-    /// The content of the next chunk; none after the last one, once it is sure that nothing follows.
+    /// Returns the content of the next chunk, or none after the last one, once end of file is confirmed.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, BackupError> {
         if self.ended {
             return Ok(None);
@@ -185,7 +187,7 @@ impl<R: Read> ChunkReader<R> {
         if length > CHUNK_BYTES + TAG_BYTES || last > 1 {
             return Err(BackupError::Damaged {
                 place: place(),
-                detail: "its head is none that is written".to_owned(),
+                detail: "invalid chunk head".to_owned(),
             });
         }
         let mut bytes = vec![0; length];
@@ -208,7 +210,7 @@ impl<R: Read> ChunkReader<R> {
         self.open(bytes, is_last).map(Some)
     }
 
-    /// Digest of everything read so far: at the end, of the whole file.
+    /// Digest of everything read so far; at the end, of the whole file.
     pub(super) fn digest(&self) -> Digest {
         self.digest
     }
@@ -237,7 +239,7 @@ impl<R: Read> ChunkReader<R> {
         }
         Err(BackupError::Damaged {
             place: format!("byte {}", self.offset),
-            detail: "something follows the last chunk".to_owned(),
+            detail: "data follows the last chunk".to_owned(),
         })
     }
 
@@ -253,7 +255,7 @@ impl<R: Read> ChunkReader<R> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "what is sealed twice with one key must never have the same nonce"
+    reason = "a nonce must never be reused with the same key"
 )]
 fn fresh_nonce() -> [u8; NONCE_BYTES] {
     rand::random()
@@ -278,7 +280,7 @@ fn unsealed(_: chacha20poly1305::Error) -> io::Error {
     io::Error::other("a chunk could not be sealed: the file has too many")
 }
 
-/// Reads until the buffer is full or the input ends; how much that was.
+/// Reads until the buffer is full or the input ends; returns the number of bytes read.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<usize, BackupError> {
     let mut read = 0;
     while read < buffer.len() {

@@ -1,24 +1,24 @@
-//! The key that backups are sealed with.
+//! Encryption key of backups.
 
 use std::fmt;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 
-/// A key of 256 bits. It is never shown.
+/// Key of 256 bits; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; KEY_BYTES]);
 
-/// A text that is no key.
+/// The text is not a valid key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key is 64 hexadecimal digits on one line; `openssl rand -hex 32` makes one")]
 pub struct KeyError;
 
 impl Key {
-    /// Reads a key: 64 hexadecimal digits, and white space around them.
+    /// Parses a key: 64 hexadecimal digits, optionally surrounded by white space.
     ///
     /// # Errors
-    /// [`KeyError`] if it is anything else; the text is not repeated.
+    /// [`KeyError`] for any other text, which is not repeated in the error.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let digits = text.trim().as_bytes();
         if digits.len() != 2 * KEY_BYTES {

@@ -1,5 +1,5 @@
-//! Backups: the state of a group in a file that is checked byte by byte, sealed if its owner wants it, and from which a new
-//! group can be founded ([`crate::Foundation`]).
+//! Backups: the state of a group in a file that is checked byte by byte, optionally encrypted, and from
+//! which a new group can be created ([`crate::Foundation`]).
 //!
 //! The content of the envelope ([`chunks`]) is a header and the bytes of the state:
 //!
@@ -7,8 +7,8 @@
 //! length: u32 LE | muster.raft.v1.BackupHeader | an LZ4 frame of what `StateMachine::write_snapshot` writes
 //! ```
 //!
-//! Unlike the snapshots that a replica keeps for itself, a backup leaves its machine, so every byte of it is bound by a
-//! cryptographic digest.
+//! Unlike the snapshots that a replica keeps for itself, a backup leaves its machine, so every byte of it
+//! is bound by a cryptographic digest.
 
 mod chunks;
 mod error;
@@ -31,19 +31,19 @@ use crate::shared::Applied;
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::LogId;
 
-/// Longest header that is read.
+/// Longest header accepted, in bytes.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
-/// A state, where in the log it stands, and who the members of its group were then.
+/// State together with its log position and the membership at that position.
 #[derive(Clone)]
 pub struct Picture<M: StateMachine>(pub(crate) Applied<M>);
 
-/// What a backup says of itself beside its state.
+/// Metadata stored in a backup beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// The cluster whose state it is.
+    /// Cluster id of the state.
     pub cluster_id: String,
-    /// The replica that took it.
+    /// Id of the replica that took the backup.
     pub replica_id: u64,
     /// That replica's clock, in milliseconds since 1970.
     pub time_ms: u64,
@@ -51,10 +51,10 @@ pub struct About {
     pub version: String,
 }
 
-/// A backup, read and checked.
+/// Backup that was read and checked.
 #[derive(Clone)]
 pub struct Backup<M: StateMachine> {
-    /// Where it comes from.
+    /// Origin of the backup.
     pub about: About,
     /// The state.
     pub state: M,
@@ -62,14 +62,14 @@ pub struct Backup<M: StateMachine> {
     pub term: u64,
     /// Log index of that entry; 0 if it covers none.
     pub index: u64,
-    /// The members of the group, voters first said.
+    /// Members of the group; true marks a voter.
     pub members: Vec<(Peer, bool)>,
-    /// Whether the state has the hash that it had in the replica. Another build may compute it in another way, so a
-    /// different one proves nothing by itself; the digest vouches for the bytes.
+    /// Whether the state has the same hash as in the replica that took the backup. Another build may
+    /// compute the hash differently, so a mismatch alone proves nothing; the digest guarantees the bytes.
     pub has_known_hash: bool,
     /// SHA-256 of the whole file, in hexadecimal digits.
     pub digest: String,
-    /// Whether its content is encrypted.
+    /// Whether the content is encrypted.
     pub is_sealed: bool,
 }
 
@@ -79,10 +79,10 @@ impl<M: StateMachine> Picture<M> {
         &self.0.state
     }
 
-    /// Writes a backup; gives the SHA-256 of the whole file, in hexadecimal digits.
+    /// Writes a backup; returns the SHA-256 of the whole file in hexadecimal digits.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_backup(
         &self,
         out: &mut dyn Write,
@@ -113,10 +113,11 @@ impl<M: StateMachine> Picture<M> {
     }
 }
 
-/// Checks every byte of a backup and writes it again, sealed with another key or none; gives the new file's digest.
+/// Checks every byte of a backup and writes it again, sealed with another key or none; returns the digest
+/// of the new file.
 ///
 /// # Errors
-/// What is wrong with the input; [`BackupError::Read`] also for what `out` refuses.
+/// Errors of the input; [`BackupError::Read`] also for write errors of `out`.
 pub fn reseal(
     input: &mut dyn Read,
     out: &mut dyn Write,
@@ -137,7 +138,7 @@ impl<M: StateMachine> Backup<M> {
     /// Reads a backup and checks all of it.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The defect found and its position.
     pub fn read(input: &mut dyn Read, key: Option<&Key>) -> Result<Self, BackupError> {
         let mut content = Content {
             chunks: ChunkReader::start(input, key)?,
@@ -146,7 +147,7 @@ impl<M: StateMachine> Backup<M> {
             failure: None,
         };
         let decoded = Decoded::<M>::read(&mut content);
-        // What is wrong with the file explains whatever the decoders make of it.
+        // Damage of the file explains any decoding error, so it takes precedence.
         let rest = content.drain();
         if let Some(failure) = content.failure.take() {
             return Err(failure);
@@ -160,7 +161,7 @@ impl<M: StateMachine> Backup<M> {
     }
 }
 
-/// A header and its state.
+/// Header and state of a backup.
 struct Decoded<M> {
     header: BackupHeader,
     state: M,
@@ -239,17 +240,17 @@ fn unusable(error: &DecodeError) -> BackupError {
     BackupError::Content(error.to_string())
 }
 
-/// Joins the chunks of a file.
+/// Concatenates the chunks of a file.
 struct Content<'a> {
     chunks: ChunkReader<&'a mut dyn Read>,
     piece: Vec<u8>,
     position: usize,
-    /// What is wrong with the file, once something is.
+    /// First defect found in the file.
     failure: Option<BackupError>,
 }
 
 impl Content<'_> {
-    /// Reads and checks what is left; how many bytes of content that was.
+    /// Reads and checks the rest of the file; returns its number of content bytes.
     fn drain(&mut self) -> u64 {
         let mut left = (self.piece.len() - self.position) as u64;
         while self.advance() {
@@ -258,7 +259,7 @@ impl Content<'_> {
         left
     }
 
-    /// Takes the next chunk; false at the end, or where the file is damaged.
+    /// Loads the next chunk; false at the end or where the file is damaged.
     fn advance(&mut self) -> bool {
         if self.failure.is_some() {
             return false;

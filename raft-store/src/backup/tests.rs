@@ -1,4 +1,4 @@
-//! Backups are read back as they were, and whatever was done to them is found.
+//! Tests of backups: they read back unchanged, and any tampering is detected.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn key(digit: char) -> Key {
     Key::parse(&digit.to_string().repeat(64)).unwrap()
 }
 
-/// Names that do not compress, so that a few hundred fill several chunks.
+/// State with incompressible names, so that a few hundred of them fill several chunks.
 fn picture(names: u64) -> Picture<Counter> {
     let mut state = Counter::default();
     for number in 0..names {
@@ -99,7 +99,7 @@ fn a_wrong_key_is_told_from_damage() {
     *damaged.last_mut().unwrap() ^= 1;
     let refused = read(&damaged, Some(&key('b')));
     assert!(matches!(refused, Err(BackupError::Damaged { .. })));
-    // A key that is not needed does no harm.
+    // An unnecessary key is ignored.
     assert!(read(&saved(3, None).0, Some(&key('a'))).is_ok());
 }
 
@@ -150,7 +150,7 @@ fn keys_are_read_strictly_and_never_shown() {
     assert_eq!(format!("{:?}", key('a')), "Key(..)");
 }
 
-/// Every byte of a small file, cut and changed; large files by chance below.
+/// Truncates at and flips every byte of a small file; large files are covered by random samples below.
 #[test]
 fn every_cut_and_every_flipped_bit_of_a_small_backup_is_refused() {
     for key in [None, Some(key('a'))] {
@@ -190,7 +190,7 @@ proptest! {
         let chunk = (at - 32) / (256 * 1024 + 5 + 32 + if sealed { 16 } else { 0 });
         let place = format!("chunk {chunk},");
         let told = refused.err().map(|error| error.to_string()).unwrap_or_default();
-        prop_assert!(told.contains(&place), "{told}: not in {place}");
+        prop_assert!(told.contains(&place), "{told}");
     }
 
     #[test]

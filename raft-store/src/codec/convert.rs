@@ -1,4 +1,4 @@
-//! openraft's small types to protobuf and back.
+//! Conversions between openraft's small types and protobuf messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,7 @@ pub(crate) fn membership_from_proto(
             (member.id, node)
         })
         .collect();
-    // `Membership::new` refuses what a fresh group may hold: no voters at all.
+    // `Membership::new` rejects a membership without voters, which a new group has.
     if voter_sets.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
     }

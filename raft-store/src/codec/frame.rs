@@ -27,7 +27,7 @@ pub(crate) fn decode<T: Message + Default>(frame: Bytes) -> Result<T, DecodeErro
         return Err(DecodeError::malformed("a frame is empty"));
     };
     if version == 0 {
-        // No build wrote it: a bit has flipped where the checksum does not look.
+        // No build writes version 0: a bit has flipped in the byte that the checksum does not cover.
         return Err(DecodeError::malformed("a frame has version 0"));
     }
     if version > VERSION {

@@ -1,6 +1,6 @@
-//! Versioned bytes: frames, and conversions between openraft's types and our protobuf messages.
+//! Versioned encoding: frames, and conversions between openraft's types and our protobuf messages.
 //!
-//! openraft calls its own serialized forms unstable, so nothing of it reaches disk or wire.
+//! openraft calls its own serialized forms unstable, so none of them reaches disk or wire.
 
 pub(crate) mod convert;
 pub(crate) mod frame;

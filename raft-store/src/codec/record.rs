@@ -40,7 +40,7 @@ pub(crate) fn decode<M: StateMachine>(record: Bytes) -> Result<Entry<M>, DecodeE
     Ok(Entry { log_id, payload })
 }
 
-/// Reads only the position of an entry.
+/// Decodes only the position of an entry.
 pub(crate) fn decode_id(record: Bytes) -> Result<LogId, DecodeError> {
     id_of(&frame::decode::<proto::LogRecord>(record)?)
 }

@@ -1,4 +1,4 @@
-//! Snapshots as files of one directory.
+//! Snapshots stored as files of one directory.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{SnapshotDisk, SnapshotWrite};
 
-/// Ending of staged files.
+/// Suffix of staged files.
 const STAGED: &str = ".staged";
-/// Bytes gathered before a write to the file.
+/// Write buffer in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Keeps snapshots in one directory.
+/// Snapshot storage in one directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotDirectory {
     path: PathBuf,
 }
 
 impl SnapshotDirectory {
-    /// Uses `path`, which is created where it is missing.
+    /// Uses `path`, creating it if it is missing.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::create_dir_all(&path)?;

@@ -1,8 +1,8 @@
-//! What a replica demands of its disk: a small log store and a folder of snapshots.
+//! Storage interface of a replica: a small log store and a folder of snapshots.
 //!
-//! The traits are the seam between the adapter that openraft sees ([`crate::log_store`],
-//! [`crate::applier`]) and the medium: RocksDB and files in production, memory in fast tests and
-//! in the simulation, where what was not synced is lost at a kill.
+//! The traits separate openraft's adapters ([`crate::log_store`], [`crate::applier`]) from the medium:
+//! RocksDB and files in production, memory in fast tests and in the simulation, where unsynced data is lost
+//! at a kill.
 
 mod directory;
 mod rocks;
@@ -18,12 +18,12 @@ pub use rocks::RocksLog;
 /// Called once with the result of a sync.
 pub type Synced = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Small records beside the log.
+/// Key of a small record stored beside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetaKey {
-    /// Whose data this is.
+    /// Identity of the data's owner.
     Identity,
-    /// The vote given.
+    /// The vote cast.
     Vote,
     /// The last position known to be committed.
     Committed,
@@ -43,7 +43,7 @@ impl MetaKey {
     }
 }
 
-/// One change; a list of changes is atomic.
+/// One change; a list of changes is applied atomically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogChange {
     /// Stores the record of an entry.
@@ -62,27 +62,27 @@ pub enum LogChange {
     },
     /// Stores a small record.
     PutMeta {
-        /// Which.
+        /// Key of the record.
         key: MetaKey,
         /// The framed record.
         record: Vec<u8>,
     },
 }
 
-/// Keeps the log and the records beside it.
+/// Storage of the log and of the records beside it.
 ///
-/// Writes become durable in the order they were made: a sync covers every write before it. After
-/// a failed write or sync the disk refuses all further writes; a failed sync is never retried.
+/// Writes become durable in the order they were made: a sync covers every write before it. After a failed
+/// write or sync the disk rejects all further writes; a failed sync is never retried.
 pub trait LogDisk: Send + Sync + 'static {
     /// Applies the changes; readable at once, durable after the next sync.
     fn write(&self, changes: Vec<LogChange>) -> io::Result<()>;
 
-    /// Makes everything written so far durable, then calls `done`. Many syncs may be served by
-    /// one; they complete in order.
+    /// Makes everything written so far durable, then calls `done`. One sync may serve many calls; they
+    /// complete in order.
     fn sync(&self, done: Synced);
 
-    /// Reads records from `from` on, below `to`, until `bytes_max` is reached; at least one where
-    /// there is one. Stops at the first missing index after the first record found.
+    /// Reads records from `from` on, below `to`, until `bytes_max` is reached; at least one if there is
+    /// one. Stops at the first missing index after the first record found.
     fn read_entries(&self, from: u64, to: u64, bytes_max: usize)
     -> io::Result<Vec<(u64, Vec<u8>)>>;
 
@@ -99,24 +99,24 @@ pub trait SnapshotWrite: Write + Send {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Keeps snapshot files. A file is *staged* while it is written and *published* by one atomic,
-/// durable rename; only published files survive a restart.
+/// Storage of snapshot files. A file is *staged* while it is written and *published* by one atomic, durable
+/// rename; only published files survive a restart.
 pub trait SnapshotDisk: Send + Sync + 'static {
-    /// Starts a staged file, replacing one of that name.
+    /// Starts a staged file, replacing an existing one of that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>>;
 
-    /// Publishes a finished staged file; no error where it is published and nothing is staged.
+    /// Publishes a finished staged file; no error if it is already published and nothing is staged.
     fn publish(&self, name: &str) -> io::Result<()>;
 
-    /// Opens a published file, or the staged one where none is published under that name.
+    /// Opens a published file, or the staged one if none is published under that name.
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
     /// Names of the published files, sorted.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Removes a published or staged file; no error where there is none.
+    /// Removes a published or staged file; no error if there is none.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Removes whatever is staged.
+    /// Removes all staged files.
     fn discard_staged(&self) -> io::Result<()>;
 }

@@ -1,13 +1,13 @@
-//! The log in RocksDB: column family `log` (index, big-endian, to record) and `meta`.
+//! Log in RocksDB: column family `log` (index, big-endian, to record) and `meta`.
 //!
-//! Writes go to the write-ahead log's buffer without a sync; one thread flushes and syncs the
-//! write-ahead log for all that wait. The order of the write-ahead log is the order of writes, so
-//! whatever survives a crash is a prefix of them.
+//! Writes go to the write-ahead log's buffer without a sync; one thread flushes and syncs the write-ahead
+//! log for all waiting writers. The write-ahead log is in write order, so the writes that survive a crash
+//! are a prefix of all writes.
 //!
-//! A crash may cut the last write short, and that write was not acknowledged. Any other damage is
-//! refused: RocksDB checks every record and the sizes of closed files, and the synced mark tells a
-//! write that was cut off from one that was acknowledged and is lost. Files are not recycled for
-//! that: in a recycled file a damaged record looks like the remains of an older one.
+//! A crash may cut the last write short, and that write was not acknowledged. Any other damage is rejected:
+//! RocksDB checks every record and the sizes of closed files, and the synced mark distinguishes a truncated
+//! unacknowledged write from a lost acknowledged one. This is why files are not recycled: in a recycled
+//! file a damaged record looks like leftovers of an older one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use crate::identity::DirectoryLock;
 pub(super) const LOG: &str = "log";
 const META: &str = "meta";
 
-/// Bytes of one memtable: most entries are purged from the log before they would be needed from a larger one.
+/// Size of one memtable: most entries are purged from the log before a larger one would help.
 const MEMTABLE_BYTES: usize = 16 * 1024 * 1024;
-/// Write-ahead logs are cut when they hold this much.
+/// Size at which write-ahead logs are rotated.
 const WAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Files RocksDB may keep open.
 const OPEN_FILES_MAX: i32 = 256;
-/// Bytes of RocksDB's own log files.
+/// Size of RocksDB's own log files.
 const INFO_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The log of one replica in RocksDB.
 pub struct RocksLog {
     path: PathBuf,
-    // Both dropped before `database`: they join the threads that use it.
+    // Both are dropped before `database`: dropping them joins the threads that use it.
     flusher: Flusher,
     _gauges: GaugeReader,
     database: Arc<DB>,
-    // Dropped last: the directory is free only when the database is closed.
+    // Dropped last: the directory may be unlocked only after the database is closed.
     lock: Option<DirectoryLock>,
 }
 
 impl RocksLog {
-    /// Opens or creates the database at `path`. Damage to anything that was acknowledged is
+    /// Opens or creates the database at `path`. Damage to acknowledged data is
     /// [`io::ErrorKind::InvalidData`].
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
@@ -57,7 +57,7 @@ impl RocksLog {
         check_end(database.latest_sequence_number(), mark.read()?)?;
         let for_flusher = Arc::clone(&database);
         let flusher = Flusher::start(move || {
-            // Taken first: what is written during the sync may miss it.
+            // Read before the sync, which may not cover later writes.
             let written = for_flusher.latest_sequence_number();
             for_flusher.flush_wal(true).map_err(to_io)?;
             mark.write(written)
@@ -73,7 +73,7 @@ impl RocksLog {
         })
     }
 
-    /// Keeps the directory's lock for as long as the database is open.
+    /// Holds the directory's lock as long as the database is open.
     pub(crate) fn guarded_by(self, lock: DirectoryLock) -> Self {
         Self {
             lock: Some(lock),
@@ -81,7 +81,7 @@ impl RocksLog {
         }
     }
 
-    /// Where the database lies.
+    /// Path of the database.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -196,7 +196,7 @@ fn open_database(path: &Path) -> Result<DB, rocksdb::Error> {
     DB::open_cf_descriptors(&options, path, families)
 }
 
-/// Refuses a write-ahead log that ends before what was acknowledged.
+/// Rejects a write-ahead log that ends before the last acknowledged write.
 fn check_end(last: u64, synced: u64) -> io::Result<()> {
     if last >= synced {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The one thread that syncs RocksDB's write-ahead log for everybody who waits.
+//! Thread that syncs RocksDB's write-ahead log for all waiting writers.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::disk::Synced;
 use crate::telemetry;
 
-/// Syncs that may wait; a writer beyond that waits itself.
+/// Most queued syncs; beyond that the writer blocks.
 const WAITING_MAX: usize = 65_536;
 
-/// Groups syncs: everybody who waits when a sync starts is served by it.
+/// Groups syncs: one sync serves every writer that is waiting when it starts.
 pub(crate) struct Flusher {
     queue: Option<SyncSender<Synced>>,
     thread: Option<JoinHandle<()>>,
@@ -50,17 +50,17 @@ impl Flusher {
         }
     }
 
-    /// Refuses once a write or a sync has failed: what the medium holds is unknown from then on.
+    /// Fails once a write or a sync has failed: the content of the medium is unknown from then on.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.failed.load(Ordering::Acquire) {
             return Err(io::Error::other(
-                "the log disk has failed before; the replica must stop",
+                "the log disk failed earlier; the replica must stop",
             ));
         }
         Ok(())
     }
 
-    /// Records that a write has failed.
+    /// Records a failed write.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -95,7 +95,7 @@ fn run(waiting: &Receiver<Synced>, flush: &impl Fn() -> io::Result<()>, failed: 
 fn sync_once(flush: &impl Fn() -> io::Result<()>, failed: &AtomicBool) -> io::Result<()> {
     if failed.load(Ordering::Acquire) {
         return Err(io::Error::other(
-            "the log disk has failed before; a sync is never retried",
+            "the log disk failed earlier; a sync is never retried",
         ));
     }
     let started = Instant::now();

@@ -1,6 +1,7 @@
-//! What the log's database says of itself, for metrics.
+//! Gauges of the log's database, for metrics.
 //!
-//! It is read by a thread of its own: where the database stands still no sync ends, and that is what the metrics are to show.
+//! A separate thread reads them: when the database stalls, no sync completes, and that is what the metrics
+//! must show.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -12,19 +13,19 @@ use rocksdb::DB;
 use crate::disk::rocks::LOG;
 use crate::telemetry;
 
-/// Pause between two readings: each takes RocksDB's lock for a moment.
+/// Interval of readings: each briefly takes RocksDB's lock.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The thread that reads, again and again, until this is dropped.
+/// Thread that reads the gauges periodically until this is dropped.
 #[derive(Debug)]
 pub(super) struct GaugeReader {
-    /// Nothing is sent: the thread ends when this is gone.
+    /// Nothing is sent: the thread ends when this sender is dropped.
     owner: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl GaugeReader {
-    /// Starts the thread; it calls `read` at once, and after every pause.
+    /// Starts the thread; it calls `read` at once and after every interval.
     pub(super) fn start<F>(read: F) -> io::Result<Self>
     where
         F: Fn() + Send + 'static,
@@ -51,12 +52,12 @@ impl Drop for GaugeReader {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that reads the database's state panicked");
+            tracing::error!("the thread that reads the database gauges panicked");
         }
     }
 }
 
-/// Reads the properties. What cannot be read keeps its last value.
+/// Reads the properties. A gauge whose property is unreadable keeps its last value.
 pub(super) fn read(database: &DB) {
     let Some(family) = database.cf_handle(LOG) else {
         return;
@@ -66,7 +67,7 @@ pub(super) fn read(database: &DB) {
             Ok(Some(value)) => telemetry::database(gauge, value),
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!(%error, property, "a property of the database could not be read");
+                tracing::debug!(%error, property, "cannot read a database property");
             }
         }
     }
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest wait for a reading on a machine that has much else to do.
+    /// Timeout of a reading on a loaded machine.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]

@@ -1,10 +1,10 @@
-//! How much of the log was acknowledged, kept beside RocksDB.
+//! Synced mark: the acknowledged end of the log, kept beside RocksDB.
 //!
-//! RocksDB takes a write-ahead log that ends early for one that a crash cut off: it cannot know what
-//! was synced. The mark can: it is written after each sync, so it never runs ahead of the medium, and
-//! a log that ends before it has lost acknowledged writes. The mark itself is left to the kernel to
-//! write out: it is exact after the end of a process, and may lag behind by some seconds of writes
-//! after the end of a host.
+//! RocksDB treats a write-ahead log that ends early as truncated by a crash: it cannot know what was
+//! synced. The mark can: it is written after each sync, so it never runs ahead of the medium, and a log
+//! that ends before it has lost acknowledged writes. The mark itself is not synced but written back by the
+//! kernel: it is exact after the end of a process, and may lag behind by some seconds of writes after the
+//! crash of a host.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 const NUMBER_END: usize = 9;
 const BYTES: usize = 13;
 
-/// The number of the last write known to be on the medium.
+/// Sequence number of the last write known to be on the medium.
 #[derive(Debug)]
 pub(super) struct SyncedMark {
     file: File,
@@ -38,7 +38,7 @@ impl SyncedMark {
         Ok(Self { file })
     }
 
-    /// The number last written; 0 if none was. A damaged mark is [`io::ErrorKind::InvalidData`].
+    /// Returns the last number written, 0 if none. A damaged mark is [`io::ErrorKind::InvalidData`].
     pub(super) fn read(&self) -> io::Result<u64> {
         if self.file.metadata()?.len() == 0 {
             return Ok(0);
@@ -51,7 +51,7 @@ impl SyncedMark {
         }
     }
 
-    /// Notes that everything up to write `number` is on the medium.
+    /// Records that everything up to write `number` is on the medium.
     pub(super) fn write(&self, number: u64) -> io::Result<()> {
         self.file.write_all_at(&encode(number), 0)
     }

@@ -1,4 +1,4 @@
-//! Checks of the stored log before it is trusted.
+//! Startup checks of the stored log.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::types::{LogId, Vote};
 const PART_BYTES: usize = 8 * 1024 * 1024;
 
 impl<M: StateMachine> LogStore<M> {
-    /// Refuses a log that begins after what the newest snapshot covers: entries are missing.
+    /// Rejects a log that begins after the end of the newest snapshot: entries are missing.
     pub(crate) fn check_start(&self, snapshot: Option<LogId>) -> Result<(), OpenError> {
         let purged = self.shared.tail().purged;
         if purged > snapshot {
@@ -30,8 +30,8 @@ impl<M: StateMachine> LogStore<M> {
     }
 }
 
-/// Refuses a vote older than the last entry: a vote is stored before any entry of its term, and a
-/// replica that has forgotten one could vote twice.
+/// Rejects a vote older than the last entry: a vote is stored before any entry of its term, and a replica
+/// that has forgotten its vote could vote twice.
 pub(super) fn check_vote(vote: Option<&Vote>, last: LogId) -> Result<(), OpenError> {
     let voted = vote.map_or(0, |vote| vote.leader_id.term);
     let written = last.leader_id.term;
@@ -44,7 +44,7 @@ pub(super) fn check_vote(vote: Option<&Vote>, last: LogId) -> Result<(), OpenErr
     })
 }
 
-/// Checks that entries `from..=last` are all there and unharmed.
+/// Checks that entries `from..=last` are all present and intact.
 pub(super) fn check_entries(disk: &dyn LogDisk, from: u64, last: u64) -> Result<(), OpenError> {
     let mut next = from;
     while next <= last {

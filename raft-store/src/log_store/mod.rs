@@ -1,7 +1,7 @@
 //! openraft's log storage over a [`LogDisk`].
 //!
-//! `append` writes and returns; openraft learns of durability through its callback when the disk
-//! has synced. Recent entries stay decoded in a ring, from which replication and apply read.
+//! `append` writes and returns; openraft is notified of durability through its callback when the disk has
+//! synced. Recent entries stay decoded in a ring, from which replication and apply read.
 
 mod check;
 mod reader;
@@ -37,7 +37,7 @@ pub(crate) struct LogLimits {
     pub(crate) read_bytes_max: usize,
 }
 
-/// What writers and readers share.
+/// State shared by writer and readers.
 struct Shared<M: StateMachine> {
     disk: Arc<dyn LogDisk>,
     limits: LogLimits,
@@ -54,7 +54,7 @@ struct Tail<M: StateMachine> {
 }
 
 impl<M: StateMachine> Shared<M> {
-    /// The lock is held for memory operations only; a panic inside leaves nothing half done.
+    /// The lock is held for memory operations only; a panic inside leaves no partial update.
     fn tail(&self) -> MutexGuard<'_, Tail<M>> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +104,7 @@ impl<M: StateMachine> LogStore<M> {
     async fn sync(&self) -> io::Result<()> {
         let (sender, synced) = oneshot::channel();
         self.shared.disk.sync(Box::new(move |result| {
-            // The waiter may be gone with its replica.
+            // The waiter may have been dropped with its replica.
             drop(sender.send(result));
         }));
         synced
@@ -195,8 +195,8 @@ impl<M: StateMachine, R: Runtime> RaftLogStorage<Types<M, R>> for LogStore<M> {
         Ok(())
     }
 
-    /// Not synced: an older position after a crash only means that more entries wait for the
-    /// leader's word before they are applied again.
+    /// Not synced: an older position after a crash only means that more entries wait for the leader's
+    /// confirmation before they are applied again.
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         let message = proto::Committed {
             id: committed.as_ref().map(convert::log_id_to_proto),
@@ -249,7 +249,7 @@ impl<M: StateMachine, R: Runtime> RaftLogStorage<Types<M, R>> for LogStore<M> {
         let from = last.map_or(0, |id| id.index + 1);
         let change = LogChange::RemoveEntries { from, to: u64::MAX };
         {
-            // Readers must not see the removed entries in the ring once the disk has lost them.
+            // Readers must not find removed entries in the ring once they are gone from the disk.
             let mut tail = self.shared.tail();
             tail.ring.truncate(from);
             tail.last = tail.last.min(last);

@@ -1,4 +1,4 @@
-//! Reads of the log, from the ring where possible.
+//! Reader of the log, from the ring where possible.
 
 use std::fmt::Debug;
 use std::io;
@@ -15,7 +15,7 @@ use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::types::{Entry, Types, Vote};
 
-/// Reads the log beside its writer.
+/// Reads the log concurrently with its writer.
 pub(crate) struct LogReader<M: StateMachine> {
     shared: Arc<Shared<M>>,
 }
@@ -25,7 +25,7 @@ impl<M: StateMachine> LogReader<M> {
         Self { shared }
     }
 
-    /// Reads a prefix of `range` of about `bytes_max`; at least one entry where the log has one.
+    /// Reads a prefix of `range` of about `bytes_max`; at least one entry if the log has one.
     fn read(&self, range: Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry<M>>> {
         if range.is_empty() {
             return Ok(Vec::new());
@@ -40,7 +40,7 @@ impl<M: StateMachine> LogReader<M> {
         let to = ring_start.map_or(range.end, |start| start.min(range.end));
         let records = self.shared.disk.read_entries(range.start, to, bytes_max)?;
         if records.is_empty() && to < range.end {
-            // The log begins in the ring.
+            // The range begins in the ring.
             return Ok(self.shared.tail().ring.read(to..range.end, bytes_max));
         }
         records
@@ -54,7 +54,7 @@ impl<M: StateMachine> LogReader<M> {
             .collect()
     }
 
-    /// Reads all of `range` that the log has.
+    /// Reads all entries of `range` that the log has.
     fn read_all(&self, range: Range<u64>) -> io::Result<Vec<Entry<M>>> {
         let mut entries = Vec::new();
         let mut from = range.start;
@@ -127,7 +127,7 @@ impl<M: StateMachine, R: Runtime> RaftLogReader<Types<M, R>> for LogReader<M> {
     }
 }
 
-/// A walk over a range in bounded parts.
+/// Iterator over a range in bounded parts.
 struct Parts<M: StateMachine> {
     reader: LogReader<M>,
     next: u64,

@@ -1,4 +1,4 @@
-//! The most recent entries, decoded.
+//! Cache of the most recent entries, decoded.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,7 +24,7 @@ impl<M: StateMachine> Ring<M> {
         }
     }
 
-    /// Adds the entry after the last one; any other position starts the ring anew.
+    /// Adds the entry after the last one; an entry at any other position resets the ring.
     pub(super) fn push(&mut self, entry: Entry<M>, bytes: usize) {
         if self.end().is_some_and(|end| end != entry.log_id.index) {
             self.entries.clear();
@@ -64,8 +64,8 @@ impl<M: StateMachine> Ring<M> {
         self.entries.front().map(|(entry, _)| entry.log_id.index)
     }
 
-    /// Entries of `range`, which must not begin before the ring, until `bytes_max` is reached; at
-    /// least one where there is one.
+    /// Entries of `range`, which must not begin before the ring, until `bytes_max` is reached; at least one
+    /// if there is one.
     pub(super) fn read(&self, range: Range<u64>, bytes_max: usize) -> Vec<Entry<M>> {
         let Some(start) = self.start() else {
             return Vec::new();

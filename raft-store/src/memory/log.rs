@@ -1,4 +1,4 @@
-//! A log in memory that tells apart what is written and what is durable.
+//! In-memory log that distinguishes written from durable data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{LogChange, LogDisk, MetaKey, Synced};
 
-/// Runs a job after the time that a sync takes.
+/// Runs a job after the duration of a sync.
 pub type SyncSchedule = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 #[derive(Debug, Clone, Default)]
@@ -39,9 +39,9 @@ impl Tables {
 struct LogState {
     visible: Tables,
     durable: Tables,
-    /// Writes that no sync has covered, oldest first.
+    /// Writes not covered by a sync, oldest first.
     unsynced: Vec<Vec<LogChange>>,
-    /// Writes that syncs have covered since the disk was opened.
+    /// Number of writes covered by syncs since the disk was opened.
     synced: u64,
     failure: Option<io::ErrorKind>,
     lies: bool,
@@ -93,7 +93,7 @@ impl MemoryLog {
         }
     }
 
-    /// The disk after a crash: what was synced, nothing else. The old one no longer changes it.
+    /// The disk after a crash: only synced data. The old one no longer changes it.
     pub fn restart(&self, schedule: SyncSchedule) -> Self {
         let durable = self.state().durable.clone();
         let state = LogState {
@@ -112,7 +112,7 @@ impl MemoryLog {
         self.state().failure = Some(kind);
     }
 
-    /// Makes syncs answer without keeping anything: a known bug, to prove that tests find it.
+    /// Makes syncs succeed without persisting anything: a known bug, to prove that tests find it.
     pub fn lie_about_syncs(&self) {
         self.state().lies = true;
     }

@@ -1,4 +1,4 @@
-//! Delivery of messages between replicas of one process, with links that can be cut.
+//! In-memory delivery of messages between replicas of one process, with links that can be cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,7 @@ type Endpoint = Arc<dyn Fn(PeerRequest) -> BoxFuture<'static, PeerResponse> + Se
 #[derive(Default)]
 struct Links {
     endpoints: BTreeMap<u64, Endpoint>,
-    /// Directed links (from, to) that carry nothing.
+    /// Directed links (from, to) that drop all messages.
     cut: BTreeSet<(u64, u64)>,
 }
 
@@ -81,7 +81,7 @@ impl Transport for MemoryNetwork {
     ) -> BoxFuture<'static, Result<PeerResponse, TransportError>> {
         let (network, from) = (self.clone(), request.from);
         async move {
-            let unreachable = || TransportError::Unreachable(format!("no way to {to}"));
+            let unreachable = || TransportError::Unreachable(format!("no link to {to}"));
             let endpoint = network.endpoint(from, to.id).ok_or_else(unreachable)?;
             let response = endpoint(request).await;
             network.endpoint(to.id, from).ok_or_else(unreachable)?;

@@ -12,8 +12,8 @@ struct Files {
     staged: BTreeMap<String, Arc<Vec<u8>>>,
 }
 
-/// Snapshots in memory. Publishing is durable at once; staged files are discarded at a restart
-/// by whoever opens the replica.
+/// Snapshots in memory. Publishing is durable at once; staged files are discarded at a restart, when the
+/// replica is opened.
 #[derive(Debug, Clone, Default)]
 pub struct MemorySnapshots {
     files: Arc<Mutex<Files>>,

@@ -34,7 +34,7 @@ use crate::snapshot::SnapshotFile;
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{LeaderId, Node, Types, Vote};
 
-/// What a stream of appends yields.
+/// Item of a stream of appends.
 type AppendAnswer<M, R> = Result<StreamAppendResult<Types<M, R>>, RPCError<Types<M, R>>>;
 
 /// Makes a [`PeerClient`] for each member.
@@ -44,7 +44,7 @@ pub(crate) struct Network {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) chunk_bytes: usize,
     pub(crate) peer_timeout: Duration,
-    /// Longest wait for the answer to an append: a follower's sync may stall that long.
+    /// Timeout of an append: a follower's sync may stall that long.
     pub(crate) append_timeout: Duration,
 }
 
@@ -66,7 +66,7 @@ impl<M: StateMachine, R: Runtime> RaftNetworkFactory<Types<M, R>> for Network {
         self.client(target, node)
     }
 
-    /// A heartbeat is a stream of one: a single call is cheaper, and never waits behind appends.
+    /// A heartbeat is one call instead of a stream: cheaper, and never queued behind appends.
     async fn new_heartbeat_client(&mut self, target: u64, node: &Node) -> PeerClient {
         PeerClient {
             streams: false,
@@ -75,7 +75,7 @@ impl<M: StateMachine, R: Runtime> RaftNetworkFactory<Types<M, R>> for Network {
     }
 }
 
-/// Talks to one member.
+/// Client of one member.
 pub(crate) struct PeerClient {
     network: Network,
     peer: Peer,
@@ -94,7 +94,7 @@ impl PeerClient {
         }
     }
 
-    /// One exchange; a refusal is an error.
+    /// Sends one request; a refusal is an error.
     pub(crate) async fn call(
         &self,
         body: Body,
@@ -109,7 +109,7 @@ impl PeerClient {
         unpack(response)
     }
 
-    /// The read position that the peer, as leader, vouches for, or who it believes leads.
+    /// Read position confirmed by the peer as leader, or else the leader that the peer knows.
     pub(crate) async fn read_index(&self) -> Result<proto::ReadIndexResponse, TransportError> {
         let body = Body::ReadIndex(proto::ReadIndexRequest {});
         match self.call(body, self.network.peer_timeout).await? {
@@ -317,7 +317,8 @@ impl PeerClient {
             chunk.data = Bytes::from(data);
             let sent = self.send_chunk::<M, R>(chunk.clone()).await;
             if chunk.done && sent.is_err() {
-                // Whoever has all of it reads it whole: it may have decayed here since it was read last.
+                // A receiver that has the whole snapshot reads all of it: it may have decayed on this disk
+                // since it was last read.
                 snapshot.snapshot.doubt();
             }
             let theirs = sent?;

@@ -1,4 +1,4 @@
-//! openraft's requests and answers to protobuf and back.
+//! Conversions between openraft's requests and answers and protobuf messages.
 
 use bytes::Bytes;
 use muster_proto::raft::v1 as proto;
@@ -12,7 +12,7 @@ use crate::sim::{ProductionRuntime, Runtime};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{LogId, Types};
 
-/// What a follower says to one append: the position that matches, or why none does.
+/// A follower's result of one append: the matching position, or the reason that none matches.
 pub(super) type AppendResult<M, R> = Result<Option<LogId>, StreamAppendError<Types<M, R>>>;
 
 pub(super) fn vote_request_to_proto<M: StateMachine, R: Runtime>(
@@ -177,7 +177,7 @@ pub(super) fn transfer_answer_from_proto<M: StateMachine, R: Runtime>(
     Ok(Err(error))
 }
 
-/// Reads a request as [`super::Server`] does; gives it as this build writes it.
+/// Decodes a request as [`super::Server`] does; returns it as this build encodes it.
 pub(crate) fn reread<M: StateMachine>(
     request: proto::PeerRequest,
 ) -> Result<proto::PeerRequest, DecodeError> {

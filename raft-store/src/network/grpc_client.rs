@@ -19,12 +19,12 @@ use tonic::{Code, Status, Streaming};
 use crate::network::{MESSAGE_BYTES_MAX, Transport, TransportError};
 use crate::peer::Peer;
 
-/// Longest wait for a connection.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often an idle connection is probed, and how long the probe may take.
+/// Interval of keep-alive probes on an idle connection, and the probe's timeout.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes in flight on one stream and on one connection.
+/// Flow-control window of a stream and of a connection, in bytes.
 const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
 /// Connections are separate by purpose, so that votes and heartbeats never wait behind bulk.
@@ -35,7 +35,7 @@ enum Lane {
     Snapshot,
 }
 
-/// Reaches peers over gRPC; connects when first needed and again after a loss.
+/// gRPC transport; connects on first use and reconnects after a loss.
 #[derive(Debug, Clone)]
 pub struct GrpcTransport {
     dialer: Dialer,
@@ -43,7 +43,7 @@ pub struct GrpcTransport {
 }
 
 impl GrpcTransport {
-    /// A transport without connections; the dialer makes them.
+    /// A transport without connections; the dialer creates them.
     pub fn new(dialer: Dialer) -> Self {
         Self {
             dialer,
@@ -122,8 +122,8 @@ impl Transport for GrpcTransport {
     }
 }
 
-/// Requests on their way, counted. (A type of its own also spares the compiler a proof about
-/// boxed streams that it cannot make.)
+/// Counts requests sent. (A named type also spares the compiler a proof about boxed streams that it cannot
+/// make.)
 struct Counted {
     requests: BoxStream<'static, PeerRequest>,
     sent: Arc<AtomicU64>,
@@ -141,8 +141,9 @@ impl Stream for Counted {
     }
 }
 
-/// Dials only once there is something to send: openraft waits between two attempts where it is asked for a stream's first
-/// request, which a connection that is not made never does. A peer that is down would be dialled thousands of times a second.
+/// Dials only once there is something to send: openraft backs off between two attempts only when asked for
+/// a stream's first request, which a connection that is never made does not do. A peer that is down would
+/// be dialled thousands of times a second.
 async fn open_stream(
     client: Result<RaftServiceClient<Channel>, TransportError>,
     mut requests: BoxStream<'static, PeerRequest>,
@@ -167,7 +168,7 @@ async fn open_stream(
     }
 }
 
-/// Answers of a stream; overdue only while a request waits for one.
+/// Answers of a stream; the timeout runs only while a request awaits its answer.
 struct Answers {
     answers: Streaming<PeerResponse>,
     sent: Arc<AtomicU64>,
@@ -205,7 +206,7 @@ impl Answers {
                 }
                 Ok(Some(Err(status))) => return Some(Err(to_error(&status))),
                 Ok(None) => return None,
-                // The request may have been sent late in this wait; give it a whole one.
+                // The request may have been sent late in this wait; grant it a full timeout.
                 Err(_) if self.sent.load(Ordering::Relaxed) > self.received => {
                     if waited {
                         return Some(Err(timed_out(self.timeout)));
@@ -240,7 +241,7 @@ fn to_error(status: &Status) -> TransportError {
 mod tests {
     use super::*;
 
-    /// Nothing listens on this port, and nobody may without being root.
+    /// No process listens on this port, and binding it requires root.
     const NOBODY: &str = "127.0.0.1:1";
 
     #[tokio::test]
@@ -252,7 +253,7 @@ mod tests {
         };
         let mut idle = answer_to(futures::stream::pending().boxed());
         let waited = tokio::time::timeout(Duration::from_millis(300), idle.next());
-        assert!(waited.await.is_err(), "it was dialled for nothing");
+        assert!(waited.await.is_err(), "it was dialled unnecessarily");
 
         let request = futures::stream::iter([PeerRequest::default()]).boxed();
         let answer = answer_to(request).next().await;

@@ -1,4 +1,4 @@
-//! The gRPC face that other replicas talk to.
+//! gRPC service for other replicas.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl RaftService for RaftServer {
         &self,
         request: Request<Streaming<PeerRequest>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
-        // A broken connection ends the stream; openraft starts another.
+        // A broken connection ends the stream; openraft opens another.
         let requests = request
             .into_inner()
             .take_while(|request| futures::future::ready(request.is_ok()))

@@ -1,4 +1,4 @@
-//! How replicas reach one another: messages, a transport seam, and gRPC as its production form.
+//! Communication between replicas: messages, a transport trait, and its gRPC implementation.
 
 mod client;
 mod convert;
@@ -19,5 +19,5 @@ pub use standing::Removal;
 pub(crate) use standing::Standing;
 pub use transport::{Transport, TransportError, stream_by_calls};
 
-/// Longest message between replicas that is accepted, in bytes.
+/// Longest accepted message between replicas, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;

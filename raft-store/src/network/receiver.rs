@@ -11,7 +11,7 @@ use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::state_machine::DecodeError;
 use crate::types::{LogId, SnapshotMeta, Vote};
 
-/// Why a chunk was not taken.
+/// Error of a rejected chunk.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChunkError {
     #[error("another snapshot is being installed")]
@@ -24,15 +24,15 @@ pub(crate) enum ChunkError {
     Disk(#[from] io::Error),
 }
 
-/// A transfer that is complete.
+/// Completed transfer.
 pub(crate) struct Received {
     pub(crate) vote: Vote,
     pub(crate) meta: SnapshotMeta,
     pub(crate) file: SnapshotFile,
 }
 
-/// Takes chunks in order; a chunk at offset 0 starts anew, in a file of its own. While a snapshot
-/// is installed no other is taken: they would only pile up behind it.
+/// Accepts chunks in order; a chunk at offset 0 restarts the transfer, in a new file. While a snapshot is
+/// being installed no other is accepted: they would only queue up behind it.
 pub(crate) struct SnapshotReceiver {
     snapshots: Arc<SnapshotStore>,
     current: Option<Transfer>,
@@ -56,8 +56,8 @@ impl SnapshotReceiver {
         }
     }
 
-    /// Takes a chunk; the last one gives the finished, still staged file, and no other transfer is
-    /// taken until [`SnapshotReceiver::installed`].
+    /// Accepts a chunk; the last one returns the finished, still staged file, and no other transfer is
+    /// accepted until [`SnapshotReceiver::installed`].
     pub(crate) fn take(
         &mut self,
         from: u64,
@@ -82,10 +82,11 @@ impl SnapshotReceiver {
             return Ok(None);
         }
         transfer.writer.finish()?;
-        // Once openraft installs it, whatever is wrong with it ends this replica. The sender looks for another one.
+        // Once openraft installs it, any defect would stop this replica. On rejection the sender looks for
+        // another snapshot.
         let covered = self.snapshots.check(&transfer.file)?;
         if covered.last_log_id != transfer.last {
-            let detail = "the snapshot covers another position than was announced";
+            let detail = "the snapshot covers a position other than the announced one";
             return Err(DecodeError::malformed(detail).into());
         }
         self.installing = true;
@@ -96,7 +97,7 @@ impl SnapshotReceiver {
         }))
     }
 
-    /// The snapshot given out last is installed, or refused for good.
+    /// Reports that the snapshot returned last was installed or permanently rejected.
     pub(crate) fn installed(&mut self) {
         self.installing = false;
     }
@@ -160,7 +161,7 @@ mod tests {
         (Arc::clone(&store), SnapshotReceiver::new(store))
     }
 
-    /// A snapshot's file of a state with one name, up to the log index.
+    /// Snapshot file of a state with one name, up to the log index.
     fn snapshot(name: &str, index: u64) -> Vec<u8> {
         let disk = MemorySnapshots::new();
         let mut state = Counter::default();
@@ -175,7 +176,7 @@ mod tests {
         disk.bytes(&file.name).unwrap()
     }
 
-    /// A part of a snapshot that is said to cover the log up to index 9.
+    /// A chunk of a snapshot that is announced to cover the log up to index 9.
     fn chunk(offset: u64, data: &[u8], done: bool) -> proto::SnapshotChunk {
         let vote = Vote {
             leader_id: LEADER,
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Takes the first bytes of a transfer, with more to come.
+    /// Sends the first bytes of a transfer, with more to come.
     fn begin(receiver: &mut SnapshotReceiver, from: u64, data: &[u8]) {
         let taken = receiver.take(from, &chunk(0, data, false)).unwrap();
         assert!(taken.is_none());
@@ -240,14 +241,14 @@ mod tests {
         let (store, mut receiver) = receiver(folder.path());
         let whole = snapshot("one", 9);
         begin(&mut receiver, 1, &whole[..3]);
-        // Another leader begins anew; then a chunk is out of order.
+        // Another leader restarts the transfer; then a chunk is out of order.
         begin(&mut receiver, 2, &whole[..5]);
         assert_eq!(files(folder.path()), 1);
         let lost = receiver.take(1, &chunk(3, &whole[3..], true));
         assert!(matches!(lost, Err(ChunkError::OutOfOrder { .. })));
         assert_eq!(files(folder.path()), 0);
 
-        // openraft refuses a snapshot that it does not need.
+        // openraft rejects a snapshot that it does not need.
         let all = chunk(0, &whole, true);
         let refused = receiver.take(1, &all).unwrap().unwrap();
         assert_eq!(files(folder.path()), 1);

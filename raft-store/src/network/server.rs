@@ -1,4 +1,4 @@
-//! Answers what other replicas send.
+//! Server side of the messages between replicas.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::sim::{Runtime, detach};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::Types;
 
-/// Who this replica is to its peers.
+/// Identity of this replica as its peers address it.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
     pub(crate) cluster_id: String,
     pub(crate) replica_id: u64,
     pub(crate) incarnation: u64,
-    /// What the members' messages tell of this replica's data.
+    /// Whether the group accepts this replica's data, as shown by messages from members.
     pub(crate) standing: Standing,
 }
 
@@ -97,7 +97,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         answer(self.dispatch(request).await)
     }
 
-    /// Answers appends in order, several at a time; ends after the first that does not succeed.
+    /// Answers appends in order, several at a time; ends after the first that fails.
     pub(crate) fn serve_stream(
         &self,
         requests: BoxStream<'static, proto::PeerRequest>,
@@ -105,7 +105,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         let (refusals, refused) = tokio::sync::oneshot::channel();
         let mut refusals = Some(refusals);
         let identity = self.identity.clone();
-        // openraft takes decoded appends only; the first request that is none ends its input.
+        // openraft accepts decoded appends only; the first request that is not an append ends its input.
         let appends = requests
             .map(move |request| decode_append(&identity, request))
             .scan((), move |(), decoded| {
@@ -113,7 +113,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
                     Ok(append) => Some(append),
                     Err(refusal) => {
                         if let Some(sender) = refusals.take() {
-                            // The reader may be gone with its connection.
+                            // The reader may have been dropped with its connection.
                             drop(sender.send(refusal));
                         }
                         None
@@ -161,7 +161,8 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         }))
     }
 
-    /// The membership that this replica knows to be committed, and its log index; none while a later one is not.
+    /// The committed membership known to this replica, and its log index; none while a later one is
+    /// uncommitted.
     fn committed_members(&self) -> (Option<u64>, Vec<proto::Member>) {
         let receiver = self.raft.metrics();
         let metrics = receiver.borrow_watched();
@@ -211,13 +212,14 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         }
         let taken = self.receiver.lock().await.take(from, &chunk);
         taken.map_err(|error| not_taken(&error))?;
-        // Nothing is promised before the last chunk.
+        // No result is returned before the last chunk.
         Ok(Answer::Snapshot(proto::SnapshotResponse {
             vote: chunk.vote,
         }))
     }
 
-    /// Takes the end of a snapshot and installs it, even where its sender has given up waiting: until then no other is taken.
+    /// Receives the end of a snapshot and installs it, even if its sender has timed out: until then no
+    /// other is accepted.
     async fn last_chunk(
         &self,
         from: u64,
@@ -227,7 +229,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         let (sender, answered) = oneshot::channel();
         detach::<R>(async move {
             let answer = server.finish_snapshot(from, chunk).await;
-            // The sender may have given up.
+            // The sender may have timed out.
             drop(sender.send(answer));
         });
         answered.await.map_err(stopped)?
@@ -239,7 +241,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         chunk: proto::SnapshotChunk,
     ) -> Result<Answer, proto::Refusal> {
         let mut receiver = Arc::clone(&self.receiver).lock_owned().await;
-        // It is synced and read whole, which takes long.
+        // The file is synced and read completely, which takes long.
         let taking = R::spawn_blocking(move || receiver.take(from, &chunk));
         let taken = taking.await.map_err(stopped)?;
         let received = taken.map_err(|error| not_taken(&error))?;
@@ -288,7 +290,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
     }
 }
 
-/// Refuses what is meant for somebody else.
+/// Rejects requests addressed to another replica.
 fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), proto::Refusal> {
     if request.cluster_id != identity.cluster_id {
         return Err(refuse(
@@ -321,7 +323,7 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
     Ok(())
 }
 
-/// Without this a replica whose data directory was lost would wait silently for ever.
+/// Without this log line a replica whose data directory was lost would silently wait forever.
 fn tell_disowned(identity: &ServerIdentity, from: u64) {
     tracing::error!(
         replica = identity.replica_id,

@@ -1,21 +1,21 @@
-//! Whether the group knows this replica and its data.
+//! Acceptance of this replica and its data by the group.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::peer::Peer;
 
-/// Nobody has addressed this replica by an incarnation yet.
+/// No member has addressed this replica by an incarnation yet.
 const UNKNOWN: u8 = 0;
-/// A member has addressed the incarnation that this replica is.
+/// A member has addressed this replica's incarnation.
 const OWNED: u8 = 1;
 /// Members address another incarnation.
 const DISOWNED: u8 = 2;
 
-/// What the addresses of received messages tell of a replica's data directory; clones share it.
+/// State of a replica's data directory, derived from the incarnation in received messages; clones share it.
 ///
-/// A data directory is lost or replaced only while its replica is down. So once a message was addressed to this
-/// incarnation, one that is not is an old one.
+/// A data directory is lost or replaced only while its replica is down. So once a message was addressed to
+/// this incarnation, a message to another one is old.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standing(Arc<Known>);
 
@@ -26,22 +26,23 @@ struct Known {
     removal: OnceLock<Removal>,
 }
 
-/// That the group has removed this replica, for ever.
+/// Permanent removal of this replica from the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     /// Log index of the membership without it.
     pub index: u64,
-    /// Who belonged to the group then.
+    /// Members of the group at that index.
     pub members: Vec<Peer>,
 }
 
 impl Standing {
-    /// A message was addressed to this incarnation.
+    /// Records a message addressed to this incarnation.
     pub(crate) fn accepted(&self) {
         self.0.owner.store(OWNED, Ordering::Relaxed);
     }
 
-    /// A message was addressed to another incarnation; true the first time that this tells something.
+    /// Records a message addressed to another incarnation; true the first time that this proves the data
+    /// was replaced.
     pub(crate) fn refused(&self) -> bool {
         let order = Ordering::Relaxed;
         let owner = &self.0.owner;
@@ -49,22 +50,22 @@ impl Standing {
         changed.is_ok()
     }
 
-    /// A leader sent entries or a part of a snapshot, or showed that it lives.
+    /// Records entries, a snapshot chunk or a heartbeat from a leader.
     pub(crate) fn leader_spoke(&self) {
         self.0.words_of_leaders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many messages of leaders there were: as many as before means silence.
+    /// Number of messages from leaders; an unchanged number means silence.
     pub(crate) fn words_of_leaders(&self) -> u64 {
         self.0.words_of_leaders.load(Ordering::Relaxed)
     }
 
-    /// The group has removed this replica. What was known first stays.
+    /// Records that the group has removed this replica. The first report wins.
     pub(crate) fn removed(&self, removal: Removal) {
         self.0.removal.get_or_init(|| removal);
     }
 
-    /// That the group has removed this replica, if it has and this replica knows.
+    /// The removal of this replica from the group, if known.
     pub(crate) fn removal(&self) -> Option<&Removal> {
         self.0.removal.get()
     }
@@ -87,7 +88,7 @@ mod tests {
         assert!(standing.is_disowned());
         standing.accepted();
         assert!(!standing.is_disowned());
-        // From somebody who does not know yet that this replica was added again.
+        // From a member that does not know yet that this replica was added again.
         assert!(!standing.refused());
         assert!(!standing.is_disowned());
     }

@@ -1,4 +1,4 @@
-//! The seam between a replica and the wire.
+//! Transport trait between a replica and the network.
 
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 
 use crate::peer::Peer;
 
-/// Why an exchange has no answer.
+/// Error of an exchange without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// The peer cannot be reached; trying again at once is pointless.
+    /// The peer cannot be reached; an immediate retry is pointless.
     #[error("unreachable: {0}")]
     Unreachable(String),
-    /// Somebody else answers at the peer's address: of another cluster, or another replica. Trying again is pointless.
-    #[error("there answers {0}")]
+    /// A replica of another cluster, or another replica, answers at the peer's address. Retrying is
+    /// pointless.
+    #[error("unexpected peer: {0}")]
     Stranger(String),
-    /// The exchange broke off; the peer may have seen the request.
-    #[error("broken off: {0}")]
+    /// The exchange was interrupted; the peer may have received the request.
+    #[error("interrupted: {0}")]
     Broken(String),
-    /// No answer in time; the peer may have seen the request.
+    /// No answer in time; the peer may have received the request.
     #[error("no answer within {timeout_ms} ms")]
     TimedOut {
         /// The limit.
@@ -28,7 +29,7 @@ pub enum TransportError {
     },
 }
 
-/// Carries messages to other replicas. The receiving side hands them to
+/// Sends messages to other replicas. The receiving side passes them to
 /// [`Handle::serve`](crate::Handle::serve).
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request and waits for its answer.
@@ -49,7 +50,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> BoxStream<'static, Result<PeerResponse, TransportError>>;
 }
 
-/// Streams by one call after another: for transports without streams of their own.
+/// Implements a stream as a sequence of calls: for transports without streams of their own.
 pub fn stream_by_calls<F>(
     call: F,
     requests: BoxStream<'static, PeerRequest>,

@@ -1,8 +1,9 @@
-//! The state as it was at a revision, from what a running replica keeps: a snapshot, and the log after it.
+//! The state at an earlier revision, rebuilt from data of a running replica: a snapshot, and the log after
+//! it.
 //!
-//! The log holds the commands of which the state was made, so whoever applies them again to an older state, and stops in
-//! time, has what every replica had then. Nothing is changed, and the replica goes on meanwhile: entries that are applied
-//! are written once, and what cuts the log off is noticed.
+//! The log holds the commands that produced the state, so replaying them on an older state up to a revision
+//! yields the state that every replica had then. Nothing is changed, and the replica keeps running
+//! meanwhile: applied entries are immutable, and truncation of the log is detected.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -21,45 +22,45 @@ use crate::types::Entry;
 
 /// Bytes of log read at a time.
 const PART_BYTES: usize = 8 * 1024 * 1024;
-/// Looks at what is kept: a snapshot that is taken meanwhile may remove what the first one found.
+/// Attempts to find the data: a snapshot taken meanwhile may remove files found by the first attempt.
 const LOOKS_MAX: usize = 3;
 
-/// Why a replica cannot tell what the state was at a revision.
+/// Error of a past state that cannot be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PastError {
-    /// The revision is not reached here.
-    #[error("revision {asked} is not reached, the newest here is {newest}")]
+    /// This replica has not reached the revision.
+    #[error("revision {asked} is not reached yet, the newest here is {newest}")]
     Ahead {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
-        /// The newest that this replica has applied.
+        /// Newest revision applied by this replica.
         newest: u64,
     },
-    /// The log that leads there is gone.
+    /// The log from before that revision has been truncated.
     #[error("revision {asked} is older than what this replica keeps, which begins at {oldest}")]
     TooOld {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
-        /// The oldest from which on every one can be told.
+        /// Oldest revision since which every state can be rebuilt.
         oldest: u64,
     },
-    /// One command made several revisions, and this is not the last of them: no state ever had it.
+    /// One command produced several revisions, and this is not the last of them: no state ever had it.
     #[error(
-        "revision {asked} lies inside of one command, which led from {before} to {after} at once: there was no state \
+        "revision {asked} lies inside one command, which led from {before} to {after} at once: there was no state \
          of its own"
     )]
     Inside {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// The revision before the command.
         before: u64,
         /// The revision after it.
         after: u64,
     },
-    /// The caller would not wait for it any longer.
-    #[error("revision {reached} was reached on the way to {asked} when the time was over")]
+    /// The caller aborted the replay.
+    #[error("revision {reached} was reached on the way to {asked} when the time was up")]
     Ended {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: u64,
         /// The revision that was reached.
         reached: u64,
@@ -67,29 +68,29 @@ pub enum PastError {
     /// The replica has stopped.
     #[error("the replica has stopped")]
     Stopped,
-    /// What is kept cannot be read.
+    /// Stored data cannot be read.
     #[error("{what} cannot be read: {detail}")]
     Unreadable {
-        /// What.
+        /// The unreadable item.
         what: String,
-        /// Why.
+        /// Cause.
         detail: String,
     },
 }
 
-/// What a running replica keeps of the past.
+/// Data that a running replica keeps for rebuilding past states.
 pub(crate) struct Past<M: StateMachine> {
-    /// Not held: once the replica has stopped, its directory is free, whoever still has a handle.
+    /// Weak: once the replica has stopped, its directory must be free even if handles remain.
     log: Weak<dyn LogDisk>,
     snapshots: Arc<SnapshotStore>,
     shared: Arc<SharedState<M>>,
 }
 
-/// A snapshot from which one may begin.
+/// A snapshot from which a replay may begin.
 struct Base {
     file: SnapshotFile,
     revision: u64,
-    /// The last log index that it covers.
+    /// Last log index that it covers.
     index: Option<u64>,
 }
 
@@ -106,8 +107,9 @@ impl<M: StateMachine> Past<M> {
         }
     }
 
-    /// The state right after the command that made a revision. Reads the disk and takes as long as applying that part of the
-    /// log took: not for async threads. It ends early once `lasts` says so, which is asked before every entry.
+    /// The state right after the command that produced a revision. Reads the disk and takes as long as
+    /// applying that part of the log took: not for async threads. It is aborted once `lasts`, called before
+    /// every entry, returns false.
     pub(crate) fn state_at(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<M, PastError> {
         let (newest, end) = {
             let applied = self.shared.read();
@@ -136,9 +138,10 @@ impl<M: StateMachine> Past<M> {
         }
     }
 
-    /// The newest state that is kept and not newer than the revision.
+    /// Newest kept state that is not newer than the revision.
     fn base(&self, log: &dyn LogDisk, revision: u64) -> Result<Applied<M>, PastError> {
-        // Read before the folder: if a snapshot is taken between the two, entries are missed, and looked for again.
+        // Read before the folder: if a snapshot is taken between the two, entries are missing, and the
+        // search is repeated.
         let purged = position(log, MetaKey::Purged).map_err(from_open)?;
         let bases = self.bases()?;
         let goes_on = |base: &&Base| base.index >= purged;
@@ -153,14 +156,14 @@ impl<M: StateMachine> Past<M> {
                 asked: revision,
                 oldest: match bases.iter().find(goes_on) {
                     Some(base) => base.revision,
-                    // The present is always there.
+                    // The current state is always available.
                     None => self.shared.read().state.revision(),
                 },
             }),
         }
     }
 
-    /// The snapshots that are kept, the oldest first.
+    /// Snapshots kept, oldest first.
     fn bases(&self) -> Result<Vec<Base>, PastError> {
         let files = self.snapshots.all();
         let files = files.map_err(|error| unreadable("the snapshot folder".to_owned(), &error))?;
@@ -217,7 +220,7 @@ fn replay<M: StateMachine>(
     Ok(state)
 }
 
-/// Applies the commands of an entry up to the one that makes the revision, which may lie anywhere in it.
+/// Applies the commands of an entry up to the one that produces the revision, which may be anywhere in it.
 fn apply_until<M: StateMachine>(
     state: &mut M,
     entry: &Entry<M>,

@@ -1,4 +1,4 @@
-//! What is told of the past, over what may be kept of it.
+//! Tests of past states, over every combination of kept snapshots and log.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{Read, Write};
@@ -14,7 +14,8 @@ use crate::memory::{MemoryLog, MemorySnapshots};
 use crate::peer::Peer;
 use crate::types::{LeaderId, LogId};
 
-/// Whose commands take as many revisions as they say, and whose state is all that it was told.
+/// State machine whose commands produce as many revisions as they specify, and whose state is the list of
+/// commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Leaps {
     revision: u64,
@@ -65,7 +66,7 @@ impl StateMachine for Leaps {
     }
 }
 
-/// The disk of a replica that has applied everything.
+/// Disk of a replica that has applied everything.
 struct Replica {
     log: Arc<dyn LogDisk>,
     snapshots: Arc<SnapshotStore>,
@@ -81,7 +82,7 @@ fn id(index: u64) -> LogId {
 }
 
 impl Replica {
-    /// With these entries in its log.
+    /// Returns a replica with these entries in its log.
     fn with(entries: &[&[u8]]) -> Self {
         let log: Arc<dyn LogDisk> = Arc::new(MemoryLog::new());
         let folder = Arc::new(MemorySnapshots::new());
@@ -190,7 +191,7 @@ fn what_is_told_begins_with_the_oldest_snapshot_after_which_the_log_is_whole() {
     };
     assert_eq!(replica.at(9), Err(ahead));
 
-    // Of the older snapshot nothing is left but itself.
+    // Of the older snapshot only the file itself remains; the log after it is gone.
     replica.purge(3);
     assert_eq!(replica.at(3).unwrap(), [1, 1, 1]);
     assert_eq!(replica.at(4), too_old(4, 6));

@@ -1,4 +1,4 @@
-//! The data of a new group's first replica.
+//! Data of a new group's first replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,27 +25,28 @@ use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::{LeaderId, LogId, Membership, Node, StoredMembership};
 
-/// Beginning of the name of the folder that keeps what lay where the data belongs.
+/// Name prefix of the folder that keeps the previous content of the directory.
 const KEPT: &str = "before-restore";
 
-/// The only member of a group that is founded anew.
+/// The only member of a group rebuilt from a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foundation {
-    /// Where its data will lie.
+    /// Data directory to create.
     pub data_dir: PathBuf,
-    /// The group's cluster.
+    /// Cluster id of the group.
     pub cluster_id: String,
-    /// The replica, and how others will reach it.
+    /// Id of the replica, and its address for others.
     pub replica: Peer,
 }
 
 impl Foundation {
-    /// Makes the data directory of a replica that is the only member of a new group and goes on from a backup. Others join
-    /// it as they join any group. If the directory is there, all of it is its owner's.
+    /// Creates the data directory of a replica that is the only member of a new group and continues from a
+    /// backup. Others join it as they join any group. If the directory exists, everything in it belongs to
+    /// its owner.
     ///
     /// # Errors
-    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Finished`] if an earlier run had only to be finished;
-    /// [`RefoundError::Foreign`]; what cannot be written.
+    /// [`RefoundError::NotEmpty`] if there is data already; [`RefoundError::Finished`] if an interrupted
+    /// run only had to be finished; [`RefoundError::Foreign`]; write errors.
     pub fn restore<M: StateMachine>(&self, backup: Backup<M>) -> Result<(), RefoundError> {
         let directory = self.data_dir.clone();
         let mut owner = Owner::of(&directory)?;
@@ -55,7 +56,7 @@ impl Foundation {
         let _lock = owner.lock()?;
         let kept = staging::kept_name(&directory, KEPT);
         if staging::is_settled(&directory) {
-            // The file that is restored now may be another one.
+            // The backup restored now may be another one.
             staging::take_place(&directory, &kept, &owner)?;
             return Err(RefoundError::Finished { directory });
         }
@@ -69,15 +70,16 @@ impl Foundation {
         Ok(())
     }
 
-    /// Whether an earlier run was cut off here, and may be finished or begun anew: without a log there is nothing to lose.
+    /// Whether an earlier run was interrupted here, and may be finished or restarted: without a log there
+    /// is nothing to lose.
     fn is_cut_off(&self) -> bool {
         let is_begun = staging::refuse_half_made(&self.data_dir).is_err();
         let has_log = self.data_dir.join(LOG_FOLDER).exists();
         staging::is_settled(&self.data_dir) || (is_begun && !has_log)
     }
 
-    /// Writes the data of the group into an empty folder: the term and the index that the state covers, and when that is, in
-    /// milliseconds since 1970.
+    /// Writes the group's data into an empty folder, given the term and index that the state covers and the
+    /// current time in milliseconds since 1970.
     pub(super) fn write<M: StateMachine>(
         &self,
         folder: &Path,
@@ -109,25 +111,26 @@ impl Foundation {
     }
 }
 
-/// The first member of a group that is founded anew, in this life of its data.
+/// First member of a rebuilt group, with this incarnation of its data.
 #[derive(Clone, Copy, Debug)]
 pub struct Founder<'a> {
-    /// The group's cluster.
+    /// Cluster id of the group.
     pub cluster_id: &'a str,
     /// The replica.
     pub replica: &'a Peer,
-    /// Names the data; drawn at random.
+    /// Random incarnation of the data.
     pub incarnation: u64,
-    /// When it is founded, in milliseconds since 1970.
+    /// Time of the rebuild, in milliseconds since 1970.
     pub now_ms: u64,
 }
 
 impl Founder<'_> {
-    /// Writes the snapshot that the group begins from onto an empty disk; `last` are the term and the index that the state
-    /// covers. Gives the records of its log, which is empty and begins after that: a replica may start once they are durable.
+    /// Writes the initial snapshot of the group onto an empty disk; `last` is the term and index that the
+    /// state covers. Returns the records of its log, which is empty and begins after the snapshot: the
+    /// replica may start once they are durable.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn write<M: StateMachine>(
         &self,
         snapshots: Arc<dyn SnapshotDisk>,

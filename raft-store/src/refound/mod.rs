@@ -1,14 +1,15 @@
-//! Founding a group anew from a state: out of a backup, or out of what a replica that survived the loss of the majority has
-//! on its disk.
+//! Disaster recovery: rebuilds a group from a backup, or from the disk of one replica after the majority is
+//! lost.
 //!
-//! Both work on a directory that no replica runs on, and both end in the same: the data of one replica that is the only
-//! member of its group, and goes on from the state. It is fenced against everybody of the old group. The data has a new
-//! incarnation, so no message that is meant for an old member is answered; terms and log positions go on above all that any
-//! group can have reached by now, so an old replica that asks learns that it is a member no more; and the revisions of the state
-//! do as well ([`StateMachine::refound`]), so whoever obeys its leader obeys no older one.
+//! Both work on a directory without a running replica and produce the data of one replica that is the only
+//! member of its group and continues from the state. The new group is fenced against all members of the old
+//! one: the data has a new incarnation, so messages addressed to an old member are not answered; terms and
+//! log positions continue above anything that a group can have reached by now, so an old replica that asks
+//! learns that it is no longer a member; and so do the revisions of the state ([`StateMachine::refound`]),
+//! so anything that obeys the new leader obeys no older one.
 //!
-//! A directory that is only half made is refused at a start, and made whole by the same command again. Whoever works on it, what
-//! is written is its owner's in the end: as that user its replica runs.
+//! A half-made directory is rejected at startup, and completed by running the same command again. Whichever
+//! user runs it, the written data ends up owned by the directory's owner: the replica runs as that user.
 
 mod founding;
 mod owner;
@@ -25,16 +26,18 @@ use std::path::PathBuf;
 
 use crate::error::OpenError;
 
-/// More terms and entries than any group has in a millisecond, on average over all its life. A group goes on at so many for each
-/// millisecond since 1970, which is above all that others can have by now, also above those that went on from the same state before
-/// it: an old member compares its own with those of the new group.
+/// Upper bound of the terms and entries of any group per millisecond, averaged over its lifetime. A rebuilt
+/// group continues at that rate times the milliseconds since 1970, which is above anything that other
+/// groups can have by now, including groups rebuilt earlier from the same state: an old member compares its
+/// own numbers with those of the new group.
 const TERMS_PER_MS: u64 = 1;
 const ENTRIES_PER_MS: u64 = 20;
-/// What is skipped where the clock says that what is known is of the future. Terms: at 100 ms for an election 13 years of them.
+/// Number of terms skipped if the known term is ahead of the clock: 13 years of elections at 100 ms each.
 const TERMS_SKIPPED: u64 = 1 << 32;
 const ENTRIES_SKIPPED: u64 = 1 << 40;
 
-/// A number above `known`, and above all that go up by `per_ms` in each millisecond since 1970 at most.
+/// Returns a number above `known`, and above any counter that grows by at most `per_ms` per millisecond
+/// since 1970.
 fn above(known: u64, (now_ms, per_ms): (u64, u64), skipped: u64) -> u64 {
     let by_time = now_ms.saturating_mul(per_ms);
     if by_time > known {
@@ -44,51 +47,51 @@ fn above(known: u64, (now_ms, per_ms): (u64, u64), skipped: u64) -> u64 {
     }
 }
 
-/// Why a group was not founded anew. The directory is as it was, unless it says otherwise.
+/// Error of a failed rebuild. The directory is unchanged unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum RefoundError {
-    /// The directory cannot be used, or its data.
+    /// The directory or its data cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// There is data already.
+    /// The directory already contains data.
     #[error(
-        "{directory} holds the data of a replica already: name a directory that is empty or does not exist"
+        "{directory} already holds the data of a replica: name a directory that is empty or does not exist"
     )]
     NotEmpty {
         /// The directory.
         directory: PathBuf,
     },
-    /// An earlier run had been cut off when its data was whole. What was left of it is done now, and nothing else.
+    /// An earlier run was interrupted after its data was complete. Only its remaining steps were done now.
     #[error(
-        "an earlier restore or recovery of {directory} had been cut off, and is finished now: start the replica"
+        "an earlier restore or recovery of {directory} was interrupted and is finished now: start the replica"
     )]
     Finished {
         /// The directory.
         directory: PathBuf,
     },
-    /// The directory is another user's, to whom only root could give what would be written.
+    /// The directory belongs to another user, and only root could hand written data over to that user.
     #[error(
-        "{directory} belongs to user {owner}, as whom its replica runs, and what another user writes there it cannot use: \
-         do this as root, or as its owner: {as_owner} muster ..."
+        "{directory} belongs to user {owner}, who runs its replica and could not use files written by another user: \
+         run this as root, or as the owner: {as_owner} muster ..."
     )]
     Foreign {
         /// The directory.
         directory: PathBuf,
-        /// Its owner's name, or number where this host knows no name.
+        /// Name of the owner, or the number if this host has no name for it.
         owner: String,
-        /// The beginning of the command by which root does something as the owner.
+        /// Command prefix with which root runs a command as the owner.
         as_owner: String,
     },
-    /// There is no data.
-    #[error("{directory} holds no data of a replica")]
+    /// The directory contains no data.
+    #[error("{directory} does not hold the data of a replica")]
     Nothing {
         /// The directory.
         directory: PathBuf,
     },
-    /// The replica never belonged to a group, or knows of none.
+    /// The replica never belonged to a group, or has no record of one.
     #[error("this replica never belonged to a group: there is nothing to recover")]
     NoGroup,
-    /// What was asked for cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,5 @@
-//! Whose a data directory is. Its replica runs as that user, and must be able to use what root writes there.
+//! Owner of a data directory. Its replica runs as that user, and must be able to use files that root writes
+//! there.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,23 +19,25 @@ use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 use crate::refound::staging::STAGED;
 use crate::refound::{RefoundError, disk};
 
-/// The users of this host, one a line: the name first, the number third.
+/// User list of this host, one user a line: name first, number third.
 const USERS: &str = "/etc/passwd";
 
-/// Whom a data directory belongs to. When this is dropped, they are given what was made there, however it ended.
+/// Owner of a data directory. When dropped, everything created there is handed over to the owner, on every
+/// path out.
 pub(super) struct Owner {
     directory: PathBuf,
-    /// None: what this process writes is theirs already.
+    /// None if files written by this process already belong to the owner.
     account: Option<(Uid, Gid)>,
-    /// Whether the directory was locked: before, nothing is made there, and all that is in it is somebody else's.
+    /// Whether the directory is locked: before that, nothing is created there, and all its content is
+    /// foreign.
     is_at_work: bool,
 }
 
 impl Owner {
-    /// Looks whose a directory is; one that is not there yet will be its maker's.
+    /// Determines the owner of a directory; a missing one will belong to its creator.
     ///
     /// # Errors
-    /// [`RefoundError::Foreign`] if it is somebody's to whom this process may give nothing.
+    /// [`RefoundError::Foreign`] if this process cannot hand files over to the owner.
     pub(super) fn of(directory: &Path) -> Result<Self, RefoundError> {
         let account = match fs::metadata(directory) {
             Ok(about) => {
@@ -43,7 +46,7 @@ impl Owner {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => {
-                return Err(disk(format!("looking at {}", directory.display()), source).into());
+                return Err(disk(format!("inspecting {}", directory.display()), source).into());
             }
         };
         Ok(Self {
@@ -53,7 +56,7 @@ impl Owner {
         })
     }
 
-    /// Locks the directory, by a file that the owner can lock later.
+    /// Locks the directory, through a file that the owner can lock later.
     pub(super) fn lock(&mut self) -> Result<DirectoryLock, OpenError> {
         let lock = DirectoryLock::take(&self.directory)?;
         self.is_at_work = true;
@@ -61,7 +64,7 @@ impl Owner {
         Ok(lock)
     }
 
-    /// Gives the owner what this process made of the entries of these names, with all that is in them.
+    /// Hands the entries of these names that this process created over to the owner, recursively.
     pub(super) fn give(&self, names: &[&str]) -> Result<(), OpenError> {
         let Some(account) = self.account else {
             return Ok(());
@@ -73,7 +76,7 @@ impl Owner {
             Ok(())
         });
         given.map_err(|source| {
-            let operation = format!("giving {} to its owner", self.directory.display());
+            let operation = format!("changing the owner of {}", self.directory.display());
             disk(operation, source)
         })
     }
@@ -92,13 +95,15 @@ impl Drop for Owner {
     }
 }
 
-/// To whom `us` has to give what it writes into a directory of `owner`; to nobody if it is theirs already.
+/// User that must receive files written by `us` into a directory of `owner`; none if they already belong to
+/// that user.
 fn recipient(
     directory: &Path,
     owner: (Uid, Gid),
     us: Uid,
 ) -> Result<Option<(Uid, Gid)>, RefoundError> {
-    // What is root's is used by others as its group allows. A volume of Kubernetes is so: its replica's user writes for itself.
+    // A directory owned by root is used by others through its group. A Kubernetes volume is: its replica's
+    // user writes itself.
     if owner.0 == us || owner.0.is_root() {
         return Ok(None);
     }
@@ -108,7 +113,7 @@ fn recipient(
     let (user, group) = owner;
     let (owner, as_owner) = match name_of(user) {
         Some(name) => (name.clone(), format!("runuser -u {name} --")),
-        // `runuser` knows names only.
+        // `runuser` accepts names only.
         None => (
             user.to_string(),
             format!("setpriv --reuid {user} --regid {group} --clear-groups"),
@@ -121,7 +126,7 @@ fn recipient(
     })
 }
 
-/// The name of a user, if this host's own list has one.
+/// Name of a user, if it is in this host's user list.
 fn name_of(user: Uid) -> Option<String> {
     let number = user.to_string();
     let users = fs::read_to_string(USERS).unwrap_or_default();
@@ -132,10 +137,10 @@ fn name_of(user: Uid) -> Option<String> {
     })
 }
 
-/// Gives away what is ours of a file, or of a folder with all that is in it. No link is followed: the owner may have put it there.
+/// Changes the owner of our files, recursively. Links are not followed: the owner may have created them.
 fn give(parent: BorrowedFd<'_>, name: &Path, account: (Uid, Gid)) -> rustix::io::Result<()> {
     let about = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        // It was not made; or a database that is open has removed it.
+        // The entry was not created, or an open database has removed it.
         Err(Errno::NOENT) => return Ok(()),
         about => about?,
     };
@@ -192,7 +197,7 @@ mod tests {
         }
         assert_eq!(recipient(7, 0).unwrap(), Some(account(7)));
 
-        // The first is in every list of users, the second in none.
+        // User 1 exists in every user list, 3999999999 in none.
         for (owner, way) in [
             (1, "runuser -u daemon -- muster"),
             (

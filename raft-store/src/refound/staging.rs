@@ -1,4 +1,5 @@
-//! How new data takes its place in a data directory: beside what is there, whole and synced, and then by renames.
+//! Staging of new data in a data directory: written beside the old data, complete and synced, then moved in
+//! by renames.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,14 +12,14 @@ use crate::open::{LOG_FOLDER, SNAPSHOT_FOLDER};
 use crate::refound::disk;
 use crate::refound::owner::Owner;
 
-/// Folder of data that has not taken its place yet.
+/// Folder of staged data that is not yet in place.
 pub(super) const STAGED: &str = "refounding";
-/// File in it that says that the data is whole.
+/// Marker file that the staged data is complete.
 const WHOLE: &str = "whole";
-/// The folders of a replica's data. The log goes last: without its new log a directory starts nothing.
+/// Folders of a replica's data. The log is moved last: without its new log a directory cannot start.
 const FOLDERS: [&str; 2] = [SNAPSHOT_FOLDER, LOG_FOLDER];
 
-/// Whether there is data of a replica in a directory, or of one that has not taken its place yet.
+/// Whether a directory holds data of a replica, in place or staged.
 pub(super) fn holds_data(directory: &Path) -> bool {
     let folders = FOLDERS.into_iter().chain([STAGED]);
     folders
@@ -26,7 +27,7 @@ pub(super) fn holds_data(directory: &Path) -> bool {
         .any(|path| path.exists())
 }
 
-/// Refuses a directory whose new data has not taken its place: what it holds is of two groups.
+/// Rejects a directory whose new data is not yet in place: its content belongs to two groups.
 pub(crate) fn refuse_half_made(directory: &Path) -> Result<(), OpenError> {
     if !directory.join(STAGED).exists() {
         return Ok(());
@@ -36,7 +37,7 @@ pub(crate) fn refuse_half_made(directory: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// An empty place for new data.
+/// Creates an empty folder for staged data.
 pub(super) fn clear(directory: &Path) -> Result<PathBuf, OpenError> {
     let staged = directory.join(STAGED);
     let failed = |source| disk(format!("clearing {}", staged.display()), source);
@@ -48,12 +49,13 @@ pub(super) fn clear(directory: &Path) -> Result<PathBuf, OpenError> {
     Ok(staged)
 }
 
-/// Whether an earlier run was cut off after its data was whole.
+/// Whether an earlier run was interrupted after its data was complete.
 pub(super) fn is_whole(directory: &Path) -> bool {
     directory.join(STAGED).join(WHOLE).exists()
 }
 
-/// Whether nothing is left of an earlier run but to take its place: its data is whole, or none of it is staged any more.
+/// Whether an earlier run only has to move its data into place: the data is complete, or none of it is
+/// staged any more.
 pub(super) fn is_settled(directory: &Path) -> bool {
     let staged = directory.join(STAGED);
     let is_staged = |name: &str| staged.join(name).exists();
@@ -62,14 +64,14 @@ pub(super) fn is_settled(directory: &Path) -> bool {
     staged.exists() && is_decided && FOLDERS.into_iter().all(is_there)
 }
 
-/// A name that no folder in the directory has, for what was there before.
+/// Unused folder name for the previous content of the directory.
 pub(super) fn kept_name(directory: &Path, beginning: &str) -> String {
     let names = (1u32..).map(|number| format!("{beginning}-{number}"));
     let mut free = names.filter(|name| !directory.join(name).exists());
     free.next().unwrap_or_else(|| beginning.to_owned())
 }
 
-/// Notes that the staged data is whole: from now on it takes its place, whatever happens.
+/// Marks the staged data as complete: from now on it will be moved into place, even after an interruption.
 pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
     let staged = directory.join(STAGED);
     let sealed = File::create(staged.join(WHOLE)).and_then(|file| file.sync_all());
@@ -79,13 +81,13 @@ pub(super) fn seal(directory: &Path) -> Result<(), OpenError> {
         .map_err(|source| disk(format!("sealing {}", staged.display()), source))
 }
 
-/// Puts the staged data in its place, and what was there into the folder `kept`. Begun anew, it goes on where it stopped.
-/// Nothing is in its place before it is the owner's.
+/// Moves the staged data into place, and the previous content into the folder `kept`. Continues an
+/// interrupted move. Data is handed over to the owner before it is in place.
 pub(super) fn take_place(directory: &Path, kept: &str, owner: &Owner) -> Result<(), OpenError> {
     owner.give(&[STAGED])?;
     let staged = directory.join(STAGED);
     let moved = || -> io::Result<()> {
-        // The sync of a folder covers the names in it, and not whose they are.
+        // Syncing a folder makes its entries durable, but not their ownership.
         syncfs(File::open(directory)?)?;
         for name in FOLDERS {
             let (new, place) = (staged.join(name), directory.join(name));
@@ -105,10 +107,7 @@ pub(super) fn take_place(directory: &Path, kept: &str, owner: &Owner) -> Result<
         sync(directory)
     };
     moved().map_err(|source| {
-        let operation = format!(
-            "putting the new data of {} in its place",
-            directory.display()
-        );
+        let operation = format!("moving the new data of {} into place", directory.display());
         disk(operation, source)
     })?;
     owner.give(&[kept])

@@ -1,4 +1,4 @@
-//! A replica that is left when the majority of its group is lost for good.
+//! Source replica: the replica that remains when the majority of its group is permanently lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::{identity, remains};
 
 /// Bytes of log read at a time.
 const PART_BYTES: usize = 8 * 1024 * 1024;
-/// Beginning of the name of the folder that keeps the data as it was found.
+/// Name prefix of the folder that keeps the original data.
 const KEPT: &str = "before-recovery";
 
-/// What a replica that survived has on its disk, with every entry of its log applied.
+/// Data of a source replica, with every entry of its log applied.
 ///
-/// Also those entries are applied that it does not know to be committed: the others may have acknowledged them.
+/// Entries not known to be committed are applied as well: the other members may have acknowledged them.
 pub struct Survivor<M: StateMachine> {
     directory: PathBuf,
     identity: proto::Identity,
@@ -37,35 +37,36 @@ pub struct Survivor<M: StateMachine> {
     membership: StoredMembership,
     loss: Loss,
     log: RocksLog,
-    // Dropped last: a database that is open makes files.
+    // Dropped last: an open database creates files.
     owner: Owner,
 }
 
-/// What is known of what the group may have decided beyond what a survivor has.
+/// Bounds of what the group may have decided beyond the source replica's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Raft term of the last entry that this replica has.
+    /// Raft term of the last entry of this replica.
     pub term: u64,
     /// Log index of that entry.
     pub index: u64,
-    /// The leader's clock when it wrote the newest entry with commands that this replica has, in milliseconds since 1970.
-    /// Whatever was acknowledged later is lost.
+    /// The leader's clock when it wrote the newest entry with commands on this replica, in milliseconds
+    /// since 1970. Anything acknowledged later is lost.
     pub time_ms: u64,
-    /// Entries at the end of the log that this replica does not know to be committed. They are kept: commands of them may take
-    /// effect that nobody was told of.
+    /// Entries at the end of the log not known to be committed. They are kept: some of their commands may
+    /// take effect although no client received an answer.
     pub unconfirmed: u64,
-    /// The highest term in which this replica voted: above `term`, there was an election after its last entry, and the leader
-    /// of then may have acknowledged more.
+    /// Highest term in which this replica voted: if above `term`, there was an election after its last
+    /// entry, and that leader may have acknowledged more.
     pub voted_term: u64,
 }
 
 impl<M: StateMachine> Survivor<M> {
-    /// Reads the data directory of a replica that does not run. The database recovers as it does at every start; nothing else
-    /// is changed, and all of it stays its owner's.
+    /// Reads the data directory of a stopped replica. The database recovers as it does at every start;
+    /// nothing else is changed, and the ownership of all files is kept.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`]; [`RefoundError::Finished`] if
-    /// an earlier run had only to be finished; [`RefoundError::Foreign`]; what cannot be read, and why.
+    /// [`OpenError::InUse`] while a replica holds the directory; [`RefoundError::NoGroup`];
+    /// [`RefoundError::Finished`] if an interrupted run only had to be finished; [`RefoundError::Foreign`];
+    /// read errors.
     pub fn read(directory: &Path) -> Result<Self, RefoundError> {
         let mut owner = Owner::of(directory)?;
         for folder in [LOG_FOLDER, SNAPSHOT_FOLDER] {
@@ -76,7 +77,7 @@ impl<M: StateMachine> Survivor<M> {
         }
         let lock = owner.lock()?;
         if staging::is_whole(directory) {
-            // An earlier run had decided already: nothing is left to ask.
+            // An earlier run was already confirmed: no question remains.
             staging::take_place(directory, &staging::kept_name(directory, KEPT), &owner)?;
             let directory = directory.to_owned();
             return Err(RefoundError::Finished { directory });
@@ -99,7 +100,8 @@ impl<M: StateMachine> Survivor<M> {
             return Err(RefoundError::NoGroup);
         }
         let committed = remains::position(&log, MetaKey::Committed)?.unwrap_or_default();
-        // Once more, what the database has made since: somebody is asked next, and may end it by a signal.
+        // Hands over files created by the database since: the operator is prompted next, and may abort by a
+        // signal.
         owner.give(&[LOG_FOLDER])?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -128,17 +130,17 @@ impl<M: StateMachine> Survivor<M> {
         self.identity.replica_id
     }
 
-    /// The state after every entry of the log.
+    /// State after every entry of the log.
     pub fn state(&self) -> &M {
         &self.state
     }
 
-    /// What may be lost.
+    /// Bounds of the possible loss.
     pub fn loss(&self) -> Loss {
         self.loss
     }
 
-    /// The members of the group as this replica knows it, and whether they vote.
+    /// Members of the group known to this replica; true marks a voter.
     pub fn members(&self) -> Vec<(Peer, bool)> {
         let membership = self.membership.membership();
         let voters: Vec<u64> = membership.voter_ids().collect();
@@ -148,17 +150,18 @@ impl<M: StateMachine> Survivor<M> {
         membership.nodes().map(member).collect()
     }
 
-    /// Makes this replica the only member of its group, with all that it has; gives the folder in which its data is kept as
-    /// it was found. The others can never belong to the group again, whatever comes back of them.
+    /// Makes this replica the only member of its group, with all of its data; returns the folder that keeps
+    /// the original data. The other members can never rejoin the group, even if they return with their
+    /// data.
     ///
     /// # Errors
-    /// What cannot be written. Until the new data is whole nothing has changed.
+    /// Write errors. Until the new data is complete nothing has changed.
     pub fn recover(mut self) -> Result<PathBuf, RefoundError> {
         let members = self.members();
         let own = { members.iter() }.find(|(peer, _)| peer.id == self.identity.replica_id);
         let Some((own, _)) = own.cloned() else {
             return Err(RefoundError::Refused(format!(
-                "replica {} is no member of its group any more: recover from one that is",
+                "replica {} is no longer a member of its group: recover from one that is",
                 self.identity.replica_id
             )));
         };
@@ -173,7 +176,7 @@ impl<M: StateMachine> Survivor<M> {
         let term = self.loss.term.max(self.loss.voted_term);
         foundation.write(&staged, (term, self.loss.index, now_ms), self.state)?;
         staging::seal(&self.directory)?;
-        // The database must be closed before its folder moves; that gives the directory free, too.
+        // The database must be closed before its folder moves; that also releases the directory lock.
         drop(self.log);
         let _lock = self.owner.lock()?;
         let kept = staging::kept_name(&self.directory, KEPT);
@@ -182,7 +185,7 @@ impl<M: StateMachine> Survivor<M> {
     }
 }
 
-/// Applies every entry after the state's; gives the time of the newest one with commands.
+/// Applies every entry after the state's; returns the time of the newest one with commands.
 fn apply_all<M: StateMachine>(log: &RocksLog, applied: &mut Applied<M>) -> Result<u64, OpenError> {
     let mut time_ms = 0;
     loop {

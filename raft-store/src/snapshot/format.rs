@@ -1,8 +1,8 @@
-//! The snapshot file.
+//! Snapshot file format.
 //!
-//! `"MUSTSNAP" | format version (4, LE)`, then frames `kind (1) | length (4, LE) | CRC-32 (4, LE) |
-//! bytes`: one header (protobuf), data (an LZ4 frame stream cut into pieces), one trailer
-//! (protobuf) that says how much data there was. A file without its trailer is incomplete.
+//! `"MUSTSNAP" | format version (4, LE)`, then frames `kind (1) | length (4, LE) | CRC-32 (4, LE) | bytes`:
+//! one header (protobuf), data (an LZ4 frame stream cut into pieces), one trailer (protobuf) with the
+//! amount of data. A file without its trailer is incomplete.
 
 use std::io::{self, Read, Write};
 
@@ -24,7 +24,7 @@ const HEADER: u8 = 1;
 const DATA: u8 = 2;
 const TRAILER: u8 = 3;
 
-/// Writes the file around what is written to it.
+/// Writes a snapshot file around the data written to it.
 pub(super) struct SnapshotWriter<W: Write> {
     compressor: lz4_flex::frame::FrameEncoder<DataSink<W>>,
 }
@@ -46,7 +46,7 @@ impl<W: Write> SnapshotWriter<W> {
         })
     }
 
-    /// Writes the rest of the data and the trailer; hands back the file.
+    /// Writes the rest of the data and the trailer; returns the file.
     pub(super) fn finish(self) -> io::Result<W> {
         let mut sink = self.compressor.finish().map_err(io::Error::other)?;
         sink.emit()?;
@@ -69,7 +69,7 @@ impl<W: Write> Write for SnapshotWriter<W> {
     }
 }
 
-/// Cuts compressed bytes into data frames.
+/// Splits compressed bytes into data frames.
 struct DataSink<W: Write> {
     out: W,
     pending: Vec<u8>,
@@ -115,7 +115,7 @@ fn write_frame(out: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
     out.write_all(bytes)
 }
 
-/// Reads the file; reading from it gives the data.
+/// Reads a snapshot file; reading from it returns the data.
 pub(super) struct SnapshotReader<R: Read> {
     header: SnapshotHeader,
     decompressor: lz4_flex::frame::FrameDecoder<DataSource<R>>,
@@ -157,14 +157,14 @@ impl<R: Read> SnapshotReader<R> {
         &self.header
     }
 
-    /// Checks all frames by their checksums and against the trailer, without looking into the data.
+    /// Checks all frames by their checksums and against the trailer, without decoding the data.
     pub(super) fn check(self) -> Result<(), DecodeError> {
         let mut source = self.decompressor.into_inner();
         source.drain()?;
         Ok(())
     }
 
-    /// Checks that the data was complete and that nothing follows what was read.
+    /// Checks that the data was complete and that nothing follows it.
     pub(super) fn finish(mut self) -> Result<(), DecodeError> {
         let mut rest = [0; 1];
         if self.decompressor.read(&mut rest)? != 0 {
@@ -182,7 +182,7 @@ impl<R: Read> Read for SnapshotReader<R> {
     }
 }
 
-/// Joins data frames and checks them against the trailer.
+/// Concatenates data frames and checks them against the trailer.
 struct DataSource<R: Read> {
     input: R,
     frame: Vec<u8>,
@@ -204,7 +204,7 @@ impl<R: Read> DataSource<R> {
         }
     }
 
-    /// Takes the next frame; false at the end.
+    /// Loads the next frame; false at the end.
     fn advance(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -226,7 +226,7 @@ impl<R: Read> DataSource<R> {
     fn check_trailer(&mut self, bytes: &[u8]) -> io::Result<()> {
         let trailer = SnapshotTrailer::decode(bytes).map_err(|_| invalid("its trailer"))?;
         if trailer.data_frames != self.frames || trailer.compressed_bytes != self.bytes {
-            return Err(invalid("its trailer counts other data than it holds"));
+            return Err(invalid("its trailer does not match its data"));
         }
         self.ended = true;
         Ok(())
@@ -258,9 +258,9 @@ fn read_frame(input: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     let [kind, l0, l1, l2, l3, c0, c1, c2, c3] = head;
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     if length > FRAME_BYTES_MAX {
-        return Err(invalid("a frame is longer than any that is written"));
+        return Err(invalid("a frame exceeds the size limit"));
     }
-    // Grown by what is there: a length is only a word until its bytes have come.
+    // Grown as bytes arrive: a length field alone must not allocate memory.
     let mut bytes = Vec::with_capacity(length.min(DATA_FRAME_BYTES));
     input.take(length as u64).read_to_end(&mut bytes)?;
     if bytes.len() < length {

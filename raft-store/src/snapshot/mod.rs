@@ -1,4 +1,4 @@
-//! Snapshots: their file format, their place on disk, and how one is built and loaded.
+//! Snapshots: file format, storage, creation and loading.
 
 mod format;
 mod store;

@@ -1,4 +1,4 @@
-//! The snapshots of one replica.
+//! Snapshot store of one replica.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -17,12 +17,12 @@ use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
 use crate::types::{LogId, SnapshotMeta};
 
-/// Ending of snapshot files.
+/// Suffix of snapshot files.
 const SUFFIX: &str = ".snapshot";
-/// Published snapshots kept at least: the newest, and the one a follower may still be reading.
+/// Fewest published snapshots kept: the newest, and one that a follower may still be reading.
 const KEPT_MIN: usize = 2;
 
-/// A snapshot file and where it lies; staged until it is published.
+/// Snapshot file in its storage; staged until it is published.
 #[derive(Clone)]
 pub(crate) struct SnapshotFile {
     pub(crate) name: String,
@@ -44,7 +44,7 @@ impl Drop for Staging {
         if self.published.load(Ordering::Acquire) {
             return;
         }
-        // What stays behind is removed at the next start.
+        // A file left behind is removed at the next start.
         if let Err(error) = self.disk.remove(&self.name) {
             tracing::warn!(%error, name = self.name, "a staged snapshot was not removed");
         }
@@ -57,7 +57,7 @@ impl SnapshotFile {
         self.disk.open(&self.name)
     }
 
-    /// Says that it may have decayed: it is read whole before it is sent again.
+    /// Marks the file as possibly decayed: it is read completely before it is sent again.
     pub(crate) fn doubt(&self) {
         self.trust.lose(&self.name);
     }
@@ -73,11 +73,11 @@ impl fmt::Debug for SnapshotFile {
 pub(crate) struct SnapshotStore {
     disk: Arc<dyn SnapshotDisk>,
     cluster_id: String,
-    /// Published snapshots kept.
+    /// Number of published snapshots kept.
     kept: usize,
-    /// Tells files of one position apart: two transfers, or a transfer and a snapshot of our own.
+    /// Distinguishes files of one position: two transfers, or a transfer and a snapshot of our own.
     serial: AtomicU64,
-    /// Whether the newest one need not be read.
+    /// Whether the newest snapshot need not be read again.
     trust: Arc<Trust>,
 }
 
@@ -92,7 +92,7 @@ impl SnapshotStore {
         }
     }
 
-    /// Keeps so many published snapshots, and two at least.
+    /// Keeps this number of published snapshots, and at least two.
     pub(crate) fn keeping(self, snapshots: usize) -> Self {
         Self {
             kept: snapshots.max(KEPT_MIN),
@@ -104,8 +104,7 @@ impl SnapshotStore {
         &*self.disk
     }
 
-    /// Starts a staged file that covers the log up to `last`, of a name that no other has. Names sort
-    /// by position.
+    /// Creates a staged file that covers the log up to `last`, with a unique name. Names sort by position.
     pub(crate) fn create(
         &self,
         last: Option<&LogId>,
@@ -145,7 +144,7 @@ impl SnapshotStore {
         }
     }
 
-    /// The published snapshot that covers most.
+    /// The published snapshot with the highest position.
     pub(crate) fn newest(&self) -> io::Result<Option<SnapshotFile>> {
         let names = self.published()?;
         Ok(names
@@ -154,7 +153,7 @@ impl SnapshotStore {
             .map(|name| self.file_named(name)))
     }
 
-    /// All published snapshots, the oldest first.
+    /// All published snapshots, oldest first.
     pub(crate) fn all(&self) -> io::Result<Vec<SnapshotFile>> {
         let names = self.published()?.into_iter();
         Ok(names.map(|name| self.file_named(name)).collect())
@@ -187,8 +186,8 @@ impl SnapshotStore {
         Ok((meta, file))
     }
 
-    /// Makes a finished file, of this or another disk, the replica's own and removes what it
-    /// outdates.
+    /// Publishes a finished file, of this or another disk, as the replica's own and removes outdated
+    /// snapshots.
     pub(crate) fn publish(&self, file: &SnapshotFile) -> io::Result<()> {
         if !Arc::ptr_eq(&self.disk, &file.disk) {
             let mut copy = self.disk.create(&file.name)?;
@@ -206,9 +205,10 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// The newest snapshot, whole, with what it covers. One that has decayed on the disk since it was written is replaced by a
-    /// new one of `applied`: whoever asks is about to send it to a replica that has nothing else. It is read whole now and then
-    /// only, and once it is doubted: its receiver reads all of it, too.
+    /// The newest snapshot, verified, with its metadata. One that has decayed on the disk since it was
+    /// written is replaced by a new one of `applied`: the caller is about to send it to a replica that
+    /// depends on it. It is read completely only from time to time, and once it is in doubt: its receiver
+    /// verifies all of it as well.
     pub(crate) fn newest_whole<M: StateMachine>(
         &self,
         applied: &Applied<M>,
@@ -223,7 +223,7 @@ impl SnapshotStore {
         tracing::error!(
             snapshot = file.name,
             %damage,
-            "the newest snapshot has decayed on this replica's disk and is written anew from memory: look into that disk"
+            "the newest snapshot has decayed on this replica's disk and is rewritten from memory: check that disk"
         );
         telemetry::snapshot_decayed();
         let written = self.write(applied)?;
@@ -240,7 +240,7 @@ impl SnapshotStore {
         Ok(meta)
     }
 
-    /// Reads all of a file, published or not, and checks its checksums; gives what it covers.
+    /// Reads all of a file, published or not, and verifies its checksums; returns its metadata.
     pub(crate) fn check(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
         let reader = self.start(file)?;
         let meta = to_meta(reader.header())?;
@@ -248,13 +248,13 @@ impl SnapshotStore {
         Ok(meta)
     }
 
-    /// Reads what a snapshot covers.
+    /// Reads the metadata of a snapshot.
     pub(crate) fn read_meta(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
         let reader = self.start(file)?;
         to_meta(reader.header())
     }
 
-    /// Reads which revision a snapshot is of, and up to where it covers the log.
+    /// Reads the revision of a snapshot and the last log index that it covers.
     pub(crate) fn read_position(
         &self,
         file: &SnapshotFile,
@@ -264,7 +264,7 @@ impl SnapshotStore {
         Ok((header.revision, convert::optional_log_id(header.last)?))
     }
 
-    /// Loads a snapshot and checks all of it.
+    /// Loads a snapshot and verifies all of it.
     pub(crate) fn load<M: StateMachine>(
         &self,
         file: &SnapshotFile,
@@ -316,7 +316,7 @@ impl SnapshotStore {
     }
 }
 
-/// Reads a file as [`SnapshotStore::load`] does, of whatever cluster it is; gives it as this build writes it.
+/// Reads a file as [`SnapshotStore::load`] does, of any cluster; returns it as this build encodes it.
 pub(crate) fn reread<M: StateMachine>(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut reader = SnapshotReader::start(bytes)?;
     let header = reader.header().clone();
@@ -364,7 +364,7 @@ mod tests {
             self.read_whole.load(Ordering::Relaxed)
         }
 
-        /// Flips a bit behind what is read of it when it is trusted.
+        /// Flips a bit in the part that is not read while the file is trusted.
         fn decay(&self, name: &str) {
             let mut bytes = self.files.bytes(name).unwrap();
             *bytes.last_mut().unwrap() ^= 1;
@@ -440,7 +440,7 @@ mod tests {
         (disk, store)
     }
 
-    /// The snapshot that would be sent, asked for as often as while a member is dead.
+    /// Name of the snapshot that would be sent, requested as often as while a member is down.
     fn newest_of_many(store: &SnapshotStore) -> String {
         let ask = || store.newest_whole(&applied(9)).unwrap().unwrap().1.name;
         let name = ask();
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(
             newest_of_many(&store),
             first.name,
-            "its receiver refuses it"
+            "its receiver rejects it"
         );
         first.doubt();
         let second = newest_of_many(&store);
@@ -487,6 +487,10 @@ mod tests {
         disk.decay(&third);
         let loaded = store.load::<Counter>(&store.file_named(third.clone()));
         assert!(loaded.is_err());
-        assert_ne!(newest_of_many(&store), third, "whoever finds it doubts it");
+        assert_ne!(
+            newest_of_many(&store),
+            third,
+            "a detected defect revokes trust"
+        );
     }
 }

@@ -1,15 +1,15 @@
-//! Which snapshot is known to be whole.
+//! Cache of the snapshot last verified.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a snapshot that was read whole counts as whole. While a member is dead the newest one is asked for twice a second, and
-/// nothing is applied while it is read.
+/// Time for which a verified snapshot counts as intact. While a member is down the newest one is requested
+/// twice a second, and nothing is applied while it is read.
 pub(super) const TRUST_MAX: Duration = Duration::from_secs(60);
 
-/// The snapshot that was read whole last, until that is long ago or somebody has reason to doubt it.
+/// The snapshot verified last, until that is too long ago or there is reason to doubt it.
 #[derive(Debug, Default)]
 pub(super) struct Trust(Mutex<Option<Whole>>);
 
@@ -20,7 +20,7 @@ struct Whole {
 }
 
 impl Trust {
-    /// Whether a file need not be read.
+    /// Whether the file need not be read.
     pub(super) fn covers(&self, name: &str) -> bool {
         let whole = self.lock();
         whole
@@ -28,7 +28,7 @@ impl Trust {
             .is_some_and(|whole| whole.name == name && whole.read_at.elapsed() < TRUST_MAX)
     }
 
-    /// A file was read, and is whole.
+    /// Records that a file was verified.
     pub(super) fn gain(&self, name: &str) {
         *self.lock() = Some(Whole {
             name: name.to_owned(),
@@ -36,7 +36,7 @@ impl Trust {
         });
     }
 
-    /// A file may have decayed.
+    /// Records that a file may have decayed.
     pub(super) fn lose(&self, name: &str) {
         let mut whole = self.lock();
         if whole.as_ref().is_some_and(|whole| whole.name == name) {

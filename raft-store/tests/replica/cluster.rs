@@ -136,8 +136,8 @@ async fn a_leader_whose_snapshot_has_decayed_sends_a_new_one() {
 
     cluster.nodes[lagging].start(small).await;
     assert_eq!(cluster.converge().await.totals.len(), 50);
-    assert_eq!(cluster.leader().await, leader, "nobody had to give way");
-    assert!(!decayed.exists(), "nobody gets that one again");
+    assert_eq!(cluster.leader().await, leader, "the leader did not change");
+    assert!(!decayed.exists(), "no replica gets that one again");
     eventually("a snapshot of each", async || {
         let mut nodes = cluster.nodes.iter();
         nodes
@@ -160,12 +160,12 @@ async fn an_emptied_replica_rejoins_only_as_a_new_member() {
     for amount in 2..=5 {
         cluster.add("a", amount).await;
     }
-    // It answers nobody under its old name: no vote, no entry.
+    // It takes part in nothing under its old name: no vote, no entry.
     assert_eq!(
         cluster.nodes[emptied].handle().status().last_log_index,
         None
     );
-    // And it knows why.
+    // It detects the cause.
     eventually("the emptied replica knows", async || {
         let status = cluster.nodes[emptied].handle().status();
         status.is_disowned.then_some(())
@@ -203,7 +203,7 @@ async fn only_members_are_removed() {
     handle.remove_member(leaving).await.unwrap();
     let again = handle.remove_member(leaving).await;
     assert_eq!(again, Err(MembershipError::UnknownMember { id: leaving }));
-    // Only the leader knows for sure who is a member.
+    // Only the leader knows the membership for certain.
     let follower = cluster.nodes[(leader + 2) % 3].handle();
     let asked = follower.remove_member(9).await;
     assert!(
@@ -228,7 +228,7 @@ async fn emptied_replicas_do_not_found_a_second_group_beside_the_survivor() {
     let members: Vec<_> = cluster.nodes.iter().map(|node| node.peer()).collect();
     let survivor = members[2].clone();
 
-    // As long as the survivor is silent, it is waited for by name.
+    // While the surviving replica is unreachable, the error names it.
     let refused = cluster.nodes[0].handle().initialize(members.clone()).await;
     assert!(
         matches!(&refused, Err(MembershipError::Unreachable { peer, .. }) if *peer == survivor),

@@ -1,5 +1,5 @@
-//! Damage to the write-ahead log: what was acknowledged is never dropped in silence, what a crash
-//! cut off does not keep the replica from starting.
+//! Damage to the write-ahead log: an acknowledged write is never dropped silently, and a write cut off by a
+//! crash does not keep the replica from starting.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::support::{config, leads};
 
 /// Bytes of one record.
 const RECORD_BYTES: usize = 100;
-/// Odd, so that damage meets every part of a record.
+/// Odd, so that damage hits every part of a record.
 const FLIP_STEP: usize = 37;
 
 /// Writes entries and waits for their sync.
@@ -29,7 +29,7 @@ fn append(log: &RocksLog, indexes: std::ops::Range<u64>) {
     synced.recv().unwrap().unwrap();
 }
 
-/// What a crash at this moment leaves of a folder.
+/// Content of a folder after a crash at this moment.
 fn image(folder: &Path) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in fs::read_dir(folder).unwrap() {
@@ -39,7 +39,7 @@ fn image(folder: &Path) -> TempDir {
     copy
 }
 
-/// The file that holds the newest writes.
+/// File with the newest writes.
 fn wal(folder: &Path) -> PathBuf {
     let files = fs::read_dir(folder)
         .unwrap()
@@ -96,7 +96,7 @@ fn a_log_that_lost_acknowledged_writes_at_its_end_is_refused() {
         fs::write(&path, &bytes[..bytes.len() - lost_bytes]).unwrap();
         let error = refusal(copy.path()).to_string();
         assert!(error.contains("write 10 was acknowledged"), "{error}");
-        // Opening once more does not make it good.
+        // Opening it once more does not repair it.
         refusal(copy.path());
     }
 }

@@ -1,5 +1,5 @@
-//! A disk that takes no more bytes: the replica stops, the process lives, nothing acknowledged is
-//! lost. The limit is the file size limit of a child process, which needs no privilege.
+//! A full disk: the replica stops, the process keeps running, nothing acknowledged is lost. The limit is
+//! the file size limit of a child process, which needs no privilege.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use crate::support::counter::{Add, Counter};
 use crate::support::{config, leads, stops};
 
-/// Tells the child where to work.
+/// Environment variable with the child's folder.
 const FOLDER: &str = "MUSTER_FULL_DISK_FOLDER";
 /// Largest file of the child, in the shell's blocks of 512 bytes: 4 MiB.
 const BLOCKS: &str = "8192";
 /// Bytes of one command.
 const COMMAND_BYTES: usize = 20_000;
-/// More commands than the limit leaves room for.
+/// More commands than fit within the limit.
 const COMMANDS_MAX: u64 = 2_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +43,7 @@ async fn a_full_disk_loses_nothing_acknowledged() {
     let handle = lead(folder.path()).await;
     handle.read_linearizable().await.unwrap();
     let revision = handle.with_state(|state| state.revision);
-    // The last one was answered as unknown: it may have come through.
+    // The last one was answered as unknown: it may have succeeded.
     assert!(
         (acknowledged..=acknowledged + 1).contains(&revision),
         "{revision}"
@@ -63,7 +63,7 @@ async fn lead(folder: &Path) -> Handle<Counter> {
     handle
 }
 
-/// Proposes until the disk is full, and notes what was acknowledged.
+/// Proposes until the disk is full, and records what was acknowledged.
 async fn fill(folder: &Path) {
     let handle = lead(folder).await;
     let name = "x".repeat(COMMAND_BYTES);

@@ -1,4 +1,4 @@
-//! Replicas on real disks and on disks and networks in memory, through the crate's public face.
+//! Replicas on real disks and on in-memory disks and networks, through the crate's public interface.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;

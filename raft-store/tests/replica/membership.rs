@@ -1,4 +1,4 @@
-//! Changes of the members that are cut short, and those that the group has removed.
+//! Interrupted membership changes, and removed replicas.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -41,7 +41,7 @@ impl Group {
         group
     }
 
-    /// Another replica, which belongs to no group; it must be the next one.
+    /// Opens another replica, which belongs to no group; it must be the next one.
     async fn open(&mut self, id: u64) {
         self.open_with(id, Arc::new(MemorySnapshots::new())).await;
     }
@@ -120,7 +120,7 @@ async fn a_joint_membership_left_by_a_dead_leader_is_finished_by_the_next() {
         group.handle(old).add_learner(peer(id)).await.unwrap();
         group.learns(old, id).await;
     }
-    // The voters to come are out of reach: the first half is written, and cannot be committed.
+    // The future voters are unreachable: the first half is written, and cannot be committed.
     group.isolate(&[4, 5]);
     let changing = group.handle(old).clone();
     let change =
@@ -150,12 +150,12 @@ async fn a_joint_membership_left_by_a_dead_leader_is_finished_by_the_next() {
         (voters(group.handle(stays)) == [stays, 4, 5]).then_some(())
     })
     .await;
-    // What was acknowledged by both majorities is there, and the group works on.
+    // Entries acknowledged by both majorities are present, and the group continues to work.
     let leader = group.leader(&[stays, 4, 5]).await;
     let done = group.handle(leader).propose(vec![Add::new("a", 1)]).await;
     assert_eq!(done, Ok(vec![1]));
 
-    // The old leader comes back and learns that it belongs to the group no more.
+    // The old leader returns and learns that it no longer belongs to the group.
     group.network.heal();
     let removal = eventually("the old leader knows of its removal", async || {
         group.handle(old).status().removal
@@ -195,7 +195,7 @@ async fn a_replica_that_is_cut_off_is_not_taken_for_removed() {
     let leader = group.leader(&[1, 2, 3]).await;
     let cut = (1..=3).find(|id| *id != leader).unwrap();
     group.isolate(&[cut]);
-    // The membership goes on without it, and it stays a member.
+    // The membership changes without it, and it stays a member.
     group.open(4).await;
     group.isolate(&[cut]);
     group.handle(leader).add_learner(peer(4)).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_learner_catches_up_by_a_snapshot_and_with_data_of_its_own_it_is_refus
     }
     group.open(4).await;
     group.handle(leader).add_learner(peer(4)).await.unwrap();
-    // A repetition changes nothing.
+    // Repeating the call changes nothing.
     group.handle(leader).add_learner(peer(4)).await.unwrap();
     group.learns(leader, 4).await;
     group
@@ -243,7 +243,7 @@ async fn a_learner_catches_up_by_a_snapshot_and_with_data_of_its_own_it_is_refus
     );
 }
 
-/// A disk whose first snapshot is not synced before somebody lets it.
+/// A disk whose first snapshot is not synced until the test allows it.
 struct Slow {
     files: MemorySnapshots,
     gate: Arc<Mutex<Option<Gate>>>,
@@ -275,7 +275,7 @@ impl SnapshotWrite for SlowFile {
         if let Some(gate) = gate {
             gate.waits.send(()).unwrap();
             let let_in = gate.lets.recv_timeout(PATIENCE);
-            let_in.map_err(|_| io::Error::other("nobody could let it be synced"))?;
+            let_in.map_err(|_| io::Error::other("the test ended before allowing the sync"))?;
         }
         self.file.finish()
     }
@@ -310,7 +310,7 @@ impl SnapshotDisk for Slow {
     }
 }
 
-// One thread for all: whatever holds it up holds up everything.
+// Only one thread: blocking it would block everything.
 #[tokio::test]
 async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
     let mut group = Group::start().await;
@@ -339,7 +339,7 @@ async fn a_snapshot_that_is_received_holds_up_nothing_while_it_is_synced() {
         waiting.try_recv().ok()
     })
     .await;
-    lets.send(()).expect("it waits to be let");
+    lets.send(()).expect("it waits for permission");
     group.learns(leader, 4).await;
     eventually("it says that it has a snapshot", async || {
         group.handle(4).status().snapshot_index

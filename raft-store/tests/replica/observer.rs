@@ -1,4 +1,5 @@
-//! Who looks on sees every entry, also those that come faster than a channel of revisions tells of them.
+//! An observer receives every entry, including those that arrive faster than a channel of revisions
+//! reports.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,10 +12,10 @@ use crate::support::config;
 use crate::support::counter::{Add, Counter};
 use crate::support::leads;
 
-/// Writes (by one proposal each) that come at once.
+/// Concurrent writes, one proposal each.
 const WRITES: u64 = 50;
 
-/// Positions, and the totals behind each.
+/// Positions, and the totals after each.
 #[derive(Debug, Default)]
 struct Onlooker {
     seen: Mutex<Vec<(u64, u64)>>,

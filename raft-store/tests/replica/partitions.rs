@@ -1,4 +1,4 @@
-//! Three replicas over a network in memory: cut links, and a replica that has diverged.
+//! Three replicas over an in-memory network: cut links, and a replica that has diverged.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -84,7 +84,7 @@ async fn an_isolated_leader_answers_unknown_and_gives_up_leadership() {
     assert_eq!(group.add(old, "a").await, Ok(1));
 
     group.cut(old, true, true);
-    // Proposed while it still believes that it leads; nobody will ever confirm it.
+    // Proposed while it still considers itself leader; it will never be confirmed.
     assert_eq!(group.add(old, "a").await, Err(ProposeError::Unknown));
     let leadership = group.replicas[old].leadership().borrow().clone();
     assert!(!leadership.is_self);
@@ -125,15 +125,15 @@ async fn a_follower_that_hears_nobody_knows_no_leader_and_is_lost_after_a_while(
     known("it follows", true, false).await;
     let mut leadership = group.replicas[follower].leadership();
     let lost = leadership.wait_for(|now| now.is_lost);
-    // Nothing is written: the leader shows that it lives.
+    // Nothing is written: the leader only sends heartbeats.
     let while_idle = timeout(2 * Timings::FAST.replaced_within(), lost).await;
     assert!(while_idle.is_err(), "a follower of an idle leader is lost");
-    // It still reaches the others, and is told nothing.
+    // It still reaches the others, and receives nothing.
     group.cut(follower, true, false);
-    known("nobody is heard", false, false).await;
-    known("that lasts", false, true).await;
+    known("no leader is known", false, false).await;
+    known("leadership is lost", false, true).await;
     group.network.heal();
-    known("somebody is heard again", true, false).await;
+    known("a leader is known again", true, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +141,7 @@ async fn a_leader_that_hears_nobody_is_replaced() {
     let group = Group::<Counter>::start(|_| {}).await;
     let old = group.leader_but(None).await;
     assert_eq!(group.add(old, "a").await, Ok(1));
-    // Its messages arrive, no answer does: followers hear a leader that cannot commit.
+    // Its messages arrive, but no answers return: followers know a leader that cannot commit.
     group.cut(old, true, false);
     let new = group.leader_but(Some(old)).await;
     assert_eq!(group.add(new, "a").await, Ok(2));
@@ -161,7 +161,7 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
         let dead = followers.iter().find(|follower| follower.id == dead_id)?;
         Some(dead.lag_entries)
     };
-    // Who lacks an entry when it is cut off would lack it for ever.
+    // An entry missing at the time of the partition would stay missing.
     eventually("it has everything", async || {
         (lag() == Some(0)).then_some(())
     })
@@ -185,11 +185,11 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
         }
         other => panic!("{other:?}"),
     }
-    // It leads on as if nothing had been asked.
+    // It remains leader, as if no transfer had been requested.
     assert_eq!(group.add(leader, "a").await, Ok(2));
     let status = handle.status();
     assert_eq!((status.is_leader, status.term), (true, term));
-    eventually("the living one would be chosen", async || {
+    eventually("the live one would be chosen", async || {
         (handle.successor() == Some(living_id)).then_some(())
     })
     .await;
@@ -204,13 +204,13 @@ async fn a_transfer_that_gets_lost_ends_with_an_election() {
     let lost_id = lost as u64 + 1;
     let handle = &group.replicas[leader];
     let silence_ms_max = Timings::FAST.successor_silence_ms_max();
-    eventually("the successor is heard", async || {
+    eventually("the successor answers", async || {
         let followers = handle.status().followers;
         let next = followers.iter().find(|follower| follower.id == lost_id)?;
         next.is_heard(silence_ms_max / 2).then_some(())
     })
     .await;
-    // It dies so shortly before that nobody can know.
+    // It is cut off too recently to be noticed.
     group.cut(lost, true, true);
     let taken = handle.transfer_leader(lost_id).await;
     let elected = Peer::new(other as u64 + 1, format!("replica-{}", other + 1));
@@ -224,10 +224,10 @@ async fn a_transfer_that_gets_lost_ends_with_an_election() {
     assert_eq!(group.add(next, "a").await, Ok(2));
 }
 
-/// Replicas that have applied the command which only the last of them gets wrong.
+/// Number of replicas that have applied the command which only the last of them applies wrongly.
 static DRIFTED: AtomicUsize = AtomicUsize::new(0);
 
-/// A counter with a bug that is not deterministic.
+/// A counter with a non-deterministic bug.
 #[derive(Debug, Clone, Default)]
 struct Drifting(Counter);
 
@@ -282,7 +282,7 @@ async fn a_replica_that_has_diverged_stops() {
     let leader = group.leader_but(None).await;
     group.add(leader, "drift").await.unwrap();
     eventually("only equal replicas run", async || {
-        // Hashes are compared only while there is work; the leader may itself be the odd one.
+        // Hashes are compared only under load; the leader itself may be the diverging one.
         drop(group.add(leader, "a").await);
         let (stopped, running): (Vec<_>, Vec<_>) = group
             .replicas

@@ -1,4 +1,4 @@
-//! A running replica tells what the state was, across its snapshots and what was removed from its log.
+//! Past states of a running replica, across its snapshots and the truncation of its log.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::group::Cluster;
 use crate::support::counter::{Add, Counter};
 use crate::support::eventually;
 
-/// Snapshots with the log between them that the replicas keep.
+/// Number of snapshots that the replicas keep, with the log between them.
 const HISTORY: usize = 3;
 
 fn history(config: &mut Config) {
@@ -17,7 +17,7 @@ fn history(config: &mut Config) {
     config.snapshots.history_snapshots = HISTORY;
 }
 
-/// Adds twice in one entry, and remembers the state that came of it.
+/// Adds twice in one entry, and remembers the resulting state.
 async fn add_two(cluster: &Cluster, amount: u64, seen: &mut BTreeMap<u64, Counter>) {
     cluster
         .retry(|handle| async move {
@@ -29,11 +29,11 @@ async fn add_two(cluster: &Cluster, amount: u64, seen: &mut BTreeMap<u64, Counte
     seen.insert(state.revision, state);
 }
 
-/// The oldest revision that a replica tells.
+/// Oldest revision whose state a replica can rebuild.
 fn oldest(handle: &Handle<Counter>) -> u64 {
     match handle.state_at(1, &|| true) {
         Err(PastError::TooOld { asked: 1, oldest }) => oldest,
-        other => panic!("the log was not cut off: {other:?}"),
+        other => panic!("the log was not truncated: {other:?}"),
     }
 }
 
@@ -44,19 +44,16 @@ async fn every_revision_since_the_oldest_snapshot_is_shown_as_it_was() {
     for amount in 1..=60 {
         add_two(&cluster, amount, &mut seen).await;
     }
-    // What a replica keeps outlives it.
+    // The data of a replica outlives it.
     cluster.nodes[0].kill();
     cluster.nodes[0].start(history).await;
     let newest = cluster.converge().await.revision;
     for node in &cluster.nodes {
         let handle = node.handle();
-        eventually("a log that is cut off", async || {
-            handle.status().purged_index
-        })
-        .await;
+        eventually("a truncated log", async || handle.status().purged_index).await;
         let oldest = oldest(handle);
         let shown = seen.range(oldest..);
-        // Two whole intervals of ten entries with two commands each, at least.
+        // At least two whole intervals of ten entries with two commands each.
         assert!(
             shown.clone().count() >= 10 * (HISTORY - 1),
             "only {oldest} to {newest}"

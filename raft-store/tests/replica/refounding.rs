@@ -1,4 +1,4 @@
-//! Groups founded anew: from a backup, and from a replica that survived the loss of the majority.
+//! Disaster recovery: from a backup, and from a source replica after the loss of the majority.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,9 +14,9 @@ use crate::group::{Cluster, Node};
 use crate::support::counter::{Add, Counter};
 use crate::support::{config, eventually, leads, newest_snapshot};
 
-/// What the counter's state skips when it is carried over.
+/// Revisions that the counter's state skips when it is carried over.
 const SKIPPED: u64 = 1_000_000;
-/// Number of a user and a group without rights: a replica does not run as root, and an admin is root.
+/// Id of a user and a group without rights: a replica does not run as root, and an admin does.
 const NOBODY: u32 = 65_534;
 
 fn about() -> About {
@@ -49,7 +49,7 @@ async fn backup() -> Backup<Counter> {
     Backup::read(&mut bytes.as_slice(), None).unwrap()
 }
 
-/// What a replica that does not run any more has; it may need a moment to let go of its directory.
+/// Data of a stopped replica, which may need a moment to release its directory.
 async fn survivor(node: &Node) -> Survivor<Counter> {
     eventually("a free directory", async || {
         match Survivor::read(node.directory.path()) {
@@ -61,19 +61,19 @@ async fn survivor(node: &Node) -> Survivor<Counter> {
     .await
 }
 
-/// False where this shows nothing.
+/// Whether the test runs as root; without it the test proves nothing.
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         drop(writeln!(
             std::io::stderr(),
-            "skipped: only root gives files to others"
+            "skipped: only root can change the owner of files"
         ));
     }
     is_root
 }
 
-/// A folder and all that is in it.
+/// A folder and its content, recursively.
 fn all_of(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut looked_at = 0;
@@ -93,7 +93,7 @@ fn give_to_nobody(folder: &Path) {
     }
 }
 
-/// Checks that nothing in a folder is anybody's but nobody's.
+/// Asserts that everything in a folder belongs to [`NOBODY`].
 fn assert_is_nobodys(folder: &Path) {
     let about = |path: &PathBuf| fs::symlink_metadata(path).unwrap();
     let mut others = all_of(folder);
@@ -116,7 +116,7 @@ async fn what_root_restores_is_the_owners_of_the_directory() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
     let directory = folder.path();
-    // Root's own entry is none of ours.
+    // Root's own entry keeps its owner.
     fs::create_dir(directory.join("lost+found")).unwrap();
     lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
     foundation(directory).restore(backup).unwrap();
@@ -163,12 +163,12 @@ async fn what_root_reads_and_recovers_stays_its_owners() {
     }
     let node = &cluster.nodes[0];
     let directory = node.directory.path();
-    // Once it can be read, nobody writes there any more.
+    // Once it can be read, no process writes there any more.
     drop(survivor(node).await);
     give_to_nobody(directory);
 
     let read = survivor(node).await;
-    // Whoever asks may be ended here.
+    // A command that prompts may be aborted here.
     assert_is_nobodys(directory);
     drop(read);
     assert_is_nobodys(directory);
@@ -231,7 +231,7 @@ async fn a_restore_that_was_cut_off_starts_nothing_and_is_finished_by_another_on
     assert_eq!(handle.fork().totals["a"], 3);
 }
 
-/// Opens what was restored into a directory, if it is all there.
+/// Opens a restored directory, if its data is complete.
 async fn assert_is_restored(directory: &Path) {
     let handle = eventually(
         "a free directory",
@@ -251,7 +251,7 @@ async fn assert_is_restored(directory: &Path) {
 async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_another_one() {
     let backup = backup().await;
     let folder = TempDir::new().unwrap();
-    // What has not taken its place when the machine ends, and whether it is still noted as whole.
+    // Entries not yet in place when the machine stops, and whether they are still marked as complete.
     let cuts: [(&[&str], bool); 4] = [
         (&["snapshots", "log"], true),
         (&["log"], true),
@@ -293,7 +293,7 @@ async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_re
         matches!(refused, Err(RefoundError::NotEmpty { .. })),
         "{refused:?}"
     );
-    // It reads what is there, and may begin anew.
+    // The original data is readable, and the recovery may restart.
     assert!(Survivor::<Counter>::read(folder.path()).is_ok());
 }
 
@@ -330,7 +330,7 @@ async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_m
     assert_eq!(cluster.add("a", 1).await, 21);
     assert_eq!(cluster.nodes[0].handle().status().voters.len(), 1);
 
-    // One of the others comes back with all its data: it takes no part, and learns why.
+    // One of the others returns with all its data: it takes no part, and learns the reason.
     cluster.nodes[1].start(|_| {}).await;
     let returned = cluster.nodes[1].handle();
     let removal = eventually("it knows", async || returned.status().removal).await;
@@ -351,7 +351,8 @@ async fn two_that_come_back_neither_depose_a_survivor_nor_write_into_it() {
         node.start(|_| {}).await;
     }
     leads(cluster.nodes[0].handle()).await;
-    // They are a majority of the group that they know, and may go on as that; nothing of it reaches the survivor.
+    // They are a majority of the group that they know, and may continue as it; none of it reaches the
+    // source replica.
     let old = eventually("the old group leads", async || {
         let mut others = cluster.nodes[1..].iter().map(Node::handle);
         others.find(|it| it.leadership().borrow().is_self).cloned()
@@ -390,7 +391,7 @@ async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_o
         async || {
             let status = cluster.nodes[0].handle().status();
             let (covered, removed) = status.snapshot_index.zip(status.purged_index)?;
-            // And no other one is due.
+            // No further snapshot is due.
             let is_last = status.last_log_index? < covered + 10;
             (is_last && removed + 2 >= covered).then_some(())
         },

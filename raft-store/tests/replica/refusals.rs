@@ -1,4 +1,4 @@
-//! What a replica refuses to start on, and how it ends when its disk fails.
+//! Data on which a replica refuses to start, and the end of a replica whose disk fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ async fn open(config: Config) -> Result<Handle<Counter>, OpenError> {
     Handle::open(config).await
 }
 
-/// Opens once the directory of a replica that was just shut down is free again.
+/// Reopens the directory of a replica that was just shut down, once it is free.
 async fn reopen(config: Config) -> Result<Handle<Counter>, OpenError> {
     eventually("a free directory", async || {
         match open(config.clone()).await {

@@ -1,4 +1,4 @@
-//! What stopped replicas left tells what really happened.
+//! The data of stopped replicas shows the true history.
 
 use muster_raft_store::{Config, OpenError, Remains, StateMachine as _};
 
@@ -7,7 +7,7 @@ use crate::support::config;
 use crate::support::counter::Counter;
 use crate::support::eventually;
 
-/// Reads a replica's directory, once nobody holds it any more.
+/// Reads a replica's directory, once it is free.
 async fn remains(node: &Node) -> Remains<Counter> {
     let cluster_id = config(node.id, node.directory.path()).cluster_id;
     eventually("a free directory", async || {
@@ -77,7 +77,7 @@ async fn a_log_that_was_cut_short_goes_on_from_its_snapshot() {
     }
     let remains = remains(&cluster.nodes[0]).await;
     assert!(remains.base.revision() > 0, "nothing was removed");
-    // A snapshot may just have been taken of all that there is.
+    // A snapshot of the complete state may just have been taken.
     assert!(remains.range().is_none_or(|range| *range.start() > 1));
     assert_eq!(replayed(&remains).totals, state.totals);
 }

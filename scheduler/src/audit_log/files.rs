@@ -1,4 +1,4 @@
-//! The audit log on the disk: files of JSON lines that are only ever appended to.
+//! Audit log on disk: append-only files of JSON lines.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -7,33 +7,34 @@ use std::path::{Path, PathBuf};
 
 use crate::audit_log::record::Record;
 
-/// Beginning and end of the files' names; between them is the sequence of the first record, or a lower one where that could
-/// not be written.
+/// Prefix and suffix of the file names; between them is the sequence number of the first record, or a lower
+/// one if that record could not be written.
 const PREFIX: &str = "audit-";
 const SUFFIX: &str = ".jsonl";
 
-/// How much is kept.
+/// Retention limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Bytes after which a new file is begun.
+    /// File size in bytes after which a new file is started.
     pub(super) file_bytes_max: u64,
-    /// Files kept; 0 keeps all.
+    /// Number of files kept; 0 keeps all.
     pub(super) files_max: usize,
 }
 
-/// The files of one replica, open to be appended to.
+/// The files of one replica, open for appending.
 pub(super) struct Files {
     folder: PathBuf,
     bounds: Bounds,
     file: Option<File>,
     bytes: u64,
-    /// Whether there may be more files than are kept: one was opened, and what is written to it is not on the disk yet.
+    /// Whether there may be more files than the limit: a new file was opened, and its content is not synced
+    /// yet.
     may_be_over: bool,
     next: u64,
 }
 
 impl Files {
-    /// Finds where the records of before end. The first record that comes goes on there.
+    /// Opens the folder and finds the last record, so that numbering continues after it.
     pub(super) fn open(folder: &Path, bounds: Bounds) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut last = 0;
@@ -59,7 +60,7 @@ impl Files {
         })
     }
 
-    /// Numbers the records and appends them; durable after the next sync.
+    /// Numbers and appends the records; they are durable after the next sync.
     pub(super) fn append(&mut self, records: &mut [Record]) -> io::Result<()> {
         let mut lines = Vec::new();
         for record in records.iter_mut() {
@@ -73,13 +74,14 @@ impl Files {
         if written.is_ok() {
             self.bytes += lines.len() as u64;
         } else {
-            // What is half written stays where it is; its line is ended when the file is opened again.
+            // A partial line stays in the file; its line is terminated when the file is reopened.
             self.file = None;
         }
         written
     }
 
-    /// Brings what was appended to the disk. Only then do the oldest files go: what cannot be written costs nothing of before.
+    /// Syncs what was appended. Only then are the oldest files removed, so a failed write never costs old
+    /// records.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -88,7 +90,7 @@ impl Files {
         if self.may_be_over {
             self.may_be_over = false;
             if let Err(error) = self.remove_oldest() {
-                tracing::error!(%error, "the oldest files of the audit log cannot be removed");
+                tracing::error!(%error, "cannot remove the oldest audit log files");
             }
         }
         Ok(())
@@ -110,8 +112,8 @@ impl Files {
             .ok_or_else(|| io::Error::other("no file is open"))
     }
 
-    /// The newest file, if there is room in it, else a new one; and its bytes. Neither a restart nor a disk that is full for a
-    /// while begins a file of its own: each would push an old one out.
+    /// The newest file if it has room, else a new one, with its size in bytes. Neither a restart nor a
+    /// temporarily full disk starts a new file: each would push out an old one.
     fn open_file(&self, first: u64) -> io::Result<(File, u64)> {
         let mut path = self.folder.join(format!("{PREFIX}{first:020}{SUFFIX}"));
         if let Some((_, newest)) = list(&self.folder)?.pop()
@@ -143,7 +145,7 @@ impl Files {
     }
 }
 
-/// Whether the last line of a file was not cut short; an empty file has none.
+/// Whether a file's last line is complete; true for an empty file.
 fn ends_with_line(file: &File, bytes: u64) -> io::Result<bool> {
     let mut last = *b"\n";
     if let Some(place) = bytes.checked_sub(1) {
@@ -152,7 +154,7 @@ fn ends_with_line(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// The files with the sequence of their first records, the oldest first.
+/// The files with the sequence number of their first record, oldest first.
 fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -167,7 +169,7 @@ fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(files)
 }
 
-/// Reads the records after `after`, in order, until `take` has had enough. A line that was cut short is passed over.
+/// Reads the records after `after`, in order, until `take` returns false. Skips truncated lines.
 pub(super) fn read_after(
     folder: &Path,
     after: u64,
@@ -180,7 +182,7 @@ pub(super) fn read_after(
         match goes_on {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            // The oldest file may be removed meanwhile.
+            // The oldest file may have been removed since.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -188,8 +190,8 @@ pub(super) fn read_after(
     Ok(())
 }
 
-/// Reads the records of one file until `take` has had enough; false if it has. A last line that lacks nothing but its end
-/// counts: its number is taken.
+/// Reads the records of one file until `take` returns false; returns false in that case. A last line that
+/// lacks only its line end counts: its sequence number is in use.
 fn read(path: &Path, take: &mut dyn FnMut(Record) -> bool) -> io::Result<bool> {
     let mut lines = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
@@ -204,9 +206,9 @@ fn read(path: &Path, take: &mut dyn FnMut(Record) -> bool) -> io::Result<bool> {
                 }
             }
             Err(error) if is_ended => {
-                tracing::warn!(%error, file = %path.display(), "a line of the audit log cannot be read");
+                tracing::warn!(%error, file = %path.display(), "unreadable line in the audit log");
             }
-            // Nothing follows, or what is being written or was cut short.
+            // End of the file, or a line that is being written or was truncated.
             Err(_) => {}
         }
         if !is_ended {
@@ -309,7 +311,7 @@ mod tests {
             files.append(&mut [record(subject)]).unwrap();
             files.sync().unwrap();
         }
-        // Where the fourth file is to lie there is no room.
+        // The fourth file cannot be written.
         let full = folder.path().join(format!("{PREFIX}{:020}{SUFFIX}", 4));
         symlink("/dev/full", &full).unwrap();
         for _ in 0..5 {
@@ -322,7 +324,7 @@ mod tests {
 
         files.append(&mut [record("d")]).unwrap();
         files.sync().unwrap();
-        // The gap tells of what was lost.
+        // The gap in the sequence numbers shows the lost records.
         let after = [expected(2, "b"), expected(3, "c"), expected(9, "d")];
         assert_eq!(all_after(folder.path(), 0), after);
     }

@@ -1,7 +1,8 @@
-//! The audit log: who asked this replica to change something, from where, what, and what the answer was.
+//! Audit log: user, address, request and answer of every call that asked this replica for a change.
 //!
-//! Every replica keeps the record of the calls that it answered itself, whoever leads: only it knows where they came from.
-//! Whoever wants all of it asks all replicas.
+//! Every replica records the calls that it answered itself, whether it leads or not: only it knows the
+//! callers'
+//! addresses. To read the complete log, query all replicas.
 
 mod files;
 mod record;
@@ -19,11 +20,11 @@ pub(crate) use self::record::Record;
 use crate::config::AuditSettings;
 use crate::metrics::names;
 
-/// Records that wait to be written; calls wait for room.
+/// Records that may wait to be written; calls wait for room beyond that.
 const QUEUE_MAX: usize = 16_384;
-/// Records written at once.
+/// Records per write.
 const BATCH_MAX: usize = 4_096;
-/// Pause between two syncs: what comes meanwhile shares the next one.
+/// Pause between two syncs; records that arrive meanwhile share the next one.
 const SYNC_PAUSE: Duration = Duration::from_millis(100);
 
 enum Message {
@@ -36,12 +37,12 @@ enum Message {
 pub(crate) struct AuditLog {
     folder: PathBuf,
     sender: mpsc::Sender<Message>,
-    /// The newest record that can be read.
+    /// Sequence number of the newest readable record.
     newest: watch::Receiver<u64>,
 }
 
 impl AuditLog {
-    /// Opens the log and starts its writer, which ends with the last clone.
+    /// Opens the log and starts its writer task, which ends with the last clone.
     pub(crate) fn open(settings: &AuditSettings, data_dir: &Path) -> io::Result<Self> {
         let folder = settings
             .dir
@@ -62,8 +63,8 @@ impl AuditLog {
         })
     }
 
-    /// Takes a record and writes it down, soon. Waits while too many wait to be written; until then the record is left where it
-    /// is, for whoever gives up waiting.
+    /// Queues a record for writing. Waits while the queue is full; `record` keeps its value until then, so a
+    /// caller that gives up still has it.
     pub(crate) async fn note(&self, record: &mut Option<Record>) {
         let room = self.sender.reserve().await;
         let Some(record) = record.take() else {
@@ -71,34 +72,34 @@ impl AuditLog {
         };
         match room {
             Ok(room) => room.send(Message::Record(Box::new(record))),
-            Err(_) => tracing::error!("the writer of the audit log is gone"),
+            Err(_) => tracing::error!("the audit log writer is gone"),
         }
     }
 
-    /// Writes a record down, soon, without waiting: it is lost if too many wait to be written.
+    /// Queues a record without waiting; the record is lost if the queue is full.
     pub(crate) fn note_at_once(&self, record: Record) {
         let sent = self.sender.try_send(Message::Record(Box::new(record)));
         if let Err(error) = sent {
             counter!(names::AUDIT_FAILURES_TOTAL).increment(1);
-            tracing::error!(%error, lost = 1, "the audit log takes no record now");
+            tracing::error!(%error, lost = 1, "the audit log queue is full");
         }
     }
 
-    /// Waits until everything noted so far is on the disk, as far as that works.
+    /// Waits until all records queued so far are synced, or the sync has failed.
     pub(crate) async fn sync(&self) {
         let (sender, synced) = oneshot::channel();
         if self.sender.send(Message::Sync(sender)).await.is_ok() {
-            // The writer says at level error what it could not write.
+            // The writer logs write errors itself.
             drop(synced.await);
         }
     }
 
-    /// The newest record that can be read, after each change.
+    /// Watches the sequence number of the newest readable record.
     pub(crate) fn newest(&self) -> watch::Receiver<u64> {
         self.newest.clone()
     }
 
-    /// Reads records after `after` until `take` has had enough. Blocks.
+    /// Reads records after `after` until `take` returns false. Blocking.
     pub(crate) fn read_after(
         &self,
         after: u64,
@@ -108,7 +109,7 @@ impl AuditLog {
     }
 }
 
-/// Writes and syncs what comes, at most so often that the log's own syncs are not in its way.
+/// Writes and syncs records, paced so that it does not compete with the syncs of the replication log.
 async fn write(mut files: Files, mut receiver: mpsc::Receiver<Message>, told: watch::Sender<u64>) {
     let mut messages = Vec::new();
     while receiver.recv_many(&mut messages, BATCH_MAX).await > 0 {
@@ -124,9 +125,9 @@ async fn write(mut files: Files, mut receiver: mpsc::Receiver<Message>, told: wa
             let written = files.append(&mut records).and_then(|()| files.sync());
             (files, records, written)
         });
-        // Only a panic has no outcome, and then there is nothing to write with.
+        // Only a panic has no outcome, and then there is no file left to write to.
         let Ok((returned, records, written)) = writing.await else {
-            tracing::error!("the writer of the audit log has failed");
+            tracing::error!("the audit log writer failed");
             return;
         };
         files = returned;
@@ -139,14 +140,14 @@ async fn write(mut files: Files, mut receiver: mpsc::Receiver<Message>, told: wa
             Err(error) => {
                 counter!(names::AUDIT_FAILURES_TOTAL).increment(1);
                 let lost = records.len();
-                tracing::error!(%error, lost, "the audit log cannot be written");
+                tracing::error!(%error, lost, "cannot write the audit log");
             }
         }
         if waiting.is_empty() {
             sleep(SYNC_PAUSE).await;
         }
         for sender in waiting {
-            // Who waits may have gone.
+            // The waiting caller may be gone.
             let _gone = sender.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! What the audit log says of one call.
+//! Record of one call in the audit log.
 
 use std::net::SocketAddr;
 
@@ -13,44 +13,44 @@ use muster_proto::v1::write_result::Kind as Outcome;
 use serde::{Deserialize, Serialize};
 use tonic::{Code, Status};
 
-/// Bytes of one text that a caller chose: a line stays short, whatever was sent.
+/// Bytes kept of one text chosen by the caller, so that a line stays short.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// One call that was to change something, and its answer. Nothing of what tasks run with is in it: no commands, no
-/// environments, no specifications.
+/// A call that asked for a change, and its answer. Contains no commands, environments or specifications of
+/// tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Record {
-    /// Counts the records of this replica from 1.
+    /// Number of the record on this replica, from 1.
     pub(crate) sequence: u64,
-    /// When it was answered, in milliseconds since the Unix epoch.
+    /// Time of the answer in milliseconds since the Unix epoch.
     pub(crate) time_ms: u64,
     /// The replica that answered.
     pub(crate) replica: u64,
-    /// Who: as was proven, or as the call says where nobody proves anything; empty where it does not.
+    /// The authenticated user; without authentication the name given in the call, which may be empty.
     pub(crate) user: String,
-    /// The address that it came from.
+    /// The caller's address.
     pub(crate) from: String,
-    /// What was called.
+    /// Name of the method.
     pub(crate) method: String,
-    /// What it is about: `job 7`, `host node01`, `queue research`.
+    /// Subject of the call: `job 7`, `host node01`, `queue research`.
     pub(crate) subject: String,
-    /// Why, as the caller says.
+    /// Reason given by the caller.
     pub(crate) why: String,
-    /// Whether nothing was to be done but to tell what would be.
+    /// Whether the call was a dry run.
     pub(crate) dry_run: bool,
-    /// Its idempotency key, if it has one.
+    /// Idempotency key; empty if there is none.
     pub(crate) request_id: String,
-    /// The code of the answer: `Ok`, or why not; `Cancelled` if the caller went away before.
+    /// Status code of the answer: `Ok`, an error code, or `Cancelled` if the caller left before the answer.
     pub(crate) code: String,
-    /// The reason that goes with the code, for programs.
+    /// Machine-readable reason of an error.
     pub(crate) reason: String,
-    /// The revision at which it took effect; 0 if it has none.
+    /// Revision at which the change took effect; 0 if it has none.
     pub(crate) revision: u64,
 }
 
 impl Record {
-    /// What a call says of itself.
+    /// Record of a write, as described by its request.
     pub(crate) fn of(method: &str, write: &Kind, from: Option<SocketAddr>) -> Self {
         let asked = Asked::of(write);
         Self {
@@ -65,7 +65,7 @@ impl Record {
         }
     }
 
-    /// The same with the answer.
+    /// Adds the answer.
     pub(crate) fn answered(mut self, result: &Result<Outcome, Status>) -> Self {
         match result {
             Ok(outcome) => {
@@ -83,14 +83,14 @@ impl Record {
         self
     }
 
-    /// The same for a call that is no write: refused, or allowed.
+    /// Adds the answer of a call that is no write: refused or allowed.
     pub(crate) fn answered_with(mut self, refusal: Option<&Status>) -> Self {
         self.code = format!("{:?}", refusal.map_or(Code::Ok, Status::code));
         self.reason = refusal.map_or_else(String::new, |status| ErrorReport::of(status).reason);
         self
     }
 
-    /// What a call says of itself that is no write.
+    /// Record of a call that is no write, as described by its request.
     pub(crate) fn told(
         method: &str,
         (user, subject): (&str, String),
@@ -106,7 +106,7 @@ impl Record {
     }
 }
 
-/// What a write asks for.
+/// Fields of the record that come from the request.
 #[derive(Default)]
 struct Asked {
     user: String,
@@ -334,7 +334,7 @@ fn revision(outcome: &Outcome) -> u64 {
     }
 }
 
-/// A text of bounded length.
+/// Truncates a text to the limit.
 fn short(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }

@@ -1,4 +1,4 @@
-//! What a replica says in etcd.
+//! Settings of the publication in etcd.
 
 use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{PEERS_MAX, require};
 
-/// Seconds of the shortest lease: etcd grants none below its election timeout.
+/// Shortest lease in seconds: etcd grants none below its election timeout.
 const LEASE_SECONDS_MIN: u64 = 2;
-/// Seconds of the longest: so long a replica that died is told of.
+/// Longest lease in seconds: a dead replica stays listed for that long.
 const LEASE_SECONDS_MAX: u64 = 3_600;
 
-/// What a replica says in etcd, and how a new group is founded through it.
+/// Publication of this replica in etcd, and bootstrap of a new group through etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtcdPublishSettings {
-    /// Seconds after which etcd forgets a replica that has died, and the leader.
+    /// Seconds after which etcd removes the entries of a dead replica or leader.
     pub lease_seconds: u64,
-    /// Whether what runs where is mirrored to keys.
+    /// Whether the current placements are mirrored to keys.
     pub plan: bool,
-    /// Replicas that found a new group, and find each other in etcd: `peers` does not count then, and `advertise` must say how this one
-    /// is reached. 0: groups are founded by `peers`.
+    /// Number of replicas of a new group that find each other through etcd: `peers` is ignored then, and
+    /// `advertise` must give the address of this one. 0: groups are bootstrapped from `peers`.
     pub bootstrap_expect: usize,
-    /// Seconds that they are waited for before a replica gives up.
+    /// Seconds to wait for those replicas before a replica gives up.
     pub bootstrap_wait_seconds: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for EtcdPublishSettings {
 }
 
 impl EtcdPublishSettings {
-    /// Checks what can be checked before anybody is asked.
+    /// Checks what can be checked locally.
     pub(super) fn validate(
         &self,
         has_etcd: bool,
@@ -57,13 +57,13 @@ impl EtcdPublishSettings {
             format!("must be at most {PEERS_MAX} (PEERS_MAX)")
         })?;
         require(has_etcd, key, || {
-            "counts only with etcd: set `etcd.endpoints`".to_owned()
+            "requires etcd: set `etcd.endpoints`".to_owned()
         })?;
         require(!joins, key, || {
-            "must not be set where `join` is: a replica that joins founds nothing".to_owned()
+            "must not be set together with `join`: a joining replica bootstraps no group".to_owned()
         })?;
         require(advertises, "advertise", || {
-            "must be set with `etcd_publish.bootstrap_expect`: the others read in etcd how this replica is reached".to_owned()
+            "must be set with `etcd_publish.bootstrap_expect`: the other replicas read the address from etcd".to_owned()
         })?;
         require(
             self.bootstrap_wait_seconds > 0,

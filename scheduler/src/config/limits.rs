@@ -1,4 +1,4 @@
-//! Bounds of the gRPC face.
+//! Limits of the gRPC server.
 
 use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
@@ -6,40 +6,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::require;
 
-/// Bounds of the gRPC face; an error that refuses something names the bound and its value.
+/// Limits of the gRPC server; an error caused by a limit names it and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of one received message. Above `SPEC_BYTES_MAX`, so that a specification that is too big
-    /// is refused with its own limit's name.
+    /// Maximum size of a received message in bytes. Above `SPEC_BYTES_MAX`, so that a specification that is
+    /// too large is refused with the name of its own limit.
     pub message_bytes_max: usize,
     /// HTTP/2 streams of one connection.
     pub streams_per_connection_max: u32,
-    /// Unary requests in work at a time, over all connections.
+    /// Unary requests processed at a time, over all connections.
     pub requests_in_flight_max: usize,
-    /// Watches at a time.
+    /// Concurrent watches.
     pub watches_max: usize,
-    /// Revisions waiting for one slow watcher before it is dropped.
+    /// Revisions queued for one slow watcher before it is dropped.
     pub watch_buffer_revisions: usize,
-    /// Worker streams at a time.
+    /// Concurrent worker streams.
     pub worker_streams_max: usize,
-    /// Rows of one page of a list.
+    /// Rows per page of a list.
     #[schemars(extend("x-reload" = true))]
     pub page_rows_max: u32,
-    /// Calls that a user may make in a second at one replica, for long; 0: as many as they like. Counts where users prove who they
-    /// are.
+    /// Sustained calls per second of a user at one replica; 0: unlimited. Applies where users are
+    /// authenticated.
     #[schemars(extend("x-reload" = true))]
     pub calls_per_second_per_user: u32,
-    /// Calls that a user may make at once after a pause.
+    /// Burst of calls of a user after a pause.
     #[schemars(extend("x-reload" = true))]
     pub calls_at_once_per_user: u32,
-    /// Bytes of one request of a user at one replica. Counts where users prove who they are; `message_bytes_max` counts for all.
+    /// Bytes of one request of a user at one replica. Applies where users are authenticated;
+    /// `message_bytes_max` applies to everyone.
     #[schemars(extend("x-reload" = true))]
     pub request_bytes_per_user_max: u64,
-    /// Bytes of a user's requests at one replica that are not answered yet.
+    /// Bytes of a user's unanswered requests at one replica.
     #[schemars(extend("x-reload" = true))]
     pub outstanding_bytes_per_user_max: u64,
-    /// Longest that a request without a deadline of its own waits, in milliseconds.
+    /// Timeout in milliseconds of a request without a deadline of its own.
     #[schemars(extend("x-reload" = true))]
     pub request_ms_default: u64,
 }

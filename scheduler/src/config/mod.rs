@@ -1,4 +1,4 @@
-//! Settings of a scheduler replica, with their defaults and rules.
+//! Settings of a scheduler replica, with defaults and validation.
 
 mod etcd_publish;
 mod limits;
@@ -20,85 +20,88 @@ pub use oidc::{GroupRole, OidcSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Port of the gRPC listener where none is given.
+/// Default port of the gRPC listener.
 pub const GRPC_PORT: u16 = 7400;
-/// Port of the Prometheus listener where none is given.
+/// Default port of the Prometheus listener.
 pub const METRICS_PORT: u16 = 7401;
-/// Hours that certificates of workers hold where none are given: a worker that is down for a week still has one.
+/// Default validity of worker certificates in hours: a worker that is down for a week still has a valid one.
 const WORKER_CERTIFICATE_HOURS: u32 = 30 * 24;
-/// Most hours that they may hold.
+/// Maximum validity in hours.
 const WORKER_CERTIFICATE_HOURS_MAX: u32 = 87_600;
 /// Most members of the replication group: more make writes slower and failures no rarer.
 pub const PEERS_MAX: usize = 9;
 
-/// Shortest time between two backups, in milliseconds: each is as much work as a snapshot.
+/// Shortest interval between two backups in milliseconds: each costs as much as a snapshot.
 const BACKUP_EVERY_MS_MIN: u64 = 1_000;
 
-/// Snapshots with whose log the past is shown where nothing else is said: always one whole interval between snapshots.
+/// Default number of snapshots kept for reads of past revisions: always one whole snapshot interval.
 const HISTORY_SNAPSHOTS_DEFAULT: usize = 2;
-/// Most of them: the log between them is kept, too, and is read at every start.
+/// Most of them: the log between them is kept too, and is read at every start.
 const HISTORY_SNAPSHOTS_MAX: usize = 100;
 
 /// Settings of a replica; [`Default`] is a group of one on loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SchedulerConfig {
-    /// This replica, one of `peers`.
+    /// Id of this replica, one of `peers`.
     #[schemars(with = "u64")]
     pub replica_id: ReplicaId,
-    /// Names the cluster: data and messages of another one are refused.
+    /// Name of the cluster: data and messages of other clusters are refused.
     pub cluster_id: String,
-    /// Where the gRPC server listens. On any address but loopback it does so only with `tls`, or where `insecure` allows it.
+    /// Address of the gRPC server. An address other than loopback requires `tls` or `insecure`.
     pub listen: SocketAddr,
-    /// Certificates of this replica. Without them its connections are not encrypted, and nobody has to say who it is.
+    /// Certificates of this replica. Without them connections are not encrypted and callers are not
+    /// authenticated.
     pub tls: TlsSettings,
-    /// An identity provider (OpenID Connect) whose tokens are taken.
+    /// Identity provider (OpenID Connect) whose tokens are accepted.
     pub oidc: OidcSettings,
-    /// Hours that the certificates hold which this replica signs for workers (`tls.ca_key`). They are renewed before two thirds of
-    /// that are over.
+    /// Validity in hours of the certificates that this replica signs for workers (`tls.ca_key`). They are
+    /// renewed before two thirds of that have passed.
     #[schemars(extend("x-reload" = true))]
     pub worker_certificate_hours: u32,
-    /// Whether this replica may listen on any address without `tls`: whoever reaches it may do everything then.
+    /// Whether this replica may listen on any address without `tls`: every client that can connect then has
+    /// full access.
     pub insecure: bool,
-    /// Every member of the group, this one included: id and `host:port` by which the others and the
+    /// All members of the group, this one included: id and `host:port` at which the other replicas and the
     /// clients reach it.
     #[schemars(with = "BTreeMap<u64, String>", extend("x-alias" = "peer"))]
     pub peers: BTreeMap<ReplicaId, String>,
-    /// Replicas (`host:port`) of a running group that this one joins as a learner, with an id that was never used. Empty:
-    /// it founds the group, or belongs to it.
+    /// Replicas (`host:port`) of a running group that this one joins as a learner, with an id that was never
+    /// used. Empty: it bootstraps the group, or is already a member.
     pub join: Vec<String>,
-    /// How the others and the clients reach a replica that joins, or that founds the group through etcd (`host:port`); by what `peers`
-    /// says of it if none.
+    /// Address (`host:port`) at which the other replicas and the clients reach a replica that joins, or that
+    /// bootstraps the group through etcd; by default the address in `peers`.
     pub advertise: Option<String>,
-    /// Holds the log and the snapshots.
+    /// Directory of the log and the snapshots.
     pub data_dir: PathBuf,
     /// Heartbeats and leases of workers; the same on all replicas.
     pub timings: Timings,
-    /// Clocks of the replication.
+    /// Timeouts of the replication.
     pub raft: RaftTimings,
-    /// How much of the log is kept.
+    /// Retention of the replication log.
     pub log: LogSettings,
-    /// Where `/metrics` listens; nowhere if none.
+    /// Address of `/metrics`; not served if unset.
     pub metrics_listen: Option<SocketAddr>,
-    /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
+    /// Bootstraps the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
     pub bootstrap: bool,
-    /// Users who, where there are no certificates, may run commands beside the tasks of everybody's jobs, save snapshots, read the audit
-    /// log, change log levels and look into processes; with certificates whoever has the role `admin` may. The same on all replicas.
+    /// Users who, in a cluster without certificates, may run commands beside the tasks of all users' jobs,
+    /// save snapshots, read the audit log, change log levels and inspect processes; with certificates the
+    /// role `admin` grants this. The same on all replicas.
     #[schemars(extend("x-reload" = true))]
     pub admins: BTreeSet<String>,
-    /// Bounds of the gRPC face.
+    /// Limits of the gRPC server.
     pub limits: Limits,
-    /// The record of the calls that were to change something.
+    /// Record of the calls that asked for a change.
     pub audit: AuditSettings,
-    /// Backups that the leader takes by itself.
+    /// Periodic backups taken by the leader.
     pub backup: BackupSettings,
-    /// An etcd, where the site runs one. Without endpoints nothing of it is used.
+    /// An etcd, where the site runs one. Unused without endpoints.
     pub etcd: EtcdSettings,
-    /// What this replica says in etcd, and how a new group is founded through it.
+    /// Publication of this replica in etcd, and bootstrap of a new group through etcd.
     pub etcd_publish: EtcdPublishSettings,
-    /// What is logged, and how.
+    /// Filter, format and destination of the log.
     pub logging: LoggingSettings,
-    /// Where spans go that tell what became of a job between its submission and its start.
+    /// Destination of the spans that trace a job from its submission to its start.
     pub tracing: TracingSettings,
 }
 
@@ -134,16 +137,16 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// Clocks of the replication, in milliseconds.
+/// Timeouts of the replication, in milliseconds.
 ///
-/// A crashed leader is replaced after about `election_ms_max` plus a draw between the two election
-/// times. Lower ones need a disk whose syncs are quick.
+/// A crashed leader is replaced after about `election_ms_max` plus a random time between the two election
+/// timeouts. Shorter timeouts need a disk with fast syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftTimings {
-    /// How often the leader shows that it lives.
+    /// Interval of the leader's heartbeats.
     pub heartbeat_ms: u64,
-    /// Shortest wait of a follower before it stands for election.
+    /// Shortest wait of a follower before it starts an election.
     pub election_ms_min: u64,
     /// Longest wait; also the leader's lease.
     pub election_ms_max: u64,
@@ -175,22 +178,23 @@ impl From<RaftTimings> for muster_raft_store::Timings {
 }
 
 impl Default for RaftTimings {
-    /// [`RaftTimings::QUICK`]: what the product's promise P1 (1 s) needs.
+    /// [`RaftTimings::QUICK`]: required by the product's promise P1 (failover within 1 s).
     fn default() -> Self {
         Self::QUICK
     }
 }
 
-/// When snapshots are written, and how much of the log is kept behind them.
+/// Snapshot interval and log retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
     /// Log entries between two snapshots.
     pub snapshot_every_entries: u64,
-    /// Entries kept below a snapshot, for replicas that lag a little; who lags more is sent the snapshot.
+    /// Entries kept below a snapshot for replicas that lag slightly; replicas further behind receive the
+    /// snapshot.
     pub keep_entries: u64,
-    /// Snapshots that are kept with all of the log since the oldest of them: so far back the cluster can be shown as it was at a
-    /// revision (`--at`). 1: since the newest one.
+    /// Snapshots kept together with the log since the oldest of them: reads at a past revision (`--at`) reach
+    /// back that far. 1: only since the newest one.
     pub history_snapshots: usize,
 }
 
@@ -205,20 +209,20 @@ impl Default for LogSettings {
     }
 }
 
-/// Where the audit log is kept, and how much of it.
+/// Location and retention of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditSettings {
-    /// Folder of its files; `audit` in the data directory if none.
+    /// Folder of its files; `audit` in the data directory if unset.
     pub dir: Option<PathBuf>,
-    /// Bytes after which a new file is begun.
+    /// File size in bytes after which a new file is started.
     pub file_bytes_max: u64,
     /// Files kept, the oldest are removed; 0 keeps all.
     pub files_max: usize,
 }
 
 impl Default for AuditSettings {
-    /// A gibibyte: about four million calls.
+    /// One gibibyte: about four million calls.
     fn default() -> Self {
         Self {
             dir: None,
@@ -228,22 +232,22 @@ impl Default for AuditSettings {
     }
 }
 
-/// Backups that the leader takes by itself.
+/// Periodic backups taken by the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackupSettings {
-    /// Folder of the backups, best one that all replicas share; without one none are taken.
+    /// Folder of the backups, ideally shared by all replicas; no backups are taken if unset.
     pub dir: Option<PathBuf>,
-    /// Time between two backups, in milliseconds.
+    /// Interval between two backups, in milliseconds.
     pub every_ms: u64,
     /// Backups of this cluster kept in the folder, the oldest are removed; 0 keeps all.
     pub keep: usize,
-    /// File with the key that they are encrypted with, 64 hexadecimal digits; without one they are not encrypted.
+    /// File with the encryption key, 64 hexadecimal digits; backups are not encrypted if unset.
     pub key_file: Option<PathBuf>,
 }
 
 impl Default for BackupSettings {
-    /// Every hour, for two days.
+    /// Every hour, kept for two days.
     fn default() -> Self {
         Self {
             dir: None,
@@ -263,10 +267,10 @@ impl Settings for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Checks everything that can be checked before anything is opened.
+    /// Checks everything that can be checked before any resource is opened.
     ///
     /// # Errors
-    /// The first field that breaks a rule.
+    /// The first field that violates a rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         self.validate_group()?;
         self.validate_security()?;
@@ -299,7 +303,7 @@ impl SchedulerConfig {
         self.limits.validate()
     }
 
-    /// How this replica is reached by the others.
+    /// Address at which the other replicas reach this one.
     #[must_use]
     pub fn advertised_address(&self) -> &str {
         let in_peers = self.peers.get(&self.replica_id);
@@ -307,7 +311,7 @@ impl SchedulerConfig {
         address.map_or("", String::as_str)
     }
 
-    /// The members of the group as far as the settings name them: of one that is joined, this replica.
+    /// The members of the group according to the settings; only this replica if it joins a group.
     #[must_use]
     pub fn members(&self) -> BTreeMap<ReplicaId, String> {
         match &self.advertise {
@@ -316,8 +320,8 @@ impl SchedulerConfig {
         }
     }
 
-    /// The address that others are told, if it leads to other machines' networks while this replica listens on loopback: nobody
-    /// reaches it there, unless something of the site passes connections on.
+    /// The advertised address, if it is not loopback while this replica listens on loopback: other machines
+    /// cannot connect then, unless a proxy of the site forwards connections.
     #[must_use]
     pub fn unheard_address(&self) -> Option<&str> {
         let told = self.advertised_address();
@@ -344,8 +348,8 @@ impl SchedulerConfig {
         )?;
         let is_told = joins(self) || self.etcd_publish.bootstrap_expect > 0;
         require(is_told || self.advertise.is_none(), "advertise", || {
-            "counts only for a replica that joins (`join`) or founds the group through etcd (`etcd_publish.bootstrap_expect`); `peers` \
-             says how others are reached"
+            "applies only to a replica that joins (`join`) or bootstraps the group through etcd \
+             (`etcd_publish.bootstrap_expect`); else set its address in `peers`"
                 .to_owned()
         })?;
         if let Some(address) = &self.advertise {
@@ -378,14 +382,15 @@ impl SchedulerConfig {
         let hours = 1..=WORKER_CERTIFICATE_HOURS_MAX;
         let is_within = hours.contains(&self.worker_certificate_hours);
         require(is_within, "worker_certificate_hours", || {
-            format!("must be from 1 to {WORKER_CERTIFICATE_HOURS_MAX}, which are ten years")
+            format!("must be from 1 to {WORKER_CERTIFICATE_HOURS_MAX} (ten years)")
         })?;
         let is_closed = self.tls.is_on() || self.listen.ip().is_loopback();
         require(is_closed || self.insecure, "listen", || {
             let address = self.listen;
             format!(
-                "{address} is not loopback, and without TLS whoever reaches it may do everything: set `tls.ca`, `tls.certificate` \
-                 and `tls.key` (`muster cert` makes them, docs/security.md), or allow it by `--insecure` (`insecure = true`)"
+                "{address} is not loopback, and without TLS any client has full access: set `tls.ca`, \
+                 `tls.certificate` and `tls.key` (created by `muster cert`, docs/security.md), or allow \
+                 it with `--insecure` (`insecure = true`)"
             )
         })
     }

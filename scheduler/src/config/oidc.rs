@@ -1,4 +1,4 @@
-//! Users of a foreign identity provider.
+//! Users authenticated by an external identity provider.
 
 use std::path::PathBuf;
 
@@ -9,34 +9,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::require;
 
-/// An identity provider (OpenID Connect) whose tokens are taken; none without `issuer`.
+/// Identity provider (OpenID Connect) whose tokens are accepted; disabled without `issuer`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OidcSettings {
-    /// Who must have issued a token (`iss`); its tokens are taken if this is set.
+    /// Required issuer of a token (`iss`); enables the provider.
     pub issuer: Option<String>,
-    /// For whom a token must be (`aud`).
+    /// Required audience of a token (`aud`).
     pub audience: Option<String>,
-    /// The provider's keys (JWKS). Nothing is fetched: something else keeps the file current, and it is read again when it changes.
+    /// The provider's keys (JWKS). The file is not fetched: an external process keeps it current, and it is
+    /// reread when it changes.
     pub jwks_file: Option<PathBuf>,
-    /// The claim that names the user.
+    /// Claim with the user's name.
     pub user_claim: String,
-    /// The claim that lists the user's groups.
+    /// Claim with the list of the user's groups.
     pub groups_claim: String,
-    /// What groups may do: `[{ group = "ml", role = "user", queues = ["research"] }]`. Who is in none of them is refused; of
-    /// several the strongest role counts, for the queues of all that give it.
+    /// Roles of groups: `[{ group = "ml", role = "user", queues = ["research"] }]`. A user in none of them is
+    /// refused; of several roles the strongest applies, for the queues of all groups that grant it.
     pub groups: Vec<GroupRole>,
 }
 
-/// What a group may do.
+/// Role of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupRole {
-    /// The group, as tokens name it.
+    /// Name of the group in tokens.
     pub group: String,
     /// viewer, user, operator or admin.
     pub role: String,
-    /// Queues that the role counts for; only for viewers and users.
+    /// Queues that the role is limited to; only for viewers and users.
     #[serde(default)]
     pub queues: Vec<String>,
 }
@@ -66,14 +67,14 @@ impl OidcSettings {
         }
         for (field, is_given) in given {
             require(is_given, field, || {
-                "must be set where another of issuer, audience and jwks_file is".to_owned()
+                "must be set if issuer, audience or jwks_file is set".to_owned()
             })?;
         }
         require(has_tls, "oidc.issuer", || {
-            "takes `tls`: without it nobody has to say who it is".to_owned()
+            "requires `tls`: without it callers are not authenticated".to_owned()
         })?;
         require(!self.groups.is_empty(), "oidc.groups", || {
-            "must say what at least one group may do".to_owned()
+            "must contain at least one group".to_owned()
         })?;
         self.groups.iter().try_for_each(GroupRole::validate)
     }
@@ -84,12 +85,12 @@ impl GroupRole {
         let role = Role::named(&self.role);
         require(role.is_some(), "oidc.groups", || {
             let given = &self.role;
-            format!("`{given}` is no role: viewer, user, operator or admin")
+            format!("invalid role `{given}`: must be viewer, user, operator or admin")
         })?;
         let is_wide = role.is_some_and(|role| !role.is_of_queues());
         require(!is_wide || self.queues.is_empty(), "oidc.groups", || {
             let given = &self.role;
-            format!("role `{given}` counts for the whole cluster: name no queues")
+            format!("role `{given}` applies to the whole cluster: remove the queues")
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Founding a cluster whose replicas know nothing of each other but where etcd is.
+//! Bootstrap of a cluster whose replicas find each other through etcd.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use crate::bootstrap;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
 
-/// Longest wait for a leader's word where the cluster has begun: a member that looks late hears from it within that.
+/// Longest wait for a message of the leader if the cluster already exists: a member that starts late is
+/// contacted within that time.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Founds the group with those whom etcd names, if this replica belongs to none and is the first of them. A replica that has a
-/// group asks nothing.
+/// Bootstraps the group with the replicas listed in etcd, if this replica has no group and is the first of
+/// them. A replica with a group does not contact etcd.
 pub(crate) async fn found(
     handle: &Handle<State>,
     config: &SchedulerConfig,
@@ -37,7 +38,7 @@ pub(crate) async fn found(
     let mut leadership = handle.leadership();
     let founded = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        // Another was quicker, and this replica belongs to its group.
+        // Another replica was faster, and this one belongs to its group.
         _ = leadership.wait_for(|now| now.leader.is_some()) => return Ok(()),
         founded = gather(&mut etcd, &keys, &plan) => founded?,
     };
@@ -49,8 +50,9 @@ pub(crate) async fn found(
         .await;
         if heard.is_err() {
             tracing::error!(
-                "etcd says that this cluster has had a leader, yet this replica has no data and hears of none: its data were lost, or \
-                 lie elsewhere; nothing is founded. A lost replica is replaced by one with a new id (`muster cluster replace`)"
+                "according to etcd this cluster already had a leader, but this replica has no data and no \
+                 contact to it: the data was lost, or `data_dir` is wrong; not bootstrapping. Replace a \
+                 lost replica by one with a new id (`muster cluster replace`)"
             );
         }
         return Ok(());

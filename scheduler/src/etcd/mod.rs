@@ -1,5 +1,6 @@
-//! What this replica says in etcd, where a site runs one, and how a new cluster is founded through it (docs/etcd.md). Nothing here
-//! depends on etcd: it is told what the log says, and asked nothing but who founds a cluster that does not exist yet.
+//! Publication of this replica in etcd, and bootstrap of a new cluster through etcd (docs/etcd.md). The
+//! scheduler does not depend on etcd: it publishes what is in the log, and reads etcd only to bootstrap a
+//! cluster that does not exist yet.
 
 mod founding;
 mod plan;
@@ -21,13 +22,13 @@ use source::Source;
 use crate::config::SchedulerConfig;
 use crate::error::Error;
 
-/// Where the kernel tells the machine's name.
+/// File with the machine's host name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Whether etcd works; none where it is not used.
+/// Whether etcd works; `None` if it is not used.
 pub(crate) type EtcdStanding = Option<watch::Receiver<Standing>>;
 
-/// What publishes this replica; none without etcd.
+/// The publisher of this replica; `None` without etcd.
 pub(crate) fn publisher(
     config: &SchedulerConfig,
     handle: &Handle<State>,
@@ -52,7 +53,7 @@ pub(crate) fn publisher(
     Ok(Some(Publisher::new(etcd, keys, own, lease_seconds, source)))
 }
 
-/// For people alone: a machine that does not tell has an empty one.
+/// Informational only; empty if the host name is unavailable.
 fn host_name() -> String {
     fs::read_to_string(HOST_NAME).map_or_else(|_| String::new(), |name| name.trim().to_owned())
 }

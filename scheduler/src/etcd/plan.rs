@@ -1,4 +1,4 @@
-//! What runs where, as keys and values of etcd.
+//! Current placements as etcd keys and values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use muster_etcd::mirror::Contents;
 use muster_etcd::records::{Allocation, FORMAT, Task};
 use muster_model::ids::{JobId, UnitIndex};
 
-/// An attempt, and what is written of it.
+/// An attempt with its key and its serialized value.
 type Written = (Arc<Attempt>, String, Arc<str>);
 
-/// The plan as it was last asked for: an attempt that is the same is not written out again.
+/// The plan as of the last request; unchanged attempts are not serialized again.
 #[derive(Debug)]
 pub(super) struct Plan {
     keys: Keys,
@@ -27,7 +27,7 @@ impl Plan {
         }
     }
 
-    /// A key for every unit that holds something.
+    /// One key for every unit that holds resources.
     pub(super) fn contents(&mut self, state: &State) -> Contents {
         let mut written = BTreeMap::new();
         for key in state.index.attempts.values().flatten() {

@@ -1,4 +1,4 @@
-//! What the publisher reads of this replica.
+//! Data that the publisher reads from this replica.
 
 use muster_engine::state::State;
 use muster_etcd::Publication;
@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::etcd::plan::Plan;
 
-/// A replica, as it is now.
+/// Live view of a replica.
 pub(crate) struct Source {
     handle: Handle<State>,
     replica: ReplicaId,
     leadership: watch::Receiver<Leadership>,
     applied: watch::Receiver<u64>,
-    /// None: the plan is not mirrored.
+    /// `None` if the plan is not mirrored.
     plan: Option<Plan>,
 }
 
@@ -32,7 +32,8 @@ impl Source {
 }
 
 impl Publication for Source {
-    /// The epoch that the log says, once it says that this replica leads: before that it is still its predecessor's.
+    /// The leadership epoch in the log, once the log has this replica as the leader: before that it is still
+    /// its predecessor's.
     fn reign(&self) -> Option<u64> {
         let now = self.leadership.borrow();
         let in_log = self.handle.with_state(|state| state.leadership);
@@ -42,7 +43,7 @@ impl Publication for Source {
 
     fn plan(&mut self) -> Contents {
         let Some(plan) = &mut self.plan else {
-            // What an earlier leader has mirrored is removed.
+            // Keys mirrored by an earlier leader are removed.
             return Contents::new();
         };
         plan.contents(&self.handle.fork())
@@ -56,7 +57,7 @@ impl Publication for Source {
             changed = applied.changed(), if leads => changed.is_err(),
         };
         if is_gone {
-            // The replica has stopped, and so will the publisher.
+            // The replica has stopped, and the publisher is about to.
             std::future::pending::<()>().await;
         }
     }

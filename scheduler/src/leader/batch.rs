@@ -1,4 +1,4 @@
-//! What one step of the leader proposes, and who waits for which outcome.
+//! Commands proposed in one step of the leader, and the recipients of their outcomes.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub(super) struct CommandBatch {
     steps: std::ops::Range<usize>,
 }
 
-/// Who waits for which outcome.
+/// Recipients of the outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     /// Position of a registration's outcome, and its stream.
     pub(super) registrations: Vec<(usize, SessionId)>,
     /// Positions of the outcomes of the plan's steps.
     pub(super) steps: std::ops::Range<usize>,
-    /// What workers found degraded or broken, and when they did.
+    /// Findings of workers (degraded or broken), with the time of each.
     pub(super) found: Vec<(Severity, TimeMs)>,
 }
 
@@ -69,7 +69,7 @@ impl CommandBatch {
         self.steps = start..self.commands.len();
     }
 
-    /// Splits into proposals that the log takes, and those who wait for their outcomes.
+    /// Splits into proposals within the limits, and the recipients of their outcomes.
     pub(super) fn into_proposals(self) -> (Vec<Vec<Command>>, Waiters) {
         let mut proposals = Vec::new();
         let mut current = Vec::new();
@@ -110,10 +110,10 @@ impl CommandBatch {
     }
 }
 
-/// Proposes in order and answers with all outcomes, in order.
+/// Proposes in order and returns all outcomes, in order.
 ///
 /// # Errors
-/// The first proposal's error; later ones may have taken effect nonetheless.
+/// The first proposal's error; later ones may nevertheless have taken effect.
 pub(super) async fn propose_all(
     handle: Handle<State>,
     proposals: Vec<Vec<Command>>,

@@ -1,4 +1,4 @@
-//! How a leadership begins: its epoch is committed, and a majority tells what it remembers.
+//! Start of a leadership: its epoch is committed, and a majority reports its replicated heartbeat times.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,9 +16,10 @@ use crate::leader::shadow_store::Fence;
 use crate::leader::voter_sets::VoterSets;
 use crate::leader::{Clock, LeaderLoop, PeerLinks};
 
-/// Longest wait for the shadows of a majority, in milliseconds; leases start now without them.
+/// Longest wait for the replicated heartbeat times of a majority, in milliseconds; without them leases start
+/// now.
 pub const SHADOW_FETCH_MS_MAX: u64 = 500;
-/// Rest before a leadership that could not begin is tried again, in milliseconds.
+/// Pause before a leadership that could not begin is retried, in milliseconds.
 const BEGIN_REST_MS: u64 = 20;
 
 /// A leadership that has begun.
@@ -27,18 +28,18 @@ pub(super) struct Beginning {
     pub(super) inheritance: Inheritance,
 }
 
-/// Why a leadership could not begin.
+/// Reason why a leadership could not begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BeginError {
-    #[error("proposing it failed: {0}")]
+    #[error("proposal failed: {0}")]
     Propose(#[from] ProposeError),
-    #[error("it was refused: {0}")]
+    #[error("refused: {0}")]
     Rejected(#[from] Rejection),
-    #[error("its proposal has no outcome")]
+    #[error("the proposal has no outcome")]
     NoOutcome,
 }
 
-/// Commits `LeaderBegan` and collects the shadows.
+/// Commits `LeaderBegan` and collects the replicated heartbeat times.
 pub(super) async fn begin<P: PeerLinks, C: Clock>(
     parts: &LeaderLoop<P, C>,
     term: u64,
@@ -63,7 +64,7 @@ pub(super) async fn begin<P: PeerLinks, C: Clock>(
     Ok(Beginning { fence, inheritance })
 }
 
-/// Rests a moment, so that a leadership that cannot begin does not spin.
+/// Pauses, so that a leadership that cannot begin does not spin.
 pub(super) async fn rest() {
     tokio::time::sleep(Duration::from_millis(BEGIN_REST_MS)).await;
 }
@@ -83,7 +84,7 @@ async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence)
             told.insert(own);
             reports.push(report);
         }
-        Err(error) => tracing::warn!(%error, "this replica's own shadow is not of use"),
+        Err(error) => tracing::warn!(%error, "cannot use this replica's own heartbeat times"),
     }
     let ask = |replica| {
         let answer = parts.peers.fetch_shadows(replica, fence);
@@ -97,11 +98,13 @@ async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence)
                 told.insert(replica);
                 reports.push(report);
             }
-            Ok(Some((_, Err(error)))) => tracing::warn!(%error, "a shadow is missing"),
+            Ok(Some((_, Err(error)))) => {
+                tracing::warn!(%error, "heartbeat times of a replica are missing")
+            }
             Ok(None) | Err(_) => break,
         }
     }
-    // Ages were told a little earlier than now: that makes hosts younger, which is the safe direction.
+    // The ages were reported slightly before now, which makes hosts look younger: the safe direction.
     let is_complete = voters.have_majority(&told);
     Inheritance::new(parts.clock.monotonic(), reports, is_complete)
 }

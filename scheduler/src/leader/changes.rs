@@ -1,4 +1,4 @@
-//! What the events since the last look mean for a leader: who must be told, and whether to plan.
+//! Effect of the events since the last look on the leader: hosts to notify, and whether to plan.
 
 use std::collections::BTreeSet;
 
@@ -10,47 +10,49 @@ use muster_model::ids::{HostId, JobId, Revision, UnitIndex};
 
 use crate::metrics::outermost_queue;
 
-/// The sum of some revisions' events.
+/// Summary of the events of several revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Hosts whose desired state may have changed.
     pub(super) hosts: BTreeSet<HostId>,
-    /// True if the events are gone: every host may have changed.
+    /// True if the events are no longer kept: every host may have changed.
     pub(super) all_hosts: bool,
-    /// True if something happened that may let waiting work be placed.
+    /// True if an event may let waiting work be placed.
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
-    /// The outermost queue of each unit that was placed and holds its place still, with the milliseconds that it waited for that.
+    /// The outermost queue of each unit that was placed and still holds its placement, with the milliseconds
+    /// that it waited.
     pub(super) waits_ms: Vec<(String, u64)>,
-    /// Gangs let go.
+    /// Gangs released from their barrier.
     pub(super) released: u64,
-    /// Milliseconds that each gang took that runs now, from its placement on.
+    /// Milliseconds from placement to running, for each gang that now runs.
     pub(super) gang_starts_ms: Vec<u64>,
-    /// Units begun again in place.
+    /// Units restarted in place.
     pub(super) retried: u64,
     /// Claims made.
     pub(super) claimed: u64,
-    /// Claims given up.
+    /// Claims dropped.
     pub(super) claims_dropped: u64,
-    /// Attempts stopped for others.
+    /// Attempts preempted.
     pub(super) preempted: u64,
-    /// Attempts moved to make room in one piece.
+    /// Attempts moved for defragmentation.
     pub(super) moved: u64,
-    /// GPU-milliseconds that moves lost.
+    /// GPU-milliseconds lost by moves.
     pub(super) moves_lost_gpu_ms: u64,
-    /// Ends whose fault is known or guessed: class, payer, and the question that decided.
+    /// Failed attempts with known or presumed attribution: class, payer, and the deciding step.
     pub(super) blamed: Vec<(Class, Charge, Step)>,
-    /// What rules took out of placement: the kind of component, and the rule.
+    /// Components that rules took out of placement: kind and rule.
     pub(super) blocked: Vec<(ComponentKind, String)>,
-    /// What came back into placement, and whether by a person, or from a person's block.
+    /// Components that returned to placement, and whether an operator returned them or an operator's block
+    /// ended.
     pub(super) unblocked: Vec<(Component, bool)>,
-    /// What people were told about health.
+    /// Health notifications to operators.
     pub(super) noted: Vec<HealthNote>,
 }
 
 impl Changes {
-    /// Sums up the events after `revision`.
+    /// Summarizes the events after `revision`.
     pub(super) fn since(state: &State, revision: Revision) -> Self {
         let mut changes = Self::default();
         match state.events.after(revision) {
@@ -213,7 +215,8 @@ impl Changes {
         }
     }
 
-    /// A person gave something back, or a person's block is over. What a rule had taken out has been told already.
+    /// An operator returned a component, or an operator's block ended. Blocks by rules are counted by their
+    /// own events.
     fn add_unblocked(&mut self, state: &State, target: &BlockTarget) {
         self.plan = true;
         let component = match target {
@@ -236,11 +239,11 @@ impl Changes {
                 self.hosts.insert(*host);
             }
             EventKind::MemberVacated { host, .. } => {
-                // What it had is free, and its place is to be filled.
+                // The lost member's resources are free, and its place is to be filled.
                 self.plan = true;
                 self.hosts.insert(*host);
             }
-            // The others learn where the new member is.
+            // The other members must learn the location of the new one.
             EventKind::MemberSwapped { job, unit, .. } => self.add_attempt(state, *job, *unit),
             EventKind::TaskPrepared {
                 job,
@@ -251,7 +254,7 @@ impl Changes {
             } => {
                 let unit = state.job(*job).and_then(|job| job.unit(*unit));
                 let attempt = unit.and_then(|unit| unit.attempt.as_deref());
-                // Its gang was let go long ago: it may begin.
+                // Its gang was released earlier: it may begin.
                 if attempt.is_some_and(|attempt| attempt.joined(*task).is_some()) {
                     self.hosts.insert(*host);
                 }
@@ -260,7 +263,7 @@ impl Changes {
         }
     }
 
-    /// All that a job runs.
+    /// Adds all hosts that run a part of a job.
     fn add_job(&mut self, state: &State, job: JobId) {
         let units = state.job(job).map(|job| job.units.values());
         let attempts = units
@@ -273,7 +276,7 @@ impl Changes {
         }
     }
 
-    /// An attempt that ended meanwhile has an event of its own that names its hosts.
+    /// Adds the hosts of an attempt. One that has ended meanwhile has its own event that names its hosts.
     fn add_attempt(&mut self, state: &State, job: JobId, unit: UnitIndex) {
         let attempt = state
             .job(job)
@@ -286,8 +289,8 @@ impl Changes {
     }
 }
 
-/// The outermost queue of a unit, and the milliseconds from its submission, or from the end of the attempt before, to its placement;
-/// none for one whose attempt has ended meanwhile.
+/// The outermost queue of a unit, and the milliseconds from its submission, or from the end of the previous
+/// attempt, to its placement; `None` if the attempt has ended meanwhile.
 fn wait_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<(String, u64)> {
     let job = state.job(job)?;
     let unit = job.unit(unit)?;
@@ -300,7 +303,8 @@ fn wait_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<(String, u64)> 
     Some((queue, placed_at.since(since)))
 }
 
-/// Milliseconds from a gang's placement until it ran; none for other units, and for one that has ended meanwhile.
+/// Milliseconds from a gang's placement until it ran; `None` for other units, and if the attempt has ended
+/// meanwhile.
 fn gang_start_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<u64> {
     let job = state.job(job).filter(|job| job.spec.gang)?;
     let attempt = job.unit(unit)?.attempt.as_deref()?;

@@ -1,24 +1,24 @@
-//! Time as the leader loop reads it: the one place of this crate that looks at a clock.
+//! Time of the leader loop: the only place in this crate that reads a clock.
 
 use muster_model::time::MonotonicMs;
 use tokio::time::Instant;
 
-/// Clocks of one replica. Sleeping is tokio's business; these only tell the time.
+/// Clocks of one replica. Sleeping is left to tokio; these only return the time.
 pub trait Clock: Send + Sync + 'static {
-    /// Milliseconds that never go back. Two days or more at the start, so that an age told by another
-    /// replica always lies after zero.
+    /// Monotonic milliseconds. Starts at two days or more, so that an age reported by another replica never
+    /// reaches below zero.
     fn monotonic(&self) -> MonotonicMs;
-    /// The instant at which [`Clock::monotonic`] shows `at`.
+    /// The instant at which [`Clock::monotonic`] returns `at`.
     fn instant(&self, at: MonotonicMs) -> Instant;
 }
 
-/// What a monotonic clock shows at its start: longer than the longest lease (one day).
+/// Initial value of a monotonic clock: longer than the longest lease (one day).
 pub const MONOTONIC_START_MS: u64 = 2 * 86_400_000;
 
-/// tokio's clock.
+/// Tokio's clock.
 ///
-/// It does not count suspend time, so a leader that was suspended takes leases for younger than they
-/// are and waits longer, which is the safe direction.
+/// It does not count suspend time, so a leader that was suspended takes leases to be younger than they are
+/// and waits longer, which is the safe direction.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     started: Instant,

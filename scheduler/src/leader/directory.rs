@@ -1,4 +1,4 @@
-//! Where the services find the stream of a host's worker, for output and drills, and what its tasks say of themselves.
+//! Lookup of the stream of a host's worker, for output and drills, and of the progress that its tasks report.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -18,20 +18,20 @@ pub struct WorkerDirectory {
 }
 
 impl WorkerDirectory {
-    /// The stream of a host's worker and the way to it, if it is connected here.
+    /// The stream of a host's worker and its sender, if it is connected here.
     #[must_use]
     pub fn find(&self, host: HostId) -> Option<(SessionId, mpsc::Sender<ToWorker>)> {
         let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         streams.get(&host).cloned()
     }
 
-    /// How far the tasks of a job say they are, at most so many, ascending.
+    /// Progress reported by the tasks of a job, at most `max` entries, ascending.
     #[must_use]
     pub fn progress(&self, job: JobId, max: usize) -> Vec<Step> {
         self.progress.of_job(job, max)
     }
 
-    /// A host's worker told its whole state.
+    /// Records the complete state reported by a host's worker.
     pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
         self.progress.told(host, status);
     }

@@ -1,18 +1,18 @@
-//! What may be proposed while some replicas are of an older build: only what all of them read.
+//! Feature level of a group with mixed builds: only commands that all replicas can read are proposed.
 //!
-//! A replica says in its answers to shadow pushes which command format it reads; the leader takes the least of all
-//! voters and tells it in its next pushes, so that a later leader need not ask again. The level never falls: once a
-//! command of a format is in the log, everybody has to read it. What a user asks for above the level is refused; what
-//! workers tell above it is told without the details.
+//! A replica reports the newest command format that it reads in its answers to pushes of heartbeat times; the
+//! leader takes the minimum of all voters and includes it in its next pushes, so that a later leader need not
+//! ask again. The level never falls: once a command of a format is in the log, every replica has to read it.
+//! User requests above the level are refused; worker reports above it are stored without the details.
 
 use muster_model::command::{Command, TaskOutcome};
 use muster_proto::log::format_of;
 use muster_proto::status;
 use tonic::{Code, Status};
 
-/// Reason of a refusal of what some replica could not read.
+/// Reason of a refusal because some replica could not read the command.
 pub(crate) const FEATURE_NOT_YET: &str = "FEATURE_NOT_YET";
-/// The format that every replica reads that does not say which.
+/// Format assumed for a replica that does not report one.
 pub(crate) const FORMAT_UNSAID: u8 = 3;
 
 /// Refuses a user's command that some replica could not read.
@@ -25,14 +25,14 @@ pub(crate) fn check(command: &Command, level: u8) -> Result<(), Status> {
         Code::FailedPrecondition,
         FEATURE_NOT_YET,
         &format!(
-            "it needs command format {needed}, and not all replicas are known to read more than {level}; \
-             upgrade all of them, or start those that are down"
+            "command format {needed} is required, but not all replicas are known to read more than \
+             {level}; upgrade all of them, or start those that are down"
         ),
         &[("needed", needed.to_string()), ("level", level.to_string())],
     ))
 }
 
-/// What is left of commands of the leader's own for readers of a level.
+/// Reduces the leader's own commands to what readers of a level understand.
 pub(super) fn lowered(commands: Vec<Command>, level: u8) -> Vec<Command> {
     let lower = |command: Command| match format_of(&command) <= level {
         true => Some(command),
@@ -41,7 +41,7 @@ pub(super) fn lowered(commands: Vec<Command>, level: u8) -> Vec<Command> {
     commands.into_iter().filter_map(lower).collect()
 }
 
-/// The same without what format 4 brought; none if that is all there was to it.
+/// The command without the additions of format 4; `None` if nothing else remains.
 fn without_details(command: Command) -> Option<Command> {
     match command {
         Command::ReportTask(mut report) => {

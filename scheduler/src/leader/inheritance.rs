@@ -1,4 +1,4 @@
-//! What a new leader knows of the beats that earlier leaders heard.
+//! Heartbeat times that a new leader inherits from earlier leaders.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use muster_model::time::MonotonicMs;
 
 use crate::leader::shadow_store::ShadowReport;
 
-/// The shadows of some replicas, on this replica's clock.
+/// The replicated heartbeat times of several replicas, on this replica's clock.
 ///
-/// Every acknowledged beat is in the memory of a majority, and two majorities have a replica in common:
-/// so the reports of a majority bound every acknowledgement that any earlier leader gave, except those
-/// that a restarted replica has forgotten. Those lie before its restart.
+/// Every acknowledged heartbeat is in the memory of a majority, and two majorities have a replica in common:
+/// so the reports of a majority bound every acknowledgement that any earlier leader gave, except those that a
+/// restarted replica has forgotten. Those lie before its restart.
 #[derive(Clone, Debug)]
 pub(super) struct Inheritance {
     now: MonotonicMs,
@@ -27,8 +27,8 @@ struct Memory {
 }
 
 impl Inheritance {
-    /// Sums up reports that were received at `now` or before; `is_complete` if they come from a majority of every set of
-    /// voters.
+    /// Summarizes reports that were received at `now` or before; `is_complete` if they come from a majority
+    /// of every set of voters.
     pub(super) fn new(now: MonotonicMs, reports: Vec<ShadowReport>, is_complete: bool) -> Self {
         let before = |ago_ms: u64| MonotonicMs(now.0.saturating_sub(ago_ms));
         Self {
@@ -48,12 +48,12 @@ impl Inheritance {
         }
     }
 
-    /// True if a majority told.
+    /// True if a majority reported.
     pub(super) const fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// What is known of one host. Where a majority did not tell, timers start now.
+    /// Last contact with a host. If no majority reported, its timers start now.
     pub(super) fn contact(&self, host: HostId) -> Contact {
         let heard_at = self
             .reports

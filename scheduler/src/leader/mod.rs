@@ -1,4 +1,4 @@
-//! The leader loop: one async function that turns beats, registrations, time and applied changes into
+//! Leader loop: one async function that turns heartbeats, registrations, time and applied changes into
 //! batches of commands, and their outcomes into desired states for workers.
 //!
 //! It runs on every replica and acts only while that one leads. It spawns nothing and reads time only
@@ -7,33 +7,36 @@
 //! # A leadership
 //!
 //! 1. `LeaderBegan` is proposed; its revision is the *epoch*, the fencing token of everything after.
-//! 2. A majority of replicas tell their shadows (below), within [`SHADOW_FETCH_MS_MAX`].
-//! 3. Steps, until leadership is lost: take what came in, ask the reactor and the planner, propose all
+//! 2. A majority of replicas report their replicated heartbeat times (below), within [`SHADOW_FETCH_MS_MAX`].
+//! 3. Steps, until leadership is lost: take the input, ask the reactor and the planner, propose all
 //!    of it as one batch, await the outcomes, send every host whose desired state changed its new one.
-//!    Losing a message changes nothing: a beat that shows an outdated desired state repairs it.
+//!    A lost message does no harm: a heartbeat that shows an outdated desired state repairs it.
 //! 4. Every stream is ended with the new leader's address, so that workers move at once.
 //!
 //! # Leases are acknowledged by a majority
 //!
-//! A worker kills its tasks some time after the *send* of its last *acknowledged* beat (see
-//! `muster_model::timings`); a leader may give a task to somebody else some longer time after the last
-//! beat that *anybody acknowledged*. A new leader was not there when the old one acknowledged. It could
-//! wait a whole lease from its election for every host (what Nomad does: 300 s); instead:
+//! A worker kills its tasks some time after the *send* of its last *acknowledged* heartbeat (see
+//! `muster_model::timings`); a leader may reassign a task a longer time after the last
+//! heartbeat that *any leader acknowledged*. A new leader was not there when the old one acknowledged. It
+//! could
+//! wait a whole lease from its election for every host (Nomad does so: 300 s); instead:
 //!
-//! * Each [`SHADOW_ROUND_MS`] (at once after a pause) the leader tells all replicas how long ago it
-//!   heard from the hosts that have beaten since. A replica remembers the youngest instant of each host,
-//!   on its own clock, from receipt: an upper bound of the beat's time.
-//! * Only once a majority, the leader included, remembers a beat is it acknowledged; while the voters change, a majority
-//!   of every set of voters. Before a change is proposed, a majority of the voters to come remembers everything that the
-//!   leader knows, and from then on all that it acknowledges (`tenure::replicas`).
-//! * A replica refuses what a leader tells whose term or epoch is older than one it knows of, by a push,
-//!   by a new leader's question, or by its vote, which is on disk; a leader acknowledges only
-//!   while it leads in the term it told in.
+//! * Each [`SHADOW_ROUND_MS`] (at once after a pause) the leader sends all replicas the age of the last
+//!   heartbeat
+//!   of each host that sent one since. A replica stores the latest time of each host,
+//!   on its own clock, from receipt: an upper bound of the heartbeat's time.
+//! * A heartbeat is acknowledged only once a majority, the leader included, has stored it; while the voters
+//!   change, a majority of every set of voters. Before a change is proposed, a majority of the future voters
+//!   stores everything that the leader knows, and from then on all that it acknowledges (`tenure::replicas`).
+//! * A replica refuses pushes of a leader whose term or epoch is older than one it knows of, by a push,
+//!   by a new leader's request, or by its vote, which is on disk; a leader acknowledges only
+//!   while it leads in the term in which it pushed.
 //!
-//! So no acknowledgement of an old leader can be completed after a new one has asked a majority, and of
-//! those completed before, the majority that was asked has at least one replica that remembers: the
-//! youngest of its answers bounds every acknowledgement. A replica that restarted has forgotten, says
-//! since when it remembers, and bounds by that. Where no majority answers in time, leases start now.
+//! So no acknowledgement of an old leader can complete after a new one has queried a majority, and of
+//! those completed before, the queried majority has at least one replica that stored the heartbeat: the
+//! latest time among its answers bounds every acknowledgement. A restarted replica has lost its memory,
+//! reports
+//! since when it remembers, and bounds by that. If no majority answers in time, leases start now.
 
 mod batch;
 mod begin;
@@ -79,51 +82,51 @@ pub use tenure::CHANGE_MS_MAX;
 use muster_engine::state::State;
 use tenure::Tenure;
 
-/// A replica's shadow memory, shared by its peer service and its leader loop.
+/// A replica's store of heartbeat times, shared by its peer service and its leader loop.
 #[derive(Debug)]
 pub struct SharedShadows(Mutex<ShadowStore>);
 
 impl SharedShadows {
-    /// Shares a memory.
+    /// Wraps a store.
     #[must_use]
     pub const fn new(store: ShadowStore) -> Self {
         Self(Mutex::new(store))
     }
 
-    /// The memory; never held over an await.
+    /// Locks the store; never held across an await.
     pub fn lock(&self) -> MutexGuard<'_, ShadowStore> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a leader loop needs to know.
+/// Settings of the leader loop.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaderSettings {
-    /// This replica.
+    /// Id of this replica.
     pub replica: ReplicaId,
     /// Periods of the heartbeat protocol.
     pub timings: Timings,
-    /// Bounds of one planning round.
+    /// Limits of one planning round.
     pub budget: Budget,
-    /// Beats in a second above which workers are told to beat less often.
+    /// Heartbeats per second above which workers are asked to send fewer.
     pub beats_per_second_max: u64,
 }
 
-/// The leader loop and everything it stands on.
+/// The leader loop and its dependencies.
 pub struct LeaderLoop<P, C> {
     /// Replication.
     pub handle: Handle<State>,
-    /// The other replicas.
+    /// Links to the other replicas.
     pub peers: P,
-    /// Time.
+    /// Time source.
     pub clock: C,
-    /// What this replica remembers of beats.
+    /// Heartbeat times stored on this replica.
     pub shadows: Arc<SharedShadows>,
-    /// Where services find workers' streams.
+    /// Lookup of workers' streams for the services.
     pub directory: Arc<WorkerDirectory>,
-    /// What workers' streams bring; at most [`LEADER_INPUTS_MAX`] should wait.
+    /// Input from workers' streams; at most [`LEADER_INPUTS_MAX`] should be queued.
     pub inputs: mpsc::Receiver<LeaderInput>,
-    /// What it needs to know.
+    /// Settings.
     pub settings: LeaderSettings,
 }
 
@@ -147,7 +150,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
         telemetry::leading(false);
     }
 
-    /// Sends workers away until something about the leadership changes; none if there is no more work.
+    /// Redirects workers until the leadership changes; `None` if there is no more work.
     async fn follow(
         &mut self,
         leadership: &mut watch::Receiver<Leadership>,
@@ -180,7 +183,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
                 tenure.run(stop).await;
             }
             Err(error) => {
-                tracing::warn!(%error, term, "a leadership could not begin");
+                tracing::warn!(%error, term, "cannot begin a leadership");
                 begin::rest().await;
             }
         }
@@ -189,7 +192,7 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
 
 fn send_away(input: LeaderInput, leader: Option<Peer>) {
     if let LeaderInput::Hello { to_worker, .. } = input {
-        // A worker that does not listen any more needs no answer.
+        // A worker that no longer receives needs no answer.
         drop(to_worker.try_send(ToWorker::Close(CloseReason::NotLeader { leader })));
     }
 }

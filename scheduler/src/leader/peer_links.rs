@@ -1,4 +1,5 @@
-//! How the leader loop reaches the other replicas' shadows: a seam, so that the simulation can stand in.
+//! Interface of the leader loop to the stores of heartbeat times on other replicas, replaceable in the
+//! simulation.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,32 +8,32 @@ use muster_model::ids::ReplicaId;
 
 use crate::leader::shadow_store::{Fence, ShadowPush, ShadowReport, Superseded};
 
-/// Why a replica's shadow was not reached.
+/// Failure to reach another replica's heartbeat times.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It knows a later leader.
+    /// The replica knows a later leader.
     #[error(transparent)]
     Superseded(#[from] Superseded),
-    /// It did not answer.
+    /// The replica did not answer.
     #[error("replica {replica} did not answer: {detail}")]
     Unreachable {
-        /// Which one.
+        /// The replica.
         replica: ReplicaId,
-        /// Why, for people.
+        /// Cause, as text.
         detail: String,
     },
 }
 
-/// The other replicas.
+/// Links to the other replicas.
 pub trait PeerLinks: Send + Sync + 'static {
-    /// Makes a replica remember when hosts were heard; it answers with the newest command format that it reads.
+    /// Stores heartbeat times of hosts on a replica; returns the newest command format that it reads.
     fn push_shadows(
         &self,
         replica: ReplicaId,
         push: Arc<ShadowPush>,
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static;
 
-    /// Asks a replica what it remembers.
+    /// Requests a replica's stored heartbeat times.
     fn fetch_shadows(
         &self,
         replica: ReplicaId,

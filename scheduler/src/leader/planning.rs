@@ -1,22 +1,22 @@
-//! When to plan: only if something changed that could let waiting work be placed, and never so often
-//! that planning in vain takes more than half the leader's time.
+//! Timing of planning rounds: only after a change that could let waiting work be placed, and rarely enough
+//! that planning without success takes at most half the leader's time.
 
 use muster_engine::state::State;
 use muster_model::time::TimeMs;
 use muster_planner::{Budget, MOVES_TRIED_AGAIN_MS, Plan, plan, plan_in_place};
 use tokio::time::{Duration, Instant};
 
-/// Longest rest after a round that decided nothing.
+/// Longest pause after a round that decided nothing.
 pub const PLAN_REST_MS_MAX: u64 = 250;
 
 /// Whether a planning round is due.
 #[derive(Debug)]
 pub(super) struct Planning {
     is_due: bool,
-    /// The passing of time alone changes then what can be decided.
+    /// Time at which the passing of time alone changes what can be decided.
     at: Option<TimeMs>,
     rest_until: Option<Instant>,
-    /// Moves of others are looked for again then: when they were last, none was worth it.
+    /// Time of the next search for moves: at the last one, none was worth its cost.
     moves_at: Option<TimeMs>,
 }
 
@@ -31,19 +31,19 @@ impl Planning {
         }
     }
 
-    /// Something changed that could let waiting work be placed.
+    /// Requests a round after a change that could let waiting work be placed.
     pub(super) const fn request(&mut self) {
         self.is_due = true;
     }
 
-    /// A back-off ends or a reservation falls due at `at`.
+    /// Requests a round at `at`, when a back-off ends or a reservation falls due.
     pub(super) fn request_at(&mut self, at: Option<TimeMs>) {
         if let Some(at) = at {
             self.at = Some(self.at.map_or(at, |earlier| earlier.min(at)));
         }
     }
 
-    /// Takes the request if a round should run now.
+    /// Consumes the request if a round should run now.
     pub(super) fn take(&mut self, wall: TimeMs) -> bool {
         if self.at.is_some_and(|at| at <= wall) {
             self.at = None;
@@ -56,7 +56,7 @@ impl Planning {
         true
     }
 
-    /// What the next round looks at, in a word.
+    /// Scope of the next round, as a metric label.
     pub(super) fn scope(&self, now: TimeMs) -> &'static str {
         if self.moves_at.is_some_and(|at| at > now) {
             "in_place"
@@ -65,8 +65,9 @@ impl Planning {
         }
     }
 
-    /// Plans. Moves that were not worth it are not looked for again for [`MOVES_TRIED_AGAIN_MS`], whatever happens
-    /// meanwhile: the search may take many times as long as the rest of a round, and every change asks for a round.
+    /// Plans. Moves that were not worth their cost are not searched for again within
+    /// [`MOVES_TRIED_AGAIN_MS`], whatever happens meanwhile: the search may take many times as long as the
+    /// rest of a round, and every change requests a round.
     pub(super) fn plan(&mut self, state: &State, now: TimeMs, budget: Budget) -> Plan {
         if let Some(at) = self.moves_at.filter(|at| *at > now) {
             let planned = plan_in_place(state, now, budget);
@@ -82,13 +83,13 @@ impl Planning {
         planned
     }
 
-    /// A round ran for `took` and proposed so many steps.
+    /// Records a round that ran for `took` and proposed `steps` steps.
     pub(super) fn ran(&mut self, took: Duration, steps: usize) {
         let rest = took.min(Duration::from_millis(PLAN_REST_MS_MAX));
         self.rest_until = (steps == 0).then(|| Instant::now() + rest);
     }
 
-    /// When to look again, if nothing happens before.
+    /// Time of the next round if nothing else happens before.
     pub(super) fn wake_at(&self, wall: TimeMs) -> Option<Instant> {
         if self.is_due {
             return Some(self.rest_until.unwrap_or_else(Instant::now));
@@ -136,7 +137,8 @@ mod tests {
         assert!(planning.take(TimeMs(1_200)));
     }
 
-    /// Two hosts with a free half each, and a job for a minute already that wants a whole one; nobody can be moved.
+    /// Two hosts with half of their GPUs free each, and a job that has waited a minute for a whole host; no
+    /// attempt can be moved.
     fn in_pieces() -> Cluster {
         let mut cluster = Cluster::with_hosts(2, 4);
         cluster.configure(QueueTree {
@@ -173,11 +175,11 @@ mod tests {
             planned.moves_in_vain
         };
         assert!(look(&mut planning, 0));
-        assert!(!look(&mut planning, 1_000), "something else happened");
+        assert!(!look(&mut planning, 1_000), "an event happened");
         assert!(!planning.take(after(MOVES_TRIED_AGAIN_MS - 1)));
         assert!(
             planning.take(after(MOVES_TRIED_AGAIN_MS)),
-            "a round is due then although nothing happens"
+            "a round is due then without any event"
         );
         assert!(look(&mut planning, MOVES_TRIED_AGAIN_MS));
     }

@@ -1,4 +1,5 @@
-//! How far tasks say they are: for people, so only in the leader's memory, as its workers told it last.
+//! Progress reported by tasks: informational, so only in the leader's memory, as last reported by the
+//! workers.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -6,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use muster_model::beat::WorkerStatus;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, TaskKey};
 
-/// A step that a task of an attempt said it is at.
+/// A training step reported by a task of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The task.
@@ -17,17 +18,17 @@ pub struct Step {
     pub step: u64,
 }
 
-/// What the tasks of one host said.
+/// Reports of the tasks of one host.
 type Said = BTreeMap<TaskKey, (AttemptEpoch, u64)>;
 
-/// What the tasks of each host said, while its worker is connected here.
+/// Reports of the tasks of each host, while its worker is connected here.
 #[derive(Debug, Default)]
 pub(super) struct ProgressBoard {
     hosts: RwLock<BTreeMap<HostId, Said>>,
 }
 
 impl ProgressBoard {
-    /// A host's worker told its whole state.
+    /// Records the complete state reported by a host's worker.
     pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
         let said: Said = status
             .tasks
@@ -42,13 +43,13 @@ impl ProgressBoard {
         }
     }
 
-    /// A host's worker is not connected any more.
+    /// Drops the reports of a host whose worker has disconnected.
     pub(super) fn forget(&self, host: HostId) {
         let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
         hosts.remove(&host);
     }
 
-    /// What the tasks of a job said, at most so many, ascending.
+    /// Reports of the tasks of a job, at most `max`, ascending.
     pub(super) fn of_job(&self, job: JobId, max: usize) -> Vec<Step> {
         let first = TaskKey {
             job,

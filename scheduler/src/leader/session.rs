@@ -1,7 +1,7 @@
-//! What passes between the leader loop and the streams of workers.
+//! Messages between the leader loop and the streams of workers.
 //!
-//! A stream's task turns the wire into [`LeaderInput`]s and [`ToWorker`]s into the wire; the loop owns
-//! the decision which stream speaks for which host.
+//! A stream's task turns the wire into [`LeaderInput`]s and [`ToWorker`]s into the wire; the loop decides
+//! which stream represents which host.
 
 use std::sync::Arc;
 
@@ -16,174 +16,174 @@ use muster_raft_store::{Force, MemberChange, MembershipError, Peer};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Messages to one worker that may wait; what does not fit is sent again from the state.
+/// Messages queued to one worker; what does not fit is sent again from the state.
 pub const TO_WORKER_MAX: usize = 256;
-/// Inputs of the leader loop that may wait; streams that bring more wait themselves.
+/// Inputs queued to the leader loop; streams wait beyond that.
 pub const LEADER_INPUTS_MAX: usize = 16_384;
 
-/// A stream of a worker, counted over the life of the process.
+/// A worker's stream, numbered over the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// What a stream brings to the leader loop.
+/// Input of the leader loop from a stream.
 #[derive(Debug)]
 pub enum LeaderInput {
-    /// A worker presents itself on a new stream.
+    /// A worker registers on a new stream.
     Hello {
         /// The stream.
         session: SessionId,
-        /// What the host is and has.
+        /// Properties and inventory of the host.
         registration: Arc<HostRegistration>,
         /// Newest leadership that the worker has accepted.
         leader_seen: LeadershipEpoch,
-        /// Whether it holds prepared tasks until their gang is released.
+        /// Whether the worker holds prepared tasks until their gang is released.
         can_hold: bool,
-        /// The way back.
+        /// Sender to the worker.
         to_worker: mpsc::Sender<ToWorker>,
     },
     /// A heartbeat.
     Beat {
         /// The stream.
         session: SessionId,
-        /// What it says.
+        /// Content of the heartbeat.
         beat: Beat,
-        /// When it arrived: what it waits for its acknowledgement is counted from here.
+        /// Time of arrival; the wait for the acknowledgement is measured from it.
         arrived: Instant,
     },
-    /// The stream is gone.
+    /// The stream has ended.
     Closed {
-        /// Which one.
+        /// The stream.
         session: SessionId,
     },
-    /// An admin wants other replicas.
+    /// An admin requests a change of the replicas.
     ChangeReplicas(ReplicaChange),
 }
 
-/// A change of the replicas, in one step, and who waits for it.
+/// A change of the replicas, in one step, and the recipient of its result.
 #[derive(Debug)]
 pub struct ReplicaChange {
-    /// What should change.
+    /// The requested change.
     pub change: MemberChange,
-    /// Whether it goes beyond what is advisable.
+    /// Whether the safety checks are overridden.
     pub force: Force,
-    /// Takes what became of it.
+    /// Receives the result.
     pub reply: oneshot::Sender<Result<ReplicasChanged, ChangeError>>,
 }
 
-/// What became of a change of the replicas.
+/// Result of a change of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicasChanged {
-    /// False if all was so already.
+    /// False if the replicas were already as requested.
     pub changed: bool,
-    /// What an admin should know about what is left.
+    /// Warning for the admin about the remaining replicas.
     pub warning: Option<String>,
 }
 
-/// Why the replicas were not changed.
+/// Reason why the replicas were not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// One change after the other.
+    /// Another change is in progress.
     #[error(
-        "{under_way} is under way: try again when it is done (`muster cluster members` shows how far it is)"
+        "{under_way} is in progress: try again when it is done (`muster cluster members` shows its progress)"
     )]
     Busy {
-        /// What is being done.
+        /// Description of that change.
         under_way: String,
     },
-    /// Replicas of another build could not read that it happened.
+    /// Replicas of an older build could not read the record of the change.
     #[error(
-        "not all replicas are known to read what is written down about it: upgrade all of them, or start those that are down"
+        "not all replicas are known to read the record of the change: upgrade all of them, or start those that are down"
     )]
     NotYet,
-    /// Its id was another replica's.
+    /// The id was used by an earlier replica.
     #[error(
-        "replica id {id} was used before, and an id is never used again: choose one above {highest}"
+        "replica id {id} was used before, and ids are never reused: choose one above {highest}"
     )]
     UsedId {
         /// The id.
         id: u64,
-        /// The highest that was ever used.
+        /// The highest id ever used.
         highest: u64,
     },
     /// A new replica of an older build could not read the log.
     #[error(
-        "replica {id} reads commands up to format {reads}, and the log has format {needed}: upgrade it first"
+        "replica {id} reads commands up to format {reads}, but the log has format {needed}: upgrade it first"
     )]
     OldBuild {
-        /// Which one.
+        /// Id of the replica.
         id: u64,
-        /// What it reads.
+        /// Newest format that it reads.
         reads: u8,
-        /// What it would have to.
+        /// Format that it would have to read.
         needed: u8,
     },
-    /// The voters to come do not answer the leader.
+    /// The future voters do not answer the leader.
     #[error(
-        "within {limit_ms} ms no majority of the voters to come has taken over when hosts were heard (CHANGE_MS_MAX)"
+        "no majority of the future voters stored the heartbeat times within {limit_ms} ms (CHANGE_MS_MAX)"
     )]
     NotTakenOver {
         /// The limit.
         limit_ms: u64,
     },
-    /// The replication refuses or fails.
+    /// The replication refused the change or failed.
     #[error(transparent)]
     Membership(#[from] MembershipError),
 }
 
-/// What a stream carries to its worker.
+/// Message to a worker.
 #[derive(Debug)]
 pub enum ToWorker {
     /// The host is registered.
     Welcome {
-        /// Its id.
+        /// Id of the host.
         host: HostId,
         /// This leadership.
         leader: LeadershipEpoch,
         /// Periods of the heartbeat protocol.
         timings: Timings,
-        /// Addresses of all replicas: those of the worker's settings may all be replaced by now.
+        /// Addresses of all replicas: all addresses in the worker's settings may be outdated.
         replicas: Vec<String>,
     },
-    /// The replicas are others now.
+    /// The replicas have changed.
     Replicas(Vec<String>),
-    /// What the host should run.
+    /// Desired state of the host.
     Desired(Box<DesiredState>),
-    /// A beat is acknowledged: a majority remembers it.
+    /// A heartbeat is acknowledged: a majority has stored it.
     BeatAck {
         /// This leadership.
         leader: LeadershipEpoch,
-        /// Which beat.
+        /// Sequence number of the heartbeat.
         sequence: u64,
-        /// Milliseconds between two beats from now on; none for those of the welcome.
+        /// Heartbeat interval in milliseconds from now on; `None` for the interval of the welcome.
         next_beat_ms: Option<u64>,
     },
-    /// Asks for output, as the worker is told.
+    /// Requests output; the message is sent as is.
     Logs(Box<v1::LogRequest>),
-    /// Asks for a command beside a task, as the worker is told.
+    /// Requests a command beside a task; the message is sent as is.
     Exec(Box<v1::ExecOrder>),
-    /// Nobody reads the answers to this request any more.
+    /// The answers to this request are no longer read.
     LogCancel {
-        /// Which request.
+        /// Id of the request.
         id: u64,
     },
-    /// Makes a host that simulates its GPUs see something.
+    /// Injects a fault on a host with simulated GPUs.
     Inject(Box<v1::InjectFault>),
-    /// Asks the worker about itself.
+    /// Requests debug information about the worker.
     Debug(Box<v1::DebugOrder>),
     /// The last message: the stream ends.
     Close(CloseReason),
 }
 
-/// Why the leader ends a stream.
+/// Reason why the leader ends a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The registration was refused.
     Rejected(Rejection),
-    /// A newer stream speaks for the same worker.
+    /// A newer stream represents the same worker.
     Replaced,
-    /// This replica does not lead (any more).
+    /// This replica does not lead.
     NotLeader {
-        /// Who does, where known.
+        /// The leader, if known.
         leader: Option<Peer>,
     },
     /// The registration could not be proposed now.

@@ -1,7 +1,7 @@
-//! The streams of one leadership: which worker they come from and which host they speak for.
+//! Streams of one leadership, by worker and host.
 //!
-//! One live stream per host: a newer one replaces the older. Dropping the sender of a stream always ends
-//! it, so a worker whose queue is full still learns that it must connect again.
+//! One live stream per host: a newer one replaces the older. Dropping the sender of a stream always ends it,
+//! so a worker whose queue is full still learns that it must reconnect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::leader::session::{CloseReason, SessionId, ToWorker};
 #[derive(Debug)]
 pub(super) struct Session {
     registration: Arc<HostRegistration>,
-    /// The host it speaks for, once registered.
+    /// The host, once registered.
     host: Option<HostId>,
-    /// Revision of the desired state that was queued to it last.
+    /// Revision of the desired state that was last queued to it.
     pub(super) sent: Revision,
     can_hold: bool,
     to_worker: mpsc::Sender<ToWorker>,
@@ -43,7 +43,7 @@ impl Sessions {
         }
     }
 
-    /// A stream presented itself.
+    /// Records a stream's registration request.
     pub(super) fn open(
         &mut self,
         id: SessionId,
@@ -60,32 +60,34 @@ impl Sessions {
         self.by_id.insert(id, session);
     }
 
-    /// What a stream presented.
+    /// The registration sent on a stream.
     pub(super) fn registration(&self, id: SessionId) -> Option<Arc<HostRegistration>> {
         self.by_id
             .get(&id)
             .map(|session| Arc::clone(&session.registration))
     }
 
-    /// The host that a stream speaks for.
+    /// The host that a stream represents.
     pub(super) fn host_of(&self, id: SessionId) -> Option<HostId> {
         self.by_id.get(&id).and_then(|session| session.host)
     }
 
-    /// The stream that speaks for a host.
+    /// The stream that represents a host.
     pub(super) fn of_host(&mut self, host: HostId) -> Option<(SessionId, &mut Session)> {
         let id = *self.by_host.get(&host)?;
         self.by_id.get_mut(&id).map(|session| (id, session))
     }
 
-    /// Whether the worker of a host holds prepared tasks until their gang is released; false for one without a stream.
+    /// Whether the worker of a host holds prepared tasks until their gang is released; false without a
+    /// stream.
     pub(super) fn can_hold(&self, host: HostId) -> bool {
         let session = self.by_host.get(&host).and_then(|id| self.by_id.get(id));
         session.is_some_and(|session| session.can_hold)
     }
 
-    /// Whether an earlier start of the same worker speaks for a host: one that has ended has closed its
-    /// stream, so two processes share one identity (a copied data directory), or a stream is half open.
+    /// Whether an earlier start of the same worker represents a host: a worker that ended would have closed
+    /// its stream, so either two processes share one identity (a copied data directory), or the stream is
+    /// half open.
     pub(super) fn is_held_by_earlier_start(&self, host: HostId, of: &HostRegistration) -> bool {
         let holder = self.by_host.get(&host).and_then(|id| self.by_id.get(id));
         holder.is_some_and(|holder| {
@@ -94,17 +96,17 @@ impl Sessions {
         })
     }
 
-    /// Hosts that a stream speaks for.
+    /// Hosts with a stream.
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostId> + '_ {
         self.by_host.keys().copied()
     }
 
-    /// Number of streams that speak for a host.
+    /// Number of streams that represent a host.
     pub(super) fn connected(&self) -> usize {
         self.by_host.len()
     }
 
-    /// A stream's registration took effect; the older stream of the host is ended.
+    /// Binds a stream to its host once the registration took effect; the host's older stream is ended.
     pub(super) fn bind(&mut self, id: SessionId, host: HostId) {
         let Some(session) = self.by_id.get_mut(&id) else {
             return;
@@ -133,22 +135,22 @@ impl Sessions {
         }
     }
 
-    /// Tells all hosts' streams; one whose queue is full goes without.
+    /// Sends to the streams of all hosts; skips those with a full queue.
     pub(super) fn send_all(&self, message: impl Fn() -> ToWorker) {
         let streams = self.by_host.values().filter_map(|id| self.by_id.get(id));
         for session in streams {
-            // A stream that is gone tells so by itself.
+            // A stream that is gone reports that itself.
             drop(session.to_worker.try_send(message()));
         }
     }
 
-    /// Ends a stream, telling why if its queue has room.
+    /// Ends a stream, with the reason if its queue has room.
     pub(super) fn end(&mut self, id: SessionId, reason: CloseReason) {
         self.send(id, ToWorker::Close(reason));
         self.forget(id);
     }
 
-    /// A stream is gone.
+    /// Removes a stream that is gone.
     pub(super) fn forget(&mut self, id: SessionId) {
         let Some(session) = self.by_id.remove(&id) else {
             return;
@@ -218,7 +220,7 @@ mod tests {
             Some(SessionId(2))
         );
         assert!(directory.find(HostId(7)).is_some());
-        // The replaced stream's end must not take the newer one away.
+        // The end of the replaced stream must not remove the newer one.
         sessions.forget(SessionId(1));
         assert!(directory.find(HostId(7)).is_some());
     }

@@ -1,4 +1,5 @@
-//! The leader's side of the shadow protocol: no beat is acknowledged before a majority remembers it.
+//! Leader side of the replication of heartbeat times: no heartbeat is acknowledged before a majority has
+//! stored it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,26 +20,26 @@ use crate::leader::shadow_store::{Fence, ShadowPush};
 use crate::leader::telemetry;
 use crate::leader::voter_sets::VoterSets;
 
-/// Shortest time between the beginnings of two rounds, in milliseconds. The first beat after a pause
-/// starts a round at once.
+/// Shortest time between the starts of two rounds, in milliseconds. The first heartbeat after a pause starts
+/// a round at once.
 pub const SHADOW_ROUND_MS: u64 = 250;
 /// Longest wait for a replica's answer to a push, in milliseconds.
 pub const SHADOW_PUSH_MS_MAX: u64 = 1_000;
 
-/// A beat that waits for its acknowledgement.
+/// A heartbeat that waits for its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitingBeat {
-    /// The stream that brought it.
+    /// The stream that it arrived on.
     pub(super) session: SessionId,
-    /// Its sequence.
+    /// Its sequence number.
     pub(super) sequence: u64,
-    /// When it was taken, on the leader's clock.
+    /// Time of processing, on the leader's clock.
     pub(super) heard_at: MonotonicMs,
-    /// When it arrived.
+    /// Time of arrival.
     pub(super) arrived: Instant,
 }
 
-/// What became of a push.
+/// Result of a push.
 #[derive(Debug)]
 pub(super) struct PushAnswer {
     round: u64,
@@ -50,37 +51,37 @@ pub(super) struct PushAnswer {
 struct Round {
     number: u64,
     beats: BTreeMap<HostId, WaitingBeat>,
-    /// Who remembers it.
+    /// Replicas that stored it.
     stored: BTreeSet<ReplicaId>,
-    /// Whether it tells everything that is known.
+    /// Whether the push contained all known hosts.
     is_whole: bool,
     outstanding: usize,
     since: Instant,
 }
 
-/// The rounds of one leadership; at most one is in work.
+/// The rounds of one leadership; at most one is in progress.
 pub(super) struct ShadowRounds {
     fence: Fence,
     waiting: BTreeMap<HostId, WaitingBeat>,
     in_work: Option<Round>,
     answers: FuturesUnordered<BoxFuture<'static, PushAnswer>>,
-    /// Replicas that have not answered an earlier push yet: they get no further one meanwhile.
+    /// Replicas with an unanswered earlier push: they get no further one meanwhile.
     busy: BTreeMap<ReplicaId, u64>,
     begun: u64,
     next_at: MonotonicMs,
-    /// Which command format each replica said that it reads.
+    /// Command format that each replica reported.
     formats: BTreeMap<ReplicaId, u8>,
-    /// The format that all replicas are known to read.
+    /// Newest format that all replicas are known to read.
     level: u8,
-    /// Whose majority must remember a beat beside that of the voters: they will vote.
+    /// Future voters, whose majority must also store a heartbeat.
     widened: Option<Widened>,
 }
 
-/// Voters to come.
+/// Future voters.
 #[derive(Debug)]
 struct Widened {
     voters: BTreeSet<ReplicaId>,
-    /// Whether majorities of them, and of the voters of now, were told everything that is known.
+    /// Whether majorities of them and of the current voters have stored everything that is known.
     is_told: bool,
 }
 
@@ -100,8 +101,8 @@ impl ShadowRounds {
         }
     }
 
-    /// From now on a beat counts as remembered only if a majority of these remembers it too; the next rounds tell everything
-    /// that is known of all hosts, until they remember that.
+    /// From now on a heartbeat counts as stored only if a majority of these voters has stored it too; the
+    /// next rounds send all known hosts until they have stored them.
     pub(super) fn widen(&mut self, voters: BTreeSet<ReplicaId>) {
         self.widened = Some(Widened {
             voters,
@@ -109,22 +110,23 @@ impl ShadowRounds {
         });
     }
 
-    /// Who votes, by the membership, counts again.
+    /// Returns to the voters of the membership alone.
     pub(super) fn narrow(&mut self) {
         self.widened = None;
     }
 
-    /// Whether the voters to come remember everything that was known when they were named, and all that came since.
+    /// Whether the future voters have stored everything that was known when they were named, and all that
+    /// came since.
     pub(super) fn is_wide(&self) -> bool {
         self.widened.as_ref().is_some_and(|widened| widened.is_told)
     }
 
-    /// Whose majorities must remember a beat: those of these sets of voters, and of those to come.
+    /// The sets of voters whose majorities must store a heartbeat: the given ones and the future voters.
     pub(super) fn sets(&self, voters: VoterSets) -> VoterSets {
         voters.and(self.widened.as_ref().map(|widened| &widened.voters))
     }
 
-    /// The newest command format that a replica said it reads.
+    /// Newest command format that a replica reported.
     pub(super) fn format_of(&self, replica: ReplicaId) -> Option<u8> {
         self.formats.get(&replica).copied()
     }
@@ -135,41 +137,42 @@ impl ShadowRounds {
             .is_some_and(|widened| !widened.is_told)
     }
 
-    /// A beat arrived; only the newest of a host waits.
+    /// Records a heartbeat; only the newest of a host waits.
     pub(super) fn heard(&mut self, host: HostId, beat: WaitingBeat) {
         self.waiting.insert(host, beat);
     }
 
-    /// When the next round should begin, if beats wait for one or the others' formats are asked for.
+    /// Time of the next round, if heartbeats wait for one or formats are still to be asked for.
     pub(super) fn due_at(&self) -> Option<MonotonicMs> {
         let is_wanted = !self.waiting.is_empty() || self.asks_formats() || self.owes_all();
         (self.in_work.is_none() && is_wanted).then_some(self.next_at)
     }
 
-    /// Whether it is not known yet that all replicas read what this one writes: rounds without beats find out.
+    /// Whether it is still unknown that all replicas read what this one writes: rounds without heartbeats
+    /// find out.
     pub(super) const fn asks_formats(&self) -> bool {
         self.level < COMMAND_FORMAT
     }
 
-    /// The command format that this replica and these others read, as far as they said.
+    /// Newest command format that this replica and the given others read, as far as reported.
     pub(super) fn common_format(&self, others: impl Iterator<Item = ReplicaId>) -> u8 {
         let said = others.map(|replica| self.formats.get(&replica).copied());
         let least = said.map(|format| format.unwrap_or(FORMAT_UNSAID)).min();
         least.map_or(COMMAND_FORMAT, |least| least.min(COMMAND_FORMAT))
     }
 
-    /// All replicas are known to read this format.
+    /// Records that all replicas read this format.
     pub(super) const fn set_level(&mut self, level: u8) {
         self.level = level;
     }
 
-    /// The format that all replicas are known to read.
+    /// Newest format that all replicas are known to read.
     pub(super) const fn level(&self) -> u8 {
         self.level
     }
 
-    /// Takes what the next round tells, if one is due: the beats that wait, and all that is `known` of hosts if voters to
-    /// come do not know it yet.
+    /// Takes the content of the next round, if one is due: the waiting heartbeats, and all that is `known` of
+    /// hosts if the future voters lack it.
     pub(super) fn begin(
         &mut self,
         now: MonotonicMs,
@@ -206,14 +209,14 @@ impl ShadowRounds {
         }))
     }
 
-    /// Counts the leader's own memory.
+    /// Counts the leader's own store.
     pub(super) fn stored_by(&mut self, own: ReplicaId) {
         if let Some(round) = &mut self.in_work {
             round.stored.insert(own);
         }
     }
 
-    /// Tells the others.
+    /// Pushes to the other replicas.
     pub(super) fn push(
         &mut self,
         peers: &impl PeerLinks,
@@ -248,7 +251,7 @@ impl ShadowRounds {
         }
     }
 
-    /// The next answer of a replica; never, if none is awaited.
+    /// Resolves with the next push answer; pends forever if none is outstanding.
     pub(super) async fn answered(&mut self) -> PushAnswer {
         match self.answers.next().await {
             Some(answer) => answer,
@@ -263,7 +266,7 @@ impl ShadowRounds {
             Ok(format) => {
                 self.formats.insert(answer.replica, *format);
             }
-            Err(error) => tracing::debug!(%error, "a shadow was not stored"),
+            Err(error) => tracing::debug!(%error, "a replica did not store the heartbeat times"),
         }
         if let Some(round) = &mut self.in_work
             && round.number == answer.round
@@ -275,8 +278,8 @@ impl ShadowRounds {
         }
     }
 
-    /// The beats that a majority of every set of `voters`, and of those to come, remembers now, if the round is complete. A
-    /// round that can not be completed any more gives its beats back to the next one.
+    /// The heartbeats that a majority of every set of `voters`, and of the future voters, has stored by now,
+    /// if the round is complete. A round that can no longer complete returns its heartbeats to the next one.
     pub(super) fn complete(&mut self, voters: VoterSets) -> Vec<WaitingBeat> {
         let sets = self.sets(voters);
         let Some(round) = &self.in_work else {
@@ -315,7 +318,7 @@ mod tests {
     use super::*;
     use crate::leader::shadow_store::ShadowReport;
 
-    /// The same for all, so that beats can be compared.
+    /// The same for all, so that heartbeats can be compared.
     static ARRIVED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     /// Replicas with an even id answer, the others do not.
@@ -370,7 +373,7 @@ mod tests {
         run_in(rounds, &sets(&[replicas]), now).await.0
     }
 
-    /// Sets of voters, of each of which replica 1 is one.
+    /// Sets of voters, each of which contains replica 1.
     fn sets(lists: &[&[u64]]) -> VoterSets {
         let set = |list: &&[u64]| -> BTreeSet<ReplicaId> {
             list.iter().copied().chain([1]).map(ReplicaId).collect()
@@ -379,7 +382,7 @@ mod tests {
         sets.fold(VoterSets::default(), |sets, set| sets.and(Some(&set)))
     }
 
-    /// The beats that are acknowledged, and how many hosts the round told of.
+    /// The acknowledged heartbeats, and the number of hosts in the round.
     async fn run_in(
         rounds: &mut ShadowRounds,
         voters: &VoterSets,
@@ -420,7 +423,7 @@ mod tests {
         let voters = sets(&[&[2, 3]]);
         rounds.widen([1, 5, 7].map(ReplicaId).into());
         assert!(!rounds.is_wide());
-        // Nothing waits, and a round begins all the same; its silent majority makes it begin again.
+        // A round begins although no heartbeat waits; its silent majority makes it begin again.
         assert_eq!(run_in(&mut rounds, &voters, 1_000).await, (Vec::new(), 2));
         assert!(!rounds.is_wide());
         rounds.widen([1, 4, 7].map(ReplicaId).into());
@@ -428,7 +431,7 @@ mod tests {
         let told = run_in(&mut rounds, &voters, 2_000).await;
         assert_eq!(told, (vec![beat(1, 1_000)], 2));
         assert!(rounds.is_wide());
-        // From then on only beats are told, and the voters to come must remember them.
+        // From then on only heartbeats are pushed, and the future voters must store them.
         rounds.heard(HostId(1), beat(2, 2_000));
         let told = run_in(&mut rounds, &voters, 3_000).await;
         assert_eq!(told, (vec![beat(2, 2_000)], 1));
@@ -466,7 +469,7 @@ mod tests {
             rounds.common_format(others(&[]).into_iter()),
             COMMAND_FORMAT
         );
-        // Nothing waits, and a round begins all the same.
+        // A round begins although no heartbeat waits.
         run(&mut rounds, &[2, 3], 1_000).await;
         let with_a_silent_one = others(&[2, 3]).into_iter();
         assert_eq!(rounds.common_format(with_a_silent_one), FORMAT_UNSAID);

@@ -1,7 +1,7 @@
-//! What one replica was told about workers' beats: the memory that lets a new leader go on counting
-//! silence where the old one died.
+//! Heartbeat times replicated to one replica, which let a new leader continue to count
+//! silence from where the old one stopped.
 //!
-//! In memory only; a restarted replica says since when it remembers, and knows nothing older.
+//! In memory only; a restarted replica reports since when it remembers, and knows nothing older.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use muster_model::time::MonotonicMs;
 
 use crate::leader::feature_level::FORMAT_UNSAID;
 
-/// Orders leaderships: a later one has a greater term, or the same term and a greater epoch.
+/// Order of leaderships: a later one has a greater term, or the same term and a greater epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence {
     /// Raft term of the leader.
@@ -19,27 +19,27 @@ pub struct Fence {
     pub epoch: LeadershipEpoch,
 }
 
-/// What a leader tells: how long ago it heard from hosts, at the time of sending.
+/// Push of a leader: the ages of the hosts' last heartbeats, at the time of sending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShadowPush {
-    /// Who tells.
+    /// Leadership of the sender.
     pub fence: Fence,
-    /// Hosts heard since the last push, with the age of their last beat in milliseconds.
+    /// Hosts with a heartbeat since the last push, with the age of it in milliseconds.
     pub heard_ago_ms: BTreeMap<HostId, u64>,
-    /// The command format that all replicas read, as far as the leader knows; 0 if it did not say.
+    /// Newest command format that all replicas read, as far as the leader knows; 0 if not reported.
     pub command_format: u8,
 }
 
-/// What a replica remembers, at the time of answering.
+/// Stored heartbeat times of a replica, at the time of answering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShadowReport {
-    /// How far back its memory goes, in milliseconds: it may have forgotten anything before.
+    /// Reach of its memory in milliseconds: anything before may be forgotten.
     pub remembers_ms: u64,
-    /// Hosts it was told about, with the age of their last beat in milliseconds.
+    /// Stored hosts, with the age of their last heartbeat in milliseconds.
     pub heard_ago_ms: BTreeMap<HostId, u64>,
 }
 
-/// A later leadership is known here; the sender leads no more.
+/// A later leadership is known here; the sender no longer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a leadership of term {} (epoch {}) is known here; the sender's is over", known.term, known.epoch)]
 pub struct Superseded {
@@ -47,7 +47,7 @@ pub struct Superseded {
     pub known: Fence,
 }
 
-/// The memory of one replica.
+/// Store of one replica.
 #[derive(Clone, Debug)]
 pub struct ShadowStore {
     began_at: MonotonicMs,
@@ -58,7 +58,7 @@ pub struct ShadowStore {
 }
 
 impl ShadowStore {
-    /// A memory that begins now.
+    /// An empty store that begins now.
     #[must_use]
     pub const fn new(now: MonotonicMs) -> Self {
         Self {
@@ -73,29 +73,29 @@ impl ShadowStore {
         }
     }
 
-    /// The command format that all replicas are known to read.
+    /// Newest command format that all replicas are known to read.
     #[must_use]
     pub const fn command_format(&self) -> u8 {
         self.command_format
     }
 
-    /// All replicas read this command format; what was known is never taken back. Returns what is known now.
+    /// Raises the command format that all replicas read; it never falls. Returns the resulting one.
     pub fn raise_command_format(&mut self, format: u8) -> u8 {
         self.command_format = self.command_format.max(format);
         self.command_format
     }
 
-    /// The leadership that told last; 0 if none did.
+    /// Leadership of the last push; 0 if there was none.
     #[must_use]
     pub const fn told_by(&self) -> LeadershipEpoch {
         self.told_by
     }
 
-    /// Remembers what a leader tells. `own_term` is the newest Raft term this replica has taken part
-    /// in: it is on disk, so it fences out an old leader even after a restart emptied this memory.
+    /// Stores a push. `own_term` is the newest Raft term this replica has taken part in: it is on disk, so it
+    /// fences out an old leader even after a restart emptied this store.
     ///
     /// # Errors
-    /// [`Superseded`] if a later leadership is known; nothing is remembered then.
+    /// [`Superseded`] if a later leadership is known; nothing is stored then.
     pub fn push(
         &mut self,
         now: MonotonicMs,
@@ -114,7 +114,7 @@ impl ShadowStore {
         Ok(())
     }
 
-    /// Tells a new leader everything, and from then on refuses what earlier leaders tell.
+    /// Reports everything to a new leader, and from then on refuses pushes of earlier leaders.
     ///
     /// # Errors
     /// [`Superseded`] if a later leadership than the asking one is known.

@@ -1,4 +1,4 @@
-//! What the leader loop counts.
+//! Metrics of the leader loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::leader::changes::Changes;
 use crate::metrics::names;
 
 const MS_PER_SECOND: u64 = 1_000;
-/// GPU-milliseconds that moves lost since the process began: their counter tells whole seconds.
+/// GPU-milliseconds lost by moves since the process started: the counter has whole seconds.
 static MOVES_LOST_MS: AtomicU64 = AtomicU64::new(0);
 
 #[expect(
@@ -25,9 +25,10 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Notes whether this replica leads. What only a leader knows is 0 at all others, or it would stay as it was for ever.
+/// Records whether this replica leads. Gauges that only a leader knows are 0 on all others; otherwise they
+/// would keep their last value forever.
 pub(super) fn leading(is_leader: bool) {
-    // What has not happened yet has happened 0 times: a series that is missing cannot be told from one that nobody serves.
+    // Counters start at 0: a missing series cannot be distinguished from one that is not served.
     counter!(names::REJECTED_TOTAL).increment(0);
     if !is_leader {
         gauge!(names::WORKERS_CONNECTED).set(0.0);
@@ -38,22 +39,22 @@ pub(super) fn leading(is_leader: bool) {
     }
 }
 
-/// What a turn of the leader goes through.
+/// Phases of a turn of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Takes a view of the state.
+    /// Forks the state.
     Fork,
-    /// Looks at what happened since the turn before.
+    /// Evaluates the events since the previous turn.
     Changes,
-    /// Tells workers what to run.
+    /// Sends desired states to workers.
     Dispatch,
-    /// Takes what workers told.
+    /// Processes the reports of workers.
     Inputs,
-    /// Decides what follows from all that, and from time that passed.
+    /// Decides the reactions to reports and to elapsed time.
     Reactions,
     /// Plans, if a round is due.
     Plan,
-    /// Makes proposals of its commands.
+    /// Proposes the commands.
     Propose,
     /// Waits for their outcomes.
     Commit,
@@ -73,13 +74,13 @@ impl Phase {
         }
     }
 
-    /// It took so long.
+    /// Records the duration of the phase.
     pub(super) fn took(self, took: Duration) {
         histogram!(names::TURN_SECONDS, "phase" => self.word()).record(took);
     }
 }
 
-/// Times the phases of a turn, one after the other.
+/// Measures the phases of a turn, one after the other.
 #[derive(Debug)]
 pub(super) struct Turn {
     since: Instant,
@@ -92,7 +93,7 @@ impl Turn {
         }
     }
 
-    /// This phase is over, and the next one begins.
+    /// Ends this phase and starts the next one.
     pub(super) fn ended(&mut self, phase: Phase) {
         let now = Instant::now();
         phase.took(now - self.since);
@@ -151,7 +152,7 @@ fn health_changed(changes: &Changes) {
     }
 }
 
-/// A host was silent for so long when it was concluded that it is this.
+/// Records the silence of a host when it was declared suspect or lost.
 pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
     let conclusion = match health {
         HostHealth::Up => return,
@@ -178,7 +179,7 @@ pub(super) fn proposed(commands: usize) {
     histogram!(names::BATCH_COMMANDS).record(number(commands as u64));
 }
 
-/// So many milliseconds after a worker had found it, a finding was committed.
+/// Records the time from a worker's finding to its commit, in milliseconds.
 pub(super) fn detected(severity: Severity, took_ms: u64) {
     let took = Duration::from_millis(took_ms);
     histogram!(names::DETECTION_SECONDS, "severity" => severity.word()).record(took);

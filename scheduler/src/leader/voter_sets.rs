@@ -1,29 +1,29 @@
-//! Whose word counts: a majority of every set of voters.
+//! Majorities over one or several sets of voters.
 
 use std::collections::BTreeSet;
 
 use muster_model::ids::ReplicaId;
 use muster_raft_store::Status;
 
-/// The sets of voters of the group: one, or several while the voters change. Somebody in one of them may be in none of the
-/// others, so a majority of all voters together decides nothing.
+/// Sets of voters of the group: one, or several while the voters change. A voter of one set may be missing
+/// from the others, so a majority of all voters together decides nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct VoterSets(Vec<BTreeSet<ReplicaId>>);
 
 impl VoterSets {
-    /// Those of the membership that counts now.
+    /// The sets of the current membership.
     pub(super) fn of(status: &Status) -> Self {
         let set = |ids: &BTreeSet<u64>| ids.iter().copied().map(ReplicaId).collect();
         Self(status.voter_sets.iter().map(set).collect())
     }
 
-    /// The same and one more.
+    /// Adds a set.
     pub(super) fn and(mut self, more: Option<&BTreeSet<ReplicaId>>) -> Self {
         self.0.extend(more.cloned());
         self
     }
 
-    /// Whether these replicas are a majority of every set. Without voters nobody is.
+    /// Whether the replicas include a majority of every set; false without voters.
     pub(super) fn have_majority(&self, replicas: &BTreeSet<ReplicaId>) -> bool {
         !self.0.is_empty()
             && self
@@ -32,12 +32,12 @@ impl VoterSets {
                 .all(|set| set.intersection(replicas).count() > set.len() / 2)
     }
 
-    /// Everybody in any of them.
+    /// The union of all sets.
     pub(super) fn everybody(&self) -> BTreeSet<ReplicaId> {
         self.0.iter().flatten().copied().collect()
     }
 
-    /// Everybody but one.
+    /// All voters but one.
     pub(super) fn others(&self, own: ReplicaId) -> impl Iterator<Item = ReplicaId> {
         self.everybody()
             .into_iter()
@@ -72,7 +72,7 @@ mod tests {
         let even = sets(&[&[1, 2, 3, 4]]);
         assert!(!even.have_majority(&ids(&[1, 2])));
         assert!(even.have_majority(&ids(&[1, 2, 4])));
-        // Learners and those who are gone count for nothing.
+        // Learners and removed replicas do not count.
         assert!(!even.have_majority(&ids(&[1, 2, 7, 8, 9])));
         assert!(!sets(&[]).have_majority(&ids(&[1])));
         assert!(sets(&[&[1]]).have_majority(&ids(&[1])));

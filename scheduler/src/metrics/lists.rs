@@ -1,5 +1,5 @@
-//! Series of single things, and of queues: written from the state each time that somebody asks, and gone with the thing. A
-//! recorder would show them for ever.
+//! Metric series of single objects and queues: written from the state at each scrape, and gone with the
+//! object. A recorder would keep them forever.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,13 @@ use crate::metrics::names::{
 };
 use crate::metrics::queues::queues;
 
-/// Blocked GPUs that have a series of their own: what is blocked beyond is broken as a whole, and counted.
+/// Blocked GPUs with a series of their own: more than that indicates a failure of the whole cluster, and they
+/// are only counted.
 const GPUS_LISTED_MAX: usize = 4_096;
-/// How the author of a block begins that a rule put.
+/// Prefix of the author of a block by a rule.
 const RULES_AUTHOR: &str = "rule:";
 
-/// Who put a block: a rule, by its name, or a person.
+/// Source of a block: a rule, by its name, or an admin.
 pub(super) fn source(block: &Block) -> (&'static str, &str) {
     match block.author.strip_prefix(RULES_AUTHOR) {
         Some(rule) => ("auto", rule),
@@ -25,7 +26,7 @@ pub(super) fn source(block: &Block) -> (&'static str, &str) {
     }
 }
 
-/// Blocked GPUs, tripped breakers and queues, and what they are `now`, in Prometheus' text format.
+/// Blocked GPUs, tripped breakers and queues as of `now`, in Prometheus' text format.
 pub(crate) fn lists(state: &State, now: TimeMs) -> String {
     let mut page = String::new();
     let blocked = state.hosts.values().flat_map(|host| {

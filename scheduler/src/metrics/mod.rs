@@ -1,4 +1,4 @@
-//! Prometheus metrics of a replica: names with help texts, and the gauges that are read off the state when somebody asks.
+//! Prometheus metrics of a replica: names with help texts, and gauges read from the state at each scrape.
 //!
 //! Never labelled by job: per-job series would grow without bound.
 
@@ -15,8 +15,8 @@ pub(crate) use self::lists::lists;
 pub(crate) use sample::{Census, sample};
 pub(crate) use waits::outermost_queue;
 
-/// Says what each metric is, and begins those whose first value may be long in coming: a series that is not there yet looks like one
-/// that nobody reads.
+/// Registers the help texts, and initializes metrics whose first value may be long in coming: a missing
+/// series looks like one that is not served.
 pub(crate) fn describe() {
     names::describe();
     gauge!(names::WATCHES).set(0.0);
@@ -45,12 +45,12 @@ pub(crate) fn describe() {
     }
 }
 
-/// Begins what an alert counts: a rack that is lost ends many attempts at once, and perhaps none before.
+/// Initializes the counters used by alerts: a lost rack ends many attempts at once, perhaps the first ever.
 fn begin_blames() {
     let charge = Charge::Infra.word();
     for class in Class::ALL {
         if matches!(class, Class::Scheduler | Class::Site) {
-            // Nobody ever pays for these.
+            // These are never charged.
             continue;
         }
         for step in Step::ALL {

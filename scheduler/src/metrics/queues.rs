@@ -1,4 +1,4 @@
-//! What queues have, and how long their jobs wait: lines of the page, see `lists`.
+//! Series of queues (resources and waiting times), see `lists`.
 
 use std::cmp::Reverse;
 use std::fmt::{Display, Write as _};
@@ -18,7 +18,7 @@ use crate::metrics::waits::{OTHER_QUEUES, QUEUES_LABELLED_MAX, oldest_waits_ms};
 /// Kinds of a queue's GPUs.
 const KINDS: [&str; 4] = ["guaranteed", "held", "opportunistic", "claimed"];
 
-/// What is shown of a queue.
+/// Values of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Figures {
     live_jobs: u64,
@@ -59,7 +59,7 @@ impl Figures {
     }
 }
 
-/// What queues have, under labels of a bounded number: those that hold the most GPUs have their own.
+/// Values by queue with a bounded number of labels: the queues that hold the most GPUs have their own.
 fn by_queue(state: &State) -> Vec<(String, Figures)> {
     let queues = state.queues.values();
     let mut all: Vec<(String, Figures)> = queues
@@ -68,7 +68,7 @@ fn by_queue(state: &State) -> Vec<(String, Figures)> {
     if all.len() <= QUEUES_LABELLED_MAX {
         return all;
     }
-    // Stable: queues that hold the same stay in order of name.
+    // Stable: queues with equal values stay in order of name.
     all.sort_by_key(|(_, figures)| Reverse(figures.gpus[1]));
     let mut others = Figures::default();
     for (_, figures) in all.drain(QUEUES_LABELLED_MAX..) {
@@ -78,7 +78,7 @@ fn by_queue(state: &State) -> Vec<(String, Figures)> {
     all
 }
 
-/// What queues have and how long their oldest jobs wait `now`, in Prometheus' text format.
+/// Resources of queues and waiting times of their oldest jobs as of `now`, in Prometheus' text format.
 pub(super) fn queues(state: &State, now: TimeMs) -> String {
     let all = by_queue(state);
     let mut page = head(QUEUE_LIVE_JOBS, QUEUE_LIVE_JOBS_HELP);
@@ -100,7 +100,7 @@ pub(super) fn queues(state: &State, now: TimeMs) -> String {
     page
 }
 
-/// Writes the value of a queue; `labels` are further ones, each behind a comma.
+/// Writes the value of a queue; `labels` are further labels, each with a leading comma.
 fn line(page: &mut String, (name, queue, labels): (&str, &str, &str), value: impl Display) {
     let queue = escaped(queue);
     let _ = writeln!(page, "{name}{{queue=\"{queue}\"{labels}}} {value}");

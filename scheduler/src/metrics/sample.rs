@@ -1,4 +1,4 @@
-//! Gauges that are read off the state when somebody asks.
+//! Gauges read from the state at each scrape.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use muster_model::lifecycle::JobPhase;
 use crate::metrics::lists::source;
 use crate::metrics::names;
 
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const MS_PER_SECOND: u64 = 1_000;
 
-/// How many of everything there are.
+/// Counts of jobs, hosts and GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     /// Jobs in the order of [`PHASES`].
@@ -26,7 +26,7 @@ pub(crate) struct Census {
     pub(crate) hosts_blocked: u64,
     /// Hosts for which a block is planned.
     pub(crate) hosts_planned: u64,
-    /// GPUs that are blocked, or whose host is: by a rule, by a person.
+    /// GPUs blocked by themselves or by their host: by a rule, by an admin.
     pub(crate) gpus_blocked: [u64; 2],
     /// GPUs in the order of [`GPU_STATES`].
     pub(crate) gpus: [u64; 5],
@@ -50,11 +50,11 @@ const HOST_HEALTHS: [(HostHealth, &str); 3] = [
 /// free.
 pub(crate) const GPU_STATES: [&str; 5] = ["held", "unreachable", "faulted", "blocked", "free"];
 
-/// Who puts blocks.
+/// Sources of blocks.
 const SOURCES: [&str; 2] = ["auto", "admin"];
 
 impl Census {
-    /// Counts.
+    /// Counts the objects of a state.
     pub(crate) fn of(state: &State) -> Self {
         let mut census = Self::default();
         for job in state.jobs.values() {
@@ -98,7 +98,7 @@ fn state_of(host: &Host, gpu: &Gpu) -> usize {
     }
 }
 
-/// Sets the gauges that show what is known of health; a kind without anything in a phase shows 0.
+/// Sets the gauges of health; combinations of kind and phase without components are 0.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a floating-point number"
@@ -130,7 +130,7 @@ fn health(state: &State) {
     }
 }
 
-/// Sets the gauges that show the state.
+/// Sets the gauges of the state.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a floating-point number"

@@ -1,4 +1,4 @@
-//! How long jobs wait, by queue.
+//! Waiting times of jobs, by queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use muster_model::ids::JobId;
 use muster_model::quota::parent_of;
 use muster_model::time::TimeMs;
 
-/// Queues with a label of their own; the others count together.
+/// Queues with a label of their own; the others are counted together.
 pub(super) const QUEUES_LABELLED_MAX: usize = 100;
-/// Label of the queues that have none of their own.
+/// Label of the queues without one of their own.
 pub(super) const OTHER_QUEUES: &str = "(others)";
 
-/// The label of the queue around all those that a queue lies in: itself if it lies in none. Of the outermost queues, the first by name
-/// have a label of their own.
+/// Label of the outermost queue that contains `queue`: itself if it has no parent. Of the outermost queues,
+/// the first by name have a label of their own.
 pub(crate) fn outermost_queue<'a>(state: &State, queue: &'a str) -> &'a str {
     let outermost = queue.split('/').next().unwrap_or(queue);
     let is_labelled = labelled(state).any(|name| name == outermost);
@@ -27,15 +27,15 @@ fn labelled(state: &State) -> impl Iterator<Item = &str> {
     outermost.take(QUEUES_LABELLED_MAX)
 }
 
-/// How long ago the oldest job was submitted that could run and has never run, by the outermost queue; 0 for those where none waits.
-/// Jobs that wait for others, or are suspended, do not count.
+/// Time since the submission of the oldest job that could run and has never run, by the outermost queue; 0 if
+/// none waits. Jobs that wait for dependencies, or are suspended, do not count.
 pub(super) fn oldest_waits_ms(state: &State, now: TimeMs) -> BTreeMap<String, u64> {
     let mut waits: BTreeMap<String, u64> = labelled(state)
         .map(|name| (name.to_owned(), 0))
         .chain([(OTHER_QUEUES.to_owned(), 0)])
         .collect();
     for (line, jobs) in &state.index.waiting {
-        // Ids ascend with the time of submission: most jobs are passed over by that alone.
+        // Ids ascend with the time of submission, which alone skips most jobs.
         let oldest = jobs
             .iter()
             .fold(None, |oldest: Option<&Arc<Job>>, (_, id)| {
@@ -51,7 +51,7 @@ pub(super) fn oldest_waits_ms(state: &State, now: TimeMs) -> BTreeMap<String, u6
     waits
 }
 
-/// A job, if nothing of it has ever been placed.
+/// The job, if no part of it was ever placed.
 fn never_ran(state: &State, id: JobId) -> Option<&Arc<Job>> {
     let job = state.jobs.get(&id)?;
     let never = job.units.values().all(|unit| unit.attempts == 0);
@@ -78,7 +78,11 @@ mod tests {
         urgent.priority = 1;
         cluster.submit(urgent);
         cluster.wait(2_000);
-        assert_eq!(waited_ms(&cluster), 7_000, "whatever comes before it");
+        assert_eq!(
+            waited_ms(&cluster),
+            7_000,
+            "independent of the jobs before it"
+        );
         for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
             assert!(cluster.apply(&step).result.is_ok(), "{step:?}");
         }

@@ -1,20 +1,21 @@
-//! Whom a message between replicas is for: an address may be taken by another replica, or by another cluster.
+//! Recipient check for messages between replicas: an address may have been reused by another replica or
+//! cluster.
 
 use muster_model::ids::ReplicaId;
 use muster_proto::status::{self, FOREIGN_CLUSTER, NOT_LEADER, WRONG_REPLICA};
 use tonic::{Code, Status};
 
-/// The replica that a message is meant for, as far as its sender says.
+/// The intended recipient of a message, as far as its sender gives it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addressee<'a> {
-    /// Its cluster; none from an older build.
+    /// Id of its cluster; `None` from an older build.
     pub(crate) cluster_id: Option<&'a str>,
-    /// Its id; none from an older build.
+    /// Id of the replica; `None` from an older build.
     pub(crate) replica_id: Option<u64>,
 }
 
 impl Addressee<'_> {
-    /// Refuses what is for somebody else, before anything is done.
+    /// Refuses a message for another recipient, before anything is done.
     pub(crate) fn check(self, cluster_id: &str, replica: ReplicaId) -> Result<(), Status> {
         if let Some(meant) = self.cluster_id.filter(|meant| *meant != cluster_id) {
             let message = format!(
@@ -37,7 +38,8 @@ fn refusal(reason: &str, message: &str) -> Status {
     status::error(Code::Unavailable, reason, message, &[])
 }
 
-/// Whether a failure with this reason means that the write was certainly not done, and may be tried elsewhere.
+/// Whether a failure with this reason means that the write was certainly not done, and may be tried
+/// elsewhere.
 pub(crate) fn is_undone(reason: &str) -> bool {
     [NOT_LEADER, FOREIGN_CLUSTER, WRONG_REPLICA].contains(&reason)
 }
@@ -63,7 +65,7 @@ mod tests {
         assert_eq!(reason(None, None), None);
         assert_eq!(reason(Some("lab"), Some(3)).as_deref(), Some(WRONG_REPLICA));
         assert_eq!(reason(None, Some(3)).as_deref(), Some(WRONG_REPLICA));
-        // Ids repeat between clusters.
+        // Replica ids repeat between clusters.
         for replica_id in [Some(2), Some(3), None] {
             let refused = reason(Some("other"), replica_id);
             assert_eq!(refused.as_deref(), Some(FOREIGN_CLUSTER));

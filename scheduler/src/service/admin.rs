@@ -24,7 +24,7 @@ use crate::service::write::{Calling, write};
 /// `AdminService` of one replica.
 pub(crate) struct Admin(pub(crate) Context);
 
-/// Carries out one kind of write and takes the answer of that kind.
+/// Carries out one kind of write and extracts the answer of that kind.
 macro_rules! write {
     ($self:ident, $request:ident, $kind:ident) => {{
         let _place = $self.0.admit()?;
@@ -156,7 +156,7 @@ impl AdminService for Admin {
         let allowed = require_admin(
             &self.0,
             (&caller, &author),
-            "save the cluster's state, which holds everybody's secrets",
+            "save the cluster's state, which contains all users' secrets",
         );
         let record = Record::told(
             "SaveSnapshot",
@@ -278,18 +278,18 @@ impl AdminService for Admin {
     }
 }
 
-/// Who asks, which process, the same in words, and what.
+/// The caller, the target process, its description, and the question.
 type About = (String, Option<v1::DebugTarget>, String, Question);
 
 impl Admin {
-    /// A question about a process, and who asks it until when.
+    /// Reads a question about a process, with its caller and deadline.
     fn asked<T>(&self, request: Request<T>, read: impl FnOnce(T) -> About) -> (About, Calling) {
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let calling = (deadline, request.remote_addr(), caller_of(&request));
         (read(request.into_inner()), calling)
     }
 
-    /// Asks a process, for an admin; noted in the audit log.
+    /// Sends a question to a process for an admin, with an audit record.
     async fn ask(
         &self,
         method: &str,
@@ -298,7 +298,7 @@ impl Admin {
     ) -> Result<Answer, Status> {
         let _place = self.0.admit()?;
         let author = caller.author(author);
-        let allowed = require_admin(&self.0, (&caller, &author), "look into processes");
+        let allowed = require_admin(&self.0, (&caller, &author), "inspect processes");
         let record = Record::told(method, (&caller.on_record(author), about), from);
         let unanswered = self.0.unanswered(record);
         let answer = match allowed {

@@ -1,4 +1,4 @@
-//! `AdminService.ReadAuditLog`: what the audit log of this replica holds, and what comes.
+//! `AdminService.ReadAuditLog`: existing and new records of this replica's audit log.
 
 use muster_proto::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -9,17 +9,17 @@ use crate::audit_log::{AuditLog, Record};
 use crate::service::context::Context;
 use crate::service::stopping::{Messages, until_stopped};
 
-/// Records of one message.
+/// Records per message.
 const RECORDS_PER_MESSAGE: usize = 512;
-/// Messages that wait for the client.
+/// Messages buffered for the client.
 const MESSAGES_AHEAD: usize = 4;
 
-/// Records on their way to a client.
+/// Stream of records to a client.
 pub(crate) type Records = Messages<v1::ReadAuditLogResponse>;
 
 type Sender = mpsc::Sender<Result<v1::ReadAuditLogResponse, Status>>;
 
-/// Streams records; the place is kept until they are sent or the client has gone.
+/// Streams records; the permit is held until they are sent or the client has gone.
 pub(crate) async fn stream(
     context: &Context,
     request: v1::ReadAuditLogRequest,
@@ -35,7 +35,7 @@ pub(crate) async fn stream(
     until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
-/// Sends what there is, and what comes if that is asked for.
+/// Sends the existing records, and new ones if requested.
 async fn tell(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) {
     let mut after = request.after_sequence;
     let mut newest = log.newest();
@@ -45,7 +45,7 @@ async fn tell(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) 
         let reading = tokio::task::spawn_blocking(move || send(&read, after, &wanted, &to));
         match reading.await {
             Ok(Some(last)) => after = after.max(last),
-            // The client has gone, or was told what went wrong.
+            // The client has gone, or has received the error.
             Ok(None) | Err(_) => return,
         }
         if !request.follow {
@@ -61,7 +61,8 @@ async fn tell(log: AuditLog, request: v1::ReadAuditLogRequest, sender: &Sender) 
     }
 }
 
-/// Sends the records after `after` that are wanted; the last one that was looked at, none if it cannot go on.
+/// Sends the requested records after `after`; returns the last one examined, or `None` if the stream cannot
+/// continue.
 fn send(
     log: &AuditLog,
     after: u64,
@@ -85,7 +86,7 @@ fn send(
     };
     let read = log.read_after(after, &mut take);
     if let Err(error) = read {
-        let status = Status::internal(format!("the audit log cannot be read: {error}"));
+        let status = Status::internal(format!("cannot read the audit log: {error}"));
         drop(sender.blocking_send(Err(status)));
         return None;
     }

@@ -1,4 +1,4 @@
-//! `AdminService.SaveSnapshot`: the state as a backup file, piece by piece, as the client takes it.
+//! `AdminService.SaveSnapshot`: the state as a backup file, streamed in pieces at the client's pace.
 
 use std::io::{self, Write};
 
@@ -14,16 +14,16 @@ use crate::service::context::Context;
 use crate::service::gate::Caller;
 use crate::service::stopping::{Messages, until_stopped};
 
-/// Bytes of one piece: small beside the largest message, large beside what sending one costs.
+/// Bytes per piece: small compared to the largest message, large compared to the overhead of a message.
 const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that wait for the client.
+/// Pieces buffered for the client.
 const PIECES_AHEAD: usize = 4;
 
-/// A backup on its way to a client.
+/// Stream of a backup to a client.
 pub(crate) type Saved = Messages<v1::SaveSnapshotResponse>;
 
-/// Refuses whoever is no admin of the cluster; `act` completes "may not". Where nobody has to prove who they are, the settings
-/// name the admins.
+/// Refuses callers that are not admins of the cluster; `act` completes "may not". Without authentication, the
+/// settings list the admins.
 pub(crate) fn require_admin(
     context: &Context,
     (caller, author): (&Caller, &str),
@@ -40,7 +40,7 @@ pub(crate) fn require_admin(
     Err(status::error(code, "NOT_YOURS", &message, metadata))
 }
 
-/// What a backup that this replica takes now says of itself.
+/// Header of a backup that this replica takes now.
 pub(crate) fn about(context: &Context, picture: &Picture<State>) -> About {
     About {
         cluster_id: context.config.cluster_id.clone(),
@@ -50,7 +50,7 @@ pub(crate) fn about(context: &Context, picture: &Picture<State>) -> About {
     }
 }
 
-/// Streams a backup; the places are kept until it is sent or the client has gone.
+/// Streams a backup; the permits are held until it is sent or the client has gone.
 pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Saved {
     let picture = context.handle.picture();
     let about = about(context, &picture);
@@ -62,18 +62,18 @@ pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Sa
         };
         let sent = picture.write_backup(&mut pieces, &about, None);
         drop(places);
-        // An error is the client's to know, unless it is that the client has gone.
+        // Errors are reported to the client, unless the client has gone.
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            let status = Status::internal(format!("the state cannot be written: {error}"));
+            let status = Status::internal(format!("cannot serialize the state: {error}"));
             drop(sender.blocking_send(Err(status)));
         }
     });
     until_stopped(ReceiverStream::new(receiver), context.stop.clone())
 }
 
-/// Sends bytes piece by piece.
+/// Writer that sends bytes in pieces.
 struct Pieces<'a> {
     sender: &'a mpsc::Sender<Result<v1::SaveSnapshotResponse, Status>>,
     piece: BytesMut,

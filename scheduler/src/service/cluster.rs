@@ -304,7 +304,7 @@ fn queues(
     limit: page::Limit,
 ) -> v1::ListQueuesResponse {
     let page = Page::new(request.page_size, limit);
-    // A queue's name is its own token.
+    // The name of a queue is its page token.
     let first: Arc<str> = Arc::from(request.page_token.as_str());
     let mut queues = state.queues.range(first..);
     let shown = page.fill(&mut queues, |(_, queue)| queue_to_wire(state, queue));

@@ -1,4 +1,4 @@
-//! Changes of the tree of queues and of the topology, with what they mean for what there is.
+//! Changes of the queue tree and of the topology, with their effect on existing objects.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::service::local_write::{command, propose, rehearse};
 /// Hosts listed in one answer.
 const HOSTS_LISTED_MAX: usize = 100;
 
-/// Replaces the tree of queues, unless the request is a dry run.
+/// Replaces the queue tree, unless the request is a dry run.
 pub(crate) async fn configure_queues(
     context: &Context,
     request: v1::ConfigureQueuesRequest,
@@ -57,7 +57,7 @@ pub(crate) async fn set_topology(
     })
 }
 
-/// What a new topology means for the registered hosts.
+/// Effect of a new topology on the registered hosts.
 fn effect(before: &State, after: &State) -> v1::SetTopologyResponse {
     let mut effect = v1::SetTopologyResponse::default();
     let none = HostCells::default();

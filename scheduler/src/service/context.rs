@@ -1,4 +1,4 @@
-//! What all services share.
+//! Context shared by all services.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,16 +25,16 @@ use crate::service::replies::Replies;
 use crate::service::unanswered::Unanswered;
 use crate::watch_hub::WatchHub;
 
-/// What a caller may do after it was turned away for load.
+/// Retry delay for a caller that was refused for load.
 const RETRY_BUSY: Duration = Duration::from_millis(100);
-/// Exports of the state at a time: each keeps a thread and a core busy.
+/// Concurrent exports of the state: each keeps a thread and a core busy.
 const EXPORTS_MAX: usize = 2;
 
-/// Everything that a [`Context`] is made of.
+/// Components of a [`Context`].
 pub(crate) struct ContextParts {
-    /// The settings that this replica began with.
+    /// The settings at startup.
     pub(crate) config: Arc<SchedulerConfig>,
-    /// The newest settings, for options that reload.
+    /// The current settings, for reloadable options.
     pub(crate) settings: watch::Receiver<SchedulerConfig>,
     pub(crate) handle: Handle<State>,
     pub(crate) clock: SystemClock,
@@ -45,13 +45,13 @@ pub(crate) struct ContextParts {
     pub(crate) peers: Arc<PeerPool>,
     pub(crate) forwarder: Forwarder,
     pub(crate) audit: AuditLog,
-    /// Whose tokens are taken beside the cluster's own.
+    /// Identity provider whose tokens are accepted beside the cluster's own.
     pub(crate) provider: Option<Provider>,
-    /// Ends every stream.
+    /// Stops every stream.
     pub(crate) stop: CancellationToken,
 }
 
-/// What all services of a replica share; clones are cheap.
+/// Context shared by all services of a replica; clones are cheap.
 #[derive(Clone)]
 pub(crate) struct Context(Arc<Inner>);
 
@@ -93,17 +93,17 @@ impl Context {
         }))
     }
 
-    /// Answers of workers that somebody waits for.
+    /// Pending answers of workers.
     pub(crate) fn replies(&self) -> &Replies {
         &self.0.replies
     }
 
-    /// The next stream's number.
+    /// Number of the next stream.
     pub(crate) fn next_session(&self) -> u64 {
         self.0.next_session.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes one of the places for requests in work.
+    /// Takes a permit for a request in progress.
     pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(
             &self.0.requests,
@@ -112,7 +112,7 @@ impl Context {
         )
     }
 
-    /// Takes one of the places for worker streams.
+    /// Takes a permit for a worker stream.
     pub(crate) fn admit_worker(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(
             &self.0.workers,
@@ -121,17 +121,17 @@ impl Context {
         )
     }
 
-    /// Takes one of the places for exports of the state.
+    /// Takes a permit for an export of the state.
     pub(crate) fn admit_export(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(&self.0.exports, "EXPORTS_MAX", EXPORTS_MAX)
     }
 
-    /// Takes one of the places for commands beside tasks.
+    /// Takes a permit for a command beside a task.
     pub(crate) fn admit_exec(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(&self.0.execs, "EXEC_SESSIONS_MAX", EXEC_SESSIONS_MAX)
     }
 
-    /// Takes one of the places for connections to the leader that readers of output have.
+    /// Takes a permit for a log reader's connection to the leader.
     pub(crate) fn admit_log_connection(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(
             &self.0.log_connections,
@@ -140,17 +140,17 @@ impl Context {
         )
     }
 
-    /// Workers' streams that users of commands wait for.
+    /// Worker streams awaited by users of commands.
     pub(crate) fn pairings(&self) -> &Pairings {
         &self.0.pairings
     }
 
-    /// The past that somebody looks at.
+    /// Views of past revisions.
     pub(crate) fn views(&self) -> &Views {
         &self.0.views
     }
 
-    /// A call that comes into the audit log once it is answered, or when its caller has gone.
+    /// A call that is recorded in the audit log once it is answered, or when its caller has gone.
     pub(crate) fn unanswered(&self, record: Record) -> Unanswered<'_> {
         let record = Record {
             replica: self.config.replica_id.get(),
@@ -159,29 +159,29 @@ impl Context {
         Unanswered::new(&self.audit, record, move || self.handle.now_ms())
     }
 
-    /// Writes a call with its answer into the audit log.
+    /// Writes a call with its answer to the audit log.
     pub(crate) async fn note(&self, record: Record) {
         self.unanswered(record).answer(|record| record).await;
     }
 
-    /// Waits until no request is in work.
+    /// Waits until no request is in progress.
     pub(crate) async fn drained(&self) {
         let all = u32::try_from(self.config.limits.requests_in_flight_max).unwrap_or(u32::MAX);
-        // Closed only with the last clone of the context, so this waits and no more.
+        // Closed only with the last clone of the context, so this only waits.
         drop(self.0.requests.acquire_many(all).await);
     }
 
-    /// The wait for a leader of a request without a deadline of its own.
+    /// Time that a request without a deadline waits for a leader.
     pub(crate) fn default_wait(&self) -> Duration {
         Duration::from_millis(self.request_ms_default())
     }
 
-    /// Longest that a request without a deadline of its own waits, in milliseconds.
+    /// Default timeout of a request, in milliseconds.
     pub(crate) fn request_ms_default(&self) -> u64 {
         self.settings.borrow().limits.request_ms_default
     }
 
-    /// How large the pages of lists may be.
+    /// Size limit of the pages of lists.
     pub(crate) fn page_limit(&self) -> page::Limit {
         let rows = self.settings.borrow().limits.page_rows_max;
         page::Limit::new(rows, self.config.limits.message_bytes_max)

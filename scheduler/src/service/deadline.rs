@@ -1,18 +1,18 @@
-//! How long a request may wait.
+//! Deadlines of requests.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
-/// Of a request's time this share is kept for both ways, so that the caller gets our reason and not a bare timeout: it counts from
-/// when it has sent the request.
+/// This share of a request's time is reserved for both network directions, so that the caller gets our reason
+/// and not a bare timeout: its clock starts when it has sent the request.
 const WAY_SHARE: u32 = 10;
-/// More than this is not kept.
+/// Maximum of the reserve.
 const WAY_MAX: Duration = Duration::from_millis(250);
 
-/// The instant by which a request must be answered: the caller's deadline (`grpc-timeout`), or the
-/// default where it has none.
+/// The instant by which a request must be answered: the caller's deadline (`grpc-timeout`), or the default if
+/// it has none.
 pub(crate) fn of(metadata: &MetadataMap, default_ms: u64) -> Instant {
     let given = metadata
         .get("grpc-timeout")
@@ -25,10 +25,10 @@ pub(crate) fn of(metadata: &MetadataMap, default_ms: u64) -> Instant {
     Instant::now() + wait.min(LONGEST)
 }
 
-/// Longer deadlines count as this: an instant must not overflow.
+/// Longer deadlines are capped here: an instant must not overflow.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Up to eight digits and a unit.
+/// Parses up to eight digits and a unit.
 fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 {

@@ -1,4 +1,4 @@
-//! What a process tells of itself, and how much it logs: this replica, or a worker whose stream this leader serves.
+//! Debug information and log levels of a process: this replica, or a worker whose stream this leader serves.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::service::addressee::Addressee;
 use crate::service::context::Context;
 use crate::service::replies::{HOST_UNREACHABLE, unreachable};
 
-/// What is asked of a process.
+/// Question to a process.
 pub(crate) enum Question {
     SetLogLevel(v1::SetLogLevelRequest),
     Tell,
 }
 
-/// What it answers.
+/// Answer of a process.
 pub(crate) enum Answer {
     LogLevel(v1::SetLogLevelResponse),
     Info(Box<v1::GetDebugInfoResponse>),
 }
 
-/// The answer to another question.
+/// Error for an answer to another question.
 pub(crate) fn mismatched() -> Status {
-    Status::internal("a process was asked something and answered something else")
+    Status::internal("unexpected kind of answer from a process")
 }
 
-/// What a question is about, for the audit log.
+/// Subject of a question, for the audit log.
 pub(crate) fn subject(target: Option<&v1::DebugTarget>) -> String {
     match target.and_then(|target| target.process.as_ref()) {
         Some(Process::ReplicaId(replica)) => format!("replica {replica}"),
@@ -72,15 +72,15 @@ fn invalid(message: &str) -> Status {
     status::error(Code::InvalidArgument, "INVALID_REQUEST", message, &[])
 }
 
-/// The logs of this process, which a test's replica does not have.
+/// Log control of this process; unavailable in tests.
 fn control() -> Result<&'static LogControl, Status> {
     muster_service::logging::control().ok_or_else(|| {
-        let message = "this process does not log by itself";
+        let message = "this process has no log control";
         status::error(Code::FailedPrecondition, "NO_LOG", message, &[])
     })
 }
 
-/// Checks a change before anybody is bothered.
+/// Checks a change before it is sent to a process.
 pub(crate) fn check(request: &v1::SetLogLevelRequest) -> Result<LevelChange, Status> {
     let change: Result<LevelChange, InvalidLevel> = request.change.parse();
     change.map_err(|error| invalid(&format!("change: {error}")))
@@ -107,7 +107,7 @@ fn set_level(request: &v1::SetLogLevelRequest) -> Result<v1::SetLogLevelResponse
 
 fn info(context: &Context) -> Result<v1::GetDebugInfoResponse, Status> {
     let settings = serde_json::to_value(&*context.settings.borrow())
-        .map_err(|error| Status::internal(format!("the settings cannot be written: {error}")))?;
+        .map_err(|error| Status::internal(format!("cannot serialize the settings: {error}")))?;
     let exporter = muster_service::exporter::install().map_err(Status::internal)?;
     let now = TimeMs(context.handle.now_ms());
     let page = exporter.render() + &metrics::lists(&context.handle.fork(), now);
@@ -159,7 +159,7 @@ async fn ask_worker(
             Code::DeadlineExceeded,
             HOST_UNREACHABLE,
             &format!(
-                "the worker of host `{host}` did not answer in time; one of an older version never does"
+                "the worker of host `{host}` did not answer before the timeout; workers of older versions never answer"
             ),
             &[("host", host)],
         )),

@@ -1,8 +1,8 @@
-//! Commands beside running tasks: the leader pairs the stream of a user with that of a worker, a follower hands the user's
-//! on to the leader.
+//! Commands beside running tasks: the leader pairs the stream of a user with that of a worker; a follower
+//! forwards the user's stream to the leader.
 //!
-//! Nothing is started before the user has a stream to hear of it on, so a call that fails may be repeated. Each of the
-//! streams is bounded, and whoever does not read holds up nobody but the command.
+//! Nothing is started before the user has a stream to receive its start on, so a failed call may be repeated.
+//! Each stream is bounded, and a slow reader blocks only its own command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,34 +38,34 @@ use crate::service::log_source::{host_name, unit_of};
 use crate::service::replies::unreachable;
 use crate::service::while_allowed::{Look, while_allowed};
 
-/// Commands that one replica carries at a time.
+/// Concurrent commands on one replica.
 pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
-/// Messages of one command that may wait for a slow reader.
+/// Messages of one command buffered for a slow reader.
 const MESSAGES_MAX: usize = 8;
 /// Longest wait for a worker's first message.
 const ORDER_MAX: Duration = Duration::from_secs(5);
-/// Longest wait for a worker that was asked for a command.
+/// Longest wait for a worker that was sent an order.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
-/// What a user hears.
+/// Stream of answers to a user.
 pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<v1::ExecResponse, Status>> + Send>>;
-/// What a worker hears.
+/// Stream of orders to a worker.
 pub(crate) type Orders = Pin<Box<dyn Stream<Item = Result<v1::ExecRequest, Status>> + Send>>;
 
-/// Workers' streams that users wait for, by token.
+/// Worker streams awaited by users, by token.
 #[derive(Debug, Default)]
 pub(crate) struct Pairings {
     waiting: Mutex<BTreeMap<String, oneshot::Sender<WorkerSide>>>,
 }
 
-/// A worker's stream.
+/// The stream of a worker.
 #[derive(Debug)]
 struct WorkerSide {
     messages: Streaming<v1::ExecUp>,
     orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
 }
 
-/// A worker's stream that somebody waits for; nobody does once this is dropped, as it is when the user leaves first.
+/// An awaited worker stream; dropping it cancels the wait, as when the user leaves first.
 struct Expected<'a> {
     pairings: &'a Pairings,
     token: String,
@@ -99,7 +99,7 @@ impl Pairings {
     }
 }
 
-/// A user's command, from here if this replica leads, through the leader otherwise.
+/// Runs a user's command: here if this replica leads, through the leader otherwise.
 pub(crate) async fn start(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
@@ -110,7 +110,7 @@ pub(crate) async fn start(
     open.by_admin = context
         .handle
         .with_state(|state| caller.is_admin(state) == Some(true));
-    // What is run may hold secrets: who enters which task is what counts.
+    // The command may contain secrets: the record shows only who enters which task.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
     let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
@@ -127,7 +127,7 @@ pub(crate) async fn start(
     begun.map(|answers| while_allowed(answers, look))
 }
 
-/// Looks whether somebody who has entered a task of a job may stay there.
+/// Check whether a caller that has entered a task of a job may stay in it.
 fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
     let context = context.clone();
     Arc::new(move || {
@@ -137,7 +137,7 @@ fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
     })
 }
 
-/// A command that another replica hands on; NOT_LEADER if this one does not lead.
+/// A command forwarded by another replica; NOT_LEADER if this one does not lead.
 pub(crate) async fn start_here(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
@@ -162,11 +162,12 @@ async fn through(
     Ok(Box::pin(answers.into_inner()))
 }
 
-/// All that a user says. It is a type with a name, because the compiler cannot prove of a boxed stream that a call with it is `Send`.
+/// All messages of a user. A named type, because the compiler cannot prove of a boxed stream that a call with
+/// it is `Send`.
 struct Said(BoxStream<'static, v1::ExecRequest>);
 
 impl Said {
-    /// A user whose stream broke is gone: so is what the leader hears.
+    /// A broken stream of the user ends the stream to the leader.
     fn all(open: v1::ExecOpen, messages: Inputs) -> Self {
         let first = v1::ExecRequest {
             kind: Some(FromUser::Open(open)),
@@ -189,7 +190,7 @@ impl Stream for Said {
     }
 }
 
-/// Where a command is to run.
+/// Location of a command.
 struct Place {
     epoch: AttemptEpoch,
     attempt: u32,
@@ -226,7 +227,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
             open.author, job.id, job.spec.user
         );
-        tracing::warn!(job = %job.id, %task, author = open.author, "a command beside a task was refused: not theirs");
+        tracing::warn!(job = %job.id, %task, author = open.author, "exec refused: not the user's task");
         let mut metadata = vec![("job", job.id.to_string()), ("user", job.spec.user.clone())];
         if !context.config.tls.is_on() {
             metadata.push((status::ADMINS_BY_SETTINGS, "true".to_owned()));
@@ -251,7 +252,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
             host_name: host_name(state, run.host),
         }),
         _ => {
-            let message = format!("task {task} of job {} does not run now", job.id);
+            let message = format!("task {task} of job {} is not running", job.id);
             let metadata = [("job", job.id.to_string()), ("task", task.to_string())];
             Err(status::error(
                 Code::FailedPrecondition,
@@ -263,8 +264,9 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     }
 }
 
-/// Who enters everybody's tasks: whom the settings name; where all have proven who they are, admins. Of the cluster's own users
-/// this replica knows the role, of others the one that was asked was shown it.
+/// Users who may enter the tasks of all users: those listed in the settings; with authentication, admins. For
+/// the cluster's own users this replica knows the role; for federated users the replica that received the
+/// call has verified it.
 fn admins(context: &Context, state: &State, open: &v1::ExecOpen) -> BTreeSet<String> {
     if !context.config.tls.is_on() {
         return context.settings.borrow().admins.clone();
@@ -291,27 +293,20 @@ impl Session {
         let stop = self.context.stop.clone();
         let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
         let (host, program) = (&*self.place.host_name, program(&self.open));
-        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "a command beside a task begins");
+        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "exec started");
         counter!(names::EXECS_TOTAL).increment(1);
         gauge!(names::EXECS).increment(1.0);
         let outcome = tokio::select! {
             biased;
-            () = stop.cancelled() => Err(Status::unavailable("this replica stops")),
+            () = stop.cancelled() => Err(Status::unavailable("this replica is stopping")),
             () = self.answers.closed() => Ok(()),
             outcome = self.carry(messages) => outcome,
         };
         gauge!(names::EXECS).decrement(1.0);
         let refusal = outcome.as_ref().err().map(Status::message);
-        tracing::info!(
-            job,
-            task,
-            author,
-            host,
-            refusal,
-            "a command beside a task is over"
-        );
+        tracing::info!(job, task, author, host, refusal, "exec ended");
         if let Err(status) = outcome {
-            // A user who is gone need not be told.
+            // The user may be gone and needs no error.
             drop(self.answers.send(Err(status)).await);
         }
     }
@@ -323,7 +318,7 @@ impl Session {
         } = self.call_worker().await?;
         tokio::select! {
             ended = self.pass_up(up) => ended,
-            // The user has gone, or is sent away.
+            // The user has gone, or is disconnected.
             gone = pass_down(messages, orders) => gone,
         }
     }
@@ -351,8 +346,8 @@ impl Session {
             Ok(Ok(side)) => Ok(side),
             _ => {
                 let message = format!(
-                    "the worker of host `{host_name}` did not answer in time: it is slow, or of a version that runs no \
-                     commands beside tasks"
+                    "the worker of host `{host_name}` did not answer before the timeout: it is slow, or \
+                     its version does not support exec"
                 );
                 let metadata = [("host", host_name.clone())];
                 Err(status::error(
@@ -365,7 +360,7 @@ impl Session {
         }
     }
 
-    /// What the worker says, to the user, until the command has ended.
+    /// Forwards the worker's messages to the user until the command has ended.
     async fn pass_up(&self, mut up: Streaming<v1::ExecUp>) -> Result<(), Status> {
         loop {
             let message = up
@@ -412,16 +407,17 @@ fn refused(open: &v1::ExecOpen, detail: &str) -> Status {
     )
 }
 
-/// A worker's answer to an order.
+/// Handles a worker's answer to an order.
 pub(crate) async fn answered(
     context: &Context,
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
     let first = timeout(ORDER_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no order was named in time"))??;
+    let first =
+        first.map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
-        let told = "nobody waits for this command (any more)";
+        let told = "this command is no longer awaited";
         status::error(Code::NotFound, "UNKNOWN_EXEC", told, &[])
     };
     let waiting = context.pairings().take(&token).ok_or_else(unknown)?;

@@ -1,4 +1,4 @@
-//! What a user says to a command beside a task: which one it is, and then its input.
+//! Messages of a user to a command beside a task: the command, then its input.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::service::stopping::Messages;
 
 /// Longest wait for a user's first message.
 const OPEN_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a user's first message. It goes on in the session of the worker, beside all that keeps the host's tasks alive: one that is
-/// too large for that would break it.
+/// Bytes of a user's first message. It is forwarded in the session of the worker, beside everything that
+/// keeps the host's tasks alive: a message too large for that session would break it.
 const EXEC_OPEN_BYTES_MAX: usize = 256 << 10;
-/// Bytes of input in one message, as the interface promises.
+/// Bytes of input in one message, as documented in the API.
 const EXEC_INPUT_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a program's name that a log shows.
+/// Bytes of a program's name shown in a log.
 const PROGRAM_BYTES_SHOWN: usize = 256;
 
-/// What a user says after the first message.
+/// Messages of a user after the first one.
 pub(crate) type Inputs = Messages<v1::ExecRequest>;
 
 /// The first message of a user.
@@ -32,7 +32,8 @@ pub(crate) async fn opening(
     messages: &mut Streaming<v1::ExecRequest>,
 ) -> Result<v1::ExecOpen, Status> {
     let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first.map_err(|_| Status::deadline_exceeded("no command was named in time"))??;
+    let first = first
+        .map_err(|_| Status::deadline_exceeded("no command received before the timeout"))??;
     opened(first)
 }
 
@@ -46,10 +47,10 @@ fn opened(first: Option<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
     Ok(open)
 }
 
-/// What the user says, to the worker, until the user is gone.
+/// Forwards the user's messages to the worker until the user is gone.
 ///
 /// # Errors
-/// What the user may not say.
+/// An invalid message.
 pub(crate) async fn pass_down(
     mut messages: Inputs,
     orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
@@ -57,7 +58,7 @@ pub(crate) async fn pass_down(
     while let Some(Ok(message)) = messages.next().await {
         check_later(&message)?;
         if orders.send(Ok(message)).await.is_err() {
-            // The worker says how it ended.
+            // The worker reports how the command ended.
             future::pending::<()>().await;
         }
     }
@@ -66,7 +67,7 @@ pub(crate) async fn pass_down(
 
 fn check_later(message: &v1::ExecRequest) -> Result<(), Status> {
     match &message.kind {
-        Some(FromUser::Open(_)) => Err(invalid("the command was named already")),
+        Some(FromUser::Open(_)) => Err(invalid("the command was already sent")),
         Some(FromUser::Input(bytes)) => {
             let limit = ("EXEC_INPUT_BYTES_MAX", EXEC_INPUT_BYTES_MAX);
             check_bytes("a message of input", bytes.len(), limit)
@@ -79,7 +80,7 @@ fn check_bytes(what: &str, bytes: usize, (limit_name, limit): (&str, usize)) -> 
     if bytes <= limit {
         return Ok(());
     }
-    let message = format!("{what} is of {bytes} bytes, over the limit of {limit} ({limit_name})");
+    let message = format!("{what} has {bytes} bytes, over the limit of {limit} ({limit_name})");
     let metadata = [
         ("limit_name", limit_name.to_owned()),
         ("limit", limit.to_string()),
@@ -96,7 +97,7 @@ fn invalid(message: &str) -> Status {
     status::error(Code::InvalidArgument, "INVALID_REQUEST", message, &[])
 }
 
-/// The program that is to run, as a log shows it.
+/// The program to run, as shown in a log.
 pub(crate) fn program(open: &v1::ExecOpen) -> Option<&str> {
     let program = open.command.first()?;
     Some(&program[..program.floor_char_boundary(PROGRAM_BYTES_SHOWN)])

@@ -1,4 +1,4 @@
-//! Why a job waits: the planner's own answer, in the words of the wire.
+//! Explanation why a job waits: the planner's answer converted to the API.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use tonic::Status;
 
 use crate::service::jobs::find;
 
-/// The longest that a remedy and a start are looked for, whatever time the caller gives: looks ahead keep a core busy.
+/// Longest search for a remedy and a start time, whatever the caller's deadline: the search keeps a core
+/// busy.
 const LOOKING_MAX: Duration = Duration::from_secs(5);
 
-/// Kept back of the request's time for the look that is under way when it ends.
+/// Reserve of the request's time for the search step in progress when the search ends.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
-/// The instant at which looking ahead ends for a request that must be answered by its deadline.
+/// The instant at which the search ends for a request that must be answered by its deadline.
 pub(crate) fn patience(now: Instant, deadline: Instant) -> Instant {
     let given = deadline.saturating_duration_since(now);
     now + given
@@ -29,7 +30,7 @@ pub(crate) fn patience(now: Instant, deadline: Instant) -> Instant {
         .min(LOOKING_MAX)
 }
 
-/// Why a job waits, in this state; what would help is looked for until an instant.
+/// Explains why a job waits in this state; searches for remedies until an instant.
 pub(crate) fn job(
     state: &State,
     id: JobId,
@@ -71,7 +72,7 @@ pub(crate) fn job(
     })
 }
 
-/// The task group of the unit whose tasks need most.
+/// The task group of the unit whose tasks need the most resources.
 fn neediest(job: &Job, tasks: std::ops::Range<u32>) -> Option<&TaskGroup> {
     if job.spec.gang {
         return job.spec.groups.iter().max_by_key(|group| {
@@ -130,7 +131,7 @@ fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Why it waits; and why it did not simply go on, if it ran before.
+/// Why the job waits; and, if it ran before, why its last attempt ended.
 fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
     let waits = why_it_waits(state, job, explanation);
     let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
@@ -146,7 +147,7 @@ fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
     }
 }
 
-/// Whom the end of an attempt is blamed on, by the names that people know.
+/// Attribution of the end of an attempt, with names instead of ids.
 fn blamed_on(state: &State, blame: &Blame) -> String {
     let host_name = |id: HostId| {
         let host = state.host(id);
@@ -174,15 +175,15 @@ fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
         None if job.phase.is_terminal() => "the job has ended".to_owned(),
         None if explanation.waiting_units == 0 => match &job.suspension {
             Some(suspension) => format!(
-                "{}; nothing else of it waits",
+                "{}; no other unit of it waits",
                 Blocker::Suspended {
                     author: suspension.author.clone(),
                     reason: suspension.reason.clone(),
                 }
             ),
-            None => "nothing of the job waits".to_owned(),
+            None => "no unit of the job waits".to_owned(),
         },
-        None => "there is room; the job is about to be placed".to_owned(),
+        None => "resources are free; the job is about to be placed".to_owned(),
     }
 }
 

@@ -1,7 +1,8 @@
-//! The whole state as a snapshot's bytes, for a client that works on a fork of it.
+//! The whole state as the bytes of a snapshot, for a client that works on a fork of it.
 //!
-//! The bytes are made twice: once to learn how many they are, so that the client can show progress, and once to be
-//! sent, piece by piece, as the client takes them. Neither holds more than one piece in memory beside the state.
+//! The bytes are produced twice: once to learn their number, so that the client can show progress, and once
+//! to be sent in pieces at the client's pace. Neither pass holds more than one piece in memory beside the
+//! state.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,15 +20,15 @@ use tonic::Status;
 use crate::service::context::Context;
 use crate::service::stopping::{Messages, until_stopped};
 
-/// Bytes of one piece: small beside the largest message, large beside what sending one costs.
+/// Bytes per piece: small compared to the largest message, large compared to the overhead of a message.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Pieces that wait for the client.
+/// Pieces buffered for the client.
 const CHUNKS_AHEAD: usize = 4;
 
-/// An export on its way to a client.
+/// Stream of an export to a client.
 pub(crate) type Export = Messages<v1::ExportStateResponse>;
 
-/// Streams a state; the places are kept until it is sent or the client has gone.
+/// Streams a state; the permits are held until it is sent or the client has gone.
 pub(crate) fn stream(context: &Context, state: State, places: [OwnedSemaphorePermit; 2]) -> Export {
     let head = v1::ExportHead {
         revision: state.revision.get(),
@@ -40,11 +41,11 @@ pub(crate) fn stream(context: &Context, state: State, places: [OwnedSemaphorePer
     tokio::task::spawn_blocking(move || {
         let sent = send(head, state, &sender);
         drop(places);
-        // An error is the client's to know, unless it is that the client has gone.
+        // Errors are reported to the client, unless the client has gone.
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            let status = Status::internal(format!("the state cannot be written: {error}"));
+            let status = Status::internal(format!("cannot serialize the state: {error}"));
             drop(sender.blocking_send(Err(status)));
         }
     });
@@ -67,8 +68,8 @@ fn send(mut head: v1::ExportHead, state: State, sender: &Sender) -> io::Result<(
     pieces.flush()
 }
 
-/// The state without what is nobody's business (environment variables often hold keys) and without what a fork has
-/// no use for.
+/// The state without confidential data (environment variables often hold keys) and without data that a fork
+/// does not need.
 fn public(mut state: State) -> State {
     state.events = EventLog::restore(state.revision, Losses::default(), Vec::new());
     state.requests = RequestLog::default();
@@ -115,7 +116,7 @@ impl Write for Size {
     }
 }
 
-/// Sends bytes piece by piece.
+/// Writer that sends bytes in pieces.
 struct Pieces<'a> {
     sender: &'a Sender,
     piece: BytesMut,

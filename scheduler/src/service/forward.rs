@@ -1,4 +1,4 @@
-//! Writes on their way from a follower to the leader, many in one message.
+//! Forwarding of writes from a follower to the leader, many in one message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::service::write::UNKNOWN_OUTCOME;
 
 /// Writes in one message to the leader.
 pub(crate) const FORWARDED_WRITES_MAX: usize = 1_024;
-/// Bytes of writes in one message to the leader, where one write alone is not more.
+/// Bytes of writes in one message to the leader, unless a single write is larger.
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
 /// Writes that may wait to be forwarded.
 const FORWARD_QUEUE_MAX: usize = 16_384;
-/// Messages to the leader that may be unanswered.
+/// Unanswered messages to the leader.
 const FORWARDS_IN_FLIGHT_MAX: usize = 16;
-/// When a caller may try again.
+/// Retry delay for a caller.
 const RETRY: Duration = Duration::from_millis(20);
 
 struct Forward {
@@ -34,21 +34,21 @@ struct Forward {
     reply: oneshot::Sender<Result<Outcome, Status>>,
 }
 
-/// The way of writes to the leader.
+/// Forwards writes to the leader.
 #[derive(Clone)]
 pub(crate) struct Forwarder {
     queue: mpsc::Sender<Forward>,
 }
 
 impl Forwarder {
-    /// Starts the task that packs and sends; it ends with the last clone.
+    /// Starts the task that batches and sends; it ends with the last clone.
     pub(crate) fn start(peers: Arc<PeerPool>, leaders: Leaders) -> Self {
         let (queue, waiting) = mpsc::channel(FORWARD_QUEUE_MAX);
         tokio::spawn(pack(peers, leaders, waiting));
         Self { queue }
     }
 
-    /// Hands a write to the replica that leads.
+    /// Forwards a write to the leader.
     pub(crate) async fn forward(
         &self,
         leader: Peer,
@@ -71,17 +71,17 @@ impl Forwarder {
                     &[],
                     RETRY,
                 ),
-                TrySendError::Closed(_) => unknown("this replica stops"),
+                TrySendError::Closed(_) => unknown("this replica is stopping"),
             })?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(unknown("this replica stops")),
-            Err(_) => Err(unknown("the leader did not answer in time")),
+            Ok(Err(_)) => Err(unknown("this replica is stopping")),
+            Err(_) => Err(unknown("the leader did not answer before the timeout")),
         }
     }
 }
 
-/// The failure of a write whose effect is not known.
+/// Error of a write with an unknown effect.
 pub(crate) fn unknown(message: &str) -> Status {
     status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, message, &[], RETRY)
 }
@@ -103,7 +103,7 @@ async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receive
     }
 }
 
-/// Runs of writes to the same leader, each within the bounds of one message.
+/// Runs of writes to the same leader, each within the limits of one message.
 fn batches(writes: impl Iterator<Item = Forward>) -> Vec<(Peer, Vec<Forward>)> {
     let mut batches: Vec<(Peer, Vec<Forward>)> = Vec::new();
     let mut bytes = 0;
@@ -146,7 +146,8 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
         to_replica_id: Some(leader.id),
     });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    // Who hands leadership over answers once another one leads: that this one knows it by then tells nothing.
+    // A transfer of leadership is answered once another replica leads: a change of leader seen here is no
+    // reason to give up on it.
     let hands_over = { request.get_ref().writes.iter() }
         .any(|write| matches!(write.kind, Some(Kind::TransferLeader(_))));
     let answered = match peers.client(&leader.address) {
@@ -154,7 +155,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
             biased;
             answered = client.forward_writes(request) => answered,
             () = leaders.another_than(Some(&leader.address)), if !hands_over => {
-                Err(unknown("another replica leads by now"))
+                Err(unknown("another replica leads now"))
             }
         },
         Err(status) => Err(status),
@@ -164,7 +165,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
             let mut results = response.into_inner().results.into_iter();
             for waiter in waiters {
                 let result = results.next().and_then(|result| result.kind);
-                // A caller that has gone away does not want its answer.
+                // The caller may be gone and needs no answer.
                 drop(waiter.send(outcome(result)));
             }
         }
@@ -177,8 +178,8 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
     }
 }
 
-/// Hands on what the leader refused as it is, also that it is not the one that was meant. If the connection broke or timed
-/// out, the writes may have taken effect.
+/// Passes the leader's refusals through unchanged, including that it is not the intended leader. If the
+/// connection broke or timed out, the writes may have taken effect.
 fn handed_on(status: Status) -> Status {
     match status.code() {
         Code::Unavailable if !status.details().is_empty() => status,
@@ -199,7 +200,7 @@ fn outcome(result: Option<Outcome>) -> Result<Outcome, Status> {
     }
 }
 
-/// A status on its way back to the follower.
+/// Converts a status for the way back to the follower.
 pub(crate) fn error_to_wire(status: &Status) -> v1::WriteError {
     v1::WriteError {
         code: status.code() as i32,

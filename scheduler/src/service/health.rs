@@ -32,7 +32,7 @@ pub(crate) async fn set_rules(
     })
 }
 
-/// What new rules would have made of what was found lately.
+/// Effect that new rules would have had on recent findings.
 fn effect(before: &State, after: &State) -> v1::SetHealthRulesResponse {
     let (old, new) = (&before.health_rules.set, &after.health_rules.set);
     let findings: Vec<Finding> = before.health.findings().cloned().collect();
@@ -56,7 +56,7 @@ fn effect(before: &State, after: &State) -> v1::SetHealthRulesResponse {
     }
 }
 
-/// A person has looked at a breaker.
+/// Resets a breaker after an operator's review.
 pub(crate) async fn reset_breaker(
     context: &Context,
     request: v1::ResetBreakerRequest,

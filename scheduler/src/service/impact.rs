@@ -1,4 +1,4 @@
-//! What a block hits.
+//! Impact of a block.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tonic::Status;
 /// Jobs listed in one answer.
 const IMPACTED_JOBS_MAX: usize = 1_000;
 
-/// What a block of `target` would hit in this state; `is_plan`: a block for later.
+/// Impact of a block of `target` in this state; `is_plan`: a block scheduled for later.
 pub(crate) fn of_block(
     state: &State,
     target: &BlockTarget,
@@ -65,7 +65,7 @@ pub(crate) fn of_block(
     })
 }
 
-/// What of a pool takes new work beside what is blocked.
+/// Capacity of a pool that would remain for new work.
 struct Left {
     hosts: u32,
     gpus: u32,
@@ -95,7 +95,7 @@ impl Left {
     }
 }
 
-/// Refuses a block that would take out the last host of a pool, as `apply` does where all replicas know how.
+/// Refuses a block that would take out the last host of a pool, as `apply` does once all replicas support it.
 pub(crate) fn spare_last(target: &BlockTarget, impact: &v1::Impact) -> Result<(), Status> {
     match target {
         BlockTarget::Host(host) if impact.takes_last => {

@@ -30,9 +30,9 @@ use crate::spans::{Submission, traced};
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
 
-/// The answer to a write of another kind than the one asked for.
+/// Error for an outcome of another kind of write.
 pub(crate) fn mismatched() -> Status {
-    Status::internal("a write was answered with the outcome of another kind of write")
+    Status::internal("unexpected kind of outcome of a write")
 }
 
 #[tonic::async_trait]
@@ -142,7 +142,7 @@ impl JobService for Jobs {
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
         caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
-        // It plans ahead: long enough to keep others of this thread waiting.
+        // Planning ahead takes long enough to block other tasks of this thread.
         let until = explain::patience(Instant::now(), deadline);
         let explained =
             tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
@@ -237,8 +237,8 @@ impl Jobs {
         )
     }
 
-    /// Refuses to show what belongs to a job that the caller does not see. A job that is not known here yet may be known to
-    /// the leader.
+    /// Refuses to show data of a job that the caller may not see. A job unknown here may be known to the
+    /// leader.
     async fn sight<T>(
         &self,
         request: &Request<T>,
@@ -262,7 +262,7 @@ impl Jobs {
     }
 }
 
-/// The job, or the refusal that says it is not there.
+/// The job, or the error that it does not exist.
 pub(crate) fn find(state: &State, id: JobId) -> Result<&Job, Status> {
     state
         .job(id)
@@ -334,7 +334,7 @@ fn matches(job: &Job, request: &v1::ListJobsRequest, phases: &BTreeSet<i32>) -> 
         && (phases.is_empty() || phases.contains(&(v1::JobPhase::from(job.phase) as i32)))
 }
 
-/// Whether a job is a part of a pipeline.
+/// Whether a job belongs to a pipeline.
 fn is_of(job: &Job, pipeline: PipelineId) -> bool {
     job.pipeline
         .as_ref()
@@ -349,7 +349,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of the largest message where the settings do not say.
+    /// Default size of the largest message in bytes.
     const MESSAGE_BYTES: usize = 16 << 20;
 
     #[test]

@@ -1,4 +1,4 @@
-//! `JoinService`: how workers come by certificates, from a replica that has the authority's key.
+//! `JoinService`: certificates for workers, issued by a replica that has the authority's key.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::service::gate::{Caller, caller_of};
 use crate::service::write::write;
 use crate::service::{deadline, read};
 
-/// Reason of a refusal for what is no join token here.
+/// Reason of a refusal of an invalid join token.
 const BAD_JOIN_TOKEN: &str = "BAD_JOIN_TOKEN";
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -55,7 +55,7 @@ impl JoinService for Joining {
         let csr = SigningRequest::parse(&request.csr_pem).map_err(|error| bad_csr(&error))?;
         let (id, token) = self.prove(&request.token, deadline).await?;
         let host = request.host;
-        // From here on the audit log has it, also if it is refused.
+        // From here on the audit log contains the call, even if it is refused.
         write(
             &self.0,
             Kind::UseJoinToken(v1::UseJoinTokenRequest {
@@ -68,7 +68,7 @@ impl JoinService for Joining {
         )
         .await?;
         let certificate_pem = self.sign(&authority, &csr, &host)?;
-        tracing::info!(host, "a worker has joined, and was given a certificate");
+        tracing::info!(host, "worker joined, certificate issued");
         Ok(Response::new(v1::JoinResponse {
             certificate_pem,
             authorities_pem,
@@ -85,7 +85,7 @@ impl JoinService for Joining {
             return Err(status::error(
                 Code::PermissionDenied,
                 "NOT_A_WORKER",
-                "certificates are renewed for whom the certificate at hand speaks for, and this one is no worker's",
+                "only a worker's certificate can be renewed, and the caller's is none",
                 &[],
             ));
         };
@@ -110,14 +110,14 @@ impl Joining {
             return Err(status::error(
                 Code::FailedPrecondition,
                 "NO_TLS",
-                "this cluster has no certificates: its workers need none",
+                "this cluster does not use certificates: its workers need none",
                 &[],
             ));
         };
         let read = tokio::fs::read_to_string(path).await;
         read.map_err(|error| {
-            tracing::error!(path = %path.display(), %error, "`tls.ca` cannot be read");
-            Status::unavailable("this replica cannot read its authorities now")
+            tracing::error!(path = %path.display(), %error, "cannot read `tls.ca`");
+            Status::unavailable("this replica cannot read its authorities")
         })
     }
 
@@ -127,8 +127,8 @@ impl Joining {
             status::error(
                 Code::FailedPrecondition,
                 "NO_AUTHORITY_KEY",
-                "this replica signs no certificates: give it the authority's key (`tls.ca_key`), or make the worker's certificate by \
-                 `muster cert worker`",
+                "this replica cannot sign certificates: configure the authority's key (`tls.ca_key`), or \
+                 create the worker's certificate with `muster cert worker`",
                 &[],
             )
         })
@@ -146,7 +146,7 @@ impl Joining {
         signed.map_err(|error| unsigned(&error))
     }
 
-    /// Name and hash of a token that is known here: strangers write nothing into the log, not even refusals.
+    /// Name and hash of a known token: unauthenticated callers write nothing to the log, not even refusals.
     async fn prove(&self, token: &str, deadline: Instant) -> Result<(String, TokenHash), Status> {
         let token = JoinToken::new(token);
         let id = token.id().unwrap_or_default().to_owned();
@@ -155,7 +155,7 @@ impl Joining {
             let kept = state.join_tokens.get(id.as_str());
             kept.is_some_and(|kept| kept.grant.hash.matches(&hash))
         };
-        // One that was made a moment ago may not be known here yet.
+        // A token created a moment ago may not be known here yet.
         let proven = self.0.handle.with_state(is_known)
             || (token.id().is_some() && {
                 let newest = v1::Consistency::Linearizable.into();
@@ -166,7 +166,7 @@ impl Joining {
             return Err(status::error(
                 Code::Unauthenticated,
                 BAD_JOIN_TOKEN,
-                "the join token is none here (any more): an admin makes another one by `muster worker token create`",
+                "invalid or expired join token; ask an admin for a new one (`muster worker token create`)",
                 &[],
             ));
         }
@@ -180,12 +180,12 @@ impl Joining {
     }
 }
 
-/// What makes a repeated join one use of the token: who has the same token, key and name is whoever asked before. What the worker says
-/// itself does not count, or one use could be made to stand for two hosts.
+/// Idempotency key that makes a repeated join one use of the token: the same token, key and name identify the
+/// same worker. Data chosen by the worker does not count; otherwise one use could cover two hosts.
 fn request_id(token: &TokenHash, key: &[u8], host: &str) -> String {
     let mut all = Vec::new();
     for part in [&token.0[..], key, host.as_bytes()] {
-        // Else the end of one could be the begin of the next.
+        // Length prefix: otherwise the end of one part could be the start of the next.
         all.extend_from_slice(&(part.len() as u64).to_be_bytes());
         all.extend_from_slice(part);
     }
@@ -198,10 +198,11 @@ fn bad_csr(error: &IssueError) -> Status {
     status::error(Code::InvalidArgument, "BAD_CSR", &error.to_string(), &[])
 }
 
-/// That something is wrong with this replica's own files is for its log: another one may do.
+/// Logs a defect of this replica's own files; to the caller it is unavailable, so that it tries another
+/// replica.
 fn unsigned(error: &IssueError) -> Status {
     tracing::error!(%error, "this replica cannot sign certificates");
-    Status::unavailable("this replica cannot sign certificates now: its log tells why")
+    Status::unavailable("this replica cannot sign certificates; see its log")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Answers are kept under their request ids for a day, in the log's state: no user may take the room for all of them.
+//! Limit on kept answers: answers are kept under their request ids for a day in the replicated state, and no
+//! user may exhaust the room.
 
 use muster_engine::state::State;
 use muster_model::command::Command;
@@ -6,8 +7,8 @@ use muster_model::ids::RequestId;
 use muster_model::limits::REQUESTS_OF_USERS_MAX;
 use muster_model::rejection::Rejection;
 
-/// Refuses a user's request once the answers to users' requests take all the room that they may have; one that is answered already
-/// is answered again.
+/// Refuses a user's request once the answers to users' requests fill their share; a request that is already
+/// answered gets its answer again.
 pub(super) fn check(state: &State, command: &Command) -> Result<(), Rejection> {
     let Some(request) = users_request(command) else {
         return Ok(());
@@ -28,8 +29,8 @@ fn refuse(kept: usize, limit: usize, is_answered: impl FnOnce() -> bool) -> Resu
     })
 }
 
-/// Whether a command asks for a job's end that was asked for before: that is done, and whoever asks again and again leaves nothing
-/// behind. It stays true on a replica that does not lead any more.
+/// Whether a command requests the end of a job that was requested before: it is a no-op, so repetitions leave
+/// nothing behind. Also holds on a replica that no longer leads.
 pub(super) fn is_done(state: &State, command: &Command) -> bool {
     match command {
         Command::CancelJob { request, job, .. } => {
@@ -42,7 +43,7 @@ pub(super) fn is_done(state: &State, command: &Command) -> bool {
     }
 }
 
-/// The id of a request that needs no administrator.
+/// The id of a request that needs no admin.
 fn users_request(command: &Command) -> Option<RequestId> {
     match command {
         Command::SubmitJob { request, .. }

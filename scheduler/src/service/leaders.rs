@@ -1,8 +1,8 @@
-//! Noticing that somebody else leads, or nobody: whoever waits for the old leader's answer need wait no longer.
+//! Detection of a changed or lost leader, for requests that wait for the old leader's answer.
 //!
-//! A leader that is frozen or cut off keeps its connections, and answers nothing: without this a request that was passed on
-//! to it would wait until its own end, although the next leader may be here already. A replica that is cut off itself hears of no
-//! leader, while the others may have one long since: who asks it should ask another one.
+//! A leader that is frozen or cut off keeps its connections and answers nothing: without this, a request
+//! forwarded to it would wait until its deadline, although the next leader may already exist. A replica that
+//! is itself cut off knows no leader, while the others may have one: its clients should ask another replica.
 
 use std::future::pending;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use muster_raft_store::{Handle, Leadership};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a replica that is lost keeps a request.
+/// Time that an isolated replica holds a request.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// Who leads, for whoever waits for one of them.
+/// The current leader, for tasks that wait for a change.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaders(watch::Receiver<Leadership>);
 
 impl Leaders {
-    /// As a replica sees them.
+    /// Follows the leadership known to a replica.
     pub(crate) fn of(handle: &Handle<State>) -> Self {
         Self(handle.leadership())
     }
 
-    /// The address of the one that leads now, if one is known.
+    /// The address of the current leader, if known.
     pub(crate) fn address(&self) -> Option<String> {
         address(&self.0.borrow()).map(str::to_owned)
     }
 
-    /// Completes once another one than this is known to lead; never, if the replica ends before.
+    /// Completes once a leader other than this one is known; never, if the replica stops before.
     pub(crate) async fn another_than(&self, leader: Option<&str>) {
         let mut changes = self.0.clone();
         let is_another = |now: &Leadership| address(now).is_some_and(|it| Some(it) != leader);
@@ -39,13 +39,14 @@ impl Leaders {
         }
     }
 
-    /// Completes once this replica is lost: whoever asks should ask another one. It keeps them for a moment, in which the leader may be
-    /// back: where nobody leads at all, nobody need ask every few milliseconds.
+    /// Completes once this replica is isolated and its clients should ask another one. It holds them for a
+    /// moment, in which the leader may return: without any leader, clients then do not retry every few
+    /// milliseconds.
     pub(crate) async fn nobody(&self) {
         let mut changes = self.0.clone();
         loop {
             if changes.wait_for(|now| now.is_lost).await.is_err() {
-                // It ends with the replica, which says that it is lost when it stops.
+                // The channel closes with the replica, which reports isolation when it stops.
                 pending::<()>().await;
             }
             match timeout(MOMENT, changes.wait_for(|now| now.leader.is_some())).await {
@@ -90,7 +91,7 @@ mod tests {
         assert!(leaders.another_than(None).now_or_never().is_some());
     }
 
-    /// How long is long enough to know that nothing happens, on a clock that stands still while something does.
+    /// Long enough to conclude that nothing happens, on a paused clock.
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
@@ -104,7 +105,7 @@ mod tests {
         };
         sender.send_replace(led_by(None));
         assert!(timeout(LONG, nobody.as_mut()).await.is_err());
-        // Back within a moment.
+        // Back within the delay.
         sender.send_replace(lost.clone());
         assert!(timeout(MOMENT / 2, nobody.as_mut()).await.is_err());
         sender.send_replace(led_by(Some("b:1")));

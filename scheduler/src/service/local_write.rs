@@ -1,4 +1,4 @@
-//! A client's write on the leader: a command in the log, or an order to a worker.
+//! Execution of a client's write on the leader: a command in the log, or an order to a worker.
 
 use muster_engine::apply::apply;
 use muster_engine::state::{Answer, State};
@@ -29,7 +29,7 @@ use crate::service::write::{UNREACHABLE, propose_status};
 use crate::service::{configuration, health, impact, kept_answers, pipelines, replicas};
 use crate::spans;
 
-/// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
+/// Checks everything that needs no state, so that a bad request is refused by the replica that received it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
     match write.clone() {
         Kind::SubmitJob(request) => drop(command(submit_command(request))?),
@@ -57,7 +57,7 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
     Ok(())
 }
 
-/// Carries a write out here; NOT_LEADER if this replica does not lead.
+/// Executes a write here; NOT_LEADER if this replica does not lead.
 pub(crate) async fn execute(
     context: &Context,
     write: Kind,
@@ -124,7 +124,7 @@ pub(crate) async fn execute(
     }
 }
 
-/// Who may do what.
+/// Changes users and their roles.
 async fn change_access(context: &Context, write: Kind) -> Result<Outcome, Status> {
     match write {
         Kind::AddUser(request) => {
@@ -148,7 +148,7 @@ async fn change_access(context: &Context, write: Kind) -> Result<Outcome, Status
     }
 }
 
-/// Who comes in.
+/// Changes join tokens.
 async fn change_join_tokens(context: &Context, write: Kind) -> Result<Outcome, Status> {
     let at = async |converted| {
         let (revision, _) = propose(context, command(converted)?).await?;
@@ -168,7 +168,7 @@ async fn change_join_tokens(context: &Context, write: Kind) -> Result<Outcome, S
             let revision = at(use_join_token_command(request)).await?;
             Ok(Outcome::UseJoinToken(v1::UseJoinTokenResponse { revision }))
         }
-        _ => Err(Status::internal("a change of access is none")),
+        _ => Err(Status::internal("unexpected write kind")),
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn command(
     converted.map_err(|rejection| status::status_of(&rejection))
 }
 
-/// The state as it is, and as a command would leave it; refuses what would be refused now.
+/// The state before and after a command; refuses what would be refused now.
 pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, State), Status> {
     let before = context.fork();
     let mut after = before.clone();
@@ -189,8 +189,8 @@ pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, S
     Ok((before, after))
 }
 
-/// What new jobs must keep to beside what `apply` refuses. The workers of this cluster beat too seldom for a shorter
-/// lease: every attempt would be fenced at once.
+/// Rules for new jobs beyond those of `apply`. The heartbeat interval of this cluster is too long for a
+/// shorter lease: every attempt would be fenced at once.
 pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), Status> {
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
@@ -210,7 +210,7 @@ pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), St
             of_job.push(Violation {
                 field: "partition_grace_ms".to_owned(),
                 rule: format!(
-                    "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+                    "must be at least {least_ms} in this cluster with a heartbeat interval of {} ms",
                     timings.beat_ms
                 ),
             });
@@ -226,13 +226,13 @@ pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), St
     Err(status::status_of(&Rejection::InvalidSpec(violations)))
 }
 
-/// Some replica may be of a build that cannot read it yet.
+/// Refuses a command that a replica of an older build could not read.
 pub(crate) fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
     let level = context.shadows.lock().command_format();
     feature_level::check(command, level)
 }
 
-/// Proposes one command and answers with its revision and answer.
+/// Proposes one command and returns its revision and answer.
 pub(crate) async fn propose(
     context: &Context,
     command: Command,
@@ -293,9 +293,7 @@ async fn submit(
     let began_ns = now_ns();
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {
-        return Err(Status::internal(
-            "a submission was answered with something else than a job",
-        ));
+        return Err(Status::internal("unexpected outcome of a submission"));
     };
     // A job's id is the revision of its submission.
     let repeated = job_id != revision.get();
@@ -320,7 +318,7 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
         ..
     } = &mut command
     else {
-        return Err(Status::internal("a block is no block"));
+        return Err(Status::internal("unexpected block command"));
     };
     let state = context.fork();
     let impact = impact::of_block(&state, target, block.planned.is_some());
@@ -331,7 +329,8 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
             impact: Some(impact),
         });
     }
-    // Replicas of older builds would take it for forced: for them the leader looks, and says no more than they know.
+    // Replicas of older builds would treat it as forced: for them the leader checks, and the answer contains
+    // only what they know.
     if is_overlooked && *spares_last && block.planned.is_none() {
         impact::spare_last(target, &impact)?;
         *spares_last = false;
@@ -352,7 +351,7 @@ async fn transfer(
             status::error(
                 Code::FailedPrecondition,
                 "NO_OTHER_REPLICA",
-                "there is no other voter that is heard and up to date, and could lead",
+                "no other voter is reachable and up to date",
                 &[],
             )
         })?,
@@ -366,7 +365,7 @@ async fn transfer(
     Ok(v1::TransferLeaderResponse { to_replica_id: to })
 }
 
-/// A failed change of leadership or membership as the caller sees it.
+/// Converts a failed change of leadership or membership for the caller.
 pub(crate) fn membership_status(error: &MembershipError) -> Status {
     let message = error.to_string();
     match error {
@@ -379,7 +378,7 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         MembershipError::NotTaken { .. } | MembershipError::Unknown | MembershipError::Stopped => {
             status::error(Code::Unavailable, UNREACHABLE, &message, &[])
         }
-        // A new leader has not heard everybody yet: asking again may help.
+        // A new leader has no contact to some voters yet: a retry may help.
         MembershipError::VotersSilent { .. } => {
             status::error(Code::Unavailable, "NO_QUORUM", &message, &[])
         }

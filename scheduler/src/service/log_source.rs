@@ -1,4 +1,4 @@
-//! Where a task's output lies, and what to say where it cannot be had.
+//! Location of a task's output, and the error if it is unavailable.
 
 use muster_engine::state::{Job, State, Unit};
 use muster_model::command::HostHealth;
@@ -12,25 +12,25 @@ use crate::service::replies::HOST_UNREACHABLE;
 
 /// Reason of a failure to find output.
 pub(crate) const NO_LOGS: &str = "NO_LOGS";
-/// Attempts that a message names.
+/// Attempts listed in a message.
 const ATTEMPTS_NAMED_MAX: usize = 12;
 
-/// Where a task's output lies.
+/// Location of a task's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Counts the attempts of the task's unit from 1.
+    /// Number of the attempt within the task's unit, from 1.
     pub(crate) attempt: u32,
     pub(crate) epoch: AttemptEpoch,
-    /// The task's host; where only the attempt's hosts are remembered, all of those.
+    /// The task's host; if only the hosts of the attempt are remembered, all of them.
     pub(crate) hosts: Vec<HostId>,
     /// Whether the task has started.
     is_started: bool,
 }
 
-/// Where the output that is asked for lies.
+/// Finds the requested output.
 ///
 /// # Errors
-/// `UNKNOWN_JOB`, `UNKNOWN_TASK` or `NO_LOGS`, each with what is there instead.
+/// `UNKNOWN_JOB`, `UNKNOWN_TASK` or `NO_LOGS`, each with the available alternatives.
 pub(crate) fn find(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Status> {
     let job = find_job(state, JobId(request.job_id))?;
     let task = TaskIndex(request.task);
@@ -46,7 +46,7 @@ pub(crate) fn find(state: &State, request: &v1::StreamLogsRequest) -> Result<Sou
     let found = all.iter().rfind(wanted);
     match found {
         Some(source) if source.is_started => Ok(source.clone()),
-        // Its worker has no folder for it yet, which would look like one that was removed.
+        // Its worker has no folder for it yet, which would look like a removed one.
         Some(_) => Err(no_logs(request, "it has not started yet")),
         None if all.is_empty() && request.attempt <= 1 && request.epoch == 0 => {
             Err(no_logs(request, "it has not started yet"))
@@ -70,7 +70,7 @@ pub(crate) fn unit_of(job: &Job, task: TaskIndex) -> Result<UnitIndex, Status> {
     })
 }
 
-/// All attempts that are remembered, oldest first.
+/// All remembered attempts, oldest first.
 fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
     let past = unit.past.iter().map(|past| {
         let mut members = past.members.iter();
@@ -98,8 +98,8 @@ fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
 
 fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
     let asked = match request.epoch {
-        0 => format!("it has no such attempt as {}", request.attempt),
-        epoch => format!("it has no such attempt as that of epoch {epoch}"),
+        0 => format!("it has no attempt {}", request.attempt),
+        epoch => format!("it has no attempt of epoch {epoch}"),
     };
     let newest_first = all.iter().rev().take(ATTEMPTS_NAMED_MAX);
     let names: Vec<String> = newest_first
@@ -109,12 +109,12 @@ fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
         return format!("{asked}, or any other yet");
     }
     format!(
-        "{asked}, or it is forgotten; there are, newest first: {}",
+        "{asked}, or it is no longer kept; kept attempts, newest first: {}",
         names.join(", ")
     )
 }
 
-/// The refusal where no worker that may hold the output can be asked.
+/// Error if no worker that may hold the output is reachable.
 pub(crate) fn out_of_reach(
     state: &State,
     request: &v1::StreamLogsRequest,
@@ -128,7 +128,7 @@ pub(crate) fn out_of_reach(
         .collect();
     let Source { attempt, .. } = source;
     let mut message = format!(
-        "the output of task {} of job {} in attempt {attempt} lies on {}, whose worker is not connected to the leader",
+        "the output of task {} of job {} in attempt {attempt} is on {}, whose worker is not connected to the leader",
         request.task,
         request.job_id,
         if hosts.is_empty() {
@@ -140,7 +140,7 @@ pub(crate) fn out_of_reach(
     let others = others_in_reach(state, request, source, is_connected);
     if !others.is_empty() {
         message.push_str(&format!(
-            "; within reach is the output of attempt {}",
+            "; the output of attempt {} is available",
             others.join(", ")
         ));
     }
@@ -173,7 +173,7 @@ fn others_in_reach(
         .collect()
 }
 
-/// A host's name; empty if it is not known.
+/// Name of a host; empty if unknown.
 pub(crate) fn host_name(state: &State, host: HostId) -> String {
     state
         .host(host)
@@ -185,7 +185,7 @@ fn host_with_health(state: &State, host: HostId) -> String {
         Some(HostHealth::Up) => "",
         Some(HostHealth::Suspect) => " (suspect)",
         Some(HostHealth::Lost) => " (lost)",
-        None => " (not known any more)",
+        None => " (no longer known)",
     };
     format!("host `{}`{health}", host_name(state, host))
 }

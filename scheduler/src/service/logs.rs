@@ -23,10 +23,10 @@ use crate::service::stopping::{Messages, until_stopped};
 /// Connections to the leader that one replica opens at a time for readers of output.
 pub(crate) const LOG_CONNECTIONS_MAX: usize = 1_024;
 
-/// Output on its way to a client.
+/// Stream of output to a client.
 pub(crate) type Output = Messages<v1::StreamLogsResponse>;
 
-/// Output from here if this replica leads, through the leader otherwise.
+/// Streams output: from here if this replica leads, through the leader otherwise.
 pub(crate) async fn stream(
     context: &Context,
     request: v1::StreamLogsRequest,
@@ -65,7 +65,7 @@ pub(crate) async fn stream(
     }
 }
 
-/// Over a connection of its own: what a reader does not read would else hold up writes and shadows, which share one.
+/// Uses a separate connection: on the shared one a slow reader would block writes and heartbeat times.
 async fn through(
     context: &Context,
     leader: &str,
@@ -83,7 +83,7 @@ async fn through(
     Ok(until_stopped(pieces, context.stop.clone()))
 }
 
-/// Output that comes from the leader.
+/// Output relayed from the leader.
 struct Relayed {
     pieces: Streaming<v1::StreamLogsResponse>,
     leader: String,
@@ -98,12 +98,12 @@ impl Relayed {
     }
 }
 
-/// What the leader refused is its word; a connection that broke says only that it may be dead, and that
-/// the reader should ask again.
+/// Refusals of the leader are passed through; after a broken connection the leader may be dead, and the
+/// reader should retry.
 fn broken(leader: &str, status: Status) -> Status {
     if ErrorReport::of(&status).reason.is_empty() {
         Status::unavailable(format!(
-            "the connection to the leader at {leader} broke: {}",
+            "connection to the leader at {leader} lost: {}",
             status.message()
         ))
     } else {
@@ -149,7 +149,7 @@ pub(crate) fn stream_here(
     Ok(until_stopped(output, context.stop.clone()))
 }
 
-/// Reads one worker's output, asking again where it was overrun.
+/// Reads one worker's output, with a new request after an overrun.
 struct Reader {
     context: Context,
     host: HostId,
@@ -158,12 +158,12 @@ struct Reader {
     request: v1::LogRequest,
     reply: LogReply,
     is_first: bool,
-    /// True once the last piece was read, which may hold output.
+    /// True once the last piece was read, which may contain output.
     is_over: bool,
 }
 
 impl Reader {
-    /// None if the worker is not connected, or too busy.
+    /// `None` if the worker is not connected, or too busy.
     fn open(
         context: &Context,
         state: &State,
@@ -185,7 +185,7 @@ impl Reader {
         })
     }
 
-    /// The next piece; none at the end.
+    /// The next piece; `None` at the end.
     async fn next(&mut self) -> Option<Result<v1::StreamLogsResponse, Status>> {
         while !self.is_over {
             let chunk = match self.reply.next().await {
@@ -221,7 +221,7 @@ impl Reader {
         None
     }
 
-    /// Where to ask again: behind what was read.
+    /// Sets the position of the next request behind what was read.
     fn go_on_behind(&mut self, chunk: &v1::LogChunk) {
         self.request.start = Some(match chunk.position {
             Some(position) => log_request::Start::Position(position),
@@ -257,7 +257,7 @@ impl Reader {
     }
 }
 
-/// What a worker is asked for.
+/// The request to a worker.
 fn order(source: &Source, request: &v1::StreamLogsRequest) -> v1::LogRequest {
     v1::LogRequest {
         id: 0,
@@ -281,13 +281,13 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.context.replies().forget(self.reply.id);
         if let Some((_, worker)) = self.context.directory.find(self.host) {
-            // A worker whose queue is full is told by the unwanted pieces that it sends.
+            // If the worker's queue is full, the next unwanted piece triggers another cancellation.
             drop(worker.try_send(ToWorker::LogCancel { id: self.reply.id }));
         }
     }
 }
 
-/// None if the worker is not connected, or too busy.
+/// `None` if the worker is not connected, or too busy.
 fn ask(
     context: &Context,
     host: HostId,
@@ -303,7 +303,7 @@ fn ask(
     Some((request, reply))
 }
 
-/// Workers that may hold the output: the first that has any is read, the others are let go.
+/// Workers that may hold the output: the first that has any is read, the others are released.
 struct Candidates {
     readers: Vec<Reader>,
     is_begun: bool,

@@ -1,7 +1,7 @@
-//! The gRPC face: one file a service, and what they share.
+//! gRPC services: one file each, and shared code.
 //!
-//! Every replica answers. Writes are forwarded to the leader once, never twice; reads are linearizable
-//! unless the caller asks for a stale one; watches are served from the local state.
+//! Every replica answers. Writes are forwarded to the leader once, never twice; reads are linearizable unless
+//! the caller asks for a stale one; watches are served from the local state.
 
 mod addressee;
 mod admin;

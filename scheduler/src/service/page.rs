@@ -1,20 +1,22 @@
-//! Pages of lists: how many rows, of how many bytes, and where to go on.
+//! Pages of lists: limits in rows and bytes, and page tokens.
 
 use muster_proto::status;
 use prost::Message;
 use tonic::{Code, Status};
 
-/// Rows of a page whose size was not given.
+/// Default rows per page.
 const ROWS_DEFAULT: u32 = 100;
-/// Rows looked at for one page, so that a filter that matches little cannot hold a request for long.
+/// Rows examined for one page, so that a selective filter cannot occupy a request for long.
 pub(crate) const EXAMINED_ROWS_MAX: usize = 50_000;
 
-/// Bytes of rows after which a page ends: half of the largest message, so that there is room for what goes with them.
+/// Bytes of rows after which a page ends: half of the largest message, so that there is room for the
+/// accompanying data.
 const PAGE_BYTES_MAX: usize = 8 << 20;
-/// What is left free in a message for the last row of a page, a job with the longest specification, and for what goes with the rows.
+/// Room kept free in a message for the last row of a page, a job with the longest specification, and for the
+/// accompanying data.
 const LAST_ROW_BYTES: usize = 2 << 20;
 
-/// How large pages may be.
+/// Size limit of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     rows: u32,
@@ -22,7 +24,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Of so many rows, in messages of so many bytes.
+    /// Limit in rows, and in bytes of a message.
     pub(crate) fn new(rows: u32, message_bytes_max: usize) -> Self {
         let bytes = message_bytes_max.saturating_sub(LAST_ROW_BYTES);
         Self {
@@ -32,7 +34,8 @@ impl Limit {
     }
 }
 
-/// A page that is being filled. It has a row at least, if there is one: else nobody would come past a large one.
+/// A page that is being filled. It has at least one row, if there is any: otherwise a large row would block
+/// the list.
 #[derive(Debug)]
 pub(crate) struct Page<Row> {
     rows_max: usize,
@@ -42,7 +45,7 @@ pub(crate) struct Page<Row> {
 }
 
 impl<Row: Message> Page<Row> {
-    /// One of as many rows as were asked for, within the limit.
+    /// A page of the requested number of rows, within the limit.
     pub(crate) fn new(given: u32, limit: Limit) -> Self {
         let rows = if given == 0 { ROWS_DEFAULT } else { given };
         Self {
@@ -53,19 +56,19 @@ impl<Row: Message> Page<Row> {
         }
     }
 
-    /// The page where something goes with the rows.
+    /// Reserves room for data that accompanies the rows.
     pub(crate) fn beside(mut self, other: &impl Message) -> Self {
         self.bytes = other.encoded_len();
         self
     }
 
-    /// Whether the next row is for the next page.
+    /// Whether the next row belongs to the next page.
     pub(crate) fn is_full(&self) -> bool {
         let is_long = !self.rows.is_empty() && self.bytes >= self.bytes_max;
         is_long || self.rows.len() >= self.rows_max
     }
 
-    /// One row more.
+    /// Adds a row.
     pub(crate) fn add(&mut self, row: Row) {
         self.bytes = self.bytes.saturating_add(row.encoded_len());
         self.rows.push(row);
@@ -84,13 +87,13 @@ impl<Row: Message> Page<Row> {
         self.rows
     }
 
-    /// What it shows.
+    /// The rows of the page.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.rows
     }
 }
 
-/// Reads numbers out of a token; none from an empty one.
+/// Parses the numbers of a token; `None` for an empty one.
 pub(crate) fn parse<const PARTS: usize>(
     field: &str,
     token: &str,
@@ -110,13 +113,13 @@ pub(crate) fn parse<const PARTS: usize>(
     }
 }
 
-/// A page token that is not one of ours.
+/// Error for an invalid page token.
 pub(crate) fn damaged(field: &str, token: &str) -> Status {
     let shown: String = token.chars().take(64).collect();
     status::error(
         Code::InvalidArgument,
         "INVALID_REQUEST",
-        &format!("{field}: `{shown}` is not a token of an earlier answer"),
+        &format!("{field}: `{shown}` is not a valid page token"),
         &[("field", field.to_owned())],
     )
 }
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!(page(), [500]);
         assert_eq!(page(), [1, 1]);
         assert!(page().is_empty());
-        // What goes with the rows counts, and a message that has no room for two rows has room for one.
+        // Accompanying data counts, and a message without room for two rows has room for one.
         let beside: Page<Vec<u8>> = Page::new(0, limit).beside(&vec![0u8; 90]);
         let shown = beside.fill(&mut [60, 60].into_iter(), |bytes| vec![0; bytes]);
         assert_eq!(shown.len(), 1);

@@ -1,7 +1,8 @@
-//! The cluster as it was at a revision, for reads that ask for that.
+//! State of the cluster at a past revision, for reads that request one.
 //!
-//! A replica puts one such state together at a time, off the async threads, and keeps the last one for a while: who looks at
-//! the past asks several questions about one moment. So there are at most two states beside the present one in memory.
+//! A replica rebuilds one such state at a time, off the async threads, and keeps the last one for a while:
+//! users tend to ask several questions about one moment. So there are at most two states beside the present
+//! one in memory.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,27 +20,27 @@ use tonic::{Code, Status};
 use crate::metrics::names;
 use crate::service::context::Context;
 
-/// States of the past that a replica puts together at a time.
+/// Past states that a replica rebuilds at a time.
 const VIEWS_MAX: usize = 1;
-/// Longest that one may take, whatever time the caller gives: it keeps a core busy. Two intervals of 10,000 entries with fifty
-/// commands each are a million commands.
+/// Longest rebuild, whatever the caller's deadline: it keeps a core busy. Two intervals of 10,000 entries
+/// with fifty commands each are a million commands.
 const VIEW_MAX: Duration = Duration::from_secs(60);
-/// How long the last one is kept after somebody looked at it.
+/// Time that the last one is kept after its last use.
 const KEPT: Duration = Duration::from_secs(60);
-/// When a caller may ask again who was turned away, or whose time was over.
+/// Retry delay after a refusal for load, or a timeout.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A state on its way, or there; whoever waits for it gets a clone.
+/// A state, rebuilt or in progress; each waiting caller gets a clone.
 type Telling = Shared<BoxFuture<'static, Result<State, PastError>>>;
 
-/// The past that somebody looks at; clones share it.
+/// Views of past revisions; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Views(Arc<Mutex<Slot>>);
 
 #[derive(Default)]
 struct Slot {
     view: Option<View>,
-    /// Tells views of one revision apart.
+    /// Distinguishes views of one revision.
     serial: u64,
 }
 
@@ -50,7 +51,7 @@ struct View {
     used: Instant,
 }
 
-/// The state as it was at a revision. Who may see it is decided by what holds now.
+/// The state at a revision. Access is decided by the current rights.
 pub(crate) async fn state(
     context: &Context,
     revision: u64,
@@ -82,7 +83,7 @@ fn count(outcome: &'static str) {
 }
 
 impl Views {
-    /// The state at a revision; nothing while another one is put together.
+    /// The state at a revision; `None` while another one is rebuilt.
     fn of(&self, context: &Context, revision: u64) -> Option<Telling> {
         let mut slot = lock(&self.0);
         let before = slot.view.as_mut();
@@ -110,12 +111,12 @@ impl Views {
     }
 }
 
-/// The lock is held for a look alone; a panic inside leaves nothing half done.
+/// Locks the slot briefly; a panic inside leaves no partial change.
 fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts a state together on a thread of its own; the old one is let go there, before.
+/// Rebuilds a state on a separate thread; the old one is dropped there first.
 fn tell(
     handle: &Handle<State>,
     stop: &CancellationToken,
@@ -144,7 +145,7 @@ fn tell(
     told.boxed().shared()
 }
 
-/// Lets a view go once nobody has looked at it for a while.
+/// Drops a view that was not used for a while.
 async fn forget(slot: Weak<Mutex<Slot>>, serial: u64, told: Telling) {
     drop(told.await);
     loop {
@@ -164,7 +165,7 @@ async fn forget(slot: Weak<Mutex<Slot>>, serial: u64, told: Telling) {
     }
 }
 
-/// How it is counted that a state cannot be told, and what the caller hears.
+/// Metric label and status of a failed rebuild.
 fn refused(error: &PastError) -> (&'static str, Status) {
     let number = |key, revision: &u64| (key, revision.to_string());
     let out_of_range = |reason, message: &str, facts: &[(&str, String)]| {
@@ -179,8 +180,8 @@ fn refused(error: &PastError) -> (&'static str, Status) {
         PastError::TooOld { oldest, .. } => out_of_range(
             "REVISION_TOO_OLD",
             &format!(
-                "{message}; another replica may keep more, and backups reach further back: `muster snapshot inspect` tells \
-                 of which revision one is"
+                "{message}; another replica may keep more, and backups reach further back: `muster \
+                 snapshot inspect` shows the revision of a backup"
             ),
             &[number("oldest", oldest)],
         ),
@@ -197,7 +198,7 @@ fn refused(error: &PastError) -> (&'static str, Status) {
             ("failed", status)
         }
         PastError::Stopped | PastError::Unreadable { .. } => {
-            tracing::error!(%error, "the past cannot be told");
+            tracing::error!(%error, "cannot rebuild a past state");
             let unavailable = Code::Unavailable;
             let status = status::retryable(unavailable, "UNREADABLE", &message, &[], RETRY);
             ("failed", status)
@@ -207,7 +208,7 @@ fn refused(error: &PastError) -> (&'static str, Status) {
 
 fn busy() -> Status {
     let message = format!(
-        "this replica is busy: it puts the state of another revision together, {VIEWS_MAX} at a time (VIEWS_MAX); ask again"
+        "this replica is busy rebuilding another revision, {VIEWS_MAX} at a time (VIEWS_MAX); try again"
     );
     let facts = [
         ("limit_name", "VIEWS_MAX".to_owned()),
@@ -226,9 +227,7 @@ fn late(revision: u64) -> Status {
     status::retryable(
         Code::DeadlineExceeded,
         "VIEW_NOT_READY",
-        &format!(
-            "the state at revision {revision} is still being put together; ask again, and it may be there"
-        ),
+        &format!("the state at revision {revision} is still being rebuilt; try again"),
         &[],
         RETRY,
     )
@@ -266,7 +265,7 @@ mod tests {
         }
     }
 
-    /// A state that is there, at this revision.
+    /// A finished view at this revision.
     fn view(revision: u64) -> Views {
         let views = Views::default();
         let told = async { Ok(State::default()) }.boxed().shared();
@@ -287,9 +286,9 @@ mod tests {
         sleep(KEPT / 2).await;
         lock(&views.0).view.as_mut().unwrap().used = Instant::now();
         sleep(KEPT).await;
-        assert!(lock(&views.0).view.is_some(), "somebody looked");
+        assert!(lock(&views.0).view.is_some(), "the view was used");
         sleep(KEPT).await;
-        assert!(lock(&views.0).view.is_none(), "nobody looked");
+        assert!(lock(&views.0).view.is_none(), "the view was not used");
         forgetting.await.unwrap();
     }
 }

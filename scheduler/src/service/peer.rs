@@ -1,4 +1,4 @@
-//! `PeerService`: what the other replicas ask.
+//! `PeerService`: requests of other replicas.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -141,7 +141,7 @@ impl PeerService for Peers {
 }
 
 impl Peers {
-    /// Refuses what is for another cluster or replica.
+    /// Refuses messages for another cluster or replica.
     fn check(&self, cluster_id: Option<&str>, replica_id: Option<u64>) -> Result<(), Status> {
         let addressee = Addressee {
             cluster_id,
@@ -151,7 +151,7 @@ impl Peers {
         addressee.check(&config.cluster_id, config.replica_id)
     }
 
-    /// Here or not at all: what was forwarded once is not forwarded again.
+    /// Executes here or not at all: a forwarded write is not forwarded again.
     async fn execute(&self, write: v1::Write, deadline: Instant) -> v1::WriteResult {
         let result = match write.kind {
             Some(kind) => local_write::execute(&self.0, kind, deadline).await,

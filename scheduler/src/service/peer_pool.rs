@@ -1,4 +1,4 @@
-//! Connections to the other replicas, and the leader loop's way over them.
+//! Connections to the other replicas, and the leader loop's links over them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::leader::{Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, Super
 
 /// Longest wait for a connection to another replica.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often an idle connection is tried, and how long an answer may take.
+/// Interval of keep-alive probes on an idle connection, and their timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Reason of a refusal by a replica that knows a later leadership.
 pub(crate) const SUPERSEDED: &str = "SUPERSEDED";
@@ -30,11 +30,11 @@ pub(crate) const EPOCH_KEY: &str = "epoch";
 /// The address of a member of the group, as the replicated membership has it.
 pub(crate) type MemberAddress = Box<dyn Fn(ReplicaId) -> Option<String> + Send + Sync>;
 
-/// Where the other replicas are.
+/// Addresses of the other replicas.
 pub(crate) struct Addresses {
-    /// What the group has agreed on: members may have come since the configuration was written.
+    /// Replicated membership: members may have joined since the configuration was written.
     pub(crate) members: MemberAddress,
-    /// What the configuration says, for whom the group does not know yet.
+    /// Configured addresses, for replicas that the group does not know yet.
     pub(crate) configured: BTreeMap<ReplicaId, String>,
 }
 
@@ -44,12 +44,12 @@ impl Addresses {
         let known = member.or_else(|| self.configured.get(&replica).cloned());
         known.ok_or_else(|| PeerError::Unreachable {
             replica,
-            detail: "it is no member of the group, and not among the configured peers".to_owned(),
+            detail: "neither a member of the group nor a configured peer".to_owned(),
         })
     }
 }
 
-/// Lazily opened connections by address; they reconnect by themselves.
+/// Lazily opened connections by address; they reconnect automatically.
 pub(crate) struct PeerPool {
     cluster_id: String,
     addresses: Addresses,
@@ -74,7 +74,7 @@ impl PeerPool {
         }
     }
 
-    /// The cluster to which all of them belong.
+    /// Id of the cluster that all of them belong to.
     pub(crate) fn cluster_id(&self) -> &str {
         &self.cluster_id
     }
@@ -82,7 +82,7 @@ impl PeerPool {
     /// A client of the replica at an address.
     ///
     /// # Errors
-    /// The address is not one.
+    /// The address is invalid.
     pub(crate) fn client(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = match channels.get(address) {
@@ -98,10 +98,10 @@ impl PeerPool {
             .max_encoding_message_size(self.message_bytes_max))
     }
 
-    /// A client over a connection of its own: what its user does not read holds up nothing else.
+    /// A client with a separate connection: a slow reader blocks nothing else.
     ///
     /// # Errors
-    /// The address is not one.
+    /// The address is invalid.
     pub(crate) fn client_alone(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
         Ok(PeerServiceClient::new(connect(&self.dialer, address)?)
             .max_decoding_message_size(self.message_bytes_max)
@@ -117,7 +117,7 @@ impl PeerPool {
 
 fn connect(dialer: &Dialer, address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| Status::internal(format!("`{address}` is no address: {error}")))?;
+        .map_err(|error| Status::internal(format!("invalid address `{address}`: {error}")))?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -149,7 +149,7 @@ fn failure(replica: ReplicaId, status: &Status) -> PeerError {
     }
 }
 
-/// The other replicas' shadows over gRPC.
+/// The other replicas' heartbeat times over gRPC.
 pub(crate) struct GrpcPeerLinks {
     own: ReplicaId,
     pool: Arc<PeerPool>,
@@ -248,7 +248,7 @@ mod tests {
         let unknown = addresses.of(ReplicaId(5)).unwrap_err().to_string();
         assert_eq!(
             unknown,
-            "replica 5 did not answer: it is no member of the group, and not among the configured peers"
+            "replica 5 did not answer: neither a member of the group nor a configured peer"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Pipelines: submitted on the leader, read anywhere.
+//! Pipelines: submitted on the leader, readable on any replica.
 
 use muster_engine::state::{Answer, State};
 use muster_model::ids::PipelineId;
@@ -13,7 +13,7 @@ use crate::service::gate::Caller;
 use crate::service::local_write::{check_level, check_specs, command, propose, rehearse};
 use crate::service::page::{self, Page};
 
-/// Carries a submission out on the leader.
+/// Executes a submission on the leader.
 pub(crate) async fn submit(
     context: &Context,
     request: v1::SubmitPipelineRequest,
@@ -32,11 +32,9 @@ pub(crate) async fn submit(
     }
     let (revision, answer) = propose(context, command).await?;
     let Answer::Pipeline(pipeline) = answer else {
-        return Err(Status::internal(
-            "a submission was answered with something else than a pipeline",
-        ));
+        return Err(Status::internal("unexpected outcome of a submission"));
     };
-    // The command takes a revision for the pipeline and one for every job, and these are their ids.
+    // The command takes one revision for the pipeline and one for every job, and these are their ids.
     let job_ids: Vec<u64> = (pipeline.get() + 1..).take(count).collect();
     let repeated = job_ids.last() != Some(&revision.get());
     Ok(v1::SubmitPipelineResponse {
@@ -52,7 +50,7 @@ pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineRespon
     pipeline_with_jobs(state, id).ok_or_else(|| status_of(&Rejection::UnknownPipeline(id)))
 }
 
-/// One page of those that match.
+/// One page of the pipelines that match.
 pub(crate) fn list(
     (state, caller): (&State, &Caller),
     request: &v1::ListPipelinesRequest,

@@ -1,4 +1,4 @@
-//! How far a job's tasks say they are: the leader knows it from its workers' beats, a follower asks the leader.
+//! Progress reported by a job's tasks: the leader knows it from the heartbeats; a follower asks the leader.
 
 use muster_model::ids::JobId;
 use muster_proto::{status, v1};
@@ -8,10 +8,10 @@ use tonic::Status;
 use crate::service::context::Context;
 use crate::service::jobs::find;
 
-/// Tasks in one answer: as many as a page of units at most.
+/// Tasks in one answer: at most as many as a page of units.
 const TASKS_MAX: usize = 1_000;
 
-/// From here if this replica leads, through the leader otherwise.
+/// Progress: from here if this replica leads, through the leader otherwise.
 pub(crate) async fn get(
     context: &Context,
     request: v1::GetProgressRequest,
@@ -23,14 +23,15 @@ pub(crate) async fn get(
         Some(leader) => {
             let mut client = context.peers.client(&leader.address)?;
             let answer = timeout_at(deadline, client.forward_progress(request)).await;
-            let late = |_| Status::deadline_exceeded("the leader did not answer in time");
+            let late =
+                |_| Status::deadline_exceeded("the leader did not answer before the timeout");
             Ok(answer.map_err(late)??.into_inner())
         }
         None => Err(status::not_leader(None)),
     }
 }
 
-/// From this leader's own workers; NOT_LEADER if it does not lead.
+/// Progress from this leader's own workers; NOT_LEADER if it does not lead.
 pub(crate) fn here(
     context: &Context,
     request: &v1::GetProgressRequest,

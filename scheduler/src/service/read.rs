@@ -1,4 +1,4 @@
-//! The state that a read is answered from.
+//! State that a read is answered from.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::service::past;
 /// Wait before a read position is asked for again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// A state that is as fresh as asked for. On a follower the leader names the position that this replica
-/// must have applied, so reads never load the leader with more than that.
+/// A state of the requested consistency. On a follower the leader only returns the log position that this
+/// replica must have applied, so reads do not load the leader further.
 pub(crate) async fn state(
     context: &Context,
     consistency: i32,
@@ -27,7 +27,7 @@ pub(crate) async fn state(
         status::error(
             Code::InvalidArgument,
             "INVALID_REQUEST",
-            &format!("consistency: {consistency} is not known"),
+            &format!("consistency: unknown value {consistency}"),
             &[],
         )
     })?;
@@ -37,7 +37,7 @@ pub(crate) async fn state(
     Ok(context.fork())
 }
 
-/// The state that a read shows: as fresh as asked for, or as it was at a revision, if that is not 0.
+/// The state for a read: of the requested consistency, or at a past revision if that is not 0.
 pub(crate) async fn shown(
     context: &Context,
     (consistency, at_revision): (i32, u64),
@@ -62,7 +62,7 @@ async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
     }
 }
 
-/// Applies what was committed when this began.
+/// Applies what was committed before the call.
 async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Result<(), Status> {
     let mut before = None;
     loop {
@@ -80,9 +80,9 @@ async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Re
                 return Err(read_status(&ReadError::Stopped));
             }
             Ok(Err(error)) => error,
-            // The last try that came to its end tells more than this one, which did not.
+            // The error of the last completed attempt is more informative than this timeout.
             Err(_) => before.take().unwrap_or_else(|| {
-                ReadError::NoQuorum("the request's deadline is over".to_owned())
+                ReadError::NoQuorum("the request's deadline has passed".to_owned())
             }),
         };
         if Instant::now() + RETRY >= deadline {

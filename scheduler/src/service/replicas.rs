@@ -17,10 +17,10 @@ use crate::service::context::Context;
 use crate::service::local_write::membership_status;
 use crate::service::write::{UNKNOWN_OUTCOME, UNREACHABLE};
 
-/// When a caller may ask again what became of a change.
+/// Retry delay for a caller that waits for the result of a change.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a request asks for.
+/// The change that a request asks for.
 pub(crate) fn change(request: &v1::ChangeReplicasRequest) -> Result<MemberChange, Status> {
     let id = |field: &str, id: u64| {
         if id == 0 {
@@ -56,7 +56,7 @@ fn invalid(field: &str, rule: &str) -> Status {
     status::error(Code::InvalidArgument, "INVALID_REQUEST", &message, &[])
 }
 
-/// Hands the change to the leader loop and waits for what becomes of it.
+/// Passes the change to the leader loop and waits for its result.
 pub(crate) async fn change_here(
     context: &Context,
     request: v1::ChangeReplicasRequest,
@@ -86,20 +86,20 @@ pub(crate) async fn change_here(
             warning: changed.warning.unwrap_or_default(),
         }),
         Ok(Ok(Err(error))) => Err(refusal(&error)),
-        Ok(Err(_)) => Err(unknown("leadership ended meanwhile")),
-        Err(_) => Err(unknown("it is still being carried out")),
+        Ok(Err(_)) => Err(unknown("leadership ended")),
+        Err(_) => Err(unknown("the change is still in progress")),
     }
 }
 
-/// A leader that is to leave hands leadership over, and the next one carries the change out: the error says who that is.
+/// A leader that is to be removed hands leadership over, and the next one carries out the change: the error
+/// names that one.
 async fn step_aside(context: &Context, change: &MemberChange, force: Force) -> Status {
     let handle = &context.handle;
     if let Err(error) = handle.plan_change(change, force) {
         return membership_status(&error);
     }
     let Some(successor) = handle.successor() else {
-        let message = "this replica leads, and there is no other voter that is heard and up to date, and could lead: \
-                       promote another one first";
+        let message = "this replica leads, and no other voter is reachable and up to date: promote another one first";
         return status::error(Code::FailedPrecondition, "NO_OTHER_REPLICA", message, &[]);
     };
     match handle.transfer_leader(successor).await {

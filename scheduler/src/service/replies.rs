@@ -1,7 +1,7 @@
-//! Answers of workers that somebody waits for: output and the outcomes of drills.
+//! Pending answers of workers: output, results of drills and debug information.
 //!
-//! Never blocks a worker's stream: a reader of output that does not keep up loses its request, and asks
-//! again from where it was.
+//! Never blocks a worker's stream: a reader of output that does not keep up loses its request, and asks again
+//! from its position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +22,12 @@ use tonic::{Code, Status};
 use crate::leader::{SessionId, ToWorker};
 use crate::service::context::Context;
 
-/// Pieces of output (64 KiB each) that may wait for a slow reader.
+/// Pieces of output (64 KiB each) buffered for a slow reader.
 const LOG_CHUNKS_MAX: usize = 32;
 /// Reason of a failure to reach a host's worker.
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 
-/// Requests to workers that are not answered yet.
+/// Unanswered requests to workers.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     inner: Mutex<Inner>,
@@ -58,18 +58,18 @@ enum Kind {
 /// A reader's end of a request for output.
 #[derive(Debug)]
 pub(crate) struct LogReply {
-    /// Names the request to the worker.
+    /// Id of the request.
     pub(crate) id: u64,
     chunks: mpsc::Receiver<v1::LogChunk>,
     is_overrun: Arc<AtomicBool>,
 }
 
-/// What a reader of output gets next.
+/// Next item for a reader of output.
 #[derive(Debug)]
 pub(crate) enum LogPiece {
     /// A piece.
     Chunk(v1::LogChunk),
-    /// The reader did not keep up: it must ask again from where it is.
+    /// The reader did not keep up: it must ask again from its position.
     Overrun,
     /// The worker's stream is gone.
     Lost,
@@ -86,7 +86,7 @@ impl LogReply {
     }
 }
 
-/// An answer that somebody waits for: until this is dropped, also because the caller has gone away.
+/// An awaited answer: dropping it cancels the wait, also when the caller has gone.
 pub(crate) struct Awaited<'a> {
     replies: &'a Replies,
     pub(crate) id: u64,
@@ -123,7 +123,7 @@ impl Replies {
         (self.await_one(session, Kind::Inject(sender)), receiver)
     }
 
-    /// Expects what a worker says of itself.
+    /// Expects debug information from a worker.
     pub(crate) fn expect_debug(
         &self,
         session: SessionId,
@@ -145,12 +145,12 @@ impl Replies {
         id
     }
 
-    /// Nobody waits for this one any more.
+    /// Cancels the wait for an answer.
     pub(crate) fn forget(&self, id: u64) {
         self.lock().waiting.remove(&id);
     }
 
-    /// A worker sent a piece of output; false if nobody wants more of it.
+    /// Delivers a piece of output of a worker; false if it is no longer wanted.
     pub(crate) fn chunk(&self, session: SessionId, chunk: v1::LogChunk) -> bool {
         let mut inner = self.lock();
         let id = chunk.id;
@@ -180,15 +180,15 @@ impl Replies {
         is_taken
     }
 
-    /// A worker answered a drill.
+    /// Delivers a worker's answer to a drill.
     pub(crate) fn injected(&self, session: SessionId, result: v1::InjectResult) {
         if let Some(Kind::Inject(sender)) = self.answered(session, result.id) {
-            // A caller that has gone away does not want its answer.
+            // The caller may be gone and needs no answer.
             drop(sender.send(result));
         }
     }
 
-    /// A worker told something of itself.
+    /// Delivers debug information from a worker.
     pub(crate) fn told(&self, session: SessionId, answer: v1::DebugAnswer) {
         if let Some(Kind::Debug(sender)) = self.answered(session, answer.id) {
             // As above.
@@ -196,7 +196,7 @@ impl Replies {
         }
     }
 
-    /// Who waits for the one answer of a request; a worker answers its own requests only.
+    /// The recipient of the single answer of a request; a worker answers its own requests only.
     fn answered(&self, session: SessionId, id: u64) -> Option<Kind> {
         let mut inner = self.lock();
         let waiting = inner.waiting.get(&id)?;
@@ -206,7 +206,7 @@ impl Replies {
         inner.waiting.remove(&id).map(|waiting| waiting.kind)
     }
 
-    /// A stream is gone: those who wait for its answers are told by the end of their channels.
+    /// Drops the pending answers of a closed stream, which closes their channels.
     pub(crate) fn end_session(&self, session: SessionId) {
         self.lock()
             .waiting
@@ -218,7 +218,7 @@ impl Replies {
     }
 }
 
-/// A host's worker is not connected to this leader.
+/// Error that a host's worker is not connected to this leader.
 pub(crate) fn unreachable(host: &str) -> Status {
     status::retryable(
         Code::Unavailable,
@@ -229,13 +229,13 @@ pub(crate) fn unreachable(host: &str) -> Status {
     )
 }
 
-/// The GPU that an injection names, if it is about one; an injection of nothing is refused.
+/// The GPU of an injection, if it concerns one; an empty injection is refused.
 pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<GpuUuid>, Status> {
     use v1::injection::What;
     let what = { request.injection.as_ref() }.and_then(|injection| injection.what.as_ref());
     let (field, gpu) = match what {
         None => {
-            let rule = "must say what the host is to see";
+            let rule = "must contain a fault to inject";
             return Err(InvalidField::new("injection", rule).into());
         }
         Some(What::Signal(signal)) => ("injection.signal.gpu", &signal.gpu),
@@ -247,7 +247,7 @@ pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<Gp
     Ok(Some(gpu_uuid(field, gpu)?))
 }
 
-/// Whether somebody would notice what is injected.
+/// Refuses an injection without an observable effect.
 fn check_injection(rules: &RuleSet, what: &v1::injection::What) -> Result<(), InvalidField> {
     use v1::injection::What;
     match what {
@@ -273,32 +273,32 @@ fn check_length(field: &str, text: &str, least: usize) -> Result<(), InvalidFiel
     Err(InvalidField::new(field, rule))
 }
 
-/// A reading is of what its rule is about, and of figures that the rule goes by.
+/// A reading must match its rule in component and metrics.
 fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), InvalidField> {
     let of = match (reading.gpu.as_str(), reading.adapter.as_str()) {
         ("", "") => ComponentKind::Host,
         (_, "") => ComponentKind::Gpu,
         ("", _) => ComponentKind::Nic,
         _ => {
-            let rule = "must name a GPU or an adapter, not both";
+            let rule = "must be a GPU or an adapter, not both";
             return Err(InvalidField::new("injection.reading.adapter", rule));
         }
     };
     let Some(rule) = rules.rule(&reading.rule) else {
         let problem = format!(
-            "no rule is called `{}` (muster health rules lists them)",
+            "unknown rule `{}` (`muster health rules` lists them)",
             reading.rule
         );
         return Err(InvalidField::new("injection.reading.rule", problem));
     };
-    // What is about racks and tasks, hosts tell of themselves.
+    // Hosts report on behalf of racks and tasks.
     let read_of = match rule.component {
         ComponentKind::Rack | ComponentKind::Task => ComponentKind::Host,
         kind => kind,
     };
     if read_of != of {
         let (name, about) = (&rule.id, rule.component);
-        let problem = format!("rule {name} is about a {about}, and this is a {of}");
+        let problem = format!("rule {name} applies to a {about}, and this is a {of}");
         return Err(InvalidField::new("injection.reading.rule", problem));
     }
     let sides = rule.degraded.when.iter().chain(&rule.fatal.when);
@@ -309,14 +309,14 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
     let unknown = { reading.metrics.keys() }.find(|metric| !known.contains(metric.as_str()));
     let problem = match unknown {
         Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
-        None if reading.metrics.is_empty() => format!("needs a figure; rule {} has", rule.id),
+        None if reading.metrics.is_empty() => format!("needs a metric; rule {} has", rule.id),
         None => return Ok(()),
     };
     let problem = format!("{problem} {}", names.join(", "));
     Err(InvalidField::new("injection.reading.metrics", problem))
 }
 
-/// Makes a host that simulates its GPUs see something; on the leader only.
+/// Injects a fault on a host with simulated GPUs; on the leader only.
 pub(crate) async fn inject(
     context: &Context,
     request: v1::InjectFaultRequest,
@@ -369,7 +369,7 @@ pub(crate) async fn inject(
             Code::DeadlineExceeded,
             HOST_UNREACHABLE,
             &format!(
-                "the worker of host `{}` did not answer in time",
+                "the worker of host `{}` did not answer before the timeout",
                 request.host
             ),
             &[("host", request.host)],

@@ -1,4 +1,4 @@
-//! Filters of lists by where hosts and GPUs stand.
+//! List filters by health phase of hosts and GPUs.
 
 use muster_engine::state::State;
 use muster_model::health::{Component, Phase};
@@ -6,16 +6,17 @@ use muster_model::ids::HostId;
 use muster_proto::status;
 use tonic::{Code, Status};
 
-/// Where what a list shows must stand.
+/// Filter by health phase.
 #[derive(Debug)]
 pub(crate) struct Standings {
-    /// One of these; anywhere if there are none.
+    /// Matches any of these phases; all if empty.
     phases: Vec<Phase>,
     kept_off_only: bool,
 }
 
 impl Standings {
-    /// Reads a request's words: those of phases, and `blocked` and `draining` for those by rules and by admins together.
+    /// Parses the words of a request: names of phases, with `blocked` and `draining` for those by rules and
+    /// by admins together.
     pub(crate) fn parse(words: &[String], kept_off_only: bool) -> Result<Self, Status> {
         let mut phases = Vec::new();
         for word in words {
@@ -32,12 +33,12 @@ impl Standings {
         })
     }
 
-    /// Whether a list is to show a component.
+    /// Whether a component matches.
     pub(crate) fn has(&self, state: &State, component: &Component) -> bool {
         self.has_phase(state, component) && (!self.kept_off_only || is_held(state, component))
     }
 
-    /// Whether a list is to show a host, for what rules keep off it or its adapters.
+    /// Whether a host matches because of holds on it or its adapters.
     pub(crate) fn has_host(&self, state: &State, host: HostId) -> bool {
         let itself = Component::Host(host);
         let adapters = || state.health.adapters_of(host);
@@ -52,7 +53,7 @@ impl Standings {
     }
 }
 
-/// A phase's word without who put it there.
+/// The name of a phase without its source.
 fn stem(phase: Phase) -> &'static str {
     let word = phase.word();
     word.split_once('(').map_or(word, |(stem, _)| stem)
@@ -69,7 +70,7 @@ fn unknown(word: &str) -> Status {
         Code::InvalidArgument,
         "INVALID_REQUEST",
         &format!(
-            "phases: `{shown}` is no phase; known are {}",
+            "phases: unknown phase `{shown}`; known are {}",
             Phase::all_words()
         ),
         &[("field", "phases".to_owned())],

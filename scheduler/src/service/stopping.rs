@@ -1,4 +1,4 @@
-//! Streams that a replica cuts off when it stops.
+//! Streams that end when the replica stops.
 
 use std::pin::Pin;
 
@@ -9,10 +9,11 @@ use muster_proto::status;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-/// What a client is sent, message by message.
+/// Stream of messages to a client.
 pub(crate) type Messages<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
-/// The messages until the replica stops. Then the client is told so: a stream that merely ended would look whole.
+/// Passes messages until the replica stops. Then the client gets an error: a stream that merely ended would
+/// look complete.
 pub(crate) fn until_stopped<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     stop: CancellationToken,
@@ -29,7 +30,7 @@ pub(crate) fn until_stopped<M: Send + 'static>(
 }
 
 fn stopped() -> Status {
-    let message = "this replica stops: go on with another one";
+    let message = "this replica is stopping: continue at another one";
     status::error(Code::Unavailable, "STOPPED", message, &[])
 }
 

@@ -1,4 +1,4 @@
-//! A call that is to be on record, and has no answer yet.
+//! A recorded call without an answer so far.
 
 use muster_proto::status;
 use tonic::{Code, Status};
@@ -6,17 +6,17 @@ use tonic::{Code, Status};
 use crate::audit_log::{AuditLog, Record};
 use crate::service::write::UNKNOWN_OUTCOME;
 
-/// A call that is carried out. It is noted when it is answered, or else when this is dropped: whoever asked has gone or waits no
-/// longer, and what handles the call is dropped with it, although what it has proposed may take effect.
+/// A call in progress. It is recorded when it is answered, or else when this is dropped: the caller has gone
+/// or no longer waits, and its handler is dropped with it, although a proposal may still take effect.
 pub(crate) struct Unanswered<'a> {
     log: &'a AuditLog,
     now_ms: Box<dyn Fn() -> u64 + Send + 'a>,
-    /// None once it is noted.
+    /// `None` once it is recorded.
     record: Option<Record>,
 }
 
 impl<'a> Unanswered<'a> {
-    /// A call from now on; `now_ms` tells when it is answered.
+    /// Starts a call; `now_ms` returns the time of its answer.
     pub(crate) fn new(
         log: &'a AuditLog,
         record: Record,
@@ -29,7 +29,7 @@ impl<'a> Unanswered<'a> {
         }
     }
 
-    /// Notes it with what `complete` says of its answer. Waits while too many records wait to be written.
+    /// Records the call, completed with its answer. Waits while the audit log's queue is full.
     pub(crate) async fn answer(mut self, complete: impl FnOnce(Record) -> Record) {
         let record = self.record.take().map(complete);
         self.record = record.map(|record| self.timed(record));
@@ -49,7 +49,7 @@ impl Drop for Unanswered<'_> {
         let Some(mut record) = self.record.take() else {
             return;
         };
-        // One with an answer waited for room.
+        // A record with an answer was waiting for room.
         if record.code.is_empty() {
             record = self.timed(record.answered_with(Some(&gone())));
         }
@@ -57,9 +57,9 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The answer that nobody was there for.
+/// Answer for a caller that has gone.
 fn gone() -> Status {
-    let message = "the caller has gone: whether it took effect is not known";
+    let message = "the caller has gone: the outcome is unknown";
     status::error(Code::Cancelled, UNKNOWN_OUTCOME, message, &[])
 }
 

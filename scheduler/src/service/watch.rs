@@ -20,9 +20,9 @@ use crate::watch_hub::{SubscribeError, Subscription, WatchEnd, WatchFilter};
 
 /// Jobs in one filter.
 const FILTERED_JOBS_MAX: usize = 10_000;
-/// What a watcher may do after it found no room.
+/// Retry delay for a watcher that was refused for load.
 const RETRY_FULL: Duration = Duration::from_secs(1);
-/// Metadata of an ended watch: where to go on.
+/// Metadata of an ended watch: the revision to resume from.
 const RESUME_KEY: &str = "from_revision";
 
 /// `WatchService` of one replica.
@@ -70,7 +70,7 @@ fn filter(request: &v1::WatchRequest) -> Result<WatchFilter, Status> {
         .iter()
         .map(|number| {
             v1::EventKind::try_from(*number).map_err(|_| {
-                let message = format!("kinds: {number} is not known");
+                let message = format!("kinds: unknown value {number}");
                 status::error(Code::InvalidArgument, "INVALID_REQUEST", &message, &[])
             })
         })
@@ -90,14 +90,14 @@ fn refused(error: SubscribeError) -> Status {
                 ("limit_name", "watches_max".to_owned()),
                 ("limit", limit.to_string()),
             ];
-            // Another replica may have room, and this one has it when somebody leaves.
+            // Another replica may have room, and this one will when a watcher leaves.
             let code = Code::ResourceExhausted;
             status::retryable(code, "OVERLOADED", &message, &metadata, RETRY_FULL)
         }
     }
 }
 
-/// Answers until the watch ends, which is the last item.
+/// Streams answers until the watch ends, which is the last item.
 fn stream(
     subscription: Subscription,
     sight: Sight,
@@ -114,14 +114,14 @@ fn stream(
     })
 }
 
-/// What a watcher may see, by its role at that moment.
+/// Visibility of events for a watcher, by its current role.
 struct Sight {
     context: Context,
     caller: Caller,
 }
 
 impl Sight {
-    /// Events of jobs that are forgotten are shown to nobody who does not see all.
+    /// Events of forgotten jobs are shown only to callers that see all jobs.
     fn has(&self, event: &Event) -> bool {
         let sees = |state: &State| match (&event.kind, event.kind.job()) {
             (_, Some(job)) => {
@@ -131,7 +131,7 @@ impl Sight {
             (EventKind::AccessChanged(change), None) if change.is_for_admins() => {
                 self.caller.is_admin(state) == Some(true)
             }
-            // Whoever was removed meanwhile sees nothing more.
+            // A user removed meanwhile sees nothing more.
             (_, None) => self.caller == Caller::Replica || self.caller.role(state).is_some(),
         };
         self.caller == Caller::Open || self.context.handle.with_state(sees)
@@ -157,7 +157,7 @@ fn ended(end: WatchEnd, position: Revision) -> Status {
     let metadata = [(RESUME_KEY, position.to_string())];
     match end {
         WatchEnd::TooSlow => {
-            let message = format!("this client does not keep up; go on from revision {position}");
+            let message = format!("this client does not keep up; resume from revision {position}");
             status::error(
                 Code::ResourceExhausted,
                 "WATCH_TOO_SLOW",
@@ -167,7 +167,7 @@ fn ended(end: WatchEnd, position: Revision) -> Status {
         }
         WatchEnd::Stopped => {
             let message =
-                format!("this replica stops; go on from revision {position} at another one");
+                format!("this replica is stopping; resume from revision {position} at another one");
             status::error(Code::Unavailable, "STOPPED", &message, &metadata)
         }
     }

@@ -1,4 +1,5 @@
-//! Streams that end once whoever has them may not go on: they were removed, their token has expired, or their role is another one.
+//! Streams that end when the caller loses its rights: the user was removed, the token has expired, or the
+//! role has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use tonic::Status;
 
 use crate::service::stopping::Messages;
 
-/// How often it is looked whether somebody may go on while nothing is said.
+/// Interval of checks while a stream is idle.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Says why somebody may not go on.
+/// Returns an error if the caller may not continue.
 pub(crate) type Look = Arc<dyn Fn() -> Result<(), Status> + Send + Sync>;
 
-/// The messages, and a look before each. What `look` says against the next one is the last that is heard.
+/// Checks before each message. An error of `look` is the last item of the stream.
 pub(crate) fn while_allowed<M: Send + 'static>(
     messages: impl Stream<Item = Result<M, Status>> + Send + 'static,
     look: Look,
@@ -47,13 +48,13 @@ mod tests {
 
     use super::*;
 
-    /// A look that says no once it is told to.
+    /// A check that fails once requested.
     fn look() -> (Arc<AtomicBool>, Look) {
         let is_over = Arc::new(AtomicBool::new(false));
         let looked_at = Arc::clone(&is_over);
         let look: Look = Arc::new(move || {
             if looked_at.load(Ordering::Acquire) {
-                return Err(Status::permission_denied("not any more"));
+                return Err(Status::permission_denied("no longer permitted"));
             }
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! `WorkerService`: the wire of workers' sessions. The leader loop decides; this file translates.
+//! `WorkerService`: wire protocol of workers' sessions. The leader loop decides; this file translates.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::service::gate::{Caller, caller_of};
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests for output of one stream that are remembered as called off; ids only grow.
+/// Cancelled requests for output remembered per stream; ids only grow.
 const CALLED_OFF_MAX: usize = 1_024;
 
 /// `WorkerService` of one replica.
@@ -85,23 +85,24 @@ impl WorkerService for Workers {
     }
 }
 
-/// From a worker to the leader loop.
+/// Messages from a worker to the leader loop.
 struct Incoming {
     context: Context,
     session: SessionId,
     caller: Caller,
     messages: Streaming<v1::WorkerMessage>,
-    /// The way back to the worker is gone.
+    /// Cancelled when the stream to the worker is gone.
     gone: CancellationToken,
-    /// Requests for output that were called off, the newest `CALLED_OFF_MAX` of them.
+    /// Cancelled requests for output, the newest `CALLED_OFF_MAX` of them.
     called_off: BTreeSet<u64>,
 }
 
-/// What is wrong with a worker that presents itself as a host that its certificate does not speak for.
+/// Error if a worker's certificate does not match its host name.
 fn impostor(caller: &Caller, name: &str) -> Option<String> {
     match caller {
         Caller::Worker(proven) if proven != name => Some(format!(
-            "host `{name}` was presented with the certificate of worker `{proven}`: make one for it by `muster cert worker {name}`"
+            "host `{name}` registered with the certificate of worker `{proven}`: create its own with \
+             `muster cert worker {name}`"
         )),
         _ => None,
     }
@@ -127,7 +128,7 @@ impl Incoming {
         match self.hello(&to_worker).await {
             Ok(hello) => self.tell(hello).await,
             Err(status) => {
-                tracing::info!(%status, "a worker's stream did not begin");
+                tracing::info!(%status, "worker stream did not begin");
                 return;
             }
         }
@@ -141,12 +142,12 @@ impl Incoming {
                 Ok(Some(message)) => message,
                 Ok(None) => return,
                 Err(status) => {
-                    tracing::debug!(session = self.session.0, %status, "a worker's stream broke");
+                    tracing::debug!(session = self.session.0, %status, "worker stream broke");
                     return;
                 }
             };
             if let Err(status) = self.take(message, &to_worker).await {
-                tracing::warn!(session = self.session.0, %status, "a worker's message is not valid");
+                tracing::warn!(session = self.session.0, %status, "invalid message of a worker");
                 return;
             }
         }
@@ -156,7 +157,7 @@ impl Incoming {
         let first = timeout(HELLO_TIMEOUT, self.messages.message())
             .await
             .map_err(|_| {
-                Status::deadline_exceeded("the worker did not present itself in time")
+                Status::deadline_exceeded("no `Hello` from the worker before the timeout")
             })??;
         let Some(v1::WorkerMessage {
             kind: Some(FromWire::Hello(hello)),
@@ -174,7 +175,7 @@ impl Incoming {
             Err(invalid) => {
                 let rejection = invalid.within("registration").into();
                 drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
-                return Err(Status::invalid_argument("the registration is not valid"));
+                return Err(Status::invalid_argument("invalid registration"));
             }
         };
         if let Some(rule) = impostor(&self.caller, &registration.name) {
@@ -185,7 +186,7 @@ impl Incoming {
             let rejection = Rejection::InvalidRegistration(violation);
             drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
             return Err(Status::permission_denied(
-                "the certificate speaks for another host",
+                "the certificate belongs to another host",
             ));
         }
         Ok(LeaderInput::Hello {
@@ -221,17 +222,17 @@ impl Incoming {
             }
             Some(FromWire::Hello(_)) => {
                 return Err(Status::invalid_argument(
-                    "`Hello` opens a stream and comes once",
+                    "`Hello` is only valid as the first message",
                 ));
             }
-            // A message of a newer worker: what it says is not for this leader.
+            // A message of a newer worker, unknown to this leader.
             None => {}
         }
         Ok(())
     }
 
-    /// Output that nobody wants any more is called off: once, because the pieces that are on their way
-    /// would fill the queue to the worker.
+    /// Cancels a request for output that is no longer wanted: once, because the pieces still in flight would
+    /// fill the queue to the worker.
     fn log_chunk(&mut self, chunk: v1::LogChunk, to_worker: &mpsc::WeakSender<ToWorker>) {
         let id = chunk.id;
         let is_last = chunk.end;
@@ -239,7 +240,7 @@ impl Incoming {
             && !is_last
             && !self.called_off.contains(&id)
             && let Some(to_worker) = to_worker.upgrade()
-            // A full queue is no reason to wait: the next unwanted piece tries again.
+            // Does not wait for a full queue: the next unwanted piece tries again.
             && to_worker.try_send(ToWorker::LogCancel { id }).is_ok()
         {
             self.called_off.insert(id);
@@ -249,14 +250,14 @@ impl Incoming {
         }
     }
 
-    /// Waits while the loop is busy, which holds back this worker and nobody else.
+    /// Waits while the loop is busy, which holds back this worker only.
     async fn tell(&self, input: LeaderInput) {
         // The loop is gone only when the replica stops.
         drop(self.context.leader_inputs.send(input).await);
     }
 }
 
-/// From the leader loop to a worker.
+/// Messages from the leader loop to a worker.
 struct Outgoing {
     cluster_id: String,
     outgoing: mpsc::Receiver<ToWorker>,
@@ -289,7 +290,7 @@ impl Outgoing {
                 let message = v1::LeaderMessage { kind: Some(kind) };
                 Some((Ok(message), Some(outgoing)))
             }
-            // Dropped without a word: the queue was full, or the replica stops.
+            // Dropped without a reason: the queue was full, or the replica stops.
             None => Some((Err(status::not_leader(None)), None)),
         }
     }
@@ -309,7 +310,7 @@ fn closed(reason: &CloseReason) -> Status {
         CloseReason::Busy => status::retryable(
             Code::ResourceExhausted,
             "OVERLOADED",
-            "the leader could not take the registration now",
+            "the leader is too busy for the registration",
             &[],
             Duration::from_millis(500),
         ),
@@ -317,7 +318,7 @@ fn closed(reason: &CloseReason) -> Status {
     }
 }
 
-/// None for messages that have no wire form.
+/// `None` for messages without a wire form.
 fn to_wire(message: ToWorker) -> Option<ToWire> {
     Some(match message {
         ToWorker::Welcome {

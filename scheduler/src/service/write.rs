@@ -1,4 +1,4 @@
-//! A client's write, from any replica to the leader, with the retries that `request_id` makes safe.
+//! Client writes, from any replica to the leader, with the retries that `request_id` makes safe.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -25,24 +25,23 @@ use crate::spans;
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
 pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
-/// Reason of a failure for a replica that is needed and does not answer.
+/// Reason of a failure because a required replica does not answer.
 pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 /// Reason of a refusal for load.
 const OVERLOADED: &str = "OVERLOADED";
-/// What is told where a leader has lost its majority meanwhile.
-const NOBODY_LEADS: &str =
-    "this replica has lost sight of the leader while the write was under way";
-/// What is told where something, mostly a majority, does not answer in time.
-const NOT_DONE_YET: &str = "it was not done in time, and may be done yet";
+/// Message if a leader has lost its majority meanwhile.
+const NOBODY_LEADS: &str = "this replica lost contact to the leader during the write";
+/// Message if a majority or another participant does not answer in time.
+const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Until when a caller waits, where it is, and who.
+/// Deadline, address and identity of a caller.
 pub(crate) type Calling = (Instant, Option<SocketAddr>, Caller);
 
-/// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader, for as long as an election may
-/// take, and tries again until the deadline. What it was, by whom, and what it was answered is noted in the audit log, also if the caller does
-/// not wait for the answer.
+/// Executes a write: here if this replica leads, at the leader otherwise; waits for a leader for as long as
+/// an election may take, and retries until the deadline. Write, caller and answer are recorded in the audit
+/// log, also if the caller does not wait for the answer.
 pub(crate) async fn write(
     context: &Context,
     mut write: Kind,
@@ -58,8 +57,8 @@ pub(crate) async fn write(
     result
 }
 
-/// What the audit log says of a write, under the name that its caller has proven: not every write names somebody, and a replica's
-/// certificate proves none of those that it may name.
+/// Audit record of a write under the authenticated name: not every write has an author field, and a replica's
+/// certificate proves none of the names that it may pass on.
 fn record(name: &str, (write, caller): (&Kind, &Caller), from: Option<SocketAddr>) -> Record {
     let record = Record::of(name, write, from);
     Record {
@@ -68,7 +67,7 @@ fn record(name: &str, (write, caller): (&Kind, &Caller), from: Option<SocketAddr
     }
 }
 
-/// Refuses what is not the caller's to do. A job that is not known here yet may be known to the leader.
+/// Refuses a write that the caller has no right to. A job unknown here may be known to the leader.
 async fn permit(
     context: &Context,
     caller: &Caller,
@@ -91,12 +90,12 @@ async fn permit(
 async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<Outcome, Status> {
     let mut leadership = context.handle.leadership();
     if !leadership.borrow().is_self {
-        // The leader checks when it converts; here a bad request need not wait for one.
+        // The leader checks when it converts; here a bad request need not wait for a leader.
         local_write::check(&write)?;
     }
     let leaders = Leaders::of(&context.handle);
     let mut nobody = pin!(leaders.nobody());
-    // Who hands leadership over says what came of it.
+    // A transfer of leadership is answered by the old leader.
     let hands_over = matches!(write, Kind::TransferLeader(_));
     let mut earlier = Earlier::default();
     loop {
@@ -116,7 +115,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
             return Err(status);
         }
         let change = async {
-            // Ends with the replica; the next attempt says so.
+            // Ends with the replica, which the next attempt reports.
             drop(leadership.changed().await);
             sleep_until(retry_at).await;
         };
@@ -137,7 +136,7 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
     }
 }
 
-/// One attempt, where the leader is.
+/// One attempt, at the current leader.
 async fn attempt(
     context: &Context,
     now: &Leadership,
@@ -164,18 +163,19 @@ async fn attempt(
     }
 }
 
-/// What the attempts before the last one said that tells more.
+/// More informative errors of earlier attempts.
 #[derive(Default)]
 struct Earlier {
-    /// A replica that is needed for a change of the replicas is silent.
+    /// A replica required for a membership change is silent.
     silent: Option<Status>,
     /// The write may have taken effect.
     open: Option<Status>,
 }
 
 impl Earlier {
-    /// The status to answer with if this is the last one: a change of the replicas whose time is over while a silent replica is asked
-    /// again is answered what it has waited for, and what may have been done once is not certainly undone.
+    /// The status to return if this attempt is the last: a membership change that times out while it asks a
+    /// silent replica again reports that replica. Once any attempt had an unknown outcome, the write is never
+    /// reported as certainly not done.
     fn weigh(&mut self, status: Status) -> Status {
         let reason = ErrorReport::of(&status).reason;
         let told = match &*reason {
@@ -193,7 +193,8 @@ impl Earlier {
         told.unwrap_or(status)
     }
 
-    /// The status to end with: a refusal for load, or for the age of a replica, says nothing of what may have been done before.
+    /// The status to end with: a refusal for load, or because of an older replica, does not exclude that an
+    /// earlier attempt took effect.
     fn unless_open(self, status: Status) -> Status {
         let reason = ErrorReport::of(&status).reason;
         let is_before_the_log = [OVERLOADED, FEATURE_NOT_YET].contains(&&*reason);
@@ -201,7 +202,7 @@ impl Earlier {
     }
 }
 
-/// True if nothing was done, or if doing it again answers the same.
+/// True if nothing was done, or if a repetition gets the same answer.
 fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
     if status.code() != Code::Unavailable {
         return false;
@@ -232,7 +233,7 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
     has_request_id || is_undone(&ErrorReport::of(status).reason)
 }
 
-/// A proposal's failure as the caller sees it.
+/// Converts a failed proposal for the caller.
 #[must_use]
 pub fn propose_status(error: ProposeError) -> Status {
     let message = error.to_string();
@@ -291,10 +292,10 @@ mod tests {
 
     use super::*;
 
-    /// How the key of a message's field ends, in the wire's format.
+    /// Wire type in the key of a message field.
     const LENGTH_DELIMITED: usize = 2;
 
-    /// One write of every kind that the schema has, each of them empty.
+    /// One empty write of every kind in the schema.
     fn writes() -> Vec<Kind> {
         let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
         let mut files = { set.file.iter() }.filter(|file| file.package() == "muster.v1");
@@ -342,10 +343,10 @@ mod tests {
 
     #[test]
     fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
-        let over = || failed(UNKNOWN_OUTCOME, "it is still being carried out");
+        let over = || failed(UNKNOWN_OUTCOME, "the change is still in progress");
         let mut earlier = Earlier::default();
         let told = earlier.weigh(over());
-        assert_eq!(told.message(), "it is still being carried out");
+        assert_eq!(told.message(), "the change is still in progress");
         let silent = failed(UNREACHABLE, "replica 4 does not answer");
         let told = earlier.weigh(silent);
         assert_eq!(told.message(), "replica 4 does not answer");

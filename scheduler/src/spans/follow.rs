@@ -1,4 +1,4 @@
-//! What the log says of jobs' ways, as this replica applies it.
+//! Trace spans of jobs, from the log as this replica applies it.
 
 use muster_engine::state::{Job, State};
 use muster_model::event::{Event, EventKind};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::service::Context;
 use crate::spans::{ATTEMPT, EPOCH, JOB, REPLICA, UNIT};
 
-/// Records until `stop`; at once at its end where no spans are recorded.
+/// Records spans until `stop`; returns at once if tracing is off.
 pub(crate) async fn follow(context: Context, stop: CancellationToken) {
     if !is_on() {
         return;
@@ -37,12 +37,12 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
             look.record_after(seen);
             state.revision
         };
-        // Others of this thread go first: whoever looks at a trace can wait.
+        // Other tasks of this thread have priority: traces are not urgent.
         tokio::task::yield_now().await;
     }
 }
 
-/// The events that this replica has applied since it last looked.
+/// The events applied by this replica since the last look.
 struct Look<'a> {
     state: &'a State,
     replica: ReplicaId,
@@ -88,7 +88,7 @@ impl Look<'_> {
         }
     }
 
-    /// From the stamp in the log until now.
+    /// Span from the log's timestamp until now.
     fn applied(&self, (trace, job): (TraceId, JobId), parent: SpanId, event: &Event) {
         let numbers = [self.replica.get(), event.revision.get()];
         let id = SpanId::of(trace, tree::APPLY, &numbers);
@@ -101,7 +101,7 @@ impl Look<'_> {
         record(span);
     }
 
-    /// From when the unit waited until it was placed; told by the leader alone.
+    /// Span of a unit's wait until its placement; recorded by the leader alone.
     fn placed(
         &self,
         (trace, job, unit, epoch): (TraceId, JobId, UnitIndex, AttemptEpoch),
@@ -123,7 +123,8 @@ impl Look<'_> {
         record(span);
     }
 
-    /// From the placement until all tasks ran, or until its end if they never did; told by the leader alone.
+    /// Span from the placement until all tasks ran, or until the end if they never did; recorded by the
+    /// leader alone.
     fn ran(
         &self,
         (job, unit, epoch): (JobId, UnitIndex, AttemptEpoch),
@@ -151,14 +152,14 @@ impl Look<'_> {
     }
 }
 
-/// What is known of one run of a unit.
+/// Data of one attempt of a unit.
 struct RunOf {
     number: u32,
     placed_at: TimeMs,
     has_run: bool,
 }
 
-/// The current run, or one of the past.
+/// The current attempt, or a past one.
 fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
     let unit = job.units.get(&unit)?;
     let current = unit.attempt.iter().filter(|it| it.epoch == epoch);
@@ -175,7 +176,7 @@ fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
         })
 }
 
-/// The end of the run before this one; without one, the submission.
+/// The end of the previous attempt; without one, the submission.
 fn waited_since(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> TimeMs {
     let past = { job.units.get(&unit) }.map_or(&[][..], |unit| &unit.past);
     let before = past.iter().rev().find(|past| past.epoch < epoch);

@@ -1,6 +1,7 @@
-//! What a replica adds to the traces of jobs: `muster_service::tracing::tree` says which spans there are and how they hang together.
+//! A replica's spans in the traces of jobs: `muster_service::tracing::tree` defines the spans and their
+//! hierarchy.
 //!
-//! Nothing here decides anything, and nothing waits; without an exporter it comes down to a look whether there is one.
+//! Tracing decides nothing and never waits; without an exporter it costs one check.
 
 mod follow;
 mod submission;
@@ -26,10 +27,10 @@ const EPOCH: &str = "muster.epoch";
 const ATTEMPT: &str = "muster.attempt";
 const HOST: &str = "muster.host_id";
 
-/// Placements of one planning round that have a span each, so that the round's end does not wait for them.
+/// Placements of one planning round with a span each, so that the end of the round is not delayed.
 const PLANNED_SPANS_MAX: usize = 256;
 
-/// A planning round that has just ended found places for these jobs.
+/// Records the span of a finished planning round for the jobs that it placed.
 pub(crate) fn planned(steps: &[Command], took: Duration) {
     if !is_on() {
         return;
@@ -53,7 +54,7 @@ pub(crate) fn planned(steps: &[Command], took: Duration) {
     }
 }
 
-/// A host's worker is told what it should run; `before` is what it was told last.
+/// Records a desired state sent to a host's worker; `before` is the revision of the last one.
 pub(crate) fn ordered(state: &State, (host, before): (HostId, Revision), desired: &DesiredState) {
     if !is_on() {
         return;

@@ -1,4 +1,4 @@
-//! A submission on its way through replicas.
+//! Trace spans of a submission on its way through replicas.
 
 use muster_model::ids::ReplicaId;
 use muster_proto::v1;
@@ -11,19 +11,19 @@ use tonic::{Request, Response, Status};
 
 use crate::spans::{JOB, REPLICA};
 
-/// Jobs of a pipeline that have a span of its submission each.
+/// Jobs of a pipeline with a span of its submission each.
 const PIPELINE_JOBS_TRACED_MAX: usize = 64;
 
-/// A submission that a client made here.
+/// A client's submission to this replica.
 pub(crate) struct Submission {
     began_ns: u64,
     request_id: String,
-    /// What the client says of its own span.
+    /// The client's span, if given.
     caller: Option<TraceContext>,
 }
 
 impl Submission {
-    /// One that has just come; none where no spans are recorded.
+    /// Starts the span of a new submission; `None` if tracing is off.
     pub(crate) fn began<T>(request: &Request<T>, request_id: &str) -> Option<Self> {
         is_on().then(|| Self {
             began_ns: now_ns(),
@@ -32,7 +32,7 @@ impl Submission {
         })
     }
 
-    /// It is answered. Gives the span of its (first) job.
+    /// Ends the span. Returns the span of its (first) job.
     pub(crate) fn answered(
         self,
         replica: ReplicaId,
@@ -78,7 +78,7 @@ impl Submission {
             .with(REPLICA, replica.get());
         let submit = tree::submit(&self.request_id);
         match self.caller {
-            // Our SDK records its span in the job's trace, once it knows which that is.
+            // Our SDK records its span in the job's trace, once it knows that trace.
             Some(caller) if caller.span == submit => {
                 span.parent = caller.sampled.then_some(submit);
             }
@@ -102,7 +102,7 @@ fn caller(metadata: &MetadataMap) -> Option<TraceContext> {
     TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// The jobs that came of a submission, and whether it was made before.
+/// The jobs of a submission, and whether it is a repetition.
 fn jobs(outcome: &Outcome) -> (Vec<u64>, bool) {
     match outcome {
         Outcome::SubmitJob(answer) if answer.job_id > 0 => (vec![answer.job_id], answer.repeated),
@@ -114,7 +114,7 @@ fn jobs(outcome: &Outcome) -> (Vec<u64>, bool) {
     }
 }
 
-/// A follower handed a write on, and has the leader's answer.
+/// Records the span of a write forwarded by a follower and answered by the leader.
 pub(crate) fn forwarded(
     began_ns: u64,
     (replica, leader): (ReplicaId, u64),
@@ -137,7 +137,7 @@ pub(crate) fn forwarded(
     }
 }
 
-/// The leader proposed a submission, and has applied it.
+/// Records the span of a submission that the leader proposed and applied.
 pub(crate) fn proposed(began_ns: u64, replica: ReplicaId, answer: &v1::SubmitJobResponse) {
     let Some(trace) = trace_of(answer.job_id) else {
         return;

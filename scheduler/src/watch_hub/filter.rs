@@ -1,4 +1,4 @@
-//! What a watcher wants to see.
+//! Filter of a watch.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct WatchFilter {
 }
 
 impl WatchFilter {
-    /// Whether an event is wanted.
+    /// Whether an event matches.
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {
         let is_job =

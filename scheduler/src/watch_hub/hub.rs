@@ -23,13 +23,13 @@ const BOOKMARK_MS: u64 = 5_000;
 /// Revisions pumped between two yields to other tasks of the runtime.
 const REVISIONS_PER_YIELD: usize = 1_024;
 
-/// Why a watch cannot begin.
+/// Reason why a watch cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
-    /// Some of the events are gone.
+    /// Some of the events are no longer kept.
     #[error(transparent)]
     Compacted(#[from] Compacted),
-    /// There are as many watches as there may be.
+    /// The limit of watches is reached.
     #[error("this replica serves its limit of {limit} watches (watches_max)")]
     Full {
         /// The limit.
@@ -78,11 +78,12 @@ impl WatchHub {
         }
     }
 
-    /// Begins a watch after `from`, or after the newest revision. `fork` reads the applied state: while
-    /// the pump is held, so that what it has passed is in the log that the watch catches up from.
+    /// Begins a watch after `from`, or after the newest revision. `fork` reads the applied state while the
+    /// pump is held, so that the log from which the watch catches up contains everything that the pump has
+    /// passed.
     ///
     /// # Errors
-    /// Why it cannot begin.
+    /// The reason why it cannot begin.
     pub fn subscribe(
         &self,
         fork: impl FnOnce() -> State,
@@ -98,7 +99,7 @@ impl WatchHub {
             });
         }
         let from = from.unwrap_or(state.revision);
-        // Only asks whether the events are there; they are read later.
+        // Checks only that the events are kept; they are read later.
         state.events.require_after(from, &filter.jobs)?;
         let (queue, live) = mpsc::channel(self.buffer_revisions);
         let is_too_slow = Arc::new(AtomicBool::new(false));
@@ -145,15 +146,15 @@ impl WatchHub {
         *self.lock() = Inner::default();
     }
 
-    /// Queues every event after the pump's position to those who want it.
+    /// Queues every event after the pump's position to the subscribers that match.
     pub(super) async fn pump(&self, state: &State) {
         let pumped = self.lock().pumped;
         if self.lock().skip_to(state.revision) {
             return;
         }
         let Ok(revisions) = state.events.after(pumped) else {
-            // A snapshot was installed over more events than are kept: nobody can be told of the gap
-            // but by being sent back to the log, which answers OUT_OF_RANGE.
+            // A snapshot was installed over more events than are kept: subscribers learn of the gap only by
+            // being sent back to the log, which answers OUT_OF_RANGE.
             self.lock().restart(state.revision);
             return;
         };
@@ -213,7 +214,7 @@ impl Inner {
         }
     }
 
-    /// Without subscribers there is nobody to tell.
+    /// Skips ahead if there are no subscribers.
     fn skip_to(&mut self, revision: Revision) -> bool {
         let is_alone = self.subscribers.is_empty();
         if is_alone {
@@ -237,7 +238,7 @@ impl Inner {
     fn bookmark(&mut self) {
         self.forget_closed();
         let pumped = self.pumped;
-        // One whose queue is not empty has something better than a bookmark.
+        // A subscriber with queued events needs no bookmark.
         let idle: Vec<u64> = self
             .subscribers
             .iter()

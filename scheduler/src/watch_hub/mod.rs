@@ -1,9 +1,9 @@
-//! Events to watchers, on every replica; the token of a watch is a revision.
+//! Watch hub: events to watchers, on every replica; the token of a watch is a revision.
 //!
-//! One pump reads each event once from the replicated event log as it is applied and queues it to those
-//! who asked for it, by job. A watch that resumes first reads the log up to where the pump is and is
-//! then joined to it without a gap. Queues are bounded: a watcher that does not keep up is dropped and
-//! told to go on from the newest revision that it received, here or on any other replica.
+//! One pump reads each event once from the replicated event log as it is applied and queues it to the
+//! subscribers, by job. A resumed watch first reads the log up to the pump's position and is then joined to
+//! the pump without a gap. Queues are bounded: a watcher that does not keep up is dropped and must resume
+//! from the newest revision that it received, here or on any other replica.
 
 mod filter;
 mod hub;
@@ -35,8 +35,8 @@ mod tests {
         }])
     }
 
-    /// A state at `revision` whose revisions after `compacted` have one event each, about jobs 0 and 1
-    /// in turn.
+    /// A state at `revision` whose revisions after `compacted` have one event each, about jobs 0 and 1 in
+    /// turn.
     fn state(compacted: u64, revision: u64) -> State {
         let events = (compacted + 1..=revision).map(|at| (Revision(at), finished(at, at % 2)));
         State {

@@ -14,7 +14,7 @@ use crate::watch_hub::filter::WatchFilter;
 /// Revisions read from the log at a time while a watch catches up.
 const CATCH_UP_REVISIONS: usize = 256;
 
-/// What a watcher receives.
+/// Item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// All events of one revision.
@@ -23,7 +23,7 @@ pub(crate) enum Delivery {
     Bookmark(Revision),
 }
 
-/// Why a watch ended.
+/// Reason why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// The watcher did not keep up.
@@ -32,7 +32,7 @@ pub enum WatchEnd {
     Stopped,
 }
 
-/// One watch: first what the log held when it began, then what the pump brings.
+/// One watch: first the log as of its start, then the items of the pump.
 #[derive(Debug)]
 pub struct Subscription {
     filter: WatchFilter,
@@ -68,7 +68,7 @@ impl Subscription {
     /// The next revision with events that match, or a bookmark.
     ///
     /// # Errors
-    /// Why there is no next one.
+    /// The reason why the watch ended.
     pub async fn next(&mut self) -> Result<(Revision, Vec<Event>), WatchEnd> {
         loop {
             if let Some(delivery) = self.catch_up() {
@@ -96,8 +96,8 @@ impl Subscription {
         }
         let log = self.log.as_ref()?;
         let upto = self.joined_at;
-        // The log is a copy from when the watch began, which was found to have all that it wants: nothing can be compacted away
-        // meanwhile.
+        // The log is a copy from the start of the watch and was checked to be complete: nothing can be
+        // compacted meanwhile.
         let revisions = log.kept_after(self.position);
         self.caught_up = revisions
             .take_while(|(revision, _)| *revision <= upto)
@@ -117,7 +117,7 @@ impl Subscription {
                 self.position = self.position.max(revision);
                 Some((self.position, Vec::new()))
             }
-            // A client that comes from a replica that was ahead has seen these.
+            // A client that comes from a replica that was ahead has received these.
             Delivery::Events(revision, _) if revision <= self.position => None,
             Delivery::Events(revision, events) => {
                 self.position = revision;
@@ -131,7 +131,7 @@ impl Subscription {
         }
     }
 
-    /// Everything up to here was delivered: where to go on.
+    /// Everything up to here was delivered: the revision to resume from.
     #[must_use]
     pub const fn position(&self) -> Revision {
         self.position

@@ -41,7 +41,7 @@ impl Client {
         PeerServiceClient::new(self.channel.clone())
     }
 
-    /// Whether the replica says that it serves; none if it does not answer.
+    /// Whether the replica reports that it serves; `None` if it does not answer.
     pub(crate) async fn is_serving(&self) -> Option<bool> {
         let request = HealthCheckRequest {
             service: String::new(),
@@ -64,7 +64,7 @@ impl Client {
         Ok(self.cluster().get_status(request).await?.into_inner())
     }
 
-    /// Calls what no service has.
+    /// Calls an unknown method.
     pub(crate) async fn call_made_up(&self, path: &'static str) -> Result<(), Status> {
         let mut channel = Grpc::new(self.channel.clone());
         let ready = channel.ready().await;
@@ -113,7 +113,7 @@ impl Client {
             .pop()
     }
 
-    /// What the replica has in its audit log.
+    /// Records of the replica's audit log.
     pub(crate) async fn audit_log(&self) -> Result<Vec<v1::AuditRecord>, Status> {
         let request = v1::ReadAuditLogRequest {
             author: "root".to_owned(),

@@ -1,4 +1,4 @@
-//! Replicas, each on a runtime of its own so that it can be killed.
+//! Replicas, each on its own runtime so that it can be killed.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -17,14 +17,15 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Client, eventually};
 
-/// Heartbeats that suit a test.
+/// Heartbeat settings that suit a test.
 pub(crate) const TIMINGS: Timings = Timings {
     beat_ms: 200,
     suspect_ms: 2_000,
     lost_ms: 6_000,
 };
 
-/// How long the threads of ended replicas are waited for: a test that ends before them is aborted if one is still in RocksDB.
+/// Longest wait for the threads of stopped replicas: a test that ends before them is aborted if one is still
+/// in RocksDB.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 struct Running {
@@ -43,17 +44,17 @@ struct Node {
 /// Three replicas, or one.
 pub(crate) struct Group {
     nodes: BTreeMap<u64, Node>,
-    /// Each waits for the threads of a replica that has ended.
+    /// Each waits for the threads of a stopped replica.
     closing: Vec<thread::JoinHandle<()>>,
 }
 
 impl Group {
-    /// Founds a group of three and waits for its leader.
+    /// Bootstraps a group of three and waits for its leader.
     pub(crate) async fn start() -> Self {
         Self::found(3, &BackupSettings::default()).await
     }
 
-    /// Founds a group of one, which takes backups, and waits until it leads.
+    /// Bootstraps a group of one, which takes backups, and waits until it leads.
     pub(crate) async fn start_alone(backup: &BackupSettings) -> Self {
         Self::found(1, backup).await
     }
@@ -79,18 +80,18 @@ impl Group {
         group
     }
 
-    /// Ids of the replicas that run.
+    /// Ids of the running replicas.
     pub(crate) fn alive(&self) -> Vec<u64> {
         let running = self.nodes.iter().filter(|(_, node)| node.running.is_some());
         running.map(|(id, _)| *id).collect()
     }
 
-    /// Where a replica listens.
+    /// Address of a replica.
     pub(crate) fn address(&self, id: u64) -> String {
         self.nodes[&id].config.listen.to_string()
     }
 
-    /// Where all replicas listen that run.
+    /// Addresses of all running replicas.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.alive()
             .into_iter()
@@ -98,7 +99,7 @@ impl Group {
             .collect()
     }
 
-    /// What a replica exports now.
+    /// Current metrics of a replica.
     pub(crate) async fn metrics(&self, id: u64) -> String {
         let address = self.nodes[&id].config.metrics_listen.unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -114,7 +115,7 @@ impl Group {
         Client::new(&self.address(id))
     }
 
-    /// Waits until all replicas that run agree on a leader among them.
+    /// Waits until all running replicas agree on a leader among them.
     pub(crate) async fn leader(&self) -> u64 {
         eventually("the replicas agree on a leader", async || {
             let alive = self.alive();
@@ -136,7 +137,7 @@ impl Group {
         self.alive().into_iter().find(|id| *id != leader).unwrap()
     }
 
-    /// Ends a replica as a power cut would: all its tasks are dropped where they are.
+    /// Ends a replica as a power cut would: all its tasks are dropped at once.
     pub(crate) fn kill(&mut self, id: u64) {
         let running = self
             .nodes
@@ -146,13 +147,14 @@ impl Group {
         self.close(running.runtime);
     }
 
-    /// Drops all tasks of a replica, on a thread of its own: a test's runtime may not wait for another one's threads.
+    /// Drops all tasks of a replica on a separate thread: a test's runtime may not wait for another one's
+    /// threads.
     fn close(&mut self, runtime: Runtime) {
         let closing = thread::spawn(move || runtime.shutdown_timeout(CLOSE_MAX));
         self.closing.push(closing);
     }
 
-    /// Starts a killed replica again where it was, with an empty data directory.
+    /// Starts a killed replica again at its address, with an empty data directory.
     pub(crate) async fn start_emptied(&mut self, id: u64) {
         let config = self.nodes[&id].config.clone();
         let listener = eventually("the address is free", async || {
@@ -196,7 +198,7 @@ impl Node {
         listener: TcpListener,
     ) -> Self {
         let directory = TempDir::new().unwrap();
-        // Held all the time: a port that is free again for a moment may be taken by another test.
+        // Held all the time: a port released for a moment may be taken by another test.
         let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         metrics.set_nonblocking(true).unwrap();
         let config = SchedulerConfig {

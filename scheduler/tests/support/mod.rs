@@ -10,20 +10,17 @@ pub(crate) use client::{Client, gang, job};
 pub(crate) use group::{Group, TIMINGS};
 pub(crate) use worker::{FakeWorker, PRINTED_BYTES, WorkerOptions, printed_at};
 
-/// How long a test waits for a state before it fails.
+/// Longest wait of a test for a state.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Polls until `check` gives a value.
+/// Polls until `check` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(value) = check().await {
             return value;
         }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "not in time: {what}"
-        );
+        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A worker that starts nothing and says that it did.
+//! Fake worker that starts nothing and reports that it did.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use tonic::transport::Endpoint;
 
 use crate::TIMINGS;
 
-/// How a worker presents itself.
+/// Registration and behaviour of a worker.
 #[derive(Clone)]
 pub(crate) struct WorkerOptions {
     pub(crate) name: String,
@@ -62,14 +62,14 @@ impl WorkerOptions {
     }
 }
 
-/// What a worker has seen.
+/// Observations of a worker.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Newest leadership it was welcomed by.
     pub(crate) leader: u64,
     /// Times it was welcomed.
     pub(crate) welcomes: u32,
-    /// Newest acknowledged beat of the stream.
+    /// Newest acknowledged heartbeat of the stream.
     pub(crate) acknowledged: u64,
     /// Tasks it holds: epoch and phase.
     pub(crate) tasks: BTreeMap<(u64, u32), (u64, Phase)>,
@@ -99,7 +99,7 @@ impl Drop for FakeWorker {
 }
 
 impl FakeWorker {
-    /// Connects to whichever replica takes it, again and again.
+    /// Connects to any replica that accepts it, with retries.
     pub(crate) fn start(options: WorkerOptions, addresses: Vec<String>) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let changed = Arc::new(Notify::new());
@@ -125,7 +125,7 @@ impl FakeWorker {
         }
     }
 
-    /// Lets all tasks, now and later, exit with this code.
+    /// Lets all current and later tasks exit with this code.
     pub(crate) fn finish_tasks(&self, code: i32) {
         let mut seen = self.seen.lock().unwrap();
         seen.exit_code = Some(code);
@@ -139,7 +139,7 @@ impl FakeWorker {
         self.changed.notify_one();
     }
 
-    /// Reads what it has seen.
+    /// Reads the observations.
     pub(crate) fn look<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
         read(&self.seen.lock().unwrap())
     }
@@ -220,7 +220,7 @@ impl Session {
             FromLeader::InjectFault(inject) => {
                 let what = inject.injection.and_then(|injection| injection.what);
                 let Some(v1::injection::What::Signal(signal)) = what else {
-                    unreachable!("only signals are injected here: {what:?}")
+                    unreachable!("only signals can be injected here: {what:?}")
                 };
                 seen.faults.remove(&signal.gpu);
                 seen.faults
@@ -324,10 +324,10 @@ async fn send(to: &mpsc::Sender<v1::WorkerMessage>, kind: ToLeader) {
     drop(to.send(v1::WorkerMessage { kind: Some(kind) }).await);
 }
 
-/// Bytes that every task has printed.
+/// Bytes printed by every task.
 pub(crate) const PRINTED_BYTES: u64 = 200_000;
 
-/// Sends everything from where it was asked to, as fast as the stream takes it.
+/// Sends everything from the requested position, as fast as the stream takes it.
 async fn print(request: v1::LogRequest, outgoing: mpsc::Sender<v1::WorkerMessage>) {
     const CHUNK_BYTES: u64 = 1_000;
     let mut offset = match request.start {

@@ -1,4 +1,4 @@
-//! Backfill, by what is known about run times.
+//! Backfill, by the information available about run times.
 
 use std::num::NonZeroU64;
 
@@ -9,10 +9,10 @@ use crate::table::{hours, markdown};
 use crate::traces::Traces;
 use crate::{Failure, Figures, work};
 
-/// Jobs come twice as fast as in the trace.
+/// Jobs arrive twice as fast as in the trace.
 const LOAD: f64 = 2.0;
-/// Users who know nothing better ask for whole multiples of so many milliseconds.
-const STEP_MS: NonZeroU64 = NonZeroU64::new(6 * 3_600_000).expect("it is not 0");
+/// Users without better knowledge request multiples of this time limit, in milliseconds.
+const STEP_MS: NonZeroU64 = NonZeroU64::new(6 * 3_600_000).expect("the literal is not 0");
 
 /// A way to run one queue.
 struct Way {
@@ -97,7 +97,7 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
         let bounds = run.bounds;
         let least = hours(bounds.completion_mean_s - bounds.run_mean_s);
         let makespan = format!("{:.1}", bounds.makespan_s / 86_400.0);
-        let mut bound = vec!["*no policy can beat*".to_owned(), least];
+        let mut bound = vec!["*bound for any policy*".to_owned(), least];
         bound.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
         bound.push(makespan);
         rows.push(bound);

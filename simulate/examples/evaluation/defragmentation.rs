@@ -1,4 +1,4 @@
-//! Moves that make room in one piece, on and off.
+//! Defragmentation: moves that make contiguous room, on and off.
 
 use muster_simulate::report::RunReport;
 use muster_simulate::{Policy, Rules, Settings};

@@ -1,4 +1,4 @@
-//! Real outages of hosts: what is lost, by how often jobs write checkpoints.
+//! Real host outages: lost work by checkpoint interval.
 
 use muster_simulate::report::{Line, Plot};
 use muster_simulate::{Policy, Settings};
@@ -8,7 +8,7 @@ use crate::traces::Traces;
 use crate::{Failure, Figures, work};
 
 const POLICY: Policy = Policy::Cells;
-/// Minutes between two checkpoints; none: a stopped job begins anew.
+/// Minutes between two checkpoints; `None`: a stopped job restarts from the beginning.
 const INTERVALS: [Option<u64>; 5] = [None, Some(24 * 60), Some(6 * 60), Some(60), Some(10)];
 
 pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {

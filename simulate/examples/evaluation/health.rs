@@ -1,4 +1,4 @@
-//! Real faults that nobody tells the scheduler of: what each thing that it does about them is worth.
+//! Real faults that are not reported to the scheduler: the benefit of each of its countermeasures.
 
 use muster_simulate::report::HealthFigures;
 use muster_simulate::{Care, Policy, Settings, Told};
@@ -8,21 +8,21 @@ use crate::traces::Traces;
 use crate::{Failure, Figures, work};
 
 const POLICY: Policy = Policy::Capacity;
-/// When a rule goes wrong, for how long, and on how many of a hundred hosts.
+/// Start of the false alarm; its duration and the percentage of affected hosts follow.
 const ALARM_FROM_MS: u64 = 20 * 86_400_000;
 const ALARM_MS: u64 = 86_400_000;
 const ALARM_PERCENT: u64 = 60;
-/// Salts of the luck that illnesses have, so that nobody takes for an effect what is one course's accident.
+/// Seeds of the random effects of faults, so that a property of a single run is not taken for an effect.
 const LUCKS: [u64; 5] = [1, 2, 3, 4, 5];
 
-/// What is done about faults.
+/// Countermeasures of a case.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     care: Care,
-    /// Whether a rule goes wrong.
+    /// Whether a rule raises a false alarm.
     is_alarm: bool,
-    /// Whether nobody commits a checkpoint, so that work stays until its end where a rule drains.
+    /// Whether no job commits a checkpoint, so that work stays until its end where a rule drains.
     stays: bool,
 }
 
@@ -49,7 +49,7 @@ const CASES: [Case; 8] = [
         ..MUSTER
     },
     Case {
-        name: "Muster, and a rule finds 60 % of the hosts ill for a day",
+        name: "Muster, and a rule finds 60 % of the hosts faulty for a day",
         is_alarm: true,
         ..MUSTER
     },
@@ -61,14 +61,14 @@ const CASES: [Case; 8] = [
     },
 ];
 
-/// A column: its title, and what of a run stands there.
+/// A column: its title, how its value is taken from a run, and how it is shown.
 type Column<T> = (&'static str, fn(&T) -> f64, fn(f64) -> String);
 
 const COLUMNS: [Column<HealthFigures>; 9] = [
     ("tasks killed by faults", |run| count(run.struck), whole),
     ("jobs ruined", |run| count(run.ruined), whole),
     ("that needed, GPU-h", |run| run.ruined_gpu_hours, digits),
-    ("done in vain, GPU-h", |run| run.lost_gpu_hours, digits),
+    ("lost work, GPU-h", |run| run.lost_gpu_hours, digits),
     (
         "healthy and out, GPU-h",
         |run| run.healthy_idle_gpu_hours,
@@ -86,13 +86,13 @@ const COLUMNS: [Column<HealthFigures>; 9] = [
 
 const COLUMNS_OUT: [Column<HealthFigures>; 5] = [
     (
-        "beside work on a host that drains",
+        "for work on a draining host",
         |run| run.healthy_out_gpu_hours.draining,
         digits,
     ),
     ("waiting", |run| run.healthy_out_gpu_hours.waiting, digits),
     (
-        "for a person",
+        "for an operator",
         |run| run.healthy_out_gpu_hours.by_hand,
         digits,
     ),
@@ -140,7 +140,8 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
             });
         }
         let run = work::run(&scenario, POLICY)?;
-        run.health.ok_or_else(|| "nobody counted health".into())
+        run.health
+            .ok_or_else(|| "health figures are missing".into())
     })?;
     let rows: Vec<(Case, &[HealthFigures])> =
         CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();
@@ -157,7 +158,7 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     })
 }
 
-/// A row a case: the median of its courses, and the least and the most of them.
+/// One row per case: the median of its runs, with minimum and maximum.
 fn table(columns: &[Column<HealthFigures>], rows: &[(Case, &[HealthFigures])]) -> String {
     let titles = columns.iter().map(|(title, ..)| *title);
     let titles: Vec<&str> = ["done about faults"].into_iter().chain(titles).collect();

@@ -1,8 +1,9 @@
-//! Draws up docs/evaluation.md: `evaluation [--traces FOLDER] [--docs FOLDER] [--check] [SECTION...]`.
+//! Generator of docs/evaluation.md: `evaluation [--traces FOLDER] [--docs FOLDER] [--check] [SECTION...]`.
 //!
-//! The page is written by hand; the tables between `<!-- figures: NAME -->` and `<!-- end -->`, and the pictures beside
-//! it, are replaced by what the simulations say. The same traces give the same bytes. `--check` writes nothing and fails
-//! if a file would change. Without sections all are drawn up.
+//! The text of the page is written by hand; the tables between `<!-- figures: NAME -->` and `<!-- end -->`,
+//! and the pictures next to the page, are replaced by the results of the simulations. The same traces give
+//! the same bytes. `--check` writes nothing and fails if a file would change. Without sections all are
+//! generated.
 
 mod backfill;
 mod defragmentation;
@@ -24,10 +25,10 @@ use std::process::ExitCode;
 use page::Page;
 use traces::Traces;
 
-/// Whatever goes wrong ends the program with its message.
+/// Any error ends the program with its message.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What a section yields: tables by name, pictures by file name.
+/// Output of a section: tables by name, pictures by file name.
 #[derive(Debug, Default)]
 struct Figures {
     tables: Vec<(&'static str, String)>,
@@ -84,7 +85,7 @@ impl Options {
 
 fn unknown(name: &str) -> String {
     let known = SECTIONS.map(|(section, _)| section).join(", ");
-    format!("`{name}` is no section (known: {known})")
+    format!("unknown section `{name}` (known: {known})")
 }
 
 fn main() -> Result<ExitCode, Failure> {

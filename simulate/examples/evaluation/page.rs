@@ -1,4 +1,4 @@
-//! The page and its pictures: tables are replaced in place, all else stays as it was written.
+//! Evaluation page and its pictures: tables are replaced in place, the rest is left as written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// The page's name, and that of the folder of its pictures.
+/// Name of the page and of the folder with its pictures.
 const NAME: &str = "evaluation";
 
 pub(super) struct Page {
@@ -29,7 +29,7 @@ impl Page {
         })
     }
 
-    /// Puts a table between its marks.
+    /// Puts a table between its markers.
     pub(super) fn replace(&mut self, name: &str, table: &str) -> Result<(), Failure> {
         let begin = format!("<!-- figures: {name} -->\n");
         let missing = |mark: &str| format!("{} lacks {mark}", self.path.display());
@@ -49,7 +49,7 @@ impl Page {
         self.pictures.insert(path.with_extension("svg"), svg);
     }
 
-    /// The files that differ from what is there.
+    /// Files whose content would change.
     pub(super) fn changes(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut changed = Vec::new();
         if self.text != self.before {
@@ -63,7 +63,7 @@ impl Page {
         Ok(changed)
     }
 
-    /// Writes the files that differ, and says which.
+    /// Writes the files whose content changed, and returns them.
     pub(super) fn write(&self) -> Result<Vec<PathBuf>, Failure> {
         let changed = self.changes()?;
         for path in &changed {

@@ -1,4 +1,4 @@
-//! The policies on Philly's complete virtual clusters, on all of Philly, and on openb as a packing.
+//! Policies on Philly's complete virtual clusters, on all of Philly, and on openb as a packing.
 
 use muster_simulate::report::{Report, RunReport};
 use muster_simulate::{Outcome, Policy, Scenario, Settings, simulate};
@@ -7,7 +7,7 @@ use crate::table::{digits, hours, markdown, percent};
 use crate::traces::Traces;
 use crate::{Failure, Figures, work};
 
-/// Jobs come twice as fast as in the trace: at its own pace hardly anybody waits.
+/// Jobs arrive twice as fast as in the trace: at its own pace hardly any job waits.
 const LOAD: f64 = 2.0;
 const POLICIES: [Policy; 6] = [
     Policy::Fifo,
@@ -17,7 +17,8 @@ const POLICIES: [Policy; 6] = [
     Policy::Capacity,
     Policy::Cells,
 ];
-/// Virtual clusters are left out on all of Philly: at this load their searches for whom to stop take longer than all else.
+/// Virtual clusters are left out on all of Philly: at this load their searches for victims take longer than
+/// everything else.
 const POLICIES_OF_WHOLE: [Policy; 5] = [
     Policy::Fifo,
     Policy::Priority,
@@ -25,7 +26,7 @@ const POLICIES_OF_WHOLE: [Policy; 5] = [
     Policy::Fair,
     Policy::Capacity,
 ];
-/// On openb there are no virtual clusters.
+/// openb has no virtual clusters.
 const POLICIES_OF_OPENB: [Policy; 3] = [Policy::Fifo, Policy::Priority, Policy::Backfill];
 
 pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
@@ -103,11 +104,11 @@ fn philly_row(run: &RunReport) -> Vec<String> {
     row
 }
 
-/// What no policy can beat.
+/// Row of the bounds for any policy.
 fn bound_row(run: &RunReport) -> Vec<String> {
     let bounds = run.bounds;
     [
-        "*no policy can beat*".to_owned(),
+        "*bound for any policy*".to_owned(),
         hours(bounds.completion_mean_s),
         "-".to_owned(),
         "-".to_owned(),
@@ -148,7 +149,7 @@ fn openb_table(scenario: &Scenario, report: &Report<'_>) -> String {
         .collect();
     let (jobs, most) = scenario.packing_bound();
     rows.push(vec![
-        "*no policy can beat*".to_owned(),
+        "*bound for any policy*".to_owned(),
         jobs.to_string(),
         most.to_string(),
         percent(share(most, gpus)),

@@ -1,4 +1,4 @@
-//! Whom to preempt: by the work that would be lost, or by age because nobody tells of checkpoints.
+//! Choice of preemption victims: by lost work, or by age because no checkpoints are reported.
 
 use muster_simulate::report::RunReport;
 use muster_simulate::{Policy, Settings, Told};

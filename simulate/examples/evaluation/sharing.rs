@@ -1,4 +1,5 @@
-//! HiveD's sharing anomaly: the delay of virtual clusters that share, against each alone on as many GPUs.
+//! HiveD's sharing anomaly: the delay of virtual clusters that share, compared with each one alone on as
+//! many GPUs.
 
 use muster_simulate::report::{JobFigures, Line, Plot};
 use muster_simulate::{Policy, Rules, Scenario, Settings};
@@ -42,7 +43,7 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     })
 }
 
-/// Whether each virtual cluster waits longer where it shares.
+/// Compares the wait of each virtual cluster when sharing with its wait alone.
 fn compare(traces: &Traces, borrow: bool) -> Result<Vec<Compared>, Failure> {
     let mut questions = Vec::new();
     for load in LOADS {
@@ -87,13 +88,13 @@ impl Compared {
         (mean_s(&self.alone), mean_s(&self.shared))
     }
 
-    /// Mean delay shared over mean delay alone.
+    /// Mean delay when sharing over mean delay alone.
     fn ratio(&self) -> f64 {
         let (alone_s, shared_s) = self.delays_s();
         shared_s / alone_s
     }
 
-    /// The same of the times from submission to the end.
+    /// Like `ratio`, for times from submission to the end.
     fn completion_ratio(&self) -> f64 {
         let mean_s = |jobs: &JobFigures| jobs.completion.map_or(0.0, |spread| spread.mean_s);
         mean_s(&self.shared) / mean_s(&self.alone)
@@ -110,7 +111,7 @@ fn of<'a>(
     compared.find(|one| (one.load, one.policy, one.cluster) == (load, policy, cluster))
 }
 
-/// A line for each load and virtual cluster.
+/// One row per load and virtual cluster.
 fn table(compared: &[Compared]) -> String {
     let titles = [
         "load",
@@ -165,7 +166,7 @@ fn worst(kept: &[Compared], lent: &[Compared]) -> String {
     markdown(&titles, &rows)
 }
 
-/// Four digits; what is above 1 stands out.
+/// Four digits; values above 1 are highlighted.
 fn ratio(ratio: f64) -> String {
     let text = format!("{ratio:.4}");
     match text.as_str() > "1.0000" {

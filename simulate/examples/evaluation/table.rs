@@ -1,6 +1,6 @@
-//! Tables in Markdown, and numbers in them.
+//! Markdown tables and number formats.
 
-/// A table: the first column to the left, the others to the right.
+/// A table: the first column is left-aligned, the others right-aligned.
 pub(super) fn markdown(titles: &[&str], rows: &[Vec<String>]) -> String {
     let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
     let rule = (0..titles.len()).map(|column| if column == 0 { "---" } else { "---:" });
@@ -11,12 +11,12 @@ pub(super) fn markdown(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Seconds as hours, to three digits or so.
+/// Seconds as hours, to about three digits.
 pub(super) fn hours(seconds: f64) -> String {
     digits(seconds / 3_600.0)
 }
 
-/// A number to three digits or so.
+/// A number to about three digits.
 pub(super) fn digits(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
@@ -27,12 +27,13 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-/// A share as a percentage; a dash for none.
+/// A fraction as a percentage; a dash for `None`.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// The median of several runs' values, and in brackets the least and the most; no brackets if all read the same.
+/// Median of several runs' values, with minimum and maximum in brackets; no brackets if all are shown
+/// alike.
 pub(super) fn of_several(mut values: Vec<f64>, text: fn(f64) -> String) -> String {
     values.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (values.first(), values.last()) else {

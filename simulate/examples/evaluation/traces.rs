@@ -1,4 +1,4 @@
-//! The traces that are evaluated.
+//! Traces used in the evaluation.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use muster_simulate::{Scenario, Settings};
 
 use crate::Failure;
 
-/// The virtual clusters of which Philly's trace has all jobs, with their quotas in GPUs.
+/// The virtual clusters for which Philly's trace is complete, with their quotas in GPUs.
 pub(super) const COMPLETE_CLUSTERS: [&str; 4] = ["7f04ca", "ee9e8c", "2869ce", "0e4a51"];
 /// Hosts with 8 GPUs of Philly's cluster by the quotas of the Helios authors: 2,816 GPUs.
 const HOSTS_OF_PHILLY: u32 = 352;
-/// Hosts with 8 GPUs that make up the quotas of those: 256, 512, 128 and 256 GPUs.
+/// Hosts with 8 GPUs that cover the quotas of these clusters: 256, 512, 128 and 256 GPUs.
 const HOSTS_OF_COMPLETE: u32 = 144;
 
-/// Hosts that the outages are of, those without one among them.
+/// Hosts covered by the outages, including those without one.
 const HOSTS_OF_OUTAGES: usize = 400;
 
 const GPUS_PER_HOST: u32 = 8;
@@ -35,7 +35,7 @@ impl Traces {
         match path.exists() {
             true => Ok(path),
             false => Err(format!(
-                "{} is not there: name its folder with --traces",
+                "{} not found: pass its folder with --traces",
                 path.display()
             )
             .into()),
@@ -58,7 +58,8 @@ impl Traces {
         Ok(scenario.with_quotas(self.philly_quotas()?))
     }
 
-    /// Philly's complete virtual clusters on as many hosts as they have quotas, with outages if asked for.
+    /// Philly's complete virtual clusters on as many hosts as their quotas cover, with outages if
+    /// requested.
     pub(super) fn complete(
         &self,
         settings: Settings,
@@ -70,7 +71,7 @@ impl Traces {
         Ok(scenario.of_queues(&COMPLETE_CLUSTERS))
     }
 
-    /// All of Philly's jobs on the first hosts of Lingjun's racks and pods, as many as have outages.
+    /// All of Philly's jobs on the first hosts of Lingjun's racks and pods, as many as the outages cover.
     pub(super) fn philly_in_lingjun(&self, settings: Settings) -> Result<Scenario, Failure> {
         let mut cluster = Cluster::read(&self.path("lingjun2023_cluster.csv")?)?;
         cluster.hosts.truncate(HOSTS_OF_OUTAGES);

@@ -1,4 +1,4 @@
-//! Simulations side by side, as many as there are cores; the order of the answers is that of the questions.
+//! Parallel simulations, one per core; results are in the order of the requests.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,17 +10,17 @@ use muster_simulate::{Policy, Scenario, simulate};
 
 use crate::Failure;
 
-/// What one policy makes of a scenario.
+/// Runs a scenario under one policy.
 pub(super) fn run(scenario: &Scenario, policy: Policy) -> Result<RunReport, Failure> {
     let outcomes = [simulate(scenario, policy, &mut |_| {})?];
     let mut report = Report::new(scenario, &outcomes);
     Ok(report.runs.swap_remove(0))
 }
 
-/// Answers all questions.
+/// Runs all requests.
 ///
 /// # Errors
-/// The first of them in order.
+/// The first error in order.
 pub(super) fn all<Q: Sync, A: Send>(
     questions: &[Q],
     answer: impl Fn(&Q) -> Result<A, Failure> + Sync,

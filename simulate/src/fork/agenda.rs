@@ -1,4 +1,4 @@
-//! What is going to happen in a fork, by time.
+//! Future events of a fork in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
 use muster_model::time::TimeMs;
 
-/// An attempt, as agenda and reports name it.
+/// Identity of an attempt in agenda and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AttemptKey {
     pub(super) job: JobId,
@@ -14,18 +14,18 @@ pub(super) struct AttemptKey {
     pub(super) epoch: AttemptEpoch,
 }
 
-/// Something that happens at an instant; ends come first.
+/// An event at some instant; ends come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
-    /// An attempt has done its work; void if it is not the current one any more.
+    /// An attempt has done its work; ignored if it is no longer the current one.
     WorkDone(AttemptKey),
-    /// The lease of an attempt's tasks on silent hosts is over.
+    /// The lease of an attempt's tasks on unreachable hosts has expired.
     LeaseOver(AttemptKey),
-    /// Nothing but a reason to plan.
+    /// Only triggers planning.
     Plan,
 }
 
-/// Happenings by time; of those at one instant the smallest first, so the order of insertion does not matter.
+/// Events by time; ties go to the smallest event, so the order of insertion does not matter.
 #[derive(Debug, Default)]
 pub(super) struct Agenda(BinaryHeap<Reverse<(TimeMs, Happening)>>);
 
@@ -34,12 +34,12 @@ impl Agenda {
         self.0.push(Reverse((at, happening)));
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(super) fn next_at(&self) -> Option<TimeMs> {
         self.0.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next thing that happens at `now` or has happened before.
+    /// Removes the next event that is due at `now`.
     pub(super) fn due(&mut self, now: TimeMs) -> Option<Happening> {
         if self.next_at()? > now {
             return None;

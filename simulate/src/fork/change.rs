@@ -1,4 +1,4 @@
-//! What is tried out on a fork.
+//! Changes that a what-if tries out on a fork.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
-/// Who makes the changes in the fork.
+/// Author of the changes in the fork.
 const AUTHOR: &str = "what-if";
 
-/// Something that somebody considers to do.
+/// A change that an operator or user considers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Submit a job.
     Submit(Arc<JobSpec>),
-    /// Take a host or GPU out of placement; what runs there goes on.
+    /// Take a host or GPU out of placement; running work there continues.
     Block(BlockTarget),
-    /// Take a host out of placement and move away what runs there, by name.
+    /// Take a host, by name, out of placement and move its running work away.
     Drain(String),
     /// Replace the tree of queues.
     Queues(Arc<QueueTree>),
 }
 
 impl Change {
-    /// How people call it.
+    /// Description for users.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -37,7 +37,7 @@ impl Change {
         }
     }
 
-    /// The command that does it.
+    /// The command that makes the change.
     pub(super) fn command(&self, request: RequestId, now: TimeMs) -> Command {
         match self {
             Self::Submit(spec) => Command::SubmitJob {

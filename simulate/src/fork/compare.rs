@@ -1,4 +1,4 @@
-//! The difference between two futures of a fork.
+//! Difference between two futures of a fork.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// How a job's course differs; none if it does not.
+    /// Difference of a job between the futures; `None` if there is none.
     fn job(&self, id: JobId) -> Option<JobDifference> {
         let then = self.then.records.get(&id)?;
         let now = self.now.records.get(&id);
@@ -109,7 +109,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Stops of the second future that the first one does not have.
+    /// Stops of the second future that are absent from the first.
     fn stops(&self) -> Vec<StopDifference> {
         let mut stops = Vec::new();
         for (id, then) in &self.then.records {
@@ -142,7 +142,7 @@ impl Comparison<'_> {
     }
 }
 
-/// How the second course differs from the first, if it does.
+/// Effect of the changes on a job, if any.
 fn effect(now: &Record, then: &Record) -> Option<Effect> {
     let new = || then.stops.iter().filter(|stop| !is_known(&now.stops, stop));
     if new().next().is_some() {
@@ -198,7 +198,7 @@ fn assumptions(settings: ForkSettings, course: &Course) -> Assumptions {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "figures for people, of which three digits count"
+    reason = "figures for users, shown to three digits"
 )]
 fn totals(course: &Course, horizon_ms: u64, zero: TimeMs) -> Totals {
     const HOUR_MS: f64 = 3_600_000.0;

@@ -1,7 +1,7 @@
-//! One future of a fork: virtual time jumps from one instant at which something happens to the next.
+//! Simulated future of a fork: virtual time jumps from one event to the next.
 //!
-//! At every instant first work ends and timers run out, then the planner is asked. Its steps are carried out as the
-//! batch that a leader proposes, and only then workers do what follows of them: tasks start and stop at once.
+//! At every instant, work ends and timers expire first, then the planner runs. Its steps are applied as the
+//! batch that a leader proposes, and only then do the workers act on them: tasks start and stop at once.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::fork::{Change, Fork, ForkError, ForkSettings, Made, reports};
 use crate::world::SimulateError;
 use crate::world::engine::Engine;
 
-/// Planning rounds at one instant after which the planner is taken to run in circles.
+/// Planning rounds at one instant after which the planner is assumed to loop.
 const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
 
 /// Sums over the whole future.
@@ -30,24 +30,24 @@ const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
 pub(super) struct Sums {
     /// GPU-milliseconds held.
     pub(super) held: u128,
-    /// Job-milliseconds waited.
+    /// Job-milliseconds of waiting.
     pub(super) waited: u128,
-    /// GPU-milliseconds of work that was lost with stopped attempts.
+    /// GPU-milliseconds of work lost with stopped attempts.
     pub(super) lost: u128,
-    /// Attempts that were told to stop.
+    /// Number of stopped attempts.
     pub(super) stops: u64,
 }
 
-/// A future being played.
+/// A future being simulated.
 #[derive(Debug)]
 pub(super) struct Course {
     pub(super) engine: Engine,
     agenda: Agenda,
     estimator: Estimator,
-    /// What became of every job that was not over when the future began, and of those submitted then.
+    /// Record of every job that was not finished when the future began, and of those submitted in it.
     pub(super) records: BTreeMap<JobId, Record>,
     submitted: Vec<JobId>,
-    /// Jobs that the last round of planning met and did not place.
+    /// Jobs that the last planning round examined and did not place.
     blocked: Vec<(JobId, Blocker)>,
     /// Units for which attempts were stopped.
     claimants: BTreeMap<Victim, JobId>,
@@ -83,11 +83,11 @@ impl Course {
         }
     }
 
-    /// Makes the changes; returns what they did at once.
+    /// Applies the changes; returns their immediate effects.
     pub(super) fn change(&mut self, changes: &[Change]) -> Result<Made, ForkError> {
         let mut made = Made::default();
         for (change, number) in changes.iter().zip(0u128..) {
-            // Requests of the cluster's users are random, and the fork forgot them anyway.
+            // Request ids of the cluster's users are random, and the fork has forgotten them anyway.
             let request = RequestId(u128::MAX - number);
             let command = change.command(request, self.engine.now);
             let before = self.engine.state.clone();
@@ -112,7 +112,7 @@ impl Course {
         Ok(made)
     }
 
-    /// Takes over what runs, and lets the planner decide what can be decided at once.
+    /// Takes over running work, and runs the planner once for what can be decided immediately.
     pub(super) fn begin(&mut self) -> Result<(), SimulateError> {
         self.follow()?;
         let attempts: Vec<AttemptKey> = attempts(&self.engine.state).collect();
@@ -125,7 +125,7 @@ impl Course {
         Ok(())
     }
 
-    /// Plays the next instant; false when nothing can happen any more before the horizon.
+    /// Simulates the next instant; false if nothing more can happen before the horizon.
     pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
         let Some(now) = self.next_instant().filter(|at| *at < self.ends) else {
             self.pass_to(self.ends);
@@ -159,7 +159,7 @@ impl Course {
         Some(next.max(self.engine.now.after(1)))
     }
 
-    /// Lets time pass in which nothing changes.
+    /// Advances time over a span without changes.
     fn pass_to(&mut self, now: TimeMs) {
         let span_ms = u128::from(now.since(self.engine.now));
         let index = &self.engine.state.index;
@@ -231,7 +231,7 @@ impl Course {
         Ok(())
     }
 
-    /// What a leader does because time has passed.
+    /// Actions of a leader that are due to the passing of time.
     fn timers(&mut self) -> Result<(), SimulateError> {
         let (now, leader) = (self.engine.now, self.engine.leader());
         let first = self.engine.state.index.block_changes.get_min();
@@ -256,7 +256,7 @@ impl Course {
         self.follow().map(drop)
     }
 
-    /// Plans until nothing is left that could be decided at this instant.
+    /// Plans until nothing is left to decide at this instant.
     fn decide(&mut self) -> Result<(), SimulateError> {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
             self.blocked.clear();
@@ -283,7 +283,8 @@ impl Course {
         })
     }
 
-    /// Workers follow what was told until nobody has anything to say; returns whether anything was given back.
+    /// Lets workers act on their desired state until there are no more reports; returns whether anything
+    /// was released.
     fn follow(&mut self) -> Result<bool, SimulateError> {
         let mut freed = false;
         while let Some(event) = self.engine.news.pop_front() {
@@ -407,7 +408,7 @@ impl Course {
         self.report(&reports::stops(&self.engine.state, key))
     }
 
-    /// Notes why jobs wait: those that the last round of planning met, and those that were submitted.
+    /// Records why jobs wait: those that the last planning round examined, and the submitted ones.
     fn explain(&mut self) {
         let now = self.engine.now;
         for (id, blocker) in std::mem::take(&mut self.blocked) {
@@ -445,7 +446,7 @@ fn attempts(state: &State) -> impl Iterator<Item = AttemptKey> {
     })
 }
 
-/// Ends an attempt that has run or assembled for as long as it may.
+/// Stop command for an attempt that exceeded its limit for running or assembling.
 fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
     let job = state.job(id)?;
     let attempt = job.unit(unit)?.attempt.as_deref()?;
@@ -459,7 +460,7 @@ fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
     })
 }
 
-/// Why an attempt is stopped, with its host by name.
+/// Text of a stop reason, with the host's name.
 fn stop_reason(state: &State, reason: &StopReason) -> String {
     match reason {
         StopReason::Drain { host } => {
@@ -479,7 +480,7 @@ fn placement(state: &State, attempt: &Attempt) -> Placed {
         let host = state.host(run.host).map(|host| host.name.to_string());
         let host = host.unwrap_or_else(|| run.host.to_string());
         let gpus = run.gpus.iter().map(ToString::to_string);
-        // Tasks on one host are neighbours.
+        // Tasks on one host are adjacent.
         match placed.last_mut().filter(|(known, _)| *known == host) {
             Some((_, known)) => known.extend(gpus),
             None => placed.push((host, gpus.collect())),

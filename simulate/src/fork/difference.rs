@@ -1,4 +1,4 @@
-//! The answer to a what-if, for people and programs.
+//! Answer to a what-if, for users and programs.
 
 use muster_engine::effects::QueueEffect;
 use serde::Serialize;
@@ -11,58 +11,58 @@ use crate::fork::timeline::Timeline;
 pub struct Difference {
     /// Revision of the state that was forked.
     pub revision: u64,
-    /// When it was forked, in milliseconds since the Unix epoch by the cluster's clock.
+    /// Time of the fork, in milliseconds since the Unix epoch by the cluster's clock.
     pub forked_at_ms: u64,
-    /// Virtual time that was played, in milliseconds.
+    /// Simulated virtual time in milliseconds.
     pub horizon_ms: u64,
-    /// What the estimates stand on.
+    /// Basis of the estimates.
     pub assumptions: Assumptions,
     /// Jobs that the changes submit, in order.
     pub submitted: Vec<JobDifference>,
-    /// Other jobs whose course differs, by id.
+    /// Other jobs that the changes affect, by id.
     pub affected: Vec<JobDifference>,
-    /// Jobs whose course does not differ.
+    /// Number of jobs that the changes do not affect.
     pub unaffected: u64,
     /// Attempts that are stopped only with the changes, by instant.
     pub stops: Vec<StopDifference>,
-    /// What a change of the queues means for them at once, by name.
+    /// Immediate effects of a queue change, by queue name.
     pub queues: Vec<QueueEffect>,
-    /// Sums without the changes.
+    /// Totals without the changes.
     pub now: Totals,
-    /// Sums with them.
+    /// Totals with the changes.
     pub then: Totals,
-    /// What is drawn without the changes.
+    /// Time series without the changes.
     #[serde(skip)]
     pub(super) now_over_time: Timeline,
-    /// What is drawn with them.
+    /// Time series with the changes.
     #[serde(skip)]
     pub(super) then_over_time: Timeline,
 }
 
-/// How many jobs' running times are estimated on which ground.
+/// Number of jobs by the basis of their run-time estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Assumptions {
-    /// Running time of work of which nothing is known, in milliseconds; none: it never ends.
+    /// Assumed run time of work without any information, in milliseconds; `None`: it never ends.
     pub assumed_run_ms: Option<u64>,
     /// Jobs with a time limit of their own.
     pub told: u64,
-    /// Jobs of a kind that has run before.
+    /// Jobs of a kind with finished runs.
     pub learnt: u64,
-    /// Jobs of which nothing is known.
+    /// Jobs without any information.
     pub assumed: u64,
 }
 
-/// How a job's course differs; the first that applies.
+/// Effect of the changes on a job; the first that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// It exists only with the changes.
     Submitted,
-    /// It is stopped, and comes back within the horizon.
+    /// It is stopped, and restarts within the horizon.
     Stopped,
-    /// It is stopped, and does not come back within the horizon.
+    /// It is stopped, and does not restart within the horizon.
     StoppedForLong,
-    /// It would have started, and does not within the horizon.
+    /// It would have started, but no longer does within the horizon.
     NotStarted,
     /// It starts later.
     Later,
@@ -72,12 +72,12 @@ pub enum Effect {
     Sooner,
     /// It starts at the same time on other hosts.
     Elsewhere,
-    /// It goes on as opportunistic work, which goes first when others need its resources.
+    /// It continues as opportunistic work, which is preempted first.
     Downgraded,
 }
 
 impl Effect {
-    /// Its words in tables.
+    /// Text in tables.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -94,33 +94,33 @@ impl Effect {
     }
 }
 
-/// One job in both futures.
+/// A job in both futures.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobDifference {
-    /// Its id; of a job that is only submitted in the fork, the id that it has there.
+    /// Job id; for a job that exists only in the fork, its id there.
     pub id: u64,
-    /// Its name.
+    /// Job name.
     pub name: String,
-    /// Its user.
+    /// Job owner.
     pub user: String,
-    /// Its queue.
+    /// Queue of the job.
     pub queue: String,
-    /// Its priority.
+    /// Job priority.
     pub priority: i32,
-    /// GPUs that it asks for in all.
+    /// Total GPUs that the job requests.
     pub gpus: u64,
-    /// What the estimate of its running time stands on.
+    /// Basis of its run-time estimate.
     pub estimate: Ground,
-    /// How its course differs.
+    /// Effect of the changes.
     pub effect: Effect,
-    /// Without the changes; none if it does not exist then.
+    /// Outcome without the changes; `None` if the job does not exist then.
     pub now: Option<Fate>,
-    /// With them.
+    /// Outcome with the changes.
     pub then: Fate,
 }
 
 impl JobDifference {
-    /// Which job it is, as the first columns of every table say it: number, name, user, queue, priority, GPUs.
+    /// First columns of every table: number, name, user, queue, priority, GPUs.
     pub(super) fn labels(&self) -> Vec<String> {
         vec![
             self.id.to_string(),
@@ -133,29 +133,29 @@ impl JobDifference {
     }
 }
 
-/// What becomes of a job in one future.
+/// Outcome of a job in one future.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fate {
-    /// Its units that waited at the fork.
+    /// Units that were waiting at the fork.
     pub waited_units: u64,
-    /// Of those, how many start within the horizon.
+    /// Number of those that start within the horizon.
     pub started_units: u64,
-    /// When the first of them starts.
+    /// Start of the first of them.
     pub start_ms: Option<u64>,
-    /// When the last of them does.
+    /// Start of the last of them.
     pub all_started_ms: Option<u64>,
-    /// Where the first of them starts.
+    /// Placement of the first of them.
     pub places: Vec<Place>,
-    /// When the job is over.
+    /// End of the job.
     pub end_ms: Option<u64>,
-    /// How often attempts of it are stopped.
+    /// Number of stops of its attempts.
     pub stops: u64,
-    /// Why it waits, if it has to.
+    /// Reason why it waits, if it has to.
     pub waits_for: Option<String>,
 }
 
 impl Fate {
-    /// When its waiting units start; `later` words a time after the fork, in milliseconds.
+    /// Start of its waiting units as text; `later` formats a time after the fork, in milliseconds.
     #[must_use]
     pub fn start_in_words(&self, later: impl Fn(u64) -> String) -> String {
         match (self.waited_units, self.start_ms) {
@@ -167,56 +167,56 @@ impl Fate {
     }
 }
 
-/// Where tasks run.
+/// Placement of tasks on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The host's name.
+    /// Host name.
     pub host: String,
     /// UUIDs of the GPUs.
     pub gpus: Vec<String>,
 }
 
-/// An attempt that is stopped.
+/// A stopped attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StopDifference {
-    /// Whose.
+    /// The owning job.
     pub job: u64,
-    /// The job's name.
+    /// Job name.
     pub name: String,
-    /// Which unit.
+    /// Index of the unit.
     pub unit: u32,
-    /// When.
+    /// Time of the stop.
     pub at_ms: u64,
-    /// Why.
+    /// Reason for the stop.
     pub reason: String,
-    /// For which job, if it is preempted.
+    /// The preempting job, if it is preempted.
     pub by: Option<u64>,
-    /// GPUs that it holds.
+    /// GPUs that the attempt holds.
     pub gpus: u64,
-    /// GPU-seconds of work that are lost.
+    /// GPU-seconds of lost work.
     pub lost_gpu_seconds: u64,
-    /// When its unit starts again.
+    /// Time at which its unit starts again.
     pub back_ms: Option<u64>,
-    /// Where.
+    /// Hosts on which it starts again.
     pub back_on: Vec<String>,
 }
 
-/// Sums over the horizon.
+/// Totals over the horizon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Totals {
-    /// Share of GPU-time held, of all GPUs.
+    /// Fraction of the total GPU time that is held.
     pub utilisation: f64,
-    /// Hours that jobs wait, all together.
+    /// Total waiting time of all jobs in hours.
     pub waiting_job_hours: f64,
-    /// Mean seconds from the fork until they start, of jobs that wait at the fork (or are submitted then); those that
-    /// do not start count with the horizon.
+    /// Mean seconds from the fork to the start, over jobs that wait at the fork or are submitted then;
+    /// those that do not start count with the horizon.
     pub mean_wait_seconds: f64,
     /// Jobs that waited and start within the horizon.
     pub jobs_started: u64,
     /// Jobs that end within the horizon.
     pub jobs_finished: u64,
-    /// Attempts that are stopped.
+    /// Number of stopped attempts.
     pub stops: u64,
-    /// GPU-hours of work that are lost with them.
+    /// GPU-hours of work lost with them.
     pub lost_gpu_hours: f64,
 }

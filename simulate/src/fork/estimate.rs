@@ -1,11 +1,11 @@
-//! How long work will run: the only thing in a fork that is guessed.
+//! Run-time estimates: the only estimated input of a fork.
 
 use muster_engine::state::{Attempt, Job, State, Unit};
 use muster_model::ids::AttemptEpoch;
 use muster_model::time::TimeMs;
 use serde::Serialize;
 
-/// What an estimate stands on.
+/// Basis of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ground {
@@ -13,12 +13,12 @@ pub enum Ground {
     Told,
     /// The mean of finished jobs of the same queue, user and name.
     Learnt,
-    /// The assumption for jobs of which nothing is known.
+    /// The assumption for jobs without any information.
     Assumed,
 }
 
 impl Ground {
-    /// Its word in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,14 +29,14 @@ impl Ground {
     }
 }
 
-/// Estimates ends.
+/// Estimator of the end of running work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimator {
-    /// Running time in all of work of which nothing is known, in milliseconds; it never ends if none.
+    /// Total run time assumed for work without any information, in milliseconds; `None`: it never ends.
     pub assumed_ms: Option<u64>,
 }
 
-/// An attempt of which an end is asked.
+/// An attempt whose end is to be estimated.
 #[derive(Clone, Copy)]
 pub(super) struct Running<'a> {
     pub(super) job: &'a Job,
@@ -45,12 +45,13 @@ pub(super) struct Running<'a> {
 }
 
 impl Estimator {
-    /// When an attempt ends by itself, and why that is believed; none if never.
+    /// Expected end of an attempt on its own, with the basis; `None` if it never ends.
     ///
-    /// - By its time limit at the latest, which counts from its placement.
-    /// - Else when it has run, together with what its earlier attempts saved, as long as its kind usually does.
-    /// - Where neither is known, or it has run for longer than usual: when it has run for the assumed time; one that
-    ///   has run for longer than that goes on for as long again.
+    /// - At its time limit at the latest, which counts from its placement.
+    /// - Otherwise when its run time, including what earlier attempts saved, reaches the usual time of its
+    ///   kind.
+    /// - If neither is known, or it has run for longer than usual: after the assumed time; an attempt that
+    ///   has run for longer than that is assumed to run as long again.
     pub(super) fn end(
         self,
         state: &State,
@@ -80,7 +81,7 @@ impl Estimator {
         }
     }
 
-    /// What the estimate of a job stands on that is still to be placed.
+    /// Basis of the estimate of a job that is not placed yet.
     pub(super) fn ground(self, state: &State, job: &Job) -> Ground {
         let learnt_ms = state.index.run_times.usual_ms(&job.spec);
         match (job.spec.scheduling.run_time_ms_max, learnt_ms) {
@@ -92,7 +93,7 @@ impl Estimator {
     }
 }
 
-/// Milliseconds of work that checkpoints of a unit's attempts before this one hold.
+/// Milliseconds of work saved in checkpoints of a unit's earlier attempts.
 fn saved_ms(unit: &Unit, before: AttemptEpoch) -> u64 {
     let earlier = unit.past.iter().filter(|past| past.epoch < before);
     let saved = earlier.filter_map(|past| {

@@ -1,4 +1,4 @@
-//! An answer as files: `report.html`, `what-if.json`, `jobs.csv` and `stops.csv`.
+//! Files with a what-if answer: `report.html`, `what-if.json`, `jobs.csv` and `stops.csv`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ const STOP_COLUMNS: [&str; 10] = [
     "back_ms",
     "back_on",
 ];
-/// Between hosts in one field.
+/// Separator between hosts in one field.
 const SEPARATOR: &str = "|";
 
 impl Difference {
-    /// Writes all files into a folder, which is made if it is not there; returns their paths.
+    /// Writes all files into a folder, which is created if missing; returns their paths.
     ///
     /// # Errors
     /// [`ReportError`] names the file.
@@ -107,7 +107,7 @@ fn hosts(fate: &Fate) -> String {
     hosts.join(SEPARATOR)
 }
 
-/// A number, nothing where there is none.
+/// A number; empty for `None`.
 fn number(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }

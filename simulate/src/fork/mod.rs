@@ -1,7 +1,8 @@
-//! What if: the state of a running cluster is forked, changed, and played forward beside the same state unchanged.
+//! Fork for what-if questions: the state of a running cluster is forked, changed, and simulated next to the same state
+//! unchanged.
 //!
-//! Nothing here decides who runs where: both futures come from the real `plan` and `apply`. What nobody can know, how
-//! long work will run, is estimated in one place ([`Estimator`]), and every estimate says what it stands on. The answer
+//! Nothing here decides placement: both futures use the real `plan` and `apply`. The one unknown, the run
+//! time of work, is estimated in one place ([`Estimator`]), and every estimate states its basis. The answer
 //! is the difference between the two futures.
 //!
 //! Start reading at [`what_if`], then `course.rs` (one future) and `compare.rs` (the difference).
@@ -35,31 +36,31 @@ use course::Course;
 
 use crate::world::SimulateError;
 
-/// Virtual time that is played where nothing else is said: a day.
+/// Default horizon: a day of virtual time.
 pub const HORIZON_MS_DEFAULT: u64 = 86_400_000;
-/// Longest horizon: estimates of ends add up, and nothing of them is left after a month.
+/// Longest horizon: estimation errors add up, and the estimates are worthless after a month.
 pub const HORIZON_MS_MAX: u64 = 31 * 86_400_000;
-/// Running time of work of which nothing is known, where nothing else is said: an hour.
+/// Default run time of work without any information: an hour.
 pub const ASSUMED_RUN_MS_DEFAULT: u64 = 3_600_000;
 
-/// How far a what-if is.
+/// Progress of a what-if.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkProgress {
-    /// False while the future without changes is played, which comes first.
+    /// False during the future without changes, which is simulated first.
     pub is_changed: bool,
     /// Virtual time since the fork, in milliseconds.
     pub virtual_ms: u64,
 }
 
-/// Why there is no answer.
+/// A what-if that has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ForkError {
     /// The cluster would refuse a change.
     #[error("{change} would be refused")]
     Refused {
-        /// Which one, for people.
+        /// The change, as text for users.
         change: String,
-        /// Why.
+        /// Reason for the refusal.
         #[source]
         rejection: Box<Rejection>,
     },
@@ -68,28 +69,28 @@ pub enum ForkError {
     Simulate(#[from] SimulateError),
 }
 
-/// A state and the instant at which it was taken.
+/// A state and the time at which it was taken.
 #[derive(Clone, Debug)]
 pub struct Fork {
-    /// The cluster.
+    /// State of the cluster.
     pub state: State,
-    /// When, by the cluster's clock; virtual time begins here.
+    /// Time by the cluster's clock; virtual time begins here.
     pub now: TimeMs,
 }
 
-/// How a fork is played.
+/// Settings of the simulation of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkSettings {
-    /// Virtual time that is played, in milliseconds.
+    /// Simulated virtual time in milliseconds.
     pub horizon_ms: u64,
-    /// How long work runs.
+    /// Estimator of run times.
     pub estimator: Estimator,
-    /// The state is audited after so many instants; never if none.
+    /// Number of instants between two audits of the state; `None` for no audits.
     pub audit_every: Option<u64>,
 }
 
 impl Default for ForkSettings {
-    /// A day; work of which nothing is known runs for an hour; no audits.
+    /// A day; work without any information runs for an hour; no audits.
     fn default() -> Self {
         Self {
             horizon_ms: HORIZON_MS_DEFAULT,
@@ -101,10 +102,12 @@ impl Default for ForkSettings {
     }
 }
 
-/// Plays a fork forward with and without changes, and tells the difference. The changes are made at once, in order.
+/// Simulates a fork with and without changes, and returns the difference. The changes are applied at once,
+/// in order.
 ///
 /// # Errors
-/// [`ForkError::Refused`] if the cluster would refuse a change; [`ForkError::Simulate`] is a bug of the engine.
+/// [`ForkError::Refused`] if the cluster would refuse a change; [`ForkError::Simulate`] is a bug of the
+/// engine.
 pub fn what_if(
     fork: &Fork,
     changes: &[Change],
@@ -114,18 +117,18 @@ pub fn what_if(
     let mut base = Course::new(fork, settings);
     let mut then = Course::new(fork, settings);
     let made = then.change(changes)?;
-    // A change that is refused is told before anything is played.
+    // A refused change is reported before anything is simulated.
     play(&mut base, false, progress)?;
     play(&mut then, true, progress)?;
     Ok(compare::compare(fork, settings, (base, then), made))
 }
 
-/// What the changes did at once.
+/// Immediate effects of the changes.
 #[derive(Debug, Default)]
 struct Made {
-    /// Jobs that they submit, in order.
+    /// Submitted jobs, in order.
     submitted: Vec<JobId>,
-    /// What they mean for the queues.
+    /// Effects on the queues.
     queues: Vec<QueueEffect>,
 }
 
@@ -134,7 +137,7 @@ fn play(
     is_changed: bool,
     progress: &mut dyn FnMut(ForkProgress),
 ) -> Result<(), SimulateError> {
-    /// Instants between two reports of progress.
+    /// Instants between two progress reports.
     const PROGRESS_INSTANTS: u64 = 256;
     let mut instants = 0u64;
     course.begin()?;

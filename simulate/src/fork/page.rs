@@ -1,4 +1,4 @@
-//! An answer as one page: what changes, beside how it would be.
+//! HTML page with a what-if answer, with both futures next to each other.
 
 use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind};
 
@@ -42,7 +42,7 @@ const QUEUE_TITLES: [&str; 7] = [
     "waiting jobs too large",
     "jobs that lose their cells",
 ];
-/// Hosts named in one field.
+/// Maximum number of hosts listed in one field.
 const HOSTS_NAMED_MAX: usize = 8;
 
 impl Difference {
@@ -87,13 +87,13 @@ impl Difference {
         };
         [
             format!(
-                "The cluster's state at revision {}, played {} forward twice: as it is (now), and with the changes \
-                 (then). Times count from the fork.",
+                "The cluster's state at revision {}, simulated {} ahead twice: unchanged (now), and \
+                 with the changes (then). Times count from the fork.",
                 self.revision,
                 time(self.horizon_ms)
             ),
             format!(
-                "Run times: {} jobs told by a time limit, {} learnt, {} assumed {assumed}.",
+                "Run times: {} jobs by time limit, {} learnt, {} assumed {assumed}.",
                 assumptions.told, assumptions.learnt, assumptions.assumed
             ),
         ]
@@ -188,7 +188,7 @@ fn start(fate: &Fate) -> String {
     fate.start_in_words(|start_ms| format!("after {}", time(start_ms)))
 }
 
-/// Where a job's first waiting unit starts.
+/// Hosts on which a job's first waiting unit starts.
 fn hosts(fate: &Fate) -> String {
     named(fate.places.iter().map(|place| place.host.as_str()))
 }

@@ -1,4 +1,4 @@
-//! What becomes of one job in one future.
+//! Record of one job in one future.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,55 +10,55 @@ use muster_model::time::TimeMs;
 
 use crate::fork::estimate::Ground;
 
-/// Stops remembered of one job: an array of many tasks may be stopped many times.
+/// Maximum number of stops kept per job: an array of many tasks may be stopped many times.
 const STOPS_KEPT_MAX: usize = 1_000;
 
-/// An attempt that was told to stop.
+/// A stopped attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) unit: UnitIndex,
     pub(super) at: TimeMs,
-    /// Why, for people.
+    /// Reason, as text for users.
     pub(super) reason: String,
     /// GPUs that it held.
     pub(super) gpus: u64,
-    /// Running time that is lost, in milliseconds.
+    /// Lost run time in milliseconds.
     pub(super) lost_ms: u64,
-    /// For whom, if it was preempted.
+    /// The preempting job, if it was preempted.
     pub(super) by: Option<JobId>,
-    /// When the unit was placed again, and where.
+    /// Time and place of the unit's next placement.
     pub(super) back: Option<(TimeMs, Placed)>,
 }
 
-/// Hosts and how their GPUs are named, in task order; neighbours on one host are one entry.
+/// Hosts with the names of their GPUs, in task order; adjacent tasks on one host are one entry.
 pub(super) type Placed = Vec<(String, Vec<String>)>;
 
-/// What becomes of one job.
+/// Record of one job.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// What it asks for: the state may forget it before the horizon.
+    /// The job's request: the state may forget it before the horizon.
     pub(super) spec: Arc<JobSpec>,
-    /// Units that waited when the future began.
+    /// Units that were waiting when the future began.
     pub(super) waited: u64,
-    /// What its estimates stand on.
+    /// Basis of its run-time estimate.
     pub(super) ground: Ground,
-    /// When the first unit was placed that had waited, and where.
+    /// Time and place of the first placement of a unit that had waited.
     pub(super) first: Option<(TimeMs, Placed)>,
-    /// When the last one was so far.
+    /// Time of the latest such placement.
     pub(super) last_at: Option<TimeMs>,
-    /// Units placed that had waited.
+    /// Number of units placed that had waited.
     pub(super) started: u64,
-    /// When the job was over.
+    /// End of the job.
     pub(super) finished: Option<TimeMs>,
     /// Stops, oldest first.
     pub(super) stops: Vec<Stop>,
-    /// Stops in all.
+    /// Total number of stops.
     pub(super) stops_total: u64,
-    /// Attempts that went on as opportunistic work.
+    /// Attempts that continued as opportunistic work.
     pub(super) downgrades: u64,
-    /// The position in `stops` of each unit's last stop, while it is not placed again.
+    /// The position in `stops` of each unit's last stop, until it is placed again.
     away: BTreeMap<UnitIndex, usize>,
-    /// Why its next unit waits, when it was last asked.
+    /// Reason why its next unit waits, as of the last check.
     pub(super) waits_for: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Record {
         }
     }
 
-    /// A unit was placed.
+    /// Records the placement of a unit.
     pub(super) fn placed(&mut self, unit: UnitIndex, at: TimeMs, placed: impl FnOnce() -> Placed) {
         if let Some(position) = self.away.remove(&unit) {
             if let Some(stop) = self.stops.get_mut(position) {
@@ -95,7 +95,7 @@ impl Record {
         }
     }
 
-    /// A unit's attempt was told to stop.
+    /// Records a stop of a unit's attempt.
     pub(super) fn stopped(&mut self, stop: Stop) {
         self.stops_total += 1;
         let unit = stop.unit;

@@ -1,4 +1,4 @@
-//! What workers would report, as commands.
+//! Workers' reports as commands.
 
 use muster_engine::state::{Attempt, State, TaskRun, Unit};
 use muster_model::command::{
@@ -12,30 +12,30 @@ use crate::fork::agenda::AttemptKey;
 /// The signal that asks a process to stop.
 const SIGNAL_TERMINATE: i32 = 15;
 
-/// Which tasks of an attempt are meant.
+/// Tasks of an attempt that a report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Those whose workers are heard.
+    /// Those with a reachable worker.
     Heard,
     /// Those on lost hosts.
     Lost,
 }
 
-/// Reports that an attempt's tasks start which have not.
+/// Reports that the attempt's pending tasks start.
 pub(super) fn starts(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Heard, |phase| {
         (!phase.has_begun()).then_some(TaskOutcome::Started)
     })
 }
 
-/// Reports that all of an attempt's tasks end well.
+/// Reports that all of an attempt's tasks succeed.
 pub(super) fn ends(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Heard, |_| {
         Some(TaskOutcome::Exited(exit(Some(0), None)))
     })
 }
 
-/// Reports that an attempt's tasks stop because they were told to.
+/// Reports that an attempt's tasks stop because they were stopped.
 pub(super) fn stops(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Heard, |phase| {
         Some(match phase {
@@ -47,7 +47,7 @@ pub(super) fn stops(state: &State, key: AttemptKey) -> Vec<Command> {
     })
 }
 
-/// Reports that one task stops because it was told to while the others go on.
+/// Reports that one task stops because it was stopped while the others continue.
 pub(super) fn leaves(state: &State, key: AttemptKey, task: TaskIndex) -> Vec<Command> {
     let mut commands = stops(state, key);
     commands.retain(|command| matches!(command, Command::ReportTask(told) if told.task == task));
@@ -59,7 +59,7 @@ pub(super) fn fences(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Lost, |_| Some(TaskOutcome::Fenced))
 }
 
-/// Whether any task of an attempt still runs where its worker is lost.
+/// Whether any task of an attempt still runs on a host whose worker is lost.
 pub(super) fn has_lost(state: &State, attempt: &Attempt) -> bool {
     attempt
         .tasks
@@ -67,8 +67,8 @@ pub(super) fn has_lost(state: &State, attempt: &Attempt) -> bool {
         .any(|run| !run.phase.is_terminal() && is_lost(state, run))
 }
 
-/// The checkpoint with which an attempt answers when it is asked to make room: a unit that has committed one is taken
-/// to commit one more, others begin anew.
+/// The checkpoint that an attempt commits when it is to be preempted: a unit that has committed one is
+/// assumed to commit another, others restart from the beginning.
 pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) -> Option<Command> {
     let makes_room = matches!(
         reason,
@@ -95,7 +95,7 @@ pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) ->
     })
 }
 
-/// The unit's current attempt, if it is this one.
+/// The unit's current attempt, if it is the given one.
 pub(super) fn current(state: &State, key: AttemptKey) -> Option<(&Unit, &Attempt)> {
     let unit = state.job(key.job)?.unit(key.unit)?;
     let attempt = unit.attempt.as_deref()?;

@@ -1,25 +1,25 @@
-//! What a future looks like over time, for pictures.
+//! Time series of a future, for pictures.
 
 use crate::measure::Series;
 use crate::report::seconds;
 
-/// Sums at every instant, from the fork on.
+/// Totals at every instant since the fork.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
-    /// GPUs that attempts hold.
+    /// GPUs held by attempts.
     held: Series,
-    /// Jobs that wait.
+    /// Number of waiting jobs.
     waiting: Series,
 }
 
 impl Timeline {
-    /// From an instant on, in milliseconds since the fork, so many GPUs are held and so many jobs wait.
+    /// Sets the GPUs held and the jobs waiting from an instant on, in milliseconds since the fork.
     pub(super) fn set(&mut self, at_ms: u64, held: u64, waiting: u64) {
         self.held.set(at_ms, held);
         self.waiting.set(at_ms, waiting);
     }
 
-    /// Nothing changes any more until then.
+    /// Extends the series unchanged to an instant.
     pub(super) fn end(&mut self, at_ms: u64) {
         self.held.advance(at_ms);
         self.waiting.advance(at_ms);

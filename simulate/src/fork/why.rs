@@ -1,9 +1,9 @@
-//! Why a job waits, in a line.
+//! One-line reason why a job waits.
 
 use muster_model::time::TimeMs;
 use muster_planner::Blocker;
 
-/// The planner's reason for people; instants are told as seconds after `now`.
+/// The planner's reason as text for users; times are given in seconds after `now`.
 pub(super) fn describe(blocker: &Blocker, now: TimeMs) -> String {
     match blocker {
         Blocker::BackOff { until } => {

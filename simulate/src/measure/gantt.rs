@@ -1,18 +1,18 @@
-//! Which job had which GPU when, for a few hosts spread evenly over the cluster.
+//! GPU assignment over time by job, for a few hosts spread evenly over the cluster.
 
 use std::collections::BTreeMap;
 
 use muster_model::ids::GpuUuid;
 
-/// GPUs that are drawn at most.
+/// Maximum number of GPUs drawn.
 const ROWS_MAX: usize = 64;
 
-/// A span during which a job had a GPU.
+/// A span during which a job held a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bar {
-    /// Position among the rows.
+    /// Index of the row.
     pub(crate) row: usize,
-    /// Position of the job in the scenario.
+    /// Index of the job in the scenario.
     pub(crate) job: usize,
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
@@ -47,7 +47,7 @@ impl Gantt {
         gantt
     }
 
-    /// A job gets GPUs.
+    /// Records that a job gets GPUs.
     pub(crate) fn begin<'a>(
         &mut self,
         job: usize,
@@ -61,7 +61,7 @@ impl Gantt {
         }
     }
 
-    /// A job gives all its GPUs back.
+    /// Records that a job releases all its GPUs.
     pub(crate) fn end(&mut self, job: usize, now_ms: u64) {
         for (row, open) in self.open.iter_mut().enumerate() {
             if let Some((_, from_ms)) = open.take_if(|(holder, _)| *holder == job) {
@@ -75,7 +75,7 @@ impl Gantt {
         }
     }
 
-    /// The run is over.
+    /// Closes all bars at the end of the run.
     pub(crate) fn finish(&mut self, now_ms: u64) {
         let open: Vec<usize> = self.open.iter().flatten().map(|(job, _)| *job).collect();
         for job in open {

@@ -1,4 +1,4 @@
-//! What is free where, and how much of it is of no use: fragmentation.
+//! Free GPUs by host, and the part of them that is unusable: fragmentation.
 
 use muster_model::host::Host;
 use muster_model::limits;
@@ -7,7 +7,7 @@ use muster_model::spec::JobSpec;
 /// Hosts by their number of free GPUs, for one GPU model.
 type Levels = [u64; limits::GPUS_PER_HOST_MAX + 1];
 
-/// What the job at the head of the line asks for.
+/// Request of the first waiting job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeadRequest {
     gpus_per_task: u32,
@@ -15,8 +15,8 @@ pub(crate) struct HeadRequest {
 }
 
 impl HeadRequest {
-    /// The request of the job's task group with the largest tasks, which is the hardest to place; none if it
-    /// needs no GPU.
+    /// The request of the job's task group with the largest tasks, which is the hardest to place; `None` if
+    /// it needs no GPU.
     pub(crate) fn of(spec: &JobSpec) -> Option<Self> {
         let groups = spec.groups.iter().filter(|group| group.resources.gpus > 0);
         let hardest = groups.max_by_key(|group| group.resources.gpus)?;
@@ -31,7 +31,7 @@ impl HeadRequest {
     }
 }
 
-/// One host as last seen.
+/// Last recorded state of a host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     class: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Takes a host in as it is now; hosts are known by their ids, which count from 1.
+    /// Records the current state of a host; hosts are identified by their ids, which count from 1.
     pub(crate) fn see(&mut self, host: &Host) {
         let position = host.id.get() as usize;
         if self.seen.len() <= position {
@@ -94,7 +94,7 @@ impl Hosts {
         })
     }
 
-    /// GPUs that can be given out.
+    /// Number of GPUs that can be allocated.
     pub(crate) const fn free(&self) -> u64 {
         self.free
     }
@@ -104,8 +104,8 @@ impl Hosts {
         self.free - self.free_whole
     }
 
-    /// Free GPUs that cannot take part in a request: the wrong model, or too few together on their host for
-    /// another task.
+    /// Free GPUs that cannot take part in a request: the wrong model, or too few on their host for another
+    /// task.
     pub(crate) fn stranded_for(&self, head: &HeadRequest) -> u64 {
         let classes = self.models.iter().zip(&self.levels);
         let useful = classes

@@ -1,17 +1,17 @@
-//! Sums over the whole run: GPU-milliseconds by what became of them.
+//! Totals over the whole run: GPU-milliseconds by use.
 
 use crate::measure::{HeadRequest, Hosts};
 
-/// The cluster between two instants.
+/// State of the cluster between two instants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moment {
     /// GPUs held by attempts.
     pub(crate) held: u64,
-    /// GPUs that can be given out.
+    /// GPUs that can be allocated.
     pub(crate) free: u64,
-    /// Of those, the ones that cannot take a whole-host request.
+    /// Free GPUs that cannot take a whole-host request.
     pub(crate) stranded_for_whole_host: u64,
-    /// While a job waits for room: the free ones that cannot take part in its request.
+    /// While a job waits for room: free GPUs that cannot take part in its request.
     pub(crate) stranded_for_head: Option<u64>,
     /// Whether any job waits.
     pub(crate) is_waiting: bool,
@@ -47,16 +47,16 @@ pub(crate) struct Integrals {
     pub(crate) waiting_ms: u64,
     /// Free.
     pub(crate) free: u128,
-    /// Free and of no use to a whole-host request.
+    /// Free and unusable for a whole-host request.
     pub(crate) stranded_for_whole_host: u128,
     /// Free while a job waits for room.
     pub(crate) free_beside_head: u128,
-    /// Of those, the ones of no use to its request.
+    /// Free while a job waits for room and unusable for its request.
     pub(crate) stranded_for_head: u128,
 }
 
 impl Integrals {
-    /// The cluster was so during this span; the jobs' last submission is at `last_submission_ms`.
+    /// Adds a span in which the cluster was in this state; the last submission is at `last_submission_ms`.
     pub(crate) fn add(
         &mut self,
         (from_ms, to_ms): (u64, u64),

@@ -1,6 +1,6 @@
-//! What is counted while a simulation runs: a record a job, integrals over time, averages a slice of time.
+//! Measurements of a running simulation: a record per job, integrals over time, averages per time slice.
 //!
-//! All sums are of integers, so that they are the same wherever they are made.
+//! All sums are of integers, so the result does not depend on where they are computed.
 
 mod gantt;
 mod hosts;

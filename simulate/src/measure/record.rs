@@ -1,24 +1,24 @@
-//! What became of one job.
+//! Record of one job.
 
-/// How a job ended, or why it did not.
+/// Final state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobEnd {
     /// It waits when the simulation ends.
     Waiting,
     /// It runs when the simulation ends.
     Running,
-    /// It ran to its end, whatever that was.
+    /// It ran to its end, with any result.
     Finished,
-    /// It failed before its work was done: faults used its retries up.
+    /// It failed before its work was done: faults exhausted its retries.
     Ruined,
-    /// No host, or not the whole cluster, could ever hold it.
+    /// No host, or not even the whole cluster, could hold it.
     FitsNowhere,
-    /// Its submission was refused, or it has not come yet.
+    /// Its submission was refused, or it has not arrived yet.
     Refused,
 }
 
 impl JobEnd {
-    /// Its word in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,12 +32,12 @@ impl JobEnd {
     }
 }
 
-/// Jobs by the GPUs that they ask for in all.
+/// Jobs by total GPUs requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SizeBucket {
-    /// None.
+    /// No GPUs.
     None,
-    /// One.
+    /// One GPU.
     One,
     /// Two to four.
     Few,
@@ -50,7 +50,7 @@ pub enum SizeBucket {
 }
 
 impl SizeBucket {
-    /// All of them, ascending.
+    /// All buckets, ascending.
     pub const ALL: [Self; 6] = [
         Self::None,
         Self::One,
@@ -60,7 +60,7 @@ impl SizeBucket {
         Self::Many,
     ];
 
-    /// The bucket of a number of GPUs.
+    /// Bucket of a number of GPUs.
     #[must_use]
     pub const fn of(gpus: u32) -> Self {
         match gpus {
@@ -73,7 +73,7 @@ impl SizeBucket {
         }
     }
 
-    /// Its word in tables.
+    /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,37 +87,37 @@ impl SizeBucket {
     }
 }
 
-/// What became of one job. All times are in milliseconds after the first submission.
+/// Record of one job. All times are in milliseconds after the first submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// Position of its queue among the report's queues.
+    /// Index of its queue among the report's queues.
     pub queue: usize,
-    /// GPUs in all.
+    /// Total GPUs.
     pub gpus: u32,
-    /// When it was submitted.
+    /// Time of submission.
     pub submitted_ms: u64,
-    /// Running time that it needs; endless if none.
+    /// Run time that it needs; endless if `None`.
     pub duration_ms: Option<u64>,
-    /// When it was first placed.
+    /// Time of the first placement.
     pub first_placed_ms: Option<u64>,
-    /// When it reached its end.
+    /// Time of its end.
     pub finished_ms: Option<u64>,
-    /// Running time that it has done and kept.
+    /// Run time done and kept.
     pub done_ms: u64,
-    /// Running time that was lost with stopped attempts.
+    /// Run time lost with stopped attempts.
     pub lost_ms: u64,
     /// Attempts that were preempted.
     pub preemptions: u32,
     /// Attempts that were moved to make room for others.
     pub moves: u32,
-    /// Attempts that ended with their host or GPU.
+    /// Attempts that ended because their host or GPU failed.
     pub interruptions: u32,
-    /// How it ended.
+    /// Final state.
     pub end: JobEnd,
 }
 
 impl JobRecord {
-    /// Milliseconds from submission to the first placement, if it was placed.
+    /// Milliseconds from submission to the first placement, if any.
     #[must_use]
     pub fn delay_ms(&self) -> Option<u64> {
         Some(self.first_placed_ms?.saturating_sub(self.submitted_ms))
@@ -130,13 +130,13 @@ impl JobRecord {
         Some(finished_ms.saturating_sub(self.submitted_ms))
     }
 
-    /// Milliseconds of its completion time in which it did no work that was kept: all its waiting, and what it lost.
+    /// Milliseconds of its completion time without kept work: all waiting, and lost work.
     #[must_use]
     pub fn overhead_ms(&self) -> Option<u64> {
         Some(self.completion_ms()?.saturating_sub(self.duration_ms?))
     }
 
-    /// GPU-milliseconds of work that was done in vain.
+    /// GPU-milliseconds of work that was done and lost.
     #[must_use]
     pub fn lost_gpu_ms(&self) -> u128 {
         u128::from(self.lost_ms) * u128::from(self.gpus)

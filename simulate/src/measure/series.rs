@@ -1,14 +1,14 @@
-//! A quantity over time, kept as averages of equal slices whose number is bounded.
+//! Time series kept as averages of equal slices whose number is bounded.
 
-/// Slices kept at most; when a run grows longer, two become one.
+/// Maximum number of slices; when a run grows longer, pairs of slices are merged.
 const SLICES_MAX: usize = 1_024;
-/// Length of the first slices.
+/// Initial length of a slice.
 const SLICE_MS_MIN: u64 = 1_000;
 
 /// A step function of time and its integral over every slice.
 ///
-/// Slices are as long as all of the run so far needs, doubling from one second on, so all series of a run that
-/// are brought to the same instant have the same slices.
+/// The length of a slice is what the run so far requires, doubling from one second on, so all series of a
+/// run that are advanced to the same instant have the same slices.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     value: u64,
@@ -29,7 +29,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// From now on it has this value.
+    /// Sets the value from now on.
     pub(crate) fn set(&mut self, now_ms: u64, value: u64) {
         if value != self.value {
             self.advance(now_ms);
@@ -37,22 +37,22 @@ impl Series {
         }
     }
 
-    /// From now on it is so much more.
+    /// Increases the value from now on.
     pub(crate) fn add(&mut self, now_ms: u64, more: u64) {
         self.set(now_ms, self.value + more);
     }
 
-    /// From now on it is so much less.
+    /// Decreases the value from now on.
     pub(crate) fn subtract(&mut self, now_ms: u64, less: u64) {
         self.set(now_ms, self.value - less);
     }
 
-    /// Its value now.
+    /// Current value.
     pub(crate) const fn value(&self) -> u64 {
         self.value
     }
 
-    /// Brings the integrals up to an instant.
+    /// Advances the integrals to an instant.
     pub(crate) fn advance(&mut self, now_ms: u64) {
         while now_ms / self.slice_ms >= SLICES_MAX as u64 {
             self.double();

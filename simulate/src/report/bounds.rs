@@ -1,4 +1,4 @@
-//! What no policy can beat on a scenario, with the proofs.
+//! Bounds for any policy on a scenario, with the proofs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,31 +10,34 @@ use crate::report::numbers::{float, seconds, share};
 use crate::workload::Scenario;
 use crate::world::Outcome;
 
-/// What no policy can beat on this scenario, over the jobs that ran to their end. Work is counted once: what is done
-/// again after a stop only adds to what a policy needs.
+/// Bounds for any policy on this scenario, over the jobs that ran to their end. Work is counted
+/// once: repeating it after a stop only adds to what a policy needs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bounds {
-    /// Mean completion time, in seconds: no job ends before its running time has passed, and a set of jobs, whichever, not
-    /// before the crowded bound; the sets tried are all jobs, and again and again those that the bound has wait.
+    /// Mean completion time, in seconds: no job ends before its running time has passed, and no set of jobs
+    /// before the crowded bound; the sets tried are all jobs, and repeatedly those that must wait according
+    /// to the bound.
     ///
-    /// *The crowded bound.* Let `m` be the mean time at which the work of a job of `g` GPUs and running time `d` is done.
-    /// It is done on at most `g` GPUs at a time, so the job ends no earlier than `m + d/2`. And on a cluster of M GPUs
-    /// the sum of all `m` is no smaller than where one machine does M GPU-seconds a second, always on the job with the
-    /// smallest total work `g d` of those submitted: the time `t` at which a unit of work is done adds `t / (g d)` to the
-    /// sum, so of two units that change places the one of the smaller job belongs to the earlier time. Other jobs are
-    /// only in the way.
+    /// *The crowded bound.* Let `m` be the mean time at which the work of a job of `g` GPUs and running
+    /// time `d` is done. It is done on at most `g` GPUs at a time, so the job ends no earlier than `m +
+    /// d/2`. On a cluster of M GPUs the sum of all `m` is no smaller than with one machine that does M
+    /// GPU-seconds a second, always on the submitted job with the smallest total work `g d`: the time `t`
+    /// at which a unit of work is done adds `t / (g d)` to the sum, so of two units that are exchanged the
+    /// one of the smaller job belongs to the earlier time. Other jobs only add waiting time.
     pub completion_mean_s: f64,
-    /// The mean running time, in seconds: the part of the former that no cluster of any size can beat.
+    /// The mean running time, in seconds: the part of the bound above that holds for a cluster of any size.
     pub run_mean_s: f64,
-    /// Makespan in seconds. Whatever is submitted from a moment on is done after it: no run ends before any moment plus
-    /// the work submitted from then on, spread over all GPUs; nor before the last end if nobody ever waited.
+    /// Makespan in seconds. Work submitted from a moment on is done after it: no run ends before any moment
+    /// plus the work submitted from then on, spread over all GPUs; nor before the last end if no job ever
+    /// waited.
     pub makespan_s: f64,
-    /// Useful utilisation until the last submission, at most: a job's work until then is no more than its GPUs times its
-    /// running time, nor than its GPUs times the time since it was submitted; all of it no more than all GPUs.
+    /// Maximum useful utilisation until the last submission: a job's work until then is at most its GPUs
+    /// times its running time, and at most its GPUs times the time since its submission; the total is at
+    /// most all GPUs.
     pub utilisation_until_last_submission: Option<f64>,
 }
 
-/// A job as the bounds see it.
+/// A job reduced to what the bounds need.
 #[derive(Clone, Copy)]
 struct Work {
     submitted_ms: u64,
@@ -52,7 +55,7 @@ impl Work {
         })
     }
 
-    /// GPU-milliseconds.
+    /// Total work in GPU-milliseconds.
     const fn total(&self) -> u128 {
         self.gpus as u128 * self.duration_ms as u128
     }
@@ -75,7 +78,7 @@ impl Bounds {
     }
 }
 
-/// Sets of jobs that are tried for the crowded bound.
+/// Maximum number of sets of jobs tried for the crowded bound.
 const SETS_MAX: usize = 16;
 
 /// A bound on the sum of completion times, in seconds.
@@ -100,8 +103,8 @@ fn completion_s(work: &[Work], gpus: u64) -> f64 {
     run_s + gain_max_s
 }
 
-/// The crowded bound of every job of a set, in seconds after its submission. Only their sum is a bound. Jobs are in
-/// order of submission and have work.
+/// The crowded bound of every job of a set, in seconds after its submission. Only their sum is a bound.
+/// Jobs are in order of submission and have work.
 fn crowded_s(work: &[Work], gpus: u64) -> Vec<f64> {
     let mut machine = Machine::new(u128::from(gpus.max(1)), work.len());
     for (position, job) in work.iter().enumerate() {
@@ -116,12 +119,12 @@ fn crowded_s(work: &[Work], gpus: u64) -> Vec<f64> {
         .collect()
 }
 
-/// One machine as fast as all GPUs, that always serves the job with the smallest total work. Its instants are
-/// milliseconds times its speed, so that one unit of work takes one instant.
+/// One machine as fast as all GPUs that always serves the job with the smallest total work. Its instants
+/// are milliseconds times its speed, so one unit of work takes one instant.
 struct Machine {
     speed: u128,
     now: u128,
-    /// Total work, position, and work left.
+    /// Total work, position, and remaining work.
     waiting: BinaryHeap<Reverse<(u128, usize, u128)>>,
     /// Mean time of each job's work, in seconds.
     means_s: Vec<f64>,
@@ -204,7 +207,8 @@ mod tests {
 
     #[test]
     fn jobs_that_fill_the_cluster_one_after_the_other_meet_the_bound() {
-        // Three jobs of all 4 GPUs for 10 s, submitted at once: they end at 10, 20 and 30 s, and no better can be done.
+        // Three jobs of all 4 GPUs for 10 s, submitted at once: they end at 10, 20 and 30 s, which is
+        // optimal.
         let work = [job(0, 10, 4), job(0, 10, 4), job(0, 10, 4)];
         assert!((completion_s(&work, 4) - 60.0).abs() < 1e-9);
         assert_eq!(makespan_ms(&work, 4), 30_000);
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn the_smallest_work_goes_first_and_may_interrupt() {
-        // 80 GPU-seconds, then at 2 s 8: the large one is served in 0 to 2 and 3 to 11, the small one in 2 to 3.
+        // 80 GPU-seconds, then at 2 s 8: the large one is served in 0 to 2 and 3 to 11, the small one in 2
+        // to 3.
         let work = [job(0, 20, 4), job(2, 1, 8)];
         let crowded = crowded_s(&work, 8);
         let expected = [(2.0 * 1.0 + 8.0 * 7.0) / 10.0 + 10.0, 0.5 + 0.5];

@@ -1,4 +1,4 @@
-//! The report's pictures, each of one or several runs.
+//! Charts of the report, each of one or several runs.
 
 use crate::measure::{Bar, JobRecord};
 use crate::report::Series;
@@ -15,7 +15,7 @@ const HEIGHT: f64 = 240.0;
 const QUEUES_SHOWN_MAX: usize = 16;
 /// Points of a distribution's line.
 const DISTRIBUTION_POINTS: u32 = 240;
-/// Shortest delay that is told apart on the logarithmic axis, in seconds.
+/// Shortest delay that is distinguished on the logarithmic axis, in seconds.
 const DELAY_S_MIN: f64 = 1.0;
 /// Ticks of the axis of delays.
 const DELAY_TICKS: [(f64, &str); 9] = [
@@ -31,9 +31,9 @@ const DELAY_TICKS: [(f64, &str); 9] = [
 ];
 /// Height of a GPU's row in the Gantt chart, in pixels.
 const ROW_HEIGHT: f64 = 7.0;
-/// Columns of the Gantt chart: what is shorter than one is drawn as part of its queue's share.
+/// Columns of the Gantt chart: a bar shorter than one is drawn as part of its queue's share.
 const COLUMNS: usize = 820;
-/// Columns that a job must fill to be drawn as itself.
+/// Minimum number of columns for a job to be drawn by itself.
 const COLUMNS_OF_JOB_MIN: usize = 3;
 
 /// A name with its colour.
@@ -49,7 +49,7 @@ fn time_axis(outcomes: &[Outcome]) -> Axis {
     Axis::linear("days after the first submission", days(outcomes))
 }
 
-/// One colour a policy.
+/// One colour per policy.
 pub(super) fn policies(outcomes: &[Outcome]) -> Legend {
     let names = outcomes.iter().enumerate();
     names
@@ -80,7 +80,7 @@ pub(super) fn utilisation(scenario: &Scenario, outcomes: &[Outcome]) -> String {
     picture.finish()
 }
 
-/// GPUs that waiting jobs ask for, over time.
+/// GPUs that waiting jobs request, over time.
 pub(super) fn demand(outcomes: &[Outcome]) -> String {
     let lines: Vec<_> = outcomes
         .iter()
@@ -100,7 +100,7 @@ pub(super) fn delays(outcomes: &[Outcome]) -> String {
     delays_of(outcomes).finish()
 }
 
-/// The picture of [`delays`], to be finished.
+/// The unfinished picture of [`delays`].
 pub(super) fn delays_of(outcomes: &[Outcome]) -> Picture {
     let sorted: Vec<Vec<f64>> = outcomes.iter().map(sorted_delays_s).collect();
     let longest = sorted.iter().filter_map(|delays| delays.last().copied());
@@ -134,7 +134,7 @@ fn sorted_delays_s(outcome: &Outcome) -> Vec<f64> {
     delays_ms.into_iter().map(seconds).collect()
 }
 
-/// Positions of a run's queues, those with the most GPU-time first.
+/// Positions of a run's queues, most GPU time first.
 fn ranking(outcome: &Outcome) -> Vec<usize> {
     let total = |queue: usize| -> f64 {
         outcome.observed.held_by_queue[queue]
@@ -152,7 +152,7 @@ fn ranking(outcome: &Outcome) -> Vec<usize> {
 pub(super) struct QueueColours {
     /// By position of the queue.
     colours: Vec<String>,
-    /// Queues that have a colour of their own, in order.
+    /// Queues with a colour of their own, in order.
     shown: Vec<usize>,
     /// Names and colours.
     pub(super) legend: Legend,
@@ -180,7 +180,7 @@ impl QueueColours {
     }
 }
 
-/// GPUs held by each queue over time, one upon the other.
+/// GPUs held by each queue over time, stacked.
 pub(super) fn queue_shares(
     scenario: &Scenario,
     outcome: &Outcome,
@@ -212,7 +212,7 @@ pub(super) fn queue_shares(
     picture.finish()
 }
 
-/// Which queue's job had which GPU when, for the chosen hosts.
+/// GPU assignment over time by queue, for the chosen hosts.
 pub(super) fn gantt(scenario: &Scenario, outcome: &Outcome, queues: &QueueColours) -> String {
     let chart = &outcome.observed.gantt;
     let rows = chart.rows.len().max(1);
@@ -244,7 +244,7 @@ pub(super) fn gantt(scenario: &Scenario, outcome: &Outcome, queues: &QueueColour
     picture.finish()
 }
 
-/// The job that has most of every column of a row.
+/// The job with the largest part of each column of a row.
 fn cells(bars: &[Bar], end_ms: u64) -> Vec<Option<usize>> {
     let mut cells: Vec<Option<(u64, usize)>> = vec![None; COLUMNS];
     let columns = COLUMNS as u64;
@@ -267,7 +267,7 @@ fn cells(bars: &[Bar], end_ms: u64) -> Vec<Option<usize>> {
     jobs.map(|cell| cell.map(|(_, job)| job)).collect()
 }
 
-/// Columns in a row that are drawn as one bar.
+/// Adjacent columns of a row that are drawn as one bar.
 struct ColumnRun {
     from: usize,
     to: usize,

@@ -1,4 +1,4 @@
-//! The figures of a run, each defined where it is declared.
+//! Figures of a run, each defined where it is declared.
 
 use serde::Serialize;
 
@@ -7,26 +7,26 @@ use crate::report::numbers::{float, gpu_hours, seconds, share};
 use crate::workload::Scenario;
 use crate::world::{HealthyOut, Outcome};
 
-/// Shortest running time that slowdown is measured against: else a job of a second that waits for a minute counts
-/// for more than a week of somebody else's (Feitelson's bounded slowdown).
+/// Shortest running time in the denominator of slowdown: otherwise a job of one second that waits for a
+/// minute outweighs a week of another user's work (Feitelson's bounded slowdown).
 const SLOWDOWN_DURATION_MS_MIN: u64 = 10_000;
 
-/// Mean and quantiles of a set of times, in seconds. The quantile of share q is the smallest time that at least a
-/// share q of the set does not exceed.
+/// Mean and quantiles of a set of times, in seconds. The quantile of share q is the smallest time that at
+/// least a share q of the set does not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean_s: f64,
     /// Median.
     pub p50_s: f64,
-    /// Exceeded by one in a hundred.
+    /// 99th percentile.
     pub p99_s: f64,
     /// Largest.
     pub max_s: f64,
 }
 
 impl Spread {
-    /// Of these milliseconds; none if there are none.
+    /// Spread of these milliseconds; `None` if there are none.
     fn of(mut times_ms: Vec<u64>) -> Option<Self> {
         times_ms.sort_unstable();
         let last = *times_ms.last()?;
@@ -50,7 +50,7 @@ impl Spread {
 pub struct JobFigures {
     /// Jobs in the set.
     pub jobs: u64,
-    /// Jobs that found a place at least once.
+    /// Jobs placed at least once.
     pub placed: u64,
     /// Jobs that ran to their end.
     pub finished: u64,
@@ -60,29 +60,30 @@ pub struct JobFigures {
     pub delay: Option<Spread>,
     /// Job completion time: from submission to the end, over jobs that ran to their end.
     pub completion: Option<Spread>,
-    /// Completion time less running time: all waiting, also after a stop, and work done again; over jobs that ran to
-    /// their end.
+    /// Completion time less running time: all waiting, also after a stop, and work done again; over jobs
+    /// that ran to their end.
     pub overhead: Option<Spread>,
-    /// Mean of completion time over running time (of at least 10 s) of jobs that ran to their end; 1 is ideal.
+    /// Mean of completion time over running time (of at least 10 s) of jobs that ran to their end; 1 is
+    /// ideal.
     pub slowdown_mean: Option<f64>,
     /// Attempts that were preempted.
     pub preemptions: u64,
     /// Attempts that were moved to make room for others.
     pub moves: u64,
-    /// Attempts that ended with their host or GPU.
+    /// Attempts that ended because their host or GPU failed.
     pub interruptions: u64,
     /// GPU-hours of work that was done and kept.
     pub done_gpu_hours: f64,
-    /// GPU-hours of work since the last checkpoint of attempts that were stopped: done in vain.
+    /// GPU-hours of work lost since the last checkpoint of stopped attempts.
     pub lost_gpu_hours: f64,
 }
 
-/// Jobs with something in common.
+/// Jobs with a common property.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     /// The queue, or the range of GPUs.
     pub name: String,
-    /// Their figures.
+    /// Figures of these jobs.
     #[serde(flatten)]
     pub jobs: JobFigures,
 }
@@ -94,9 +95,9 @@ pub struct ClusterFigures {
     pub makespan_s: f64,
     /// Share of the makespan's GPU-time that attempts held.
     pub utilisation: Option<f64>,
-    /// The same until the last submission: a few endless jobs at the end do not count.
+    /// The same fraction until the last submission: a few endless jobs at the end do not count.
     pub utilisation_until_last_submission: Option<f64>,
-    /// The same over the time in which at least one job waits.
+    /// The same fraction over the time in which at least one job waits.
     pub utilisation_while_waiting: Option<f64>,
     /// Share of the makespan in which at least one job waits.
     pub waiting_share: Option<f64>,
@@ -104,39 +105,39 @@ pub struct ClusterFigures {
     pub gpus_held_at_end: u64,
     /// Fragmentation for a whole host: of the free GPU-time, the share on hosts that are not wholly free.
     pub fragmentation_whole_host: Option<f64>,
-    /// Fragmentation for the head of the line: of the free GPU-time while a job waits for room, the share that
-    /// cannot take part in the first such job's request (wrong model, or fewer GPUs left on the host than one of
-    /// its tasks needs). The rest is enough for some of its tasks, but not for all.
+    /// Fragmentation for the first waiting job: of the free GPU-time while a job waits for room, the share
+    /// that cannot take part in that job's request (wrong model, or fewer GPUs left on the host than one of
+    /// its tasks needs). The rest suffices for some of its tasks, but not for all.
     pub fragmentation_head: Option<f64>,
-    /// Jain's index over the queues' mean slowdowns: 1 if all queues are slowed down alike, 1/n if one bears
-    /// it all. Queues without a finished job do not count.
+    /// Jain's index over the queues' mean slowdowns: 1 if all queues are slowed down equally, 1/n if one
+    /// bears it all. Queues without a finished job do not count.
     pub fairness: Option<f64>,
-    /// GPU-hours of hosts that were down, or of GPUs otherwise out of placement while nobody held them.
+    /// GPU-hours of hosts that were down, and of GPUs otherwise out of placement and not held.
     pub down_gpu_hours: f64,
 }
 
-/// What became of the health of hosts and GPUs, and what it cost.
+/// Health of hosts and GPUs, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HealthFigures {
-    /// Attempts of which a task died because a part was ill.
+    /// Attempts of which a task died because of a faulty part.
     pub struck: u64,
-    /// Jobs that failed because their retries were used up so.
+    /// Jobs that failed because this exhausted their retries.
     pub ruined: u64,
-    /// GPU-hours of work that these needed, and that nobody has now.
+    /// GPU-hours of work that these jobs needed and that was not delivered.
     pub ruined_gpu_hours: f64,
-    /// GPU-hours of work that was done in vain: since the last checkpoint of what was stopped, and by what was ruined.
+    /// GPU-hours of lost work: since the last checkpoint of stopped attempts, and all work of ruined jobs.
     pub lost_gpu_hours: f64,
     /// Components that the engine took out of placement.
     pub blocks: u64,
-    /// Of those, the ones of which no part was ill.
+    /// Number of blocks of components without a faulty part.
     pub false_blocks: u64,
-    /// GPU-hours of GPUs out of placement, with nobody on them, that were not ill.
+    /// GPU-hours of healthy GPUs out of placement and not held.
     pub healthy_idle_gpu_hours: f64,
-    /// The same by what they waited for.
+    /// The same GPU-hours by what they waited for.
     pub healthy_out_gpu_hours: HealthyOut<f64>,
-    /// GPU-hours of GPUs that were ill.
+    /// GPU-hours of faulty GPUs.
     pub ill_gpu_hours: f64,
-    /// The largest share of all GPUs that was out of placement at a time.
+    /// The largest share of all GPUs out of placement at a time.
     pub out_share_max: Option<f64>,
 }
 
@@ -173,7 +174,7 @@ impl HealthFigures {
     }
 }
 
-/// What the engine was asked to do.
+/// Work done by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Effort {
     /// Commands applied.
@@ -186,7 +187,7 @@ pub struct Effort {
     pub audits: u64,
 }
 
-/// The figures of some jobs.
+/// Figures of a set of jobs.
 pub(super) fn job_figures<'a>(records: impl Iterator<Item = &'a JobRecord> + Clone) -> JobFigures {
     let count = |end: JobEnd| {
         let of_end = records.clone().filter(|record| record.end == end);

@@ -1,4 +1,4 @@
-//! The report as files: `report.json`, `groups.csv`, `jobs.csv.gz`, `series.csv` and `report.html`.
+//! Report as files: `report.json`, `groups.csv`, `jobs.csv.gz`, `series.csv` and `report.html`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,16 +20,16 @@ pub enum ReportError {
     /// A file or folder cannot be written.
     #[error("writing {}", path.display())]
     Write {
-        /// Which one.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
     /// A table cannot be written.
     #[error("writing a table as CSV")]
     Table(#[from] csv::Error),
-    /// A table cannot be packed.
+    /// A table cannot be compressed.
     #[error("packing a table")]
     Pack(#[source] io::Error),
     /// The figures cannot be written as JSON.
@@ -38,7 +38,7 @@ pub enum ReportError {
 }
 
 impl Report<'_> {
-    /// Writes all files into a folder, which is made if it is not there; returns their paths.
+    /// Writes all files into a folder, which is created if missing; returns their paths.
     ///
     /// # Errors
     /// [`ReportError`] names the file.
@@ -98,7 +98,7 @@ pub(crate) fn table(columns: &[&str], lines: &[Vec<String>]) -> Result<Vec<u8>, 
         .map_err(|error| csv::Error::from(error.into_error()))
 }
 
-/// Bytes packed with gzip, without a time of writing, so that they are the same every time.
+/// Bytes compressed with gzip, without a timestamp, so that the result is always the same.
 fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;

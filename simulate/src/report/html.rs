@@ -1,4 +1,4 @@
-//! The report as one page.
+//! Report as one HTML page.
 
 use crate::report::charts::{self, QueueColours};
 use crate::report::numbers::{percent, span};

@@ -1,4 +1,4 @@
-//! What comes out: figures, tables, files and pictures of one or several runs of a scenario.
+//! Output of the simulator: figures, tables, files and pictures of one or several runs of a scenario.
 
 mod bounds;
 mod charts;
@@ -29,43 +29,43 @@ use crate::rules::{Rules, Told};
 use crate::workload::{LeftOut, Scenario};
 use crate::world::Outcome;
 
-/// What was simulated.
+/// Simulated input.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inputs {
     /// Hosts of the cluster.
     pub hosts: usize,
-    /// Their GPUs.
+    /// Total GPUs.
     pub gpus: u64,
-    /// Jobs that were simulated.
+    /// Number of simulated jobs.
     pub jobs: usize,
-    /// How many times as fast as in the trace they came.
+    /// Factor by which jobs arrive faster than in the trace.
     pub load: f64,
-    /// True if all came at once and none ended.
+    /// True if all jobs arrived at once and none ended.
     pub packing: bool,
-    /// Running time between two checkpoints, in seconds; none if stopped attempts lose everything.
+    /// Run time between two checkpoints, in seconds; `None` if stopped attempts lose everything.
     pub checkpoint_interval_s: Option<f64>,
-    /// What of the policies' rules was varied.
+    /// Changes to the policies' rules.
     pub rules: Rules,
-    /// What the scheduler was told about the jobs.
+    /// Information about the jobs that the scheduler was given.
     pub told: Told,
     /// Outages of hosts.
     pub outages: usize,
-    /// Outages of nodes that stand for no host.
+    /// Outages of nodes that no host represents.
     pub outages_elsewhere: u64,
-    /// Jobs left out because their duration is not known.
+    /// Jobs left out because their duration is unknown.
     pub without_duration: LeftOut,
-    /// Jobs that asked for a share of a GPU and got a whole one.
+    /// Jobs that requested a fraction of a GPU and got a whole one.
     pub shares_rounded_up: u64,
 }
 
-/// One run: what a policy made of the scenario.
+/// A run of the scenario under one policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     /// The policy.
     pub policy: &'static str,
     /// Figures of the cluster as a whole.
     pub cluster: ClusterFigures,
-    /// What no policy can beat.
+    /// Bounds for any policy.
     pub bounds: Bounds,
     /// Figures of all jobs.
     pub all: JobFigures,
@@ -73,23 +73,23 @@ pub struct RunReport {
     pub by_queue: Vec<Group>,
     /// Figures by the GPUs that a job asks for.
     pub by_size: Vec<Group>,
-    /// Jobs that no host, or not the whole cluster, could ever hold.
+    /// Jobs that no host, or not even the whole cluster, could hold.
     pub fits_nowhere: LeftOut,
     /// Jobs whose submission was refused.
     pub refused: LeftOut,
-    /// What became of health, where the engine looks after it.
+    /// Health figures, if the engine manages health.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthFigures>,
-    /// What the engine was asked to do.
+    /// Work done by the engine.
     pub effort: Effort,
 }
 
-/// A scenario and what every policy made of it.
+/// A scenario and its runs under all policies.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
-    /// What was simulated.
+    /// Simulated input.
     pub inputs: Inputs,
-    /// One entry a policy.
+    /// One entry per policy.
     pub runs: Vec<RunReport>,
     #[serde(skip)]
     scenario: &'a Scenario,
@@ -98,7 +98,7 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Draws up the report on a scenario's runs.
+    /// Creates the report on a scenario's runs.
     #[must_use]
     pub fn new(scenario: &'a Scenario, outcomes: &'a [Outcome]) -> Self {
         let settings = &scenario.settings;
@@ -128,7 +128,7 @@ impl<'a> Report<'a> {
 }
 
 impl Report<'_> {
-    /// The share of jobs by queueing delay, a line for each run, as a picture that stands by itself.
+    /// The share of jobs by queueing delay, one line per run, as a standalone picture.
     #[must_use]
     pub fn delays_picture(&self) -> String {
         let legend = charts::policies(self.outcomes);

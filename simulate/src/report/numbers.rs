@@ -1,6 +1,6 @@
-//! Numbers for people and for programs: the only place where integers of the simulation become fractions.
+//! Number formats: the only place where integers of the simulation become fractions.
 
-/// Seconds of milliseconds.
+/// Converts milliseconds to seconds.
 #[expect(
     clippy::cast_precision_loss,
     reason = "milliseconds of a trace are far below 2^52"
@@ -9,13 +9,13 @@ pub(crate) fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-/// GPU-hours of GPU-milliseconds.
+/// Converts GPU-milliseconds to GPU-hours.
 #[expect(clippy::cast_precision_loss, reason = "reported to a few digits")]
 pub(super) fn gpu_hours(gpu_ms: u128) -> f64 {
     gpu_ms as f64 / 3_600_000.0
 }
 
-/// A share of a whole; none of nothing.
+/// Fraction of a whole; `None` if the whole is 0.
 #[expect(clippy::cast_precision_loss, reason = "reported to a few digits")]
 pub(super) fn share(part: u128, whole: u128) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -27,7 +27,7 @@ pub(super) const fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// A span for people, with three or so digits: `340ms`, `12.3s`, `4.5m`, `13.2h`, `3.1d`.
+/// A span with about three digits for users: `340ms`, `12.3s`, `4.5m`, `13.2h`, `3.1d`.
 pub(crate) fn span(seconds: f64) -> String {
     const MINUTE: f64 = 60.0;
     const HOUR: f64 = 60.0 * MINUTE;
@@ -60,12 +60,12 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// A share for people: `87.3 %`, or a dash for none.
+/// A percentage for users: `87.3 %`, or a dash for `None`.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0))
 }
 
-/// What stands where there is nothing to say.
+/// Placeholder for a missing value.
 pub(super) fn dash() -> String {
     "-".to_owned()
 }

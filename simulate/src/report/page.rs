@@ -1,4 +1,4 @@
-//! A page that needs nothing else: sentences, tables and pictures.
+//! Self-contained HTML page: sentences, tables and pictures.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ svg text{font:11px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--line
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:13px}.legend i{display:inline-block;width:.8em;\
 height:.8em;border-radius:2px;margin-right:.4em}";
 
-/// A page being written; whatever is given as text is escaped.
+/// A page being written; all text arguments are escaped.
 #[derive(Clone, Debug)]
 pub struct Page(String);
 
@@ -36,19 +36,19 @@ impl Page {
         page
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     #[must_use]
     pub fn finish(self) -> String {
         self.0
     }
 
-    /// Markup as it is.
+    /// Appends markup unchanged.
     pub fn add(&mut self, markup: &str) {
         self.0.push_str(markup);
         self.0.push('\n');
     }
 
-    /// A part begins.
+    /// Starts a section.
     pub fn heading(&mut self, text: &str) {
         self.add(&format!("<h2>{}</h2>", escape(text)));
     }
@@ -60,7 +60,7 @@ impl Page {
         }
     }
 
-    /// A table; every row has as many cells as there are titles.
+    /// Appends a table; every row has as many cells as there are titles.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
         let head: String = titles
             .iter()
@@ -86,7 +86,7 @@ impl Page {
                 markup,
                 "<span><i style='background:{colour}'></i>{name}</span>"
             )
-            .expect("a string takes everything");
+            .expect("writing to a string cannot fail");
         }
         markup.push_str("</div>");
         self.add(&markup);

@@ -1,4 +1,4 @@
-//! A picture of some lines that stands by itself, for documents.
+//! Standalone picture of several lines, for documents.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ const HEIGHT: f64 = 280.0;
 /// Lines over one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
-    /// What the horizontal axis shows.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// What the vertical axis shows, from 0 on.
+    /// Label of the vertical axis, which starts at 0.
     pub y_label: String,
-    /// Where the horizontal axis begins.
+    /// Start of the horizontal axis.
     pub x_from: f64,
     /// The lines, each with a colour of its own.
     pub lines: Vec<Line>,
@@ -38,7 +38,7 @@ impl Plot {
         standalone(picture, &legend)
     }
 
-    /// The picture, to be finished, and the lines' names and colours.
+    /// The unfinished picture, and the lines' names and colours.
     pub(super) fn picture(&self) -> (Picture, Legend) {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|(x, _)| *x).fold(self.x_from, f64::max);
@@ -72,7 +72,7 @@ pub(super) fn standalone(picture: Picture, legend: &[(String, String)]) -> Strin
             "<rect x='{x:.0}' y='{y:.0}' width='10' height='10' fill='{colour}'/>\
              <text x='{text_x:.0}' y='{baseline:.0}'>{name}</text>"
         )
-        .expect("a string takes everything");
+        .expect("writing to a string cannot fail");
         x += COLUMN;
     }
     picture.finish_as_file(&marks, y + ROW)

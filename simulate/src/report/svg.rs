@@ -1,27 +1,28 @@
-//! Pictures with axes, written by hand: the few marks that the report needs, in colours that suit light and dark.
+//! SVG pictures with axes, written by hand: the few elements that the report needs, in colours that suit
+//! light and dark.
 
 use std::fmt::Write as _;
 
 use crate::report::numbers::float;
 
-/// Size of the drawing area's surroundings, in pixels.
+/// Margins around the drawing area, in pixels.
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 /// Width of the drawing area, in pixels.
 const WIDTH: f64 = 820.0;
-/// How far below the middle of a row the baseline of its name is, in pixels.
+/// Distance in pixels from the middle of a row down to the baseline of its name.
 const BASELINE_DROP: f64 = 4.0;
-/// About how many ticks an axis has.
+/// Approximate number of ticks of an axis.
 const TICKS: f64 = 6.0;
-/// How text and grid of a picture look that is a file of its own.
+/// Style of text and grid in a picture that is a file of its own.
 const FILE_STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#444}.grid{stroke:#ddd}";
 /// Hue between one series' colour and the next, in degrees: the golden angle keeps neighbours apart.
 const HUE_STEP: f64 = 137.508;
 /// Hue of the first series.
 const HUE_FIRST: f64 = 211.0;
-/// Hues after which colours also change in lightness.
+/// Number of hues after which colours also change in lightness.
 const HUES: usize = 12;
 
 /// The colour of the series at a position.
@@ -31,7 +32,7 @@ pub(super) fn colour(position: usize) -> String {
     format!("hsl({hue:.0} 58% {lightness}%)")
 }
 
-/// Where an axis begins and ends, and how values lie on it.
+/// Range of an axis, and the scale of its values.
 #[derive(Clone, Debug)]
 pub struct Axis {
     label: String,
@@ -42,13 +43,13 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis from 0 on whose ticks lie at round values.
+    /// An axis from 0 on with ticks at round values.
     #[must_use]
     pub fn linear(label: &str, to: f64) -> Self {
         Self::between(label, (0.0, to))
     }
 
-    /// An axis whose ticks lie at round steps from its beginning.
+    /// An axis with ticks at round steps from its start.
     pub(super) fn between(label: &str, (from, to): (f64, f64)) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         let step = round_step((to - from) / TICKS);
@@ -94,7 +95,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Relative position of a value, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let share = if self.is_logarithmic {
             (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
@@ -125,7 +126,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// An empty picture; the drawing area is so many pixels high.
+    /// An empty picture; `height` is the height of the drawing area in pixels.
     #[must_use]
     pub fn new(x: Axis, y: Axis, height: f64) -> Self {
         let mut picture = Self {
@@ -149,7 +150,7 @@ impl Picture {
     fn write(&mut self, mark: std::fmt::Arguments<'_>) {
         self.body
             .write_fmt(mark)
-            .expect("a string takes everything");
+            .expect("writing to a string cannot fail");
     }
 
     fn draw_axes(&mut self) {
@@ -158,14 +159,16 @@ impl Picture {
             let x = self.at_x(value);
             let y = bottom + 16.0;
             self.write(format_args!(
-                "<path class='grid' d='M{x:.1} {TOP}V{bottom}'/><text x='{x:.1}' y='{y}' text-anchor='middle'>{text}</text>"
+                "<path class='grid' d='M{x:.1} {TOP}V{bottom}'/>\
+                 <text x='{x:.1}' y='{y}' text-anchor='middle'>{text}</text>"
             ));
         }
         for (value, text) in self.y.ticks.clone() {
             let y = self.at_y(value);
             let (x, baseline) = (LEFT - 6.0, y + BASELINE_DROP);
             self.write(format_args!(
-                "<path class='grid' d='M{LEFT} {y:.1}H{right}'/><text x='{x}' y='{baseline:.1}' text-anchor='end'>{text}</text>"
+                "<path class='grid' d='M{LEFT} {y:.1}H{right}'/>\
+                 <text x='{x}' y='{baseline:.1}' text-anchor='end'>{text}</text>"
             ));
         }
         let (middle, below) = (LEFT + WIDTH / 2.0, bottom + 34.0);
@@ -192,7 +195,7 @@ impl Picture {
         for (position, (x, y)) in points.iter().enumerate() {
             let letter = if position == 0 { 'M' } else { 'L' };
             let (x, y) = (self.at_x(*x), self.at_y(*y));
-            write!(path, "{letter}{x:.1} {y:.1}").expect("a string takes everything");
+            write!(path, "{letter}{x:.1} {y:.1}").expect("writing to a string cannot fail");
         }
         path
     }
@@ -213,11 +216,12 @@ impl Picture {
         let height = (row_height - 0.6).max(0.5);
         let title = escape(title);
         self.write(format_args!(
-            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' fill='{colour}'><title>{title}</title></rect>"
+            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' fill='{colour}'>\
+             <title>{title}</title></rect>"
         ));
     }
 
-    /// A name beside a row, counted from the top.
+    /// Appends the name of a row, counted from the top.
     pub fn row_name(&mut self, row: usize, name: &str) {
         let y = TOP + self.height / self.y.to * (float(row as u64) + 0.5) + BASELINE_DROP;
         let (x, name) = (LEFT - 4.0, escape(name));
@@ -226,7 +230,7 @@ impl Picture {
         ));
     }
 
-    /// Its height with its axes, in pixels.
+    /// Height including axes, in pixels.
     pub(super) const fn height(&self) -> f64 {
         TOP + self.height + BOTTOM
     }
@@ -241,7 +245,7 @@ impl Picture {
         )
     }
 
-    /// The picture as a file of its own, with further marks below it that make it so high.
+    /// The picture as a file of its own, with additional marks below it and the given total height.
     pub(super) fn finish_as_file(self, marks: &str, height: f64) -> String {
         let width = LEFT + WIDTH + RIGHT;
         let body = self.body;
@@ -252,7 +256,7 @@ impl Picture {
     }
 }
 
-/// A text that cannot be taken for markup.
+/// Text with markup characters escaped.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

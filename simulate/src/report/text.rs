@@ -1,4 +1,4 @@
-//! The report as plain text: one line a policy to compare, then each policy's jobs by queue and size.
+//! Report as plain text: one line per policy for comparison, then each policy's jobs by queue and size.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::workload::LeftOut;
 /// Spaces between two columns.
 const GAP: &str = "  ";
 
-/// Titles of a policy's line.
+/// Titles of the columns for a policy.
 pub(super) const RUN_TITLES: [&str; 12] = [
     "policy",
     "delay mean",
@@ -27,7 +27,7 @@ pub(super) const RUN_TITLES: [&str; 12] = [
     "lost GPU-hours",
 ];
 
-/// Titles of a group's line.
+/// Titles of the columns for a group.
 pub(super) const GROUP_TITLES: [&str; 12] = [
     "jobs of",
     "jobs",
@@ -43,7 +43,7 @@ pub(super) const GROUP_TITLES: [&str; 12] = [
     "stopped",
 ];
 
-/// A policy's line.
+/// Cells of a policy's line.
 pub(super) fn run_cells(run: &RunReport) -> Vec<String> {
     let cluster = &run.cluster;
     let mut cells = vec![run.policy.to_owned()];
@@ -65,7 +65,7 @@ pub(super) fn run_cells(run: &RunReport) -> Vec<String> {
     cells
 }
 
-/// Lines of all jobs, of every size and of every queue.
+/// Lines for all jobs, for every size and for every queue.
 pub(super) fn group_rows(run: &RunReport) -> Vec<Vec<String>> {
     let line =
         |kind: &str, group: &Group| group_cells(format!("{kind} {}", group.name), &group.jobs);
@@ -97,7 +97,7 @@ fn spread_cells(spread: Option<Spread>) -> [String; 3] {
     )
 }
 
-/// What was simulated, and what was left out, in sentences.
+/// Input and exclusions, in sentences.
 pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
     let mut sentences = vec![format!(
         "{} jobs at load {} on {} hosts with {} GPUs, {} outages",
@@ -112,19 +112,19 @@ pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
     if inputs.shares_rounded_up > 0 {
         let count = grouped(inputs.shares_rounded_up);
         sentences.push(format!(
-            "{count} jobs asked for a share of a GPU and get a whole one"
+            "{count} jobs requested a fraction of a GPU and get a whole one"
         ));
     }
     if inputs.outages_elsewhere > 0 {
         let count = grouped(inputs.outages_elsewhere);
         sentences.push(format!(
-            "{count} outages are of nodes that stand for no host"
+            "{count} outages are of nodes that no host represents"
         ));
     }
     sentences
 }
 
-/// What differs from the policies as they are, in a sentence.
+/// Deviations from the unmodified policies, in a sentence.
 fn varied(inputs: &Inputs) -> Option<String> {
     let (rules, told) = (inputs.rules, inputs.told);
     let limits = match told.limits {
@@ -137,8 +137,8 @@ fn varied(inputs: &Inputs) -> Option<String> {
     };
     let says = |holds: bool, what: &str| holds.then(|| what.to_owned());
     let parts = [
-        says(!rules.borrow, "nobody borrows"),
-        says(rules.strict, "nobody passes the head of a queue"),
+        says(!rules.borrow, "no queue borrows"),
+        says(rules.strict, "no job overtakes the head of a queue"),
         says(rules.defragment, "running work may be moved"),
         limits,
         says(
@@ -151,7 +151,7 @@ fn varied(inputs: &Inputs) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// What a run left out, in sentences.
+/// Exclusions of a run, in sentences.
 pub(super) fn run_sentences(run: &RunReport) -> Vec<String> {
     let fits = left_out("could never be held by the cluster", &run.fits_nowhere);
     let refused = left_out("were refused", &run.refused);
@@ -194,7 +194,7 @@ impl fmt::Display for Report<'_> {
             let (completion, makespan) = (span(bounds.completion_mean_s), span(bounds.makespan_s));
             writeln!(
                 formatter,
-                "no policy can beat: JCT mean {completion}, makespan {makespan}, useful utilisation {}",
+                "bound for any policy: JCT mean {completion}, makespan {makespan}, useful utilisation {}",
                 percent(bounds.utilisation_until_last_submission)
             )?;
         }
@@ -209,7 +209,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Columns as wide as their longest cell: the first one to the left, the others to the right.
+/// Columns as wide as their longest cell: the first one left-aligned, the others right-aligned.
 fn write_table(
     formatter: &mut fmt::Formatter<'_>,
     titles: &[&str],

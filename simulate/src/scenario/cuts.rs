@@ -1,11 +1,11 @@
-//! The leader killed between any two commands: the outcome must be the same.
+//! Leader crash between any two commands: the outcome must be the same.
 
 use crate::scenario::engine::Failure;
 use crate::scenario::run::{Outcome, Run, Trace};
 use crate::scenario::script::{Script, Statement};
 
-/// Runs a script once for every command of its log, each time with another leader right after that command, and
-/// compares what is visible after every step from then on.
+/// Runs a script once for every command of its log, each time with a new leader right after that command,
+/// and compares the visible result after every later step.
 pub(crate) fn try_all(script: &Script, line: u32, trace: &Trace, outcome: &mut Outcome) {
     for cut_after in 1..=trace.commands.len() {
         outcome.cuts += 1;
@@ -20,7 +20,8 @@ fn try_one(script: &Script, cut_after: usize, trace: &Trace) -> Result<(), Failu
     let mut run = Run::new(Some(cut_after))?;
     let mut lines = Vec::new();
     for (step, mark) in script.steps.iter().zip(&trace.marks) {
-        // Expectations were checked without the cut; what they look at is compared below.
+        // Expectations were checked in the run without a crash; the state that they check is compared
+        // below.
         if matches!(step.statement, Statement::Expect(_)) {
             continue;
         }
@@ -58,7 +59,7 @@ fn same(
     })
 }
 
-/// Lines that only one of two has: `-` for those expected, `+` for those found.
+/// Lines that occur in only one text: `-` for the expected, `+` for the found one.
 pub(crate) fn both(expected: &[String], found: &[&str]) -> String {
     let missing = expected
         .iter()

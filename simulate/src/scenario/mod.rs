@@ -1,8 +1,9 @@
-//! Scenarios: small text scripts that drive the real scheduling engine and print everything that is visible of it.
+//! Scenarios: small text scripts that drive the real scheduling engine and print its visible state.
 //!
-//! A script declares hosts, cells, queues and virtual clusters, then goes through steps: jobs come and end, hardware
-//! fails, time passes, the configuration changes, the leader dies. Every step goes through the engine's own `plan` and
-//! `apply`, and every command is followed by an `audit`. `docs/scenarios.md` documents the language.
+//! A script declares hosts, cells, queues and virtual clusters, then runs steps: jobs arrive and end,
+//! hardware fails, time passes, the configuration changes, the leader crashes. Every step goes through the
+//! engine's own `plan` and `apply`, and every command is followed by an `audit`. `docs/scenarios.md`
+//! documents the language.
 //!
 //! Start reading at [`Script::parse`] and [`run`].
 #![forbid(unsafe_code)]

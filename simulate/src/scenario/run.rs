@@ -1,4 +1,4 @@
-//! A script from its first step to its last, with a report of every step.
+//! Execution of a script with a report of every step.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,29 +13,29 @@ use crate::scenario::engine::{BEGIN, Driver, Entry, Failure, FailureAt};
 use crate::scenario::picture::{Line, Picture, difference, duration_text};
 use crate::scenario::script::{Script, Shown, Statement, Step};
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepReport {
     /// Line of the script.
     pub line: u32,
     /// The statement.
     pub statement: String,
-    /// Every command that was applied, with its revision and what became of it.
+    /// Every applied command, with its revision and result.
     pub commands: Vec<Value>,
-    /// What changed, or what was asked for, as text.
+    /// Changes or query results, as text.
     pub result: Vec<String>,
-    /// The whole visible state after it.
+    /// The whole visible state after the step.
     pub state: Picture,
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// All steps, up to the one that broke the run if one did.
+    /// All steps, up to the one that aborted the run, if any.
     pub steps: Vec<StepReport>,
-    /// What is wrong; empty if all is well.
+    /// Failures; empty on success.
     pub failures: Vec<FailureAt>,
-    /// Runs with another leader between two commands, if the script asked for them.
+    /// Number of runs with a leader change between two commands, if the script asked for them.
     pub cuts: usize,
 }
 
@@ -48,8 +48,8 @@ impl Outcome {
     }
 }
 
-/// Runs a script: every step through the engine, each command audited; then compares with the recorded results, checks
-/// that the state can be rebuilt, and tries every cut if the script asks for it.
+/// Runs a script: executes every step with an audit after each command; then compares with the recorded
+/// results, checks that the state can be rebuilt, and tries every leader crash if the script asks for it.
 #[must_use]
 pub fn run(script: &Script) -> Outcome {
     let mut outcome = Outcome::default();
@@ -90,7 +90,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// What must be the same whoever leads.
+    /// The part of the lines that must not depend on the leader.
     pub(crate) fn lines_without_leader(&self) -> Vec<String> {
         without_leader(&self.lines)
     }
@@ -101,14 +101,14 @@ fn without_leader(lines: &[Line]) -> Vec<String> {
     texts.filter(|text| !text.starts_with("leader: ")).collect()
 }
 
-/// What a run left behind for comparison: its steps, and its log in words.
+/// Data of a run for comparison: its steps, and its log as text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) marks: Vec<Mark>,
     pub(crate) commands: Vec<String>,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Run {
     pub(crate) driver: Driver,
     pub(crate) trace: Trace,
@@ -127,7 +127,7 @@ impl Run {
         Ok(run)
     }
 
-    /// What is visible now, but for the leader.
+    /// Lines visible now, without the leader.
     pub(crate) fn lines_after(&self) -> Vec<String> {
         without_leader(&self.picture().lines())
     }
@@ -137,7 +137,7 @@ impl Run {
         Picture::of(&cluster.state, BEGIN, cluster.now)
     }
 
-    /// All steps; false if one broke the run.
+    /// Executes all steps; false if one aborted the run.
     fn steps(&mut self, script: &Script, outcome: &mut Outcome) -> bool {
         for step in &script.steps {
             let begun = self.driver.cluster.log.len();
@@ -173,9 +173,9 @@ impl Run {
         true
     }
 
-    /// One step; a panic of the engine is a failure like others.
+    /// Executes one step; a panic of the engine is reported as a failure.
     pub(crate) fn guarded_step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
-        // The run ends with a panic, so nothing reads what it may have left half done but its report.
+        // The run ends with a panic, so only its report is read afterwards.
         catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|panic| {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -185,7 +185,7 @@ impl Run {
         })
     }
 
-    /// One step: what changed by it, or what it asks for.
+    /// Executes one step; returns its changes or query results.
     fn step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
         match &step.statement {
             Statement::Expect(expectation) => self.driver.check(expectation).map(|()| Vec::new()),
@@ -219,7 +219,7 @@ impl Run {
         }
     }
 
-    /// What changed since the lines were taken last.
+    /// Changes since the lines were last taken.
     fn changes(&mut self) -> Vec<String> {
         let lines = self.picture().lines();
         let changes = difference(&self.lines, &lines);
@@ -268,7 +268,7 @@ impl Run {
         let reason = match (waiting, &explanation.blocker) {
             (Some(waiting), _) => waiting.text.clone(),
             (None, Some(blocker)) => blocker.to_string(),
-            (None, None) => "nothing of it waits".to_owned(),
+            (None, None) => "no waiting unit".to_owned(),
         };
         let mut lines = vec![format!("because: {reason}"), ahead_text(&explanation)];
         lines.extend(explanation.classes.iter().map(|class| {
@@ -319,7 +319,7 @@ fn ahead_text(explanation: &Explanation) -> String {
     )
 }
 
-/// What would help, and whether it is enough; instants as spans.
+/// The remedy, and whether it suffices; times are given as spans.
 fn remedy_text(explanation: &Explanation, now: TimeMs) -> Option<String> {
     let remedy = explanation.remedy.as_ref()?;
     let text = match remedy {

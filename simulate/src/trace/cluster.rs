@@ -1,4 +1,4 @@
-//! `*_cluster.csv[.gz]`: one host a line; or the short form `352x8:V100`.
+//! Cluster files `*_cluster.csv[.gz]` with one host per line; or the short form `352x8:V100`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,32 +19,32 @@ const SCHEMA: [Column; 7] = [
     Column::optional("pod"),
 ];
 
-/// GPU model where the source names none.
+/// GPU model if the source names none.
 const MODEL_UNSAID: &str = "gpu";
 
 /// One host of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceHost {
-    /// Its name, unique.
+    /// Unique host name.
     pub name: String,
-    /// Its GPUs, all of one model.
+    /// Number of GPUs, all of one model.
     pub gpus: u32,
-    /// Their model; `gpu` if the source does not say.
+    /// GPU model; `gpu` if the source does not say.
     pub gpu_model: String,
-    /// Thousandths of its CPUs.
+    /// CPUs in thousandths.
     pub cpus_milli: Option<u32>,
-    /// Its memory in MiB.
+    /// Memory in MiB.
     pub memory_mib: Option<u64>,
-    /// Where it stands, from the smallest enclosing cell on.
+    /// Rack, the smallest enclosing cell.
     pub rack: Option<String>,
-    /// The pod around its rack.
+    /// Pod of the rack.
     pub pod: Option<String>,
 }
 
 /// The hosts of a cluster, in order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// One entry a host.
+    /// One entry per host.
     pub hosts: Vec<TraceHost>,
 }
 
@@ -68,7 +68,7 @@ impl Cluster {
             let row = row?;
             let host = host(&row)?;
             if !names.insert(host.name.clone()) {
-                return Err(row.wrong("node_id", "comes twice"));
+                return Err(row.wrong("node_id", "is a duplicate"));
             }
             hosts.push(host);
         }
@@ -80,7 +80,7 @@ impl Cluster {
         Ok(Self { hosts })
     }
 
-    /// Alike hosts `node-0001`, `node-0002` and so on.
+    /// Equal hosts `node-0001`, `node-0002` and so on.
     #[must_use]
     pub fn uniform(hosts: u32, gpus: u32, model: &str) -> Self {
         let host = |number: u32| TraceHost {
@@ -94,7 +94,7 @@ impl Cluster {
         }
     }
 
-    /// GPUs in all.
+    /// Total GPUs.
     #[must_use]
     pub fn gpus(&self) -> u64 {
         self.hosts.iter().map(|host| u64::from(host.gpus)).sum()
@@ -196,7 +196,7 @@ mod tests {
         ] {
             let path = folder.join(name);
             if !path.exists() {
-                tracing::warn!(path = %path.display(), "skipped: the file is not here");
+                tracing::warn!(path = %path.display(), "skipped: file not found");
                 continue;
             }
             let cluster = Cluster::read(&path).unwrap();

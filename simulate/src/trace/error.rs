@@ -1,85 +1,85 @@
-//! Why a file of a trace cannot be used: always with the file, the line and the column.
+//! Errors in trace files, with the file, the line and the column.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A file that cannot be read as what it should be.
+/// A trace file that is missing or invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened.
     #[error("opening {}", path.display())]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
     /// The bytes are damaged.
     #[error("reading {}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         #[source]
         source: csv::Error,
     },
-    /// A line has more or fewer fields than the first one has names.
+    /// A line has more or fewer fields than the header has columns.
     #[error("{}: line {line}: has {fields} fields, and line 1 names {columns} columns", path.display())]
     Uneven {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: u64,
-        /// What it has.
+        /// Number of fields.
         fields: u64,
-        /// What it should have.
+        /// Number of columns.
         columns: u64,
     },
     /// A column is named twice.
     #[error("{}: line 1: the column `{column}` is named twice", path.display())]
     ColumnTwice {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         column: &'static str,
     },
-    /// A column that the schema requires is not there.
+    /// A required column is missing.
     #[error("{}: line 1: the column `{column}` is missing", path.display())]
     MissingColumn {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         column: &'static str,
     },
-    /// A column that the schema does not have.
+    /// A column that is not in the schema.
     #[error("{}: line 1: unknown column `{column}` (known: {known})", path.display())]
     UnknownColumn {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         column: String,
-        /// What the schema has.
+        /// Columns of the schema.
         known: String,
     },
-    /// A field breaks its rule.
+    /// A field violates its rule.
     #[error("{}: line {line}: {column}: `{value}` {rule}", path.display())]
     Field {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Counted from 1, the line of names included.
+        /// Counted from 1, including the header.
         line: u64,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What it holds.
+        /// Value of the field.
         value: String,
-        /// What it should hold.
+        /// Rule of the field.
         rule: String,
     },
-    /// The file holds nothing but names.
-    #[error("{}: there is no line after the names of the columns", path.display())]
+    /// The file contains only the header.
+    #[error("{}: there is no line after the header", path.display())]
     Empty {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
 }

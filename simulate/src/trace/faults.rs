@@ -1,4 +1,4 @@
-//! Outages of hosts and of single GPUs: one a line, with start and end on the file's own clock.
+//! Outages of hosts and single GPUs: one per line, with start and end on the file's own clock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,18 +16,18 @@ const SCHEMA: [Column; 7] = [
     Column::optional("desc"),
 ];
 
-/// A span during which a node, or one GPU of it, is gone.
+/// A span during which a node, or one GPU of it, is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The node's name in the file.
     pub node: String,
-    /// The index of the GPU that it takes; the whole node if none.
+    /// The index of the affected GPU; the whole node if `None`.
     pub gpu: Option<u32>,
-    /// From when on, in milliseconds on the file's clock.
+    /// Start in milliseconds on the file's clock.
     pub start_ms: u64,
-    /// Until when, in milliseconds on the file's clock.
+    /// End in milliseconds on the file's clock.
     pub end_ms: u64,
-    /// What it was, for people: class and description.
+    /// Class and description, as text for users.
     pub cause: String,
 }
 
@@ -62,10 +62,10 @@ fn cause(class: &str, description: &str) -> String {
     }
 }
 
-/// Which of the cluster's hosts each node of the file stands for, as positions in `hosts`.
+/// The host that represents each node of the file, as positions in `hosts`.
 ///
-/// Nodes that bear a host's name are that host; if none does, the first node by name stands for the first host
-/// and so on, and nodes beyond the last host for none.
+/// Nodes with a host's name map to that host; if no node has one, the first node by name maps to the first
+/// host and so on, and nodes beyond the last host map to none.
 pub(crate) fn hosts_of_nodes(outages: &[Outage], hosts: &[&str]) -> BTreeMap<String, usize> {
     let mut nodes: Vec<&str> = outages.iter().map(|outage| outage.node.as_str()).collect();
     nodes.sort_unstable();

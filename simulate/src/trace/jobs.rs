@@ -1,4 +1,4 @@
-//! `*_jobs.csv[.gz]`: one job a line, in order of submission.
+//! Job files `*_jobs.csv[.gz]` with one job per line, in order of submission.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,63 +26,63 @@ const SCHEMA: [Column; 14] = [
 /// Separates the GPU models that a job accepts.
 const MODEL_SEPARATOR: char = '|';
 
-/// How a job ended where the trace comes from.
+/// End of a job in the original cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Well.
+    /// Success.
     Pass,
-    /// Somebody ended it.
+    /// Killed by a user.
     Killed,
-    /// By a failure of its own.
+    /// Its own failure.
     Failed,
 }
 
 /// One job of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Name in the trace, unique.
+    /// Unique name in the trace.
     pub name: String,
-    /// Milliseconds on the trace's clock.
+    /// Submission in milliseconds on the trace's clock.
     pub submit_ms: u64,
-    /// Milliseconds that it ran.
+    /// Run time in milliseconds.
     pub duration_ms: Option<u64>,
     /// Number of tasks; at least 1.
     pub tasks: u32,
-    /// Whole GPUs of each task; 0 for a job without GPUs.
+    /// Whole GPUs per task; 0 for a job without GPUs.
     pub gpus_per_task: u32,
-    /// Thousandths of a CPU of each task.
+    /// CPUs per task, in thousandths.
     pub cpus_milli_per_task: Option<u32>,
-    /// Memory of each task, in MiB.
+    /// Memory per task, in MiB.
     pub memory_mib_per_task: Option<u64>,
-    /// GPU models that it accepts; empty if the source does not say.
+    /// Accepted GPU models; empty if the source does not say.
     pub gpu_models: Vec<String>,
     /// Virtual cluster, group or application.
     pub queue: Option<String>,
-    /// Who submitted it.
+    /// The submitting user.
     pub user: Option<String>,
-    /// How it ended.
+    /// End of the job.
     pub ending: Option<Ending>,
-    /// Attempts that it took.
+    /// Number of attempts.
     pub attempts: Option<u32>,
     /// Priority as a number, or the name of a service class.
     pub service_class: Option<String>,
-    /// Thousandths of one GPU, where a task asked for a share of it.
+    /// Requested fraction of one GPU in thousandths, if a task requested less than a whole one.
     pub gpu_milli: Option<u32>,
 }
 
 impl TraceJob {
-    /// GPUs in all.
+    /// Total GPUs.
     #[must_use]
     pub const fn gpus(&self) -> u32 {
         self.tasks.saturating_mul(self.gpus_per_task)
     }
 }
 
-/// Reads `count` jobs of a trace from the `first` on.
+/// Reads `count` jobs of a trace, starting with the `first`.
 ///
 /// # Errors
-/// [`TraceError`] names the file, the line and the column: unknown or missing columns, fields that are no
-/// numbers, lines that are not in order of submission, names that come twice.
+/// [`TraceError`] names the file, the line and the column: unknown or missing columns, fields that are not
+/// numbers, lines that are not in order of submission, duplicate names.
 pub fn read_jobs(path: &Path, first: usize, count: usize) -> Result<Vec<TraceJob>, TraceError> {
     let mut jobs: Vec<TraceJob> = Vec::new();
     let mut names = BTreeSet::new();
@@ -96,7 +96,7 @@ pub fn read_jobs(path: &Path, first: usize, count: usize) -> Result<Vec<TraceJob
             return Err(row.wrong("submit_s", "is before the line above: sort the file by it"));
         }
         if !names.insert(job.name.clone()) {
-            return Err(row.wrong("job_id", "comes twice"));
+            return Err(row.wrong("job_id", "is a duplicate"));
         }
         jobs.push(job);
     }
@@ -144,7 +144,7 @@ fn ending(row: &Row) -> Result<Option<Ending>, TraceError> {
         "pass" => Ending::Pass,
         "killed" => Ending::Killed,
         "failed" => Ending::Failed,
-        _ => return Err(row.wrong("final_status", "is none of pass, killed, failed")),
+        _ => return Err(row.wrong("final_status", "must be pass, killed or failed")),
     }))
 }
 
@@ -277,7 +277,7 @@ mod tests {
         );
         assert_eq!(
             refused(&[NAMES, "a,5,1,1,1", "a,5,1,1,1"]),
-            "line 3: job_id: `a` comes twice"
+            "line 3: job_id: `a` is a duplicate"
         );
     }
 
@@ -286,7 +286,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../shared/data/traces/philly_jobs.csv.gz");
         if !path.exists() {
-            tracing::warn!(path = %path.display(), "skipped: the trace is not here");
+            tracing::warn!(path = %path.display(), "skipped: trace not found");
             return;
         }
         let jobs = read_jobs(&path, 0, usize::MAX).unwrap();

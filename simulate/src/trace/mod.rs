@@ -1,5 +1,5 @@
-//! Readers of job traces, clusters, quotas and outages in the common schema: CSV with named columns, packed
-//! with gzip if the name ends in `.gz`. An empty field means that the source does not say.
+//! Readers of job traces, clusters, quotas and outages in the common schema: CSV with named columns,
+//! compressed with gzip if the name ends in `.gz`. An empty field means that the source does not say.
 
 mod cluster;
 mod error;

@@ -1,4 +1,4 @@
-//! `*_vcs.csv`: GPUs promised to each virtual cluster.
+//! Quota files `*_vcs.csv`: GPUs guaranteed to each virtual cluster.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ const SCHEMA: [Column; 3] = [
     Column::required("gpus"),
 ];
 
-/// What a virtual cluster is promised.
+/// Quota of a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Its name.
+    /// Name of the virtual cluster.
     pub queue: String,
-    /// From which day on (`2020-09-01`); from the beginning if the source does not say.
+    /// First day on which it applies (`2020-09-01`); from the beginning if the source does not say.
     pub from_date: Option<String>,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u64,
 }
 
@@ -56,7 +56,7 @@ mod tests {
         writeln!(file, "c,,many").unwrap();
         let text = read_quotas(file.path()).unwrap_err().to_string();
         assert!(
-            text.ends_with("line 4: gpus: `many` is no whole number in range"),
+            text.ends_with("line 4: gpus: `many` is not a whole number in range"),
             "{text}"
         );
     }

@@ -1,4 +1,4 @@
-//! A CSV file with named columns, row by row; every error knows its line and column.
+//! CSV file with named columns, read row by row; every error carries its line and column.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,9 +11,10 @@ use flate2::read::MultiGzDecoder;
 
 use crate::trace::TraceError;
 
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
-/// Seconds beyond which a time is a typing error: about 3,000 years, whose milliseconds are exact in a double.
+/// Maximum time in seconds; a larger one is a typing error: about 3,000 years, whose milliseconds are exact
+/// in a double.
 const SECONDS_MAX: f64 = 1e11;
 
 /// A column of a schema.
@@ -24,7 +25,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// A column that must be there.
+    /// A required column.
     pub(super) const fn required(name: &'static str) -> Self {
         Self {
             name,
@@ -32,7 +33,7 @@ impl Column {
         }
     }
 
-    /// A column that may be left out.
+    /// An optional column.
     pub(super) const fn optional(name: &'static str) -> Self {
         Self {
             name,
@@ -41,7 +42,7 @@ impl Column {
     }
 }
 
-/// Where a file's columns stand.
+/// Positions of a file's columns.
 #[derive(Debug)]
 struct Layout {
     path: Box<Path>,
@@ -55,7 +56,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Opens a file and finds the schema's columns in it.
+    /// Opens a file and locates the schema's columns in it.
     pub(super) fn open(path: &Path, schema: &[Column]) -> Result<Self, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_owned(),
@@ -163,7 +164,7 @@ impl Row {
             .trim()
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub(super) fn name(&self, column: &'static str) -> Result<String, TraceError> {
         let text = self.text(column);
         if text.is_empty() {
@@ -172,20 +173,20 @@ impl Row {
         Ok(text.to_owned())
     }
 
-    /// A text that may be missing.
+    /// An optional text.
     pub(super) fn optional_text(&self, column: &'static str) -> Option<String> {
         let text = self.text(column);
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// A whole number that must be there.
+    /// A required whole number.
     pub(super) fn number<T: FromStr>(&self, column: &'static str) -> Result<T, TraceError> {
         let text = self.text(column);
         text.parse()
-            .map_err(|_| self.wrong(column, "is no whole number in range"))
+            .map_err(|_| self.wrong(column, "is not a whole number in range"))
     }
 
-    /// A whole number that may be missing.
+    /// An optional whole number.
     pub(super) fn optional_number<T: FromStr>(
         &self,
         column: &'static str,
@@ -206,7 +207,7 @@ impl Row {
         Ok(rounded(seconds * SECOND_MS))
     }
 
-    /// A number that is not negative, as whole thousandths.
+    /// A non-negative number as whole thousandths.
     pub(super) fn milli(&self, column: &'static str) -> Result<u32, TraceError> {
         let thousandths = self.decimal(column)? * 1_000.0;
         u32::try_from(rounded(thousandths)).map_err(|_| {
@@ -218,7 +219,7 @@ impl Row {
     fn decimal(&self, column: &'static str) -> Result<f64, TraceError> {
         match self.text(column).parse::<f64>() {
             Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-            _ => Err(self.wrong(column, "is no number of 0 or more")),
+            _ => Err(self.wrong(column, "is not a number of 0 or more")),
         }
     }
 

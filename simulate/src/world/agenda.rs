@@ -1,4 +1,4 @@
-//! What is going to happen, by time.
+//! Future events in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,89 +6,89 @@ use std::collections::BinaryHeap;
 use muster_model::ids::AttemptEpoch;
 use muster_model::time::TimeMs;
 
-/// Something that happens at an instant. Of what happens at one instant, ends come first and failures before
-/// returns, so that nothing is placed on a host that fails in the same moment.
+/// An event at some instant. At the same instant, ends come first and failures before returns, so nothing
+/// is placed on a host that fails at that instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
-    /// An attempt has done all that its job needs; void if it is not the current one any more.
+    /// An attempt has completed its job's work; ignored if it is no longer the current one.
     WorkDone {
-        /// Position of the job in the scenario.
+        /// Index of the job in the scenario.
         job: usize,
         /// The attempt.
         epoch: AttemptEpoch,
     },
-    /// An attempt commits a checkpoint; void if it is not the current one any more.
+    /// An attempt commits a checkpoint; ignored if it is no longer the current one.
     Checkpoint {
-        /// Position of the job in the scenario.
+        /// Index of the job in the scenario.
         job: usize,
         /// The attempt.
         epoch: AttemptEpoch,
     },
-    /// A part becomes ill.
+    /// A part becomes faulty.
     FallsIll {
-        /// Which illness of the scenario.
+        /// Index of the fault in the scenario.
         illness: usize,
     },
     /// A part is repaired.
     IsWell {
-        /// Of which illness of the scenario.
+        /// Index of the fault in the scenario.
         illness: usize,
     },
-    /// A worker sees that a part is ill.
+    /// A worker detects a faulty part.
     SignSeen {
-        /// Which illness of the scenario.
+        /// Index of the fault in the scenario.
         illness: usize,
     },
-    /// A task dies of an illness; void if it does not run any more, or the illness is over.
+    /// A task dies of a fault; ignored if it no longer runs, or the fault is over.
     TaskDies {
-        /// Position of the job in the scenario.
+        /// Index of the job in the scenario.
         job: usize,
         /// The attempt.
         epoch: AttemptEpoch,
-        /// Which illness of the scenario.
+        /// Index of the fault in the scenario.
         illness: usize,
     },
-    /// A worker has done a repair or a check.
+    /// A worker has completed a repair or a check.
     WorkEnds {
-        /// Position among all that were ordered.
+        /// Index among all ordered repairs and checks.
         work: usize,
     },
-    /// Time has brought something for the leader to do.
+    /// Health actions of the leader are due.
     HealthLook,
-    /// The leader looks for lemons.
+    /// The leader runs lemon detection.
     LemonLook,
-    /// A person looks at what waits for one.
+    /// An operator reviews components that require one.
     PersonLook,
-    /// A GPU becomes unfit.
+    /// A GPU becomes faulty.
     GpuLost {
-        /// Position of the host in the cluster.
+        /// Index of the host in the cluster.
         host: usize,
         /// The GPU's index on it.
         gpu: u32,
     },
     /// A host is lost.
     HostLost {
-        /// Position of the host in the cluster.
+        /// Index of the host in the cluster.
         host: usize,
     },
     /// A host is back.
     HostBack {
-        /// Position of the host in the cluster.
+        /// Index of the host in the cluster.
         host: usize,
     },
-    /// A GPU is fit again.
+    /// A GPU is healthy again.
     GpuBack {
-        /// Position of the host in the cluster.
+        /// Index of the host in the cluster.
         host: usize,
         /// The GPU's index on it.
         gpu: u32,
     },
-    /// Nothing but a reason to plan: a back-off ends.
+    /// Only triggers planning: a back-off ends.
     Plan,
 }
 
 impl Happening {
-    /// Whether nobody can be placed for it who could not be before.
+    /// Whether the event makes no room for further placements.
     pub(super) const fn changes_no_room(self) -> bool {
         matches!(
             self,
@@ -97,7 +97,7 @@ impl Happening {
     }
 }
 
-/// Happenings by time; of those at one instant the smallest first, so the order of insertion does not matter.
+/// Events by time; ties go to the smallest event, so the order of insertion does not matter.
 #[derive(Debug, Default)]
 pub(super) struct Agenda(BinaryHeap<Reverse<(TimeMs, Happening)>>);
 
@@ -106,12 +106,12 @@ impl Agenda {
         self.0.push(Reverse((at, happening)));
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(super) fn next_at(&self) -> Option<TimeMs> {
         self.0.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next thing that happens at `now` or has happened before.
+    /// Removes the next event that is due at `now`.
     pub(super) fn due(&mut self, now: TimeMs) -> Option<Happening> {
         let at = self.next_at()?;
         if at > now {

@@ -1,4 +1,4 @@
-//! What the leader, the workers and people do for the ill: repairs, checks, the hunt for lemons, and what only a person gives back.
+//! Simulated repairs, active checks, lemon detection and operator unblocks.
 
 use muster_control::reactor;
 use muster_model::command::{BlockTarget, Command, HealthCommand};
@@ -13,17 +13,17 @@ use crate::world::agenda::Happening;
 use crate::world::run::World;
 use crate::world::ward::{AUTHOR, Work};
 
-/// How long a repair or a check takes.
+/// Duration of a repair or a check.
 const WORK_MS: u64 = 60_000;
-/// Between two looks for lemons. A leader looks each minute; each bad end is minutes away from the next.
+/// Interval of lemon detection. A real leader runs it each minute; failures are minutes apart.
 const LEMON_PERIOD_MS: u64 = 600_000;
-/// After which a person looks at what waits for one.
+/// Interval at which an operator reviews blocked components.
 const PERSON_PERIOD_MS: u64 = 86_400_000;
 /// The rule about GPUs that fail their check while their host passes.
 const ACTIVE_CHECK: &str = "active_check";
 
 impl World<'_> {
-    /// A person looks through everything that waits for one.
+    /// An operator reviews everything that requires one.
     pub(super) fn person_looks(&mut self) -> Result<(), SimulateError> {
         let hosts: Vec<HostId> = self.engine.state.hosts.keys().copied().collect();
         for host in hosts {
@@ -34,7 +34,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A person gives back what of a host waits for one and is not ill.
+    /// An operator unblocks the healthy components of a host that require one.
     pub(super) fn give_back(&mut self, id: HostId) -> Result<(), SimulateError> {
         let now = self.engine.now;
         let Some(host) = self.engine.state.host(id) else {
@@ -75,8 +75,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The leader looks after its hosts: begins repairs and checks that may begin, and lets time pass. Whether that changed
-    /// anything.
+    /// Runs the leader's health actions: starts repairs and checks that may start, and advances timers.
+    /// Returns whether anything changed.
     pub(super) fn look_after_health(&mut self) -> Result<bool, SimulateError> {
         if self.ward.is_none() || !self.engine.state.health.has_conditions() {
             return Ok(false);
@@ -99,7 +99,8 @@ impl World<'_> {
     }
 
     fn begin_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
-        // One that another one of this look has made superfluous, or for which there is no room any more, is refused.
+        // An action that an earlier one has made superfluous, or that exceeds the limits by now, is
+        // refused.
         if !self.carry_out_work(command)? {
             return Ok(false);
         }
@@ -109,7 +110,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// A worker has a repair or a check to do.
+    /// Orders a repair or a check from a worker.
     pub(super) fn order_work(&mut self, component: &Component) {
         let condition = self.engine.state.health.condition(component);
         let Some(since) = condition.map(|condition| condition.since) else {
@@ -125,7 +126,7 @@ impl World<'_> {
         self.agenda.add(at, Happening::WorkEnds { work });
     }
 
-    /// A worker has done a repair or a check, if it is still wanted.
+    /// A worker has completed a repair or a check, if it is still wanted.
     pub(super) fn end_work(&mut self, work: usize) -> Result<(), SimulateError> {
         let Work { component, since } = self.ward().works[work].clone();
         let now = self.engine.now;
@@ -150,7 +151,7 @@ impl World<'_> {
             WorkStep::Failed
         };
         let leader = self.engine.leader();
-        // Too early by the time of the state, or overtaken: then it is refused, and the worker is told anew.
+        // Too early by the state's time, or superseded: it is refused, and the worker gets a new order.
         self.carry_out_work(&Command::Health(HealthCommand::Work {
             leader,
             component: component.clone(),
@@ -162,7 +163,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Carries out a step of a repair or a check, if the state takes it. Whether it does.
+    /// Applies a step of a repair or a check; returns whether the state accepted it.
     fn carry_out_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
         let is_taken = match self.engine.apply(command) {
             Ok(_) => true,
@@ -173,7 +174,7 @@ impl World<'_> {
         Ok(is_taken)
     }
 
-    /// A host passes its check: the GPUs of it that do not are found by themselves.
+    /// When a host passes its check, its faulty GPUs are reported separately.
     fn tell_bad_gpus(&mut self, component: &Component) -> Result<(), SimulateError> {
         if !matches!(component, Component::Host(_)) {
             return Ok(());
@@ -187,25 +188,25 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck. Asked again, the same
-    /// check finds the same.
+    /// Whether a check finds a component faulty: always if workers detect the fault on their own, otherwise
+    /// with a certain probability. Repeating the same check gives the same result.
     fn check_finds(&mut self, component: &Component, check: usize) -> bool {
         let is_host = matches!(component, Component::Host(_));
         let ill = self.illnesses_of(component).into_iter();
-        // A host passes without its bad GPUs.
+        // A host passes even if it has faulty GPUs.
         let own: Vec<usize> = ill
             .filter(|illness| !is_host || matches!(self.illness(*illness).place, Place::Host(_)))
             .collect();
         let mut is_found = false;
         for illness in own {
             let is_told = self.illness(illness).sign.is_some();
-            // Each illness counts its checks, whatever another one on the host comes to.
+            // Each fault counts its own checks, independent of other faults on the host.
             is_found |= is_told || self.ward().luck.check_finds(illness, check);
         }
         is_found
     }
 
-    /// The leader looks for hosts that fail more often than others.
+    /// Runs the leader's lemon detection.
     pub(super) fn look_for_lemons(&mut self) -> Result<(), SimulateError> {
         let (leader, now) = (self.engine.leader(), self.engine.now);
         if self.engine.state.health.has_records() {

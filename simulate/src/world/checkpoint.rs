@@ -1,5 +1,5 @@
-//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt or move somebody, or rules
-//! drain what is ill.
+//! Committed checkpoints of jobs, where they matter: if the scheduler may preempt or move jobs, or rules
+//! drain faulty hardware.
 
 use muster_model::command::{CheckpointCommit, Command};
 use muster_model::ids::{AttemptEpoch, UnitIndex};
@@ -10,7 +10,7 @@ use crate::world::agenda::Happening;
 use crate::world::run::World;
 
 impl World<'_> {
-    /// Time between two checkpoints that a job commits; none if it commits none.
+    /// Time between two checkpoints that a job commits; `None` if it commits none.
     fn commit_interval_ms(&self) -> Option<u64> {
         let settings = &self.scenario.settings;
         let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
@@ -19,8 +19,8 @@ impl World<'_> {
         interval_ms.filter(|_| settings.told.checkpoints && stops_work)
     }
 
-    /// An attempt has begun, or has committed a checkpoint: the next one is due after another interval of running,
-    /// unless the job is done by then.
+    /// Schedules the next checkpoint after an attempt has begun or committed one: it is due after another
+    /// interval of run time, unless the job is done by then.
     pub(super) fn expect_checkpoint(&mut self, job: usize, epoch: AttemptEpoch) {
         let (Some(interval_ms), Some((_, since))) =
             (self.commit_interval_ms(), self.runs[job].attempt)
@@ -48,7 +48,7 @@ impl World<'_> {
         if current != epoch {
             return Ok(()); // stopped before
         }
-        // Milliseconds of running time count as training steps.
+        // Milliseconds of run time count as training steps.
         let step = self.observer.done_ms(job) + self.engine.now.since(since);
         self.engine.carry_out(&Command::CommitCheckpoint {
             leader: self.engine.leader(),

@@ -1,4 +1,4 @@
-//! The planner's turn, and the one place where its steps are carried out.
+//! Planning, and the only place where its steps are applied.
 
 use muster_model::command::Command;
 use muster_model::ids::JobId;
@@ -9,13 +9,13 @@ use crate::world::SimulateError;
 use crate::world::agenda::Happening;
 use crate::world::run::World;
 
-/// Planning rounds at one instant after which the planner is taken to run in circles.
+/// Planning rounds at one instant after which the planner is assumed to loop.
 const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
-/// Who withdraws jobs that fit nowhere.
+/// Author of cancellations of jobs that do not fit.
 const AUTHOR: &str = "simulator";
 
 impl World<'_> {
-    /// Plans until nothing is left that could be decided at this instant.
+    /// Plans until nothing is left to decide at this instant.
     pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
             if is_idle(&self.engine.state) {
@@ -35,7 +35,7 @@ impl World<'_> {
         })
     }
 
-    /// Carries a plan out; returns whether another round could decide more.
+    /// Applies a plan; returns whether another round could decide more.
     fn carry_out(&mut self, plan: &Plan) -> Result<bool, SimulateError> {
         self.placements += plan.placements().count() as u64;
         let ended_before = self.observer.attempts_ended();
@@ -61,7 +61,7 @@ impl World<'_> {
         HeadRequest::of(&self.engine.state.job(*job)?.spec)
     }
 
-    /// A job that the cluster could never hold is taken back by its user.
+    /// A job that the cluster could never hold is cancelled by its user.
     fn withdraw(&mut self, id: JobId) -> Result<(), SimulateError> {
         if let Some(position) = self.positions.remove(&id) {
             let job = &self.scenario.jobs[position];

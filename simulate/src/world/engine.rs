@@ -1,4 +1,4 @@
-//! The real engine behind a clock that the simulation sets: commands in, events out.
+//! Real engine behind a simulated clock: commands in, events out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use muster_model::topology::LearntTree;
 use crate::trace::{Cluster, TraceHost};
 use crate::world::SimulateError;
 
-/// CPUs (in thousandths) of a host whose CPUs the source does not say: more than any job asks for.
+/// CPUs (in thousandths) of a host if the source does not say: more than any job requests.
 const CPUS_MILLI_UNSAID: u32 = u32::MAX;
-/// Memory in MiB of a host whose memory the source does not say.
+/// Memory in MiB of a host if the source does not say.
 const MEMORY_MIB_UNSAID: u64 = 1 << 40;
-/// Findings of an audit that are told.
+/// Maximum number of audit findings reported.
 const FINDINGS_TOLD_MAX: usize = 5;
-/// Prune commands at one instant; each forgets up to `PRUNED_PER_COMMAND_MAX` things.
+/// Prune commands at one instant; each removes up to `PRUNED_PER_COMMAND_MAX` objects.
 const PRUNES_PER_INSTANT_MAX: usize = 16;
 
-/// The state, its clock, and what it told since somebody last listened.
+/// The state, its clock, and its events since they were last read.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) state: State,
     pub(crate) now: TimeMs,
-    /// Events not yet followed, oldest first.
+    /// Events not yet handled, oldest first.
     pub(crate) news: VecDeque<EventKind>,
     pub(crate) commands: u64,
     pub(crate) audits: u64,
@@ -62,7 +62,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A cluster as it is at an instant, whatever became of it before.
+    /// An engine that starts with the given state at an instant.
     pub(crate) fn at(state: State, now: TimeMs) -> Self {
         Self {
             now: now.max(state.time),
@@ -78,13 +78,13 @@ impl Engine {
         self.state.leadership.epoch
     }
 
-    /// A request id that was not used before.
+    /// A fresh request id.
     pub(crate) fn next_request(&mut self) -> RequestId {
         self.requests += 1;
         RequestId(u128::from(self.requests))
     }
 
-    /// Applies a command now and listens to what it causes.
+    /// Applies a command now and reads the events that it causes.
     pub(crate) fn apply(&mut self, command: &Command) -> Result<Answer, Rejection> {
         let before = self.state.revision;
         let applied = apply(&mut self.state, self.now, command);
@@ -101,13 +101,13 @@ impl Engine {
         applied.result
     }
 
-    /// Applies a command that nothing stands against.
+    /// Applies a command that must not be refused.
     pub(crate) fn carry_out(&mut self, command: &Command) -> Result<Answer, SimulateError> {
         let result = self.apply(command);
         result.map_err(|rejection| self.refused(command, rejection))
     }
 
-    /// A command was refused that should have had effect.
+    /// Error for a command that was refused but should have had an effect.
     pub(super) fn refused(&self, command: &Command, rejection: Rejection) -> SimulateError {
         SimulateError::Refused {
             at: self.now,
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// Lets the state forget what has outlived its keeping, as a leader does.
+    /// Prunes objects whose retention has passed, as a leader does.
     pub(crate) fn prune(&mut self) -> Result<(), SimulateError> {
         for _ in 0..PRUNES_PER_INSTANT_MAX {
             if !self.has_outlived() {
@@ -136,7 +136,7 @@ impl Engine {
             || finished.is_some_and(|(at, _)| self.now.since(*at) > limits::FINISHED_JOB_KEPT_MS)
     }
 
-    /// Reads the whole state for broken invariants.
+    /// Audits the whole state for broken invariants.
     pub(crate) fn audit(&mut self) -> Result<(), SimulateError> {
         self.audits += 1;
         let findings = audit(&self.state);
@@ -151,12 +151,12 @@ impl Engine {
     }
 }
 
-/// The GPU of an index on the host with a number.
+/// UUID of the GPU with the given index on the host with the given number.
 pub(super) fn gpu_uuid(host: u32, index: u32) -> GpuUuid {
     GpuUuid((u128::from(host) << u32::BITS) | u128::from(index))
 }
 
-/// A host as its agent would present it.
+/// A host as its agent would register it.
 fn registration(number: u32, host: &TraceHost) -> HostRegistration {
     let places = [("rack", &host.rack), ("pod", &host.pod)];
     let labels = places.into_iter().filter_map(|(label, place)| {

@@ -1,4 +1,4 @@
-//! Workers and users, who do what the engine's events ask of them.
+//! Simulated workers and users, driven by the engine's events.
 
 use muster_engine::state::{Attempt, State, TaskRun};
 use muster_model::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
@@ -17,11 +17,11 @@ use crate::world::run::World;
 const UNIT: UnitIndex = UnitIndex(0);
 /// The signal that asks a process to stop.
 const SIGNAL_TERMINATE: i32 = 15;
-/// Exit code of jobs that failed where the trace comes from.
+/// Exit code of jobs that failed in the original cluster.
 const CODE_FAILED: i32 = 1;
 
 impl World<'_> {
-    /// Follows what was told until nobody has anything to say.
+    /// Handles events until there are no more.
     pub(super) fn follow(&mut self) -> Result<(), SimulateError> {
         while let Some(event) = self.engine.news.pop_front() {
             self.take(&event)?;
@@ -57,7 +57,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The workers start a job's tasks, and it does what is left of its work.
+    /// The workers start a job's tasks, which continue with its remaining work.
     fn begin(&mut self, id: JobId, epoch: AttemptEpoch) -> Result<(), SimulateError> {
         let Some(&job) = self.positions.get(&id) else {
             return Ok(());
@@ -86,7 +86,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The workers stop what still runs of an attempt.
+    /// The workers stop the running tasks of an attempt.
     fn stop(&mut self, id: JobId, reason: &StopReason) -> Result<(), SimulateError> {
         tracing::trace!(job = %id, %reason, "stopping");
         if let (StopReason::Moved, Some(position)) = (reason, self.positions.get(&id)) {
@@ -95,7 +95,7 @@ impl World<'_> {
         self.exit_live_tasks(id, &terminated())
     }
 
-    /// A job has done its work, and ends as the trace says.
+    /// A job has completed its work and ends as in the trace.
     pub(super) fn work_done(
         &mut self,
         job: usize,
@@ -130,7 +130,7 @@ impl World<'_> {
         self.follow()
     }
 
-    /// A host is gone, and with it every task on it.
+    /// A host is gone, and all its tasks with it.
     pub(super) fn fence_tasks_on(&mut self, host: HostId) -> Result<(), SimulateError> {
         for job in self.jobs_on(host) {
             let is_here = |run: &TaskRun| run.host == host;
@@ -144,7 +144,7 @@ impl World<'_> {
         self.end_live_tasks(job, &TaskOutcome::Exited(exit.clone()), |_| true)
     }
 
-    /// Reports the same end of all tasks of a job that still run, as far as they are concerned.
+    /// Reports the same end for all running tasks of a job within the given scope.
     pub(super) fn end_live_tasks(
         &mut self,
         job: JobId,
@@ -199,7 +199,7 @@ impl World<'_> {
         }
     }
 
-    /// What a job says that fails for its own reasons.
+    /// The last words of a job that fails for its own reasons.
     fn own_words(&self, job: usize) -> &'static str {
         match self.scenario.care {
             Some(_) => own_words(&self.scenario.jobs[job]),
@@ -219,7 +219,7 @@ pub(super) fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
     state.job(job)?.unit(UNIT)?.attempt.as_deref()
 }
 
-/// A process that ended by itself.
+/// A process that exited on its own.
 fn exited(code: i32) -> Exit {
     Exit {
         code: Some(code),
@@ -231,7 +231,7 @@ fn exited(code: i32) -> Exit {
     }
 }
 
-/// A process that was asked to stop.
+/// A process that was stopped.
 fn terminated() -> Exit {
     Exit {
         code: None,

@@ -1,29 +1,30 @@
-//! What is left to luck about illnesses: when a task dies of one that harms now and then, and whether a check finds one that
-//! nothing tells of.
+//! Random effects of simulated faults: when a task dies from an intermittent fault, and whether a check finds
+//! a fault without a sign.
 //!
-//! Drawn for what it is about and nothing else: the same attempt of the same job meets the same luck, and the third check of an
-//! illness finds the same, whatever else happened before. A number that every change of the course shifts (a revision, a
-//! millisecond) would draw everything anew at each change, and what comes of the draws would pass for what comes of the change.
+//! Each number is drawn only from its subject: the same attempt of the same job gets the same result, and
+//! the third check of a fault finds the same, regardless of earlier events. A number that every change of
+//! the run shifts (a revision, a millisecond) would redraw everything at each change, and the effect of the
+//! new draws would be mistaken for the effect of the change.
 
 use std::collections::BTreeMap;
 
 use crate::illness::hash;
 
-/// Of a hundred checks of an illness that nothing tells of, so many find it (ByteDance: synthetic checks miss over 60).
+/// Percentage of checks that find a fault without a sign (ByteDance: synthetic checks miss over 60).
 const CHECKS_FIND_PERCENT: u64 = 40;
 
-/// What a number is drawn for.
+/// Subject of a draw.
 #[derive(Clone, Copy, Debug)]
 enum Question {
     Death = 1,
     Check = 2,
 }
 
-/// The luck of one course.
+/// The random source of one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Luck {
     salt: u64,
-    /// The last check of each illness, and how many it has had.
+    /// The last check of each fault, and its number of checks.
     checks: BTreeMap<usize, (usize, u64)>,
 }
 
@@ -41,7 +42,7 @@ impl Luck {
         hash(&all)
     }
 
-    /// How long an attempt of a job, the first being 1, lives with an illness: between nothing and twice the mean.
+    /// Time that an attempt of a job, the first being 1, survives a fault: between 0 and twice the mean.
     pub(super) fn dies_after_ms(
         &self,
         (illness, job, attempt): (usize, usize, u32),
@@ -51,8 +52,8 @@ impl Luck {
         self.draw(Question::Death, &words) % (2 * mean_ms)
     }
 
-    /// Whether a check finds an illness. Checks count from the first that an illness has; asked again about the same one, the
-    /// answer stays.
+    /// Whether a check finds a fault. Checks count from the first one of a fault; the result of a repeated
+    /// query stays the same.
     pub(super) fn check_finds(&mut self, illness: usize, check: usize) -> bool {
         let (last, count) = self.checks.entry(illness).or_insert((check, 1));
         if *last != check {
@@ -76,7 +77,8 @@ mod tests {
             let finds = checks.iter().map(|check| luck.check_finds(3, *check));
             finds.collect::<Vec<bool>>()
         };
-        // Positions of checks among all that were ordered differ from course to course; that they are the nth does not.
+        // Positions among all ordered checks differ between runs; the ordinal number of a fault's check
+        // does not.
         let first = finds(&mut early, &[1, 2, 3, 4, 5, 6, 7, 8]);
         let other = finds(&mut late, &[10, 20, 30, 40, 50, 60, 70, 80]);
         assert_eq!(first, other);

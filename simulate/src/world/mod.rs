@@ -1,8 +1,8 @@
-//! The event loop: virtual time jumps from one instant at which something happens to the next.
+//! Event loop of the simulator: virtual time jumps from one event to the next.
 //!
-//! At every instant first tasks end and hosts fail or return, then jobs arrive, then the planner is asked, and
-//! whatever it decides goes through `apply`. What becomes true is read from the engine's own events, as a worker
-//! and a user would learn it; nothing here knows why the planner did what it did.
+//! At every instant, tasks end and hosts fail or return first, then jobs arrive, then the planner runs, and
+//! its decisions go through `apply`. Results are read from the engine's own events, as a worker or a user
+//! would observe them; nothing here knows the planner's reasons.
 
 mod agenda;
 mod care;
@@ -27,28 +27,28 @@ use crate::measure::JobRecord;
 use crate::policy::Policy;
 use crate::workload::{LeftOut, Scenario};
 
-/// Instants between two reports of progress.
+/// Instants between two progress reports.
 const PROGRESS_INSTANTS: u64 = 1_024;
 
-/// How far a simulation is.
+/// Progress of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Jobs that have reached their end, whatever it was.
+    /// Jobs that have ended, with any result.
     pub jobs_ended: u64,
-    /// Jobs in all.
+    /// Total number of jobs.
     pub jobs: u64,
     /// Virtual time since the first submission, in milliseconds.
     pub virtual_ms: u64,
 }
 
-/// What a simulation did.
+/// Result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The rules that it went by.
+    /// The policy.
     pub policy: Policy,
-    /// One record a job, in order of submission.
+    /// One record per job, in order of submission.
     pub records: Vec<JobRecord>,
-    /// Jobs that no host, or not the whole cluster, could ever hold.
+    /// Jobs that no host, or not even the whole cluster, could hold.
     pub fits_nowhere: LeftOut,
     /// Jobs whose submission was refused.
     pub refused: LeftOut,
@@ -58,33 +58,33 @@ pub struct Outcome {
     pub rounds: u64,
     /// Placements made.
     pub placements: u64,
-    /// Audits of the state, none of which found anything.
+    /// Audits of the state, all without findings.
     pub audits: u64,
-    /// What became of health, where the engine looks after it.
+    /// Health figures, if the engine manages health.
     pub health: Option<HealthCounts>,
     /// Names of the report's queues, in order.
     pub(crate) queues: Vec<String>,
     pub(crate) observed: Observed,
 }
 
-/// A simulation that cannot go on: its queues are impossible, or the engine contradicts itself.
+/// A simulation that cannot continue: its queues are impossible, or the engine contradicts itself.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// The cluster cannot honour the queues.
     #[error("setting up the queues of the policy")]
     Setup {
-        /// Why.
+        /// Reason of the refusal.
         #[source]
         rejection: Box<Rejection>,
     },
-    /// A command was refused that should have had effect.
+    /// A command was refused but should have had an effect.
     #[error("at {at}: {command} was refused")]
     Refused {
         /// Virtual time.
         at: TimeMs,
-        /// The command, for people.
+        /// The command, as text for users.
         command: String,
-        /// Why.
+        /// Reason of the refusal.
         #[source]
         rejection: Box<Rejection>,
     },
@@ -93,15 +93,15 @@ pub enum SimulateError {
     Unsound {
         /// Virtual time.
         at: TimeMs,
-        /// What it found, for people.
+        /// The findings, as text for users.
         findings: Vec<String>,
     },
-    /// The planner went on deciding without an end.
-    #[error("at {at}: {rounds} planning rounds at one instant and no end in sight")]
+    /// The planner did not reach a fixed point.
+    #[error("at {at}: no fixed point after {rounds} planning rounds at one instant")]
     Restless {
         /// Virtual time.
         at: TimeMs,
-        /// Rounds so far.
+        /// Number of rounds.
         rounds: u64,
     },
 }
@@ -109,8 +109,8 @@ pub enum SimulateError {
 /// Runs a scenario to its end under one policy: until every job has ended, or nothing more can happen.
 ///
 /// # Errors
-/// [`SimulateError::Setup`] if the cluster cannot honour the queues; otherwise the engine contradicts itself, which is a
-/// bug in it.
+/// [`SimulateError::Setup`] if the cluster cannot honour the queues; otherwise the engine contradicts
+/// itself, which is a bug in it.
 pub fn simulate(
     scenario: &Scenario,
     policy: Policy,

@@ -1,4 +1,4 @@
-//! Who watches the world and writes down what the report needs.
+//! Observer that records what the report needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,26 @@ use crate::policy::queue_named;
 use crate::trace::TraceJob;
 use crate::workload::Scenario;
 
-/// Quantities over time, and sums over the whole run.
+/// Time series, and totals over the whole run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) integrals: Integrals,
     /// GPUs held by attempts.
     pub(crate) held: Series,
-    /// GPUs that can be given out.
+    /// GPUs that can be allocated.
     pub(crate) free: Series,
-    /// Jobs that wait.
+    /// Number of waiting jobs.
     pub(crate) waiting_jobs: Series,
-    /// GPUs that waiting jobs ask for.
+    /// GPUs that waiting jobs request.
     pub(crate) waiting_gpus: Series,
     /// GPUs held, by queue.
     pub(crate) held_by_queue: Vec<Series>,
     pub(crate) gantt: Gantt,
-    /// When the last instant was, in milliseconds after the first submission.
+    /// Time of the last instant, in milliseconds after the first submission.
     pub(crate) end_ms: u64,
 }
 
-/// The world as the report will show it.
+/// Data for the report.
 #[derive(Debug)]
 pub(super) struct Observer {
     queues: Vec<String>,
@@ -42,7 +42,7 @@ pub(super) struct Observer {
     last_submission_ms: u64,
     checkpoint_interval_ms: Option<u64>,
     attempts_ended: u64,
-    /// Jobs that are stopped in order to go on elsewhere.
+    /// Jobs that are stopped to be moved.
     leaving: BTreeSet<usize>,
 }
 
@@ -84,7 +84,7 @@ impl Observer {
         }
     }
 
-    /// Time passes, during which nothing changes.
+    /// Advances time over a span without changes.
     pub(super) fn advance(&mut self, now: TimeMs) {
         let observed = &mut self.observed;
         if now.0 <= observed.end_ms {
@@ -119,12 +119,12 @@ impl Observer {
             .subtract(observed.end_ms, u64::from(gpus));
     }
 
-    /// Running time that a job has done and kept.
+    /// Run time that a job has done and kept.
     pub(super) fn done_ms(&self, job: usize) -> u64 {
         self.records[job].done_ms
     }
 
-    /// Running time that a job still needs; endless if none.
+    /// Run time that a job still needs; endless if `None`.
     pub(super) fn left_ms(&self, job: usize) -> Option<u64> {
         let record = &self.records[job];
         Some(record.duration_ms?.saturating_sub(record.done_ms))
@@ -143,8 +143,8 @@ impl Observer {
         self.observed.gantt.begin(job, gpus, now_ms);
     }
 
-    /// An attempt is over after so much running time; what it did since its last checkpoint is lost, unless the
-    /// job is done.
+    /// Records that an attempt ended after the given run time; its work since the last checkpoint is lost,
+    /// unless the job is done.
     pub(super) fn attempt_ended(&mut self, job: usize, ran_ms: u64, is_done: bool) {
         self.attempts_ended += 1;
         let now_ms = self.observed.end_ms;
@@ -164,12 +164,12 @@ impl Observer {
         self.observed.gantt.end(job, now_ms);
     }
 
-    /// Attempts that have ended so far.
+    /// Number of attempts that have ended.
     pub(super) const fn attempts_ended(&self) -> u64 {
         self.attempts_ended
     }
 
-    /// A job is stopped in order to go on elsewhere.
+    /// Records that a job is stopped to be moved.
     pub(super) fn moves(&mut self, job: usize) {
         self.leaving.insert(job);
     }
@@ -203,12 +203,12 @@ impl Observer {
         observed.free.set(observed.end_ms, self.hosts.free());
     }
 
-    /// What the first job asks for that waits for room.
+    /// Records the request of the first job that waits for room.
     pub(super) fn look_at_line(&mut self, head: Option<HeadRequest>) {
         self.head = head;
     }
 
-    /// Queues, records and everything else.
+    /// Returns queues, records and measurements.
     pub(super) fn finish(mut self) -> (Vec<String>, Vec<JobRecord>, Observed) {
         let observed = &mut self.observed;
         let end_ms = observed.end_ms;
@@ -225,7 +225,7 @@ impl Observer {
     }
 }
 
-/// A job that has not come yet.
+/// Record of a job that has not arrived yet.
 fn record(job: &TraceJob, queue: usize) -> JobRecord {
     JobRecord {
         queue,

@@ -1,4 +1,4 @@
-//! What is out of placement, what of it is ill, and what the rest waits for.
+//! GPUs out of placement: the faulty ones, and what the healthy ones wait for.
 
 use std::ops::{Add, Sub};
 
@@ -13,21 +13,21 @@ use crate::workload::Place;
 use crate::world::run::World;
 use crate::world::ward::position;
 
-/// An amount of GPUs that are well and out of placement, with nobody on them, by what they wait for.
+/// An amount of healthy, unheld GPUs out of placement, by what they wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HealthyOut<T> {
-    /// For work beside them on a host that drains.
+    /// For running work on a draining host.
     pub draining: T,
-    /// For time to pass, a place among the repairs, or a reading to be well.
+    /// For time to pass, a free repair slot, or a reading to be healthy.
     pub waiting: T,
-    /// For a person: nothing automatic gives them back.
+    /// For an operator: nothing automatic unblocks them.
     pub by_hand: T,
     /// For the end of a check or a repair.
     pub checking: T,
 }
 
 impl<T: Copy> HealthyOut<T> {
-    /// The same in another unit.
+    /// Converts the amounts to another unit.
     pub fn map<U>(self, other: impl Fn(T) -> U) -> HealthyOut<U> {
         HealthyOut {
             draining: other(self.draining),
@@ -48,7 +48,7 @@ impl<T: Copy> HealthyOut<T> {
 }
 
 impl<T: Copy + Add<Output = T>> HealthyOut<T> {
-    /// All of it, whatever it waits for.
+    /// Total of all amounts.
     pub fn total(self) -> T {
         self.draining + self.waiting + self.by_hand + self.checking
     }
@@ -58,7 +58,7 @@ impl<T: Copy + Add<Output = T>> HealthyOut<T> {
     }
 }
 
-/// GPUs that are out of placement, and what of them is ill.
+/// GPUs out of placement, and the number of faulty ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostSum {
     pub(super) out: u32,
@@ -85,7 +85,7 @@ impl HostSum {
 }
 
 impl World<'_> {
-    /// Counts what a host has out of placement.
+    /// Counts a host's GPUs out of placement.
     pub(super) fn count_out(&mut self, id: HostId) {
         let Some(ward) = &self.ward else { return };
         let Some(host) = self.engine.state.host(id) else {
@@ -114,7 +114,7 @@ impl World<'_> {
     }
 }
 
-/// What something that is out of placement waits for.
+/// The event that a component out of placement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitsFor {
     Work,
@@ -134,7 +134,7 @@ impl WaitsFor {
     }
 }
 
-/// What a GPU waits for that is out of placement: by its own condition, or else by its host's.
+/// The event that a GPU out of placement waits for: by its own condition, otherwise by its host's.
 fn waits_for(book: &Book, (host, gpu): (&Host, &Gpu), now: TimeMs) -> WaitsFor {
     let conditions = [Component::Gpu(gpu.uuid), Component::Host(host.id)];
     let out = { conditions.iter() }

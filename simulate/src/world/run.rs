@@ -1,4 +1,4 @@
-//! The simulated world: the engine, everybody around it, and the clock.
+//! Simulated world: the engine, its environment, and the clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use crate::world::observer::Observer;
 use crate::world::ward::Ward;
 use crate::world::{Outcome, Progress, SimulateError};
 
-/// What the world knows of a job beside its record.
+/// Data about a job in addition to its record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
-    /// Its id, once it is accepted.
+    /// Job id, once accepted.
     pub(super) id: Option<JobId>,
-    /// Its current attempt and since when its work goes on.
+    /// Its current attempt and the time since which its work proceeds.
     pub(super) attempt: Option<(AttemptEpoch, TimeMs)>,
     /// True while its tasks report that all its work is done.
     pub(super) is_done: bool,
-    /// Attempts so far, the current one included.
+    /// Number of attempts, the current one included.
     pub(super) attempts: u32,
 }
 
-/// A scenario being played.
+/// A scenario in progress.
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) policy: Policy,
     pub(super) engine: Engine,
     pub(super) agenda: Agenda,
     pub(super) observer: Observer,
-    /// One entry a job, as in the scenario.
+    /// One entry per job, as in the scenario.
     pub(super) runs: Vec<Run>,
-    /// Position of every accepted job that has not ended.
+    /// Index of every accepted job that has not ended.
     pub(super) positions: BTreeMap<JobId, usize>,
-    /// Outages that each host and GPU suffers at the moment.
+    /// Number of current outages of each host and GPU.
     outages: BTreeMap<Place, u32>,
     arrived: usize,
     pub(super) ended: u64,
@@ -50,7 +50,7 @@ pub(super) struct World<'a> {
     pub(super) placements: u64,
     pub(super) fits_nowhere: LeftOut,
     refused: LeftOut,
-    /// Who looks after the hosts, if anybody does.
+    /// Simulated faults and repairs, if enabled.
     pub(super) ward: Option<Ward>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// Plays the next instant at which something happens; false if nothing can happen any more.
+    /// Simulates the next event's instant; false if nothing more can happen.
     pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
         let Some(now) = self.next_instant() else {
             return Ok(false);
@@ -111,7 +111,8 @@ impl<'a> World<'a> {
             ward.advance(now);
         }
         self.engine.now = now;
-        // What a checkpoint changes is whom to preempt, not whether anybody is placed, but where the work leaves with it.
+        // A checkpoint changes the choice of victims, not whether a unit can be placed, except where
+        // running work leaves after it.
         let mut changed = self.submission_is_due();
         let ended_before = self.observer.attempts_ended();
         while let Some(happening) = self.agenda.due(now) {
@@ -134,7 +135,7 @@ impl<'a> World<'a> {
         Ok(true)
     }
 
-    /// Once every job has ended, outages that are still to come do not matter.
+    /// Once every job has ended, later outages do not matter.
     fn next_instant(&self) -> Option<TimeMs> {
         if self.ended == self.scenario.jobs.len() as u64 {
             return None;
@@ -169,7 +170,7 @@ impl<'a> World<'a> {
             Happening::GpuLost { host, gpu } if self.is_first(Place::Gpu(host, gpu)) => {
                 let health = GpuHealth::Faulted {
                     signal: "fault".to_owned(),
-                    detail: "the file of faults says so".to_owned(),
+                    detail: "outage in the faults file".to_owned(),
                 };
                 self.set_gpu_health((host, gpu), health)
             }
@@ -185,14 +186,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Counts an outage that begins; whether it is the only one of its place.
+    /// Counts an outage that begins; returns whether it is the only one of its place.
     fn is_first(&mut self, place: Place) -> bool {
         let outages = self.outages.entry(place).or_default();
         *outages += 1;
         *outages == 1
     }
 
-    /// Counts an outage that ends; whether no other one is left of its place.
+    /// Counts an outage that ends; returns whether its place has no other one left.
     fn was_last(&mut self, place: Place) -> bool {
         let outages = self.outages.entry(place).or_default();
         *outages = outages.saturating_sub(1);
@@ -260,7 +261,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A job has reached its end.
+    /// Records that a job has ended.
     pub(super) fn end_job(&mut self, job: usize, end: JobEnd) {
         self.ended += 1;
         self.observer.ended(job, end);

@@ -1,4 +1,4 @@
-//! Parts that are ill: what workers tell of them, what they do to tasks, and the leader's care.
+//! Simulated faults: reports of workers, effects on tasks, and the leader's health actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,51 +20,51 @@ use crate::world::luck::Luck;
 use crate::world::out::{HealthyOut, HostSum};
 use crate::world::run::{World, host_id};
 
-/// How soon a task dies of what breaks under it.
+/// Time until a task dies of a fault that occurs while it runs.
 const DIES_MS: u64 = 1_000;
-/// And of what was broken when it began: it has to come up first.
+/// The same time for a fault that existed before: the task has to start up first.
 const COMES_UP_MS: u64 = 60_000;
-/// Mean time until a task dies of what only harms now and then. Ours.
+/// Mean time until a task dies of an intermittent fault. Our assumption.
 const DIES_SOMETIMES_MS: u64 = 4 * 3_600_000;
-/// Who repairs what only people repair.
+/// Author of operator repairs.
 pub(super) const AUTHOR: &str = "simulated operator";
-/// SIGABRT, by which CUDA and NCCL end a process.
+/// SIGABRT, with which CUDA and NCCL end a process.
 const SIGNAL_ABORT: i32 = 6;
 
-/// What became of health.
+/// Health figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounts {
     /// Components that the engine took out of placement.
     pub blocks: u64,
-    /// Of those, the ones that were not ill, nor anything of them.
+    /// Number of those without a faulty part.
     pub false_blocks: u64,
-    /// Attempts of which a task died of an illness.
+    /// Attempts of which a task died of a fault.
     pub struck: u64,
-    /// GPU-milliseconds of GPUs out of placement, with nobody on them, that were not ill, by what they waited for.
+    /// GPU-milliseconds of healthy, unheld GPUs out of placement, by what they waited for.
     pub healthy_out_gpu_ms: HealthyOut<u128>,
-    /// GPU-milliseconds of GPUs that were ill.
+    /// GPU-milliseconds of faulty GPUs.
     pub ill_gpu_ms: u128,
-    /// The most GPUs that were out of placement at a time.
+    /// Maximum number of GPUs out of placement at a time.
     pub out_max: u32,
 }
 
-/// A repair or a check under way.
+/// A repair or check in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) component: Component,
     pub(super) since: TimeMs,
 }
 
-/// Who is ill, and who looks after them.
+/// Current faults and the repairs in progress.
 #[derive(Debug, Default)]
 pub(super) struct Ward {
-    /// Illnesses that last, by position of the host.
+    /// Current faults, by index of the host.
     lasting: BTreeMap<usize, BTreeSet<usize>>,
-    /// Sequence of the last finding of each host.
+    /// Sequence number of the last finding of each host.
     told: BTreeMap<HostId, u64>,
     pub(super) works: Vec<Work>,
     pub(super) luck: Luck,
-    /// When the leader is to look again, as far as that is in the agenda.
+    /// Time of the leader's next health action that is in the agenda.
     pub(super) looks_at: Option<TimeMs>,
     sums: BTreeMap<HostId, HostSum>,
     all: HostSum,
@@ -73,7 +73,7 @@ pub(super) struct Ward {
 }
 
 impl Ward {
-    /// Time passes.
+    /// Advances time over a span without changes.
     pub(super) fn advance(&mut self, now: TimeMs) {
         let span_ms = u128::from(now.since(self.counted_to));
         let healthy_out = { self.all.healthy_out }.map(|gpus| span_ms * u128::from(gpus));
@@ -89,7 +89,7 @@ impl Ward {
         self.counts
     }
 
-    /// A host has so much out of placement from now on.
+    /// Sets a host's GPUs out of placement from now on.
     pub(super) fn see(&mut self, host: HostId, now: HostSum) {
         let before = self.sums.insert(host, now).unwrap_or_default();
         self.all = self.all.plus(now).minus(before);
@@ -101,7 +101,7 @@ impl Ward {
     }
 }
 
-/// The commands with which a cluster begins that takes such care, but for those that need a leader.
+/// Initial commands of a cluster with these health features, except those that need a leader.
 pub(super) fn defaults() -> JobDefaults {
     JobDefaults {
         attempts_without_progress_max: 0,
@@ -111,7 +111,7 @@ pub(super) fn defaults() -> JobDefaults {
 }
 
 impl World<'_> {
-    /// Sets the rules and what the agenda needs.
+    /// Sets the rules and fills the agenda.
     pub(super) fn admit_the_ill(&mut self, care: Care) -> Result<(), SimulateError> {
         let leader = self.engine.leader();
         if care.attributes() {
@@ -148,10 +148,10 @@ impl World<'_> {
     }
 
     pub(super) fn ward(&mut self) -> &mut Ward {
-        self.ward.as_mut().expect("somebody looks after the ill")
+        self.ward.as_mut().expect("faults are simulated")
     }
 
-    /// What a finding about an illness is about.
+    /// The component that a finding about a fault names.
     pub(super) fn component_of(&self, illness: usize) -> Component {
         let known = self.illness(illness);
         let host = host_id(known.host());
@@ -179,7 +179,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An attempt has begun on hosts of which some may be ill.
+    /// Schedules the effects of existing faults on an attempt that has just begun.
     pub(super) fn begins_among_the_ill(&mut self, id: JobId, epoch: AttemptEpoch) {
         let Some(ward) = &self.ward else { return };
         let Some(attempt) = current_attempt(&self.engine.state, id) else {
@@ -195,7 +195,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether an illness harms an attempt.
+    /// Whether a fault harms an attempt.
     fn strikes(&self, illness: usize, attempt: &Attempt) -> bool {
         let known = self.illness(illness);
         match known.harm {
@@ -205,7 +205,7 @@ impl World<'_> {
         }
     }
 
-    /// The task of an attempt that an illness is about.
+    /// The task of an attempt that a fault affects.
     fn victim(&self, illness: usize, attempt: &Attempt) -> Option<TaskIndex> {
         let known = self.illness(illness);
         let host = host_id(known.host());
@@ -249,7 +249,7 @@ impl World<'_> {
         lasting.is_some_and(|lasting| lasting.contains(&illness))
     }
 
-    /// A task dies of an illness, if it still runs and the part is still ill.
+    /// A task dies of a fault, if it still runs and the fault persists.
     pub(super) fn die(
         &mut self,
         job: usize,
@@ -282,7 +282,7 @@ impl World<'_> {
         self.follow()
     }
 
-    /// A worker has seen that something is wrong, and still is.
+    /// A worker has detected a fault that persists.
     pub(super) fn see_sign(&mut self, illness: usize) -> Result<(), SimulateError> {
         if !self.lasts(illness) {
             return Ok(());
@@ -297,7 +297,7 @@ impl World<'_> {
         self.find(self.component_of(illness), sign.rule, severity)
     }
 
-    /// A worker finds something.
+    /// A worker reports a finding.
     pub(super) fn find(
         &mut self,
         component: Component,
@@ -318,7 +318,7 @@ impl World<'_> {
             measured: 1,
             code: None,
             cluster: None,
-            evidence: "by the file of outages".to_owned(),
+            evidence: "by the faults file".to_owned(),
             at: self.engine.now,
         };
         let leader = self.engine.leader();
@@ -334,7 +334,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A part was repaired: its reading is well again, and a person gives back what only a person does.
+    /// A part was repaired: its reading is healthy again, and an operator unblocks it where required.
     pub(super) fn get_well(&mut self, illness: usize) -> Result<(), SimulateError> {
         let host = self.illness(illness).host();
         if let Some(lasting) = self.ward().lasting.get_mut(&host) {
@@ -346,7 +346,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether a component, or a part of it, is ill.
+    /// Whether a component, or a part of it, is faulty.
     pub(super) fn is_ill(&self, component: &Component) -> bool {
         !self.illnesses_of(component).is_empty()
     }
@@ -365,7 +365,7 @@ impl World<'_> {
         lasting.into_iter().filter(is_its).collect()
     }
 
-    /// A component stands elsewhere: its worker may have something to do, and it is counted.
+    /// A component changed its health state: its worker may have something to do, and it is counted.
     pub(super) fn take_health(&mut self, event: &EventKind) {
         let EventKind::HealthChanged {
             component,
@@ -413,7 +413,7 @@ impl World<'_> {
     }
 }
 
-/// The position of a host in the cluster.
+/// The index of a host in the cluster.
 pub(super) const fn position(host: HostId) -> usize {
     host.get() as usize - 1
 }

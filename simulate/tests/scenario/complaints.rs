@@ -1,4 +1,4 @@
-//! A script that cannot be read is refused with the line, the column and what is allowed there.
+//! Errors of invalid scripts: line, column and the allowed syntax.
 
 use muster_simulate::scenario::{Failure, NoFiles, Script, run};
 
@@ -13,7 +13,8 @@ fn complaint(text: &str) -> String {
 fn unknown_statements_and_options() {
     let unknown = complaint("hosts 1\n  sumbit a");
     assert!(
-        unknown.starts_with("line 2, column 3: `sumbit` is no statement; allowed: levels, hosts,"),
+        unknown
+            .starts_with("line 2, column 3: unknown statement `sumbit`; allowed: levels, hosts,"),
         "{unknown}"
     );
     let option = complaint("hosts 2 gpu=8");
@@ -33,12 +34,12 @@ fn missing_and_wrong_values() {
     );
     let wrong = complaint("hosts 1\nadvance 5");
     assert!(
-        wrong.starts_with("line 2, column 9: `5` does not fit: a length of time is wanted"),
+        wrong.starts_with("line 2, column 9: invalid `5`: expected a duration"),
         "{wrong}"
     );
     let number = complaint("submit a gpus=many");
     assert!(
-        number.starts_with("line 1, column 10: `gpus=many` does not fit: a whole number"),
+        number.starts_with("line 1, column 10: invalid `gpus=many`: expected a whole number"),
         "{number}"
     );
 }
@@ -50,7 +51,7 @@ fn documents_and_blocks() {
     assert!(field.contains("weigth"), "{field}");
     assert!(
         !field.contains("at line"),
-        "the place is told once: {field}"
+        "the position is given once: {field}"
     );
     let document = "queues\n  queues:\n    a: {weight: 2}\n> queue a: 0 GPUs\n";
     for indented in ["submit a", "# of a"] {
@@ -80,7 +81,8 @@ fn a_run_tells_what_differs_and_where() {
         shown,
         [
             "line 4: expected a waiting, found a: running on n1[0-1]".to_owned(),
-            "line 2: the result is not the recorded one:\n  - a: running on n1[2-3]\n  + a: running on n1[0-1]"
+            "line 2: the result differs from the recorded one:\n  - a: running on n1[2-3]\n  + a: \
+             running on n1[0-1]"
                 .to_owned(),
         ]
     );

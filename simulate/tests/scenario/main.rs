@@ -1,4 +1,4 @@
-//! Scripts, and what is said of those that are wrong.
+//! Scenario scripts, and the errors of invalid ones.
 
 mod complaints;
 mod scripts;

@@ -1,17 +1,17 @@
-//! Every script of `scripts/` gives the results that stand in it.
+//! Golden scripts: every script of `scripts/` reproduces the results recorded in it.
 //!
-//! `UPDATE=1 cargo test -p muster-scenario --test scenario scripts::` writes the results anew; review them as you would review
-//! code. `ONLY=hived` runs those with it in their path; `SCRIPTS=findings` runs those of another folder of the crate,
-//! without results.
+//! `UPDATE=1 cargo test -p muster-simulate --test scenario scripts::` rewrites the results; review them as
+//! you would review code. `ONLY=hived` runs those with it in their path; `SCRIPTS=findings` runs those of
+//! another folder of the crate, without results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_simulate::scenario::{Files, Script, run};
 
-const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+const CRATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
 
-/// Files beside the scripts.
+/// Folder of the files that scripts name.
 struct Folder(PathBuf);
 
 impl Files for Folder {
@@ -20,7 +20,7 @@ impl Files for Folder {
     }
 }
 
-/// Runs one script; its complaint, if it has one.
+/// Runs one script; returns its failure, if any.
 fn check(path: &Path) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let told = |error: &dyn std::fmt::Display| format!("{name}: {error}");
@@ -35,7 +35,7 @@ fn check(path: &Path) -> Result<(), String> {
         return verdict(&name, &run(&again));
     }
     if !script.is_recorded() && std::env::var_os("SCRIPTS").is_none() {
-        return Err(format!("{name}: no results stand in it; run with UPDATE=1"));
+        return Err(format!("{name}: no recorded results; run with UPDATE=1"));
     }
     verdict(&name, &outcome)
 }

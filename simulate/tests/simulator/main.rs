@@ -1,4 +1,4 @@
-//! Whole runs of the simulator, and forks of a state.
+//! Complete runs of the simulator, and forks of a state.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod fork;

@@ -7,21 +7,21 @@ use muster_client::{Client, Token};
 use muster_tests::{SecuredCluster, eventually, printed, shell, skip, submit, with_gpus};
 use serde_json::{Value, json};
 
-/// GPUs of the host whose tasks run as their submitters: more than the other one has.
+/// GPUs of the host whose tasks run as their submitters: more than the other host has.
 const GPUS: u32 = 6;
 
-/// A host, beside the cluster's own, on which users have accounts: `ada` the one of another name.
+/// An additional host on which users have accounts: `ada` has one with another name.
 async fn add_host(cluster: &mut SecuredCluster) {
     let token = cluster.file("join-token");
     let words = ["worker", "token", "create", "--quiet"];
     fs::write(&token, cluster.muster(None, &words).await.ok()).unwrap();
     let config = cluster.joining_worker("gpu-7", &token);
     let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
-    // Whom they run as is the default: this worker is root and has a certificate.
+    // Running as the submitter is the default: this worker is root and has a certificate.
     settings["tasks"] = json!({"users": {"ada": "nobody"}});
     settings["gpus"]["simulated"]["count"] = json!(GPUS);
     fs::write(&config, settings.to_string()).unwrap();
-    // Made for this user alone; others must pass.
+    // Created for this user only; others must be able to traverse it.
     fs::set_permissions(cluster.file(""), Permissions::from_mode(0o711)).unwrap();
     cluster.start_joining("gpu-7");
 }
@@ -35,13 +35,13 @@ async fn user(cluster: &SecuredCluster, name: &str) -> (Token, Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     if !rustix::process::geteuid().is_root() {
-        skip("only root runs tasks as others");
+        skip("only root runs tasks as other users");
         return;
     }
     let mut cluster = SecuredCluster::start().await;
     add_host(&mut cluster).await;
     let (token, ada) = user(&cluster, "ada").await;
-    // What it says counts for nothing: the name that was proven does.
+    // The user in the specification is ignored: the authenticated name counts.
     let mut spec = with_gpus(shell("id -un; sleep 1000"), GPUS / 2);
     spec.user = "root".to_owned();
     let job = submit(&ada, spec).await;
@@ -50,7 +50,7 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     let words = ["job", "exec", &number, "-n", "--", "id", "-un"];
     assert_eq!(cluster.muster(Some(&token), &words).await.ok(), "nobody\n");
 
-    // A user without an account is told so, and pays nothing.
+    // A user without an account gets an error, and is not charged.
     let (token, eve) = user(&cluster, "muster-test-eve").await;
     let job = submit(&eve, with_gpus(shell("true"), GPUS / 2)).await;
     let number = job.to_string();
@@ -61,9 +61,9 @@ async fn a_users_task_runs_as_the_account_that_its_host_has_for_that_user() {
     })
     .await;
     assert!(told.contains("`muster-test-eve`"), "{told}");
-    // Nothing is wrong with the host.
+    // The host is not at fault.
     let words = ["job", "get", &number, "-o", "json"];
-    eventually("the site is to blame", async || {
+    eventually("the failure is attributed to the site", async || {
         let told = cluster.muster(Some(&token), &words).await.ok();
         let told: Value = serde_json::from_str(&told).unwrap();
         told.to_string()

@@ -1,4 +1,4 @@
-//! The deaths of agents and hosts: tasks outlive an agent, and nothing outlives a lease.
+//! Failures of agents and hosts: tasks outlive an agent, and no task outlives its lease.
 
 use muster_client::Client;
 use muster_model::ids::JobId;
@@ -51,7 +51,7 @@ async fn tasks_go_on_without_their_agent_and_are_adopted() {
         cluster.workers[0].kill();
         assert!(before.iter().any(|pid| is_alive(*pid)));
         cluster.workers[0].start();
-        // Output of the time without an agent is there.
+        // Output from the time without an agent is kept.
         let lines = output_lines(&client, job).await;
         printed(&client, job, lines + 5).await;
         let now = only_attempt(&client, job).await;
@@ -69,7 +69,7 @@ async fn tasks_go_on_without_their_agent_and_are_adopted() {
     );
 }
 
-/// The folder that a task's process runs in.
+/// The working directory of a task's process.
 fn scratch_of(pids: &[i32]) -> std::path::PathBuf {
     let mut folders = pids
         .iter()
@@ -129,7 +129,7 @@ async fn a_supervisor_without_an_agent_ends_its_task_with_the_lease() {
     assert!(placed.epoch > attempt.epoch);
     assert_ne!(placed.tasks[0].host, attempt.tasks[0].host);
 
-    // The old agent comes back to a lost lease: it has nothing to adopt, and says so.
+    // The old agent returns after the lease has expired: it has nothing to adopt, and reports that.
     cluster.workers[worker].start();
     eventually("the host is up again", async || {
         let status = client.status(v1::Consistency::Linearizable).await.ok()?;
@@ -162,7 +162,7 @@ async fn a_dead_host_takes_everything_with_it_and_its_gang_starts_again_whole() 
     for pid in cluster.processes_on(worker) {
         muster_tests::kill(pid);
     }
-    eventually("nothing of the host lives", async || {
+    eventually("no process of the host is alive", async || {
         cluster.processes_on(worker).is_empty().then_some(())
     })
     .await;
@@ -184,6 +184,6 @@ async fn a_dead_host_takes_everything_with_it_and_its_gang_starts_again_whole() 
     assert_eq!(now.len(), 2, "{now:?}");
     assert!(
         before.iter().all(|pid| !now.contains(pid)),
-        "a member of the old gang lives"
+        "a member of the old gang is alive"
     );
 }

@@ -6,15 +6,15 @@ use muster_tests::{Cluster, Shape, only_attempt, shell, submit};
 
 /// Tasks of the array.
 const TASKS: u32 = 200;
-/// So many of them at a time.
+/// Maximum number of them at a time.
 const AT_ONCE: u32 = 4;
 
-/// A task is there from its first words to its last: it makes a file named like itself, tells how many such files there are, and
-/// takes its own away again.
+/// Each task creates a file with its index as the name, appends the number of such files, and removes its
+/// own at the end.
 const COUNTS: &str = "cd FOLDER; : > now/$MUSTER_TASK_INDEX; ls now | wc -l >> counts; \
      echo $MUSTER_TASK_INDEX >> indexes; sleep 0.1; rm now/$MUSTER_TASK_INDEX";
 
-/// The numbers that tasks have written into a file, a line each.
+/// The numbers that tasks have written to a file, one per line.
 fn numbers(cluster: &Cluster, name: &str) -> Vec<u32> {
     let text = std::fs::read_to_string(cluster.folder.join(name)).unwrap();
     text.lines()
@@ -24,9 +24,9 @@ fn numbers(cluster: &Cluster, name: &str) -> Vec<u32> {
 
 /// Tasks of the array with long texts.
 const LONG_TASKS: u32 = 30;
-/// Bytes of each of the variables of such a task, as long as Linux takes one.
+/// Bytes of each variable of such a task: the longest that Linux accepts.
 const VARIABLE_BYTES: usize = 100 << 10;
-/// Variables of such a task: with the others they are less than Linux takes in all.
+/// Variables of such a task: together with the others they are below the total that Linux accepts.
 const VARIABLES: usize = 8;
 
 async fn submit_array(cluster: &Cluster) -> JobId {
@@ -60,7 +60,7 @@ async fn an_array_runs_every_index_once_and_never_more_at_once_than_it_says() {
     assert_eq!(indexes, (0..TASKS).collect::<Vec<u32>>());
 }
 
-/// What a worker is told of these tasks together is longer than any message of a client may be.
+/// The desired state of these tasks together is longer than the largest allowed client message.
 #[tokio::test]
 async fn tasks_with_long_environments_run_beside_each_other_and_beside_others() {
     let cluster = Cluster::start(Shape {

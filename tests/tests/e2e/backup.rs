@@ -1,4 +1,5 @@
-//! A cluster that is lost: restored from a backup while its workers live on, and gone on with by a replica that survived.
+//! Loss of a cluster: restored from a backup while its workers live on, and rebuilt from a surviving
+//! replica.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,15 +26,15 @@ const NO_WORKERS: Shape = Shape {
     workers: 0,
     gpus: 0,
 };
-/// What a lease takes here: an agent that is dead must not hold up the test for long.
+/// Lease duration in this test: a dead agent must not hold up the test for long.
 const LEASE_MS: u64 = 40_000;
 /// Exit code of a replica that the group has removed.
 const REMOVED: i32 = 5;
-/// Longest wait for what follows a lease.
+/// Maximum wait for events after a lease.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A task that cannot run twice unseen: it holds a lock for as long as it lives, and notes every start, and every start that
-/// found the lock taken.
+/// A task that cannot run twice unnoticed: it holds a lock while it lives, and records every start, and
+/// every start that found the lock taken.
 fn exclusive(folder: &Path, name: &str) -> v1::JobSpec {
     let (lock, marks, stop) = (
         folder.join(format!("{name}.lock")),
@@ -41,8 +42,8 @@ fn exclusive(folder: &Path, name: &str) -> v1::JobSpec {
         folder.join(format!("{name}.stop")),
     );
     let script = format!(
-        "exec 9>{}; flock -n 9 || {{ echo double $MUSTER_EPOCH >> {marks}; exit 3; }}; echo started $MUSTER_EPOCH >> {marks}; \
-         while [ ! -e {} ]; do sleep 0.05; done",
+        "exec 9>{}; flock -n 9 || {{ echo double $MUSTER_EPOCH >> {marks}; exit 3; }}; echo started \
+         $MUSTER_EPOCH >> {marks}; while [ ! -e {} ]; do sleep 0.05; done",
         lock.display(),
         stop.display(),
         marks = marks.display(),
@@ -76,14 +77,14 @@ async fn starts(folder: &Path, name: &str, count: usize) -> Vec<String> {
     started.unwrap_or_else(|_| panic!("{name}: {:?}", marks(folder, name)))
 }
 
-/// A command of an admin of the cluster.
+/// A command with admin rights.
 async fn admin(cluster: &Cluster, words: &[&str]) -> Run {
     let mut command = cluster.command(words);
     command.env("MUSTER_USER", "root");
     Run::of(command, "").await
 }
 
-/// Submits until the cluster is gone for longer than a deadline; gives what was acknowledged.
+/// Submits until the cluster has been gone for longer than a deadline; returns the acknowledged jobs.
 fn load(addresses: Vec<String>) -> JoinHandle<Vec<JobId>> {
     tokio::spawn(async move {
         let config = ClientConfig {
@@ -110,7 +111,7 @@ async fn known(client: &Client) -> BTreeSet<JobId> {
     listed.1.iter().map(|job| JobId(job.id)).collect()
 }
 
-/// Jobs that must be there whatever is lost after them.
+/// Jobs that must survive any later loss.
 async fn acknowledged(client: &Client, count: usize) -> BTreeSet<JobId> {
     let mut jobs = BTreeSet::new();
     for _ in 0..count {
@@ -119,7 +120,8 @@ async fn acknowledged(client: &Client, count: usize) -> BTreeSet<JobId> {
     jobs
 }
 
-/// Kills all replicas, removes what they had, and restores a file as the first one, under its address and another name.
+/// Kills all replicas, removes their data, and restores a file as the first one, at its address and with
+/// another name.
 async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> Value {
     for replica in &mut cluster.replicas {
         replica.kill();
@@ -152,7 +154,7 @@ async fn lose_and_restore(cluster: &mut Cluster, file: &str, words: &[&str]) -> 
     restored
 }
 
-/// The index of the worker on which a job's only task runs, and its first process.
+/// The index of the worker that runs a job's only task, and its first process.
 async fn place_of(cluster: &Cluster, client: &Client, job: JobId) -> (usize, i32) {
     let attempt = only_attempt(client, job).await;
     let mut names = cluster.workers.iter();
@@ -198,7 +200,7 @@ async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() 
         refused.stderr
     );
 
-    // What the file does not know: the job goes on elsewhere, and there its agent dies and leaves it running.
+    // Unknown to the file: the job moves elsewhere, and there its agent dies and leaves it running.
     let name = cluster.workers[moved_from].name.clone();
     let drained = [
         "host",
@@ -216,8 +218,8 @@ async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() 
     cluster.workers[moved_to].kill();
     let restored = lose_and_restore(&mut cluster, file, &["--key-file", key]).await;
     assert_eq!(restored["snapshot"]["revision"], saved["revision"]);
-    assert!(is_alive(orphan), "it runs on under its lease");
-    // It goes on with the restored cluster if that is back within its deadline.
+    assert!(is_alive(orphan), "it keeps running under its lease");
+    // It continues in the restored cluster if that is back within its deadline.
     busy.abort();
 
     let client = cluster.client_of(0).await;
@@ -234,7 +236,7 @@ async fn a_restored_cluster_starts_nothing_twice_that_runs_where_nobody_knows() 
     .await;
     assert_eq!(status.cluster_id, "second");
 
-    // The job that moved begins a third time only when the second is gone.
+    // The moved job starts a third time only after the second attempt is gone.
     starts(&own, "moved", 3).await;
     assert!(!is_alive(orphan));
     fs::write(own.join("moved.stop"), "").unwrap();
@@ -264,24 +266,20 @@ async fn tasks_run_through_a_restore_and_others_join_the_new_cluster() {
     let saved = admin(&cluster, &["snapshot", "save", file]).await;
     assert_eq!(saved.code, 0, "{}", saved.stderr);
     let again = admin(&cluster, &["snapshot", "save", file]).await;
-    assert!(
-        again.stderr.contains("is there already"),
-        "{}",
-        again.stderr
-    );
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
     lose_and_restore(&mut cluster, file, &[]).await;
 
     let client = cluster.client_of(0).await;
     let attempt = only_attempt(&client, job).await;
     assert_eq!((attempt.epoch, attempt.number), (epoch, 1));
-    // A job of now need not wait for leases of before.
+    // A new job need not wait for earlier leases.
     let next = client.submit_job(shell("exit 0")).await.unwrap().job;
     let ended = timeout(Duration::from_secs(60), client.wait_job(next)).await;
     assert_eq!(ended.unwrap().unwrap().phase(), v1::JobPhase::Succeeded);
     assert!(cluster.processes_of(job).contains(&process));
     assert_eq!(marks(&own, "kept").len(), 1);
 
-    // Ids of the old replicas are not given again; new ones join.
+    // Ids of the old replicas are not reused; new replicas join.
     cluster.addresses.truncate(1);
     let refused = cluster.muster(&["cluster", "add", "2=127.0.0.1:1"]).await;
     assert!(
@@ -346,7 +344,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
     assert_eq!(told["members"].as_array().unwrap().len(), 3);
     let done = cluster.muster(&[&recover[..], &["--yes"]].concat()).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("lost for good"), "{}", done.stderr);
+    assert!(done.stderr.contains("permanently lost"), "{}", done.stderr);
     cluster.replicas[leader].start();
 
     let client = cluster.client_of(leader).await;
@@ -355,7 +353,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
     let missing: Vec<&JobId> = all.filter(|job| !known.contains(job)).collect();
     assert!(
         missing.is_empty(),
-        "{missing:?} were acknowledged by the survivor"
+        "{missing:?} were acknowledged by the surviving replica"
     );
     let floor = told["revision"].as_u64().unwrap() + (1 << 40);
     let status = eventually("its leadership begins", async || {
@@ -365,7 +363,7 @@ async fn a_survivor_of_three_goes_on_with_all_that_it_acknowledged() {
     .await;
     assert_eq!(status.replicas.len(), 1);
 
-    // A dead one comes back: it learns that it is a member no more, and ends.
+    // A dead replica returns: it learns that it is no longer a member, and ends.
     let other = (leader + 1) % 3;
     cluster.replicas[other].start();
     let code = eventually("it ends", async || cluster.replicas[other].exit_code()).await;
@@ -431,7 +429,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
         ..NO_WORKERS
     })
     .await;
-    // Below a file there is no folder, whoever asks.
+    // There can be no folder below a file, for any user.
     let folder = cluster.write("here", "").join("backups");
     cluster.replicas[0].kill();
     let mut settings = cluster.replicas[0].settings();
@@ -441,7 +439,7 @@ async fn a_replica_says_at_its_start_that_it_cannot_write_backups() {
     let warning = eventually("a warning", async || {
         let printed = cluster.replicas[0].printed();
         let mut lines = printed.lines();
-        let found = lines.find(|line| line.contains("can write no backups"));
+        let found = lines.find(|line| line.contains("`backup.dir` is not writable"));
         found.map(str::to_owned)
     })
     .await;
@@ -480,7 +478,7 @@ async fn the_leader_takes_backups_by_itself_and_keeps_as_many_as_it_is_told() {
         Some(files()).filter(|it| it.is_disjoint(&first) && it.len() == 2)
     })
     .await;
-    // Those of now may be gone when they are read: a copy is not.
+    // Current files may be gone when they are read: a copy is stable.
     let copy = own.join("copy");
     fs::copy(later.last().unwrap(), &copy).unwrap();
     let inspect = ["snapshot", "inspect", copy.to_str().unwrap()];
@@ -578,7 +576,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     );
     assert!(!log.to_string().contains("hunter2"));
 
-    // It is there after the death of the replica, and can be taken along.
+    // It survives the death of the replica, and can be exported.
     cluster.replicas[follower].kill();
     cluster.replicas[follower].start();
     eventually("the replica is back", async || {
@@ -592,7 +590,7 @@ async fn who_changed_what_is_written_down_by_the_replica_that_answered() {
     let again = admin(&cluster, &export).await;
     assert_eq!(again.code, 64, "{}", again.stderr);
     assert!(
-        again.stderr.contains("audit.jsonl is there already"),
+        again.stderr.contains("audit.jsonl already exists"),
         "{}",
         again.stderr
     );

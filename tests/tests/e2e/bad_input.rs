@@ -1,4 +1,4 @@
-//! Bad input gets a clear error that names the field and the rule, and leaves the cluster as it was.
+//! Invalid input gets a clear error that names the field and the rule, and does not change the cluster.
 
 use muster_client::{Client, ClientError, Refusal};
 use muster_model::ids::JobId;
@@ -29,7 +29,7 @@ fn violations(refusal: &Refusal) -> Vec<String> {
     violations.map(ToString::to_string).collect()
 }
 
-/// The cluster holds these jobs and no others, and runs another one to its end.
+/// Asserts that the cluster holds exactly these jobs, and runs another one to its end.
 async fn goes_on(client: &Client, jobs: &[JobId]) {
     let (_, listed) = client
         .list_jobs(v1::ListJobsRequest::default(), 1_000)
@@ -145,7 +145,7 @@ async fn specifications_over_a_limit_are_refused_with_the_limit() {
         violation.starts_with("spec: 1048") && violation.ends_with(" (SPEC_BYTES_MAX)"),
         "{violation}, about {bytes} bytes"
     );
-    // Beyond what a replica takes as one message.
+    // Larger than a replica accepts as one message.
     let mut huge = shell("exit 0");
     huge.groups[0].command.push("x".repeat(20 << 20));
     let error = client.submit_job(huge).await.unwrap_err();
@@ -176,9 +176,9 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
         1,
         "error: the command line: cannot submit the job: queue `nope` does not exist; \
          `muster queue list` shows those that do\n \
-         help: `muster queue set` makes one\n",
+         help: create it with `muster queue set`\n",
     );
-    // Of several jobs none is sent where one is refused.
+    // If one of several jobs is refused, none is submitted.
     let text = "name: a\ncommand: [\"true\"]\n---\nname: b\nqueue: nope\ncommand: [\"true\"]\n";
     let run = cluster
         .muster_reading(&["job", "submit", "-f", "-"], text)
@@ -242,7 +242,7 @@ async fn cancelling_what_has_ended_or_never_was_is_refused() {
     run.fails(
         1,
         "error: job 99999999: cannot cancel the job: job 99999999 does not exist, or ended so long \
-         ago that it is forgotten\n help: `muster job list` shows the jobs that the cluster remembers\n",
+         ago that it is forgotten\n help: `muster job list` shows the known jobs\n",
     );
     let after = client.get_job(job, 1, v1::Consistency::Linearizable).await;
     assert_eq!(after.unwrap().phase(), v1::JobPhase::Succeeded);

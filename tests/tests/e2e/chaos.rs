@@ -1,4 +1,4 @@
-//! `muster chaos run`: the smoke profile as its users meet it.
+//! `muster chaos run`: the smoke profile from a user's view.
 
 use std::fs;
 
@@ -58,12 +58,12 @@ async fn what_needs_a_mount_is_refused_without_namespaces() {
     assert_eq!(run.code, 64, "{run:?}");
     let told = "profile disk-full mounts small disks";
     assert!(run.stderr.contains(told), "{run:?}");
-    // Where nobody says what is to be had, it is tried: without `unshare` nothing is.
+    // Without explicit capabilities they are probed: without `unshare` there are none.
     let mut bare = muster(&words);
     bare.env("PATH", "");
     let run = Run::of(bare, "").await;
     assert_eq!(run.code, 64, "{run:?}");
-    let tried = "no network namespaces can be made here (`unshare`:";
+    let tried = "cannot create network namespaces (`unshare`:";
     assert!(run.stderr.contains(tried), "{run:?}");
     assert!(run.stderr.contains(told), "{run:?}");
 }
@@ -82,7 +82,7 @@ async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
 async fn a_form_that_a_sweep_does_not_have_is_refused_and_help_says_how_it_ends() {
     let run = Run::of(muster(&["chaos", "sim", "-o", "json"]), "").await;
     assert_eq!(run.code, 64, "{run:?}");
-    assert!(run.stderr.contains("no other form"), "{run:?}");
+    assert!(run.stderr.contains("-o supports only table"), "{run:?}");
     for (command, words) in [
         ("sim", ["Exit codes: 0", "64 usage"]),
         ("run", ["invalid", "namespaces"]),

@@ -1,4 +1,4 @@
-//! `muster chaos run --target`: on a cluster that others use.
+//! `muster chaos run --target` on a shared cluster.
 
 use muster_client::Client;
 use muster_model::ids::JobId;
@@ -14,7 +14,7 @@ pub(crate) const SHAPE: Shape = Shape {
     gpus: 2,
 };
 
-/// Somebody else's job, which runs before the run begins.
+/// Another user's job, which runs before the run begins.
 pub(crate) async fn foreign_job(client: &Client) -> (JobId, v1::Attempt) {
     let job = submit(client, with_gpus(shell("sleep 1000"), 1)).await;
     let attempt = only_attempt(client, job).await;
@@ -30,11 +30,7 @@ pub(crate) async fn is_untouched(
     let (job, before) = foreign;
     let now = only_attempt(client, job).await;
     assert_eq!(now.epoch, before.epoch, "the foreign job was moved");
-    assert_eq!(
-        cluster.processes_of(job),
-        pids,
-        "its process is another one"
-    );
+    assert_eq!(cluster.processes_of(job), pids, "its process has changed");
 }
 
 /// Blocks by their reasons, and live jobs of any run.
@@ -74,7 +70,7 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     let replica = cluster.replicas[0].pid().to_string();
     let folder = tempfile::tempdir().unwrap();
     let (out, book) = (folder.path().join("report"), folder.path().join("book"));
-    // What an earlier run found out is no fault of this one's.
+    // Findings of an earlier run are not attributed to this one.
     std::fs::create_dir(&book).unwrap();
     std::fs::write(book.join("conflicts"), "GPU-7 is held\n").unwrap();
     let (out, book) = (out.to_str().unwrap(), book.to_str().unwrap());
@@ -160,7 +156,7 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
         "--repetitions",
         "2",
     ];
-    refused(&with(&killed), &["another process id"]).await;
+    refused(&with(&killed), &["gets a new id"]).await;
     refused(&["chaos", "run", "--allow", "block-gpu"], &["--target"]).await;
     let own = std::process::id().to_string();
     let words = [
@@ -170,5 +166,8 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
     .concat();
     let run = Run::of(muster(&words), "").await;
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("is no `muster scheduler`"), "{run:?}");
+    assert!(
+        run.stderr.contains("is not a `muster scheduler`"),
+        "{run:?}"
+    );
 }

@@ -1,8 +1,8 @@
-//! Wall clocks that jump under running replicas: the log's time goes on, nobody is declared dead, and
-//! nothing waits for the clock to come back.
+//! Wall clock jumps under running replicas: the log's time advances, no host is declared dead, and nothing
+//! waits for the clock to return.
 //!
-//! The clock is moved by a library that is preloaded into the replicas and adds to `CLOCK_REALTIME`
-//! what a file says. Steps of single clocks under faults are the simulation's (`muster chaos sim`).
+//! The clock is moved by a preloaded library that adds the offset in a file to `CLOCK_REALTIME`. Clock
+//! steps of single replicas under faults are covered by the simulation (`muster chaos sim`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 const HOUR_S: i64 = 3_600;
 
-/// Builds the library; none where there is no C compiler.
+/// Builds the library; `None` without a C compiler.
 fn build(folder: &Path) -> Option<PathBuf> {
     let library = folder.join("wall_clock.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/wall_clock.c");
@@ -32,7 +32,7 @@ fn clock_file(cluster: &Cluster, replica: usize) -> PathBuf {
     cluster.folder.join(format!("clock-{replica}"))
 }
 
-/// Sets a replica's clock so many seconds off.
+/// Sets a replica's clock offset in seconds.
 fn set_clock(cluster: &Cluster, replica: usize, offset_s: i64) {
     let file = clock_file(cluster, replica);
     let new = file.with_extension("new");
@@ -69,7 +69,7 @@ async fn log_time_ms(client: &Client) -> u64 {
 }
 
 async fn all_hosts_stay_up(client: &Client) {
-    // Longer than a host may be silent before it is suspect.
+    // Longer than a host may be unreachable before it is suspect.
     let until = Instant::now() + Duration::from_millis(2_500);
     while Instant::now() < until {
         let status = client.status(v1::Consistency::Linearizable).await.unwrap();
@@ -111,11 +111,11 @@ async fn a_jump_of_the_leaders_clock_disturbs_nothing() {
     all_hosts_stay_up(&client).await;
     assert!(
         log_time_ms(&client).await >= back_ms + 2_000,
-        "the log's time stands still"
+        "the log's time does not advance"
     );
     retries_soon(&client).await;
 
-    // The next leader's clock is an hour behind the log's time, and two ahead of the last leader's.
+    // The next leader's clock is an hour behind the log's time, and two hours ahead of the last leader's.
     cluster.replicas[leader].kill();
     cluster.leader(&client).await;
     let next_ms = log_time_ms(&client).await;
@@ -127,7 +127,7 @@ async fn a_jump_of_the_leaders_clock_disturbs_nothing() {
     is_undisturbed(&cluster, &client, job, pid).await;
 }
 
-/// A back-off of half a second lasts about that, not until the wall clock has caught up.
+/// A back-off of half a second takes about that long, not until the wall clock has caught up.
 async fn retries_soon(client: &Client) {
     let mut spec = shell("[ \"$MUSTER_ATTEMPT\" = 2 ]");
     spec.retry = Some(v1::RetryPolicy {

@@ -1,4 +1,4 @@
-//! A job in a container, from the command line to the engine of its host and back.
+//! Job in a container, from the command line to its host's engine and back.
 
 use muster_model::ids::JobId;
 use muster_proto::v1;
@@ -13,7 +13,7 @@ const NO_ENGINE: Shape = Shape {
     workers: 1,
     gpus: 1,
 };
-/// Podman asks for more files and processes than every host allows unless it is told.
+/// By default Podman requests more files and processes than every host allows.
 const SUBMIT: [&str; 11] = [
     "job",
     "submit",
@@ -28,13 +28,13 @@ const SUBMIT: [&str; 11] = [
     "-o",
 ];
 
-/// A cluster with one worker beside an engine.
+/// A cluster with one worker that has an engine.
 async fn cluster(podman: &Podman) -> Cluster {
     let mut cluster = Cluster::start(NO_ENGINE).await;
     let boxes = cluster.add_worker("boxes", |settings| {
         settings["container_engine"] = json!(podman.socket());
     });
-    // The other one has none, whatever this machine runs.
+    // The other worker has no engine, whatever this machine runs.
     cluster.workers[0].kill();
     cluster.workers[boxes].start();
     only_these_are_up(&cluster.client().await, &["boxes"]).await;
@@ -52,7 +52,7 @@ async fn submit(cluster: &Cluster, script: &str) -> JobId {
     JobId(id.trim().parse().unwrap())
 }
 
-/// What an engine keeps of tasks that are over, once it has had the time to remove it.
+/// Asserts that an engine keeps nothing of ended tasks, once it has had time to remove it.
 async fn expect_nothing_left(cluster: &Cluster, podman: &Podman, job: JobId) {
     eventually("no container and no process is left", async || {
         let left = podman.containers();
@@ -83,7 +83,7 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
     })
     .await;
 
-    // Only what the image holds is there, and no folder of the host.
+    // Only the image's files are visible, and no folder of the host.
     printed(&client, job, 1).await;
     let id = job.to_string();
     let logs = cluster.muster(&["job", "logs", &id]).await.ok();
@@ -92,7 +92,7 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
         "{logs}"
     );
 
-    // A command beside it is in the same container: it sees its files, and its first process as number 1.
+    // An exec session is in the same container: it sees its files, and its first process as number 1.
     let script = "cat file; tr '\\0' ' ' < /proc/1/cmdline; exit 7";
     let beside = ["job", "exec", &id, "-n", "--", "sh", "-c", script];
     let beside = cluster.muster(&beside).await;

@@ -1,5 +1,5 @@
-//! A day of operations while twenty clients submit: replicas come, go, die and are replaced, all are restarted one by one, the
-//! cluster is backed up, destroyed and restored.
+//! A day of operations while twenty clients submit: replicas join, leave, die and are replaced, all are
+//! restarted one by one, and the cluster is backed up, destroyed and restored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +16,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 const CLIENTS: usize = 20;
-/// A client's pause between two submits: together they submit what one host of two cores runs beside all the rest.
+/// A client's pause between two submissions: in total they submit what one host with two cores runs in
+/// addition to everything else.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for a job of a moment.
+/// Maximum wait for a short job.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Jobs that were acknowledged, and when.
+/// Acknowledged jobs with the time of the acknowledgement.
 type Acknowledged = Arc<Mutex<Vec<(JobId, Instant)>>>;
 
-/// Clients at work.
+/// Running clients.
 struct Clients {
     stop: watch::Sender<bool>,
     at_work: Vec<JoinHandle<()>>,
@@ -49,13 +50,14 @@ impl Clients {
         }
     }
 
-    /// What was acknowledged so far.
+    /// Jobs acknowledged so far.
     fn so_far(&self) -> BTreeSet<JobId> {
         let acknowledged = self.acknowledged.lock().unwrap();
         acknowledged.iter().map(|(job, _)| *job).collect()
     }
 
-    /// Ends them. No call of theirs may have failed; gives what was acknowledged, and the longest time in which nothing was.
+    /// Stops the clients. None of their calls may have failed; returns the acknowledged jobs, and the
+    /// longest time without an acknowledgement.
     async fn end(self) -> (BTreeSet<JobId>, Duration) {
         self.stop.send_replace(true);
         for client in self.at_work {
@@ -74,7 +76,7 @@ impl Clients {
 async fn submit_until(client: Client, stopped: watch::Receiver<bool>, acknowledged: Acknowledged) {
     while !*stopped.borrow() {
         let submitted = client.submit_job(shell("exit 0")).await;
-        let submitted = submitted.expect("no call fails, whatever is operated");
+        let submitted = submitted.expect("no call fails during operations");
         let told = (submitted.job, Instant::now());
         acknowledged.lock().unwrap().push(told);
         sleep(PAUSE).await;
@@ -87,7 +89,7 @@ async fn known(client: &Client) -> BTreeSet<JobId> {
     listed.1.iter().map(|job| JobId(job.id)).collect()
 }
 
-/// What was acknowledged is there.
+/// Asserts that all acknowledged jobs exist.
 async fn keeps(client: &Client, acknowledged: &BTreeSet<JobId>) {
     let known = known(client).await;
     let lost: Vec<&JobId> = acknowledged.difference(&known).collect();
@@ -103,7 +105,7 @@ async fn runs_a_job(client: &Client) {
     assert_eq!(ended.unwrap().phase(), v1::JobPhase::Succeeded);
 }
 
-/// Starts one more replica and makes it a member by this command; gives its index.
+/// Starts one more replica and makes it a member with this command; returns its index.
 async fn admit(cluster: &mut Cluster, words: &[&str]) -> usize {
     let new = cluster.add_replica(false);
     cluster.replicas[new].start();
@@ -118,14 +120,15 @@ async fn remove(cluster: &mut Cluster, replica: usize) {
     let id = (replica + 1).to_string();
     let removed = cluster.muster(&["cluster", "remove", &id]).await;
     assert_eq!(removed.code, 0, "{removed:?}");
-    eventually("who is removed ends", async || {
+    eventually("the removed replica ends", async || {
         (!cluster.replicas[replica].is_running()).then_some(())
     })
     .await;
 }
 
-/// Ends every replica that is left and then the agent, one by one, and starts each again once the others are whole: as an upgrade
-/// does, though to the same build (`muster chaos run --profile upgrade` goes from an older one).
+/// Ends every remaining replica and then the agent, one by one, and restarts each once the others are
+/// healthy: like an upgrade, though to the same build (`muster chaos run --profile upgrade` upgrades from
+/// an older one).
 async fn restart_all(cluster: &mut Cluster, client: &Client, replicas: &[usize]) {
     for replica in replicas {
         cluster.replicas[*replica].end();
@@ -144,14 +147,18 @@ async fn restart_all(cluster: &mut Cluster, client: &Client, replicas: &[usize])
     cluster.workers[0].end();
     cluster.workers[0].start();
     runs_a_job(client).await;
-    eventually("all are known to read what this build writes", async || {
-        let status = client.status(v1::Consistency::Linearizable).await.unwrap();
-        (status.command_format > 0 && status.command_level == status.command_format).then_some(())
-    })
+    eventually(
+        "all replicas are known to read what this build writes",
+        async || {
+            let status = client.status(v1::Consistency::Linearizable).await.unwrap();
+            (status.command_format > 0 && status.command_level == status.command_format)
+                .then_some(())
+        },
+    )
     .await;
 }
 
-/// Kills every replica, removes all data, and makes a cluster of one out of a backup, on the first one's machine.
+/// Kills every replica, removes all data, and creates a cluster from a backup, on the first one's machine.
 async fn destroy_and_restore(cluster: &mut Cluster, file: &str) {
     for replica in &mut cluster.replicas {
         replica.kill();
@@ -184,7 +191,7 @@ async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
     let client = cluster.client().await;
     let clients = Clients::start(&cluster.addresses).await;
 
-    // Three become five, and three again: the leader is one of those that leave.
+    // Three become five, and three again: the leader is among those that leave.
     for _ in 0..2 {
         admit(&mut cluster, &["add"]).await;
     }
@@ -202,7 +209,7 @@ async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
     members.push(admit(&mut cluster, &["replace", &id]).await);
     restart_all(&mut cluster, &client, &members).await;
 
-    // The backup is taken under load: what was acknowledged before it is in it.
+    // The backup is taken under load: it contains everything acknowledged before it.
     let saved = clients.so_far();
     let file = cluster.write("saved.backup", "");
     fs::remove_file(&file).unwrap();
@@ -213,7 +220,8 @@ async fn a_day_of_operations_loses_nothing_and_fails_no_call() {
     assert_eq!(run.code, 0, "{run:?}");
     let (before, stall) = clients.end().await;
     keeps(&client, &before).await;
-    // What is acknowledged after it is lost with the cluster, so nobody submits until it is back.
+    // Anything acknowledged after the backup is lost with the cluster, so no client submits until it is
+    // back.
     destroy_and_restore(&mut cluster, file).await;
     cluster.addresses.truncate(1);
     let client = cluster.client().await;

@@ -1,4 +1,4 @@
-//! What an admin who looks for a fault can do: see more of a process's log, and take a bundle along.
+//! Debugging tools of an admin: more detail in a process's log, and a debug bundle.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use muster_tests::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-/// Lines so far that are written at level debug only, and often: of HTTP/2 frames.
+/// Number of log lines so far of a frequent kind written only at level debug: HTTP/2 frames.
 fn noise(log: &str) -> usize {
     let is_noise = |line: &&str| line.contains("DEBUG") && line.contains("h2::");
     log.lines().filter(is_noise).count()
@@ -67,11 +67,11 @@ async fn a_process_logs_more_for_a_while_and_then_as_before_by_itself() {
         })
         .await;
         let before = noise(&member.printed());
-        // Beats go on all the time: a second of silence is the level's doing.
+        // Heartbeats continue all the time: a second without lines is due to the level.
         sleep(Duration::from_secs(2)).await;
         assert_eq!(noise(&member.printed()), before, "{}", member.name);
     }
-    // Others never did.
+    // Other replicas never logged them.
     assert_eq!(noise(&cluster.replicas[0].printed()), 0);
     assert_eq!(noise(&cluster.workers[1].printed()), 0);
 }
@@ -97,7 +97,7 @@ async fn nonsense_is_refused_with_what_would_be_right() {
             "a level is one of off, error",
         ),
         (&["h2=debug"], 64, "--replica <ID>"),
-        (&["--replica", "7", "debug"], 1, "there is no replica 7"),
+        (&["--replica", "7", "debug"], 1, "replica 7 does not exist"),
         (&["--worker", "nobody", "debug"], 1, "nobody"),
         (
             &["--replica", "1", "debug", "--for", "25h"],
@@ -116,7 +116,7 @@ async fn nonsense_is_refused_with_what_would_be_right() {
     }
 }
 
-/// Unpacks a bundle; gives the folder in it.
+/// Unpacks a bundle; returns the folder in it.
 fn unpack(bundle: &Path, into: &Path) -> std::path::PathBuf {
     let done = Command::new("tar")
         .arg("-xzf")
@@ -158,7 +158,8 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     let running = client.submit_job(spec.clone()).await.unwrap().job;
     only_attempt(&client, running).await;
     let waiting = client.submit_job(spec).await.unwrap().job;
-    // A token that is wrong by one letter comes into the log of whoever refuses it, if anything of a token does.
+    // A token with one wrong letter would show up in the log of the refusing replica, if any part of a
+    // token did.
     let wrong = Token::new(&format!("{}x", user.text()));
     let refused = cluster.client_of(None, Some(wrong.clone())).await;
     assert!(refused.status(v1::Consistency::Stale).await.is_err());
@@ -183,7 +184,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     let listed = manifest["files"].as_array().unwrap();
     assert_eq!(listed.len() + 1, found.len(), "{manifest:#}");
     assert_eq!(told["files"], listed.len());
-    // Neither replicas nor the worker of this cluster measure anything.
+    // No replica and no worker of this cluster measures anything.
     let missing: Vec<&str> = { manifest["missing"].as_array().unwrap().iter() }
         .map(|it| it["name"].as_str().unwrap())
         .collect();
@@ -218,7 +219,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     ];
     for (name, text) in &found {
         for secret in secrets {
-            // Also not its second half, without the user's name.
+            // Not even its second half, without the user's name.
             let tail = &secret[secret.len() / 2..];
             assert!(
                 !text.contains(secret) && !text.contains(tail),
@@ -228,7 +229,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
         assert!(!text.contains("PRIVATE KEY"), "{name}");
     }
 
-    // Of a replica that is gone is said that it is missing; whoever is no admin gets what a user may see.
+    // A dead replica is reported as missing; a user who is not an admin gets what a user may see.
     cluster.kill_first_replica();
     let second = cluster.file("second.tar.gz");
     let words = [
@@ -239,7 +240,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
         "-o",
         "json",
     ];
-    let told = eventually("a bundle of what is left", async || {
+    let told = eventually("a bundle of the remaining data", async || {
         drop(fs::remove_file(&second));
         let run = cluster.muster(Some(&admin), &words).await;
         (run.code == 0).then(|| run.json())

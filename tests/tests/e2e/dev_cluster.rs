@@ -1,4 +1,4 @@
-//! `muster dev`: what it starts can be used, and a signal takes all of it away.
+//! `muster dev`: its cluster is usable, and a signal ends all of it.
 
 use std::fs;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use muster_tests::{Run, eventually, is_alive, muster};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Starts a cluster, runs a job that would go on, ends the cluster by a signal; nothing stays.
+/// Starts a cluster, runs a long job, ends the cluster with a signal; asserts that nothing remains.
 async fn ends_by(signal: Signal) {
     let folder = tempfile::tempdir().unwrap();
     let ready_file = folder.path().join("ready.json");

@@ -1,4 +1,4 @@
-//! A cluster where the site runs etcd: what is found there, and that nothing depends on it. With a real etcd.
+//! Cluster at a site with etcd: the published keys, and independence from etcd. With a real etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 
 /// etcd's own default.
 const ROOMY_BYTES: u64 = 2 << 30;
-/// Where the keys of a test's cluster begin.
+/// Prefix of the keys of a test's cluster.
 const PREFIX: &str = "/muster/test/";
-/// As the settings take it.
+/// The prefix as written in the settings.
 const PREFIX_SETTING: &str = "/muster/test";
-/// Longest that a job may take to be accepted and to begin while etcd is away, on a busy machine.
+/// Maximum time for a job to be accepted and to start while etcd is unavailable, on a busy machine.
 const UNHINDERED: Duration = Duration::from_secs(20);
 
 const SMALL: Shape = Shape {
@@ -59,7 +59,7 @@ fn ids(keys: &BTreeMap<String, Value>) -> BTreeSet<u64> {
         .collect()
 }
 
-/// The leader's key, once it names somebody whom `accept` takes.
+/// The leader's key, once its value satisfies `accept`.
 async fn leader(etcd: &EtcdServer, accept: impl Fn(&Value) -> bool) -> Value {
     eventually("etcd names the leader", async || {
         let key = etcd.below(&format!("{PREFIX}leader")).remove("")?;
@@ -68,7 +68,7 @@ async fn leader(etcd: &EtcdServer, accept: impl Fn(&Value) -> bool) -> Value {
     .await
 }
 
-/// Waits until the plan in etcd has these jobs and no others.
+/// Waits until the plan in etcd has exactly these jobs.
 async fn mirrored(etcd: &EtcdServer, jobs: &[JobId]) {
     let wanted: BTreeSet<String> = jobs.iter().map(|job| format!("{job}/0")).collect();
     let mut seen = BTreeSet::new();
@@ -84,7 +84,7 @@ fn endless() -> v1::JobSpec {
     with_gpus(shell("exec sleep 1000"), 1)
 }
 
-/// A job is accepted and runs, as quickly as ever.
+/// Asserts that a job is accepted and runs without delay.
 async fn begins(client: &Client) -> JobId {
     let begun = Instant::now();
     let job = submit(client, endless()).await;
@@ -98,7 +98,7 @@ async fn cancel(cluster: &Cluster, job: JobId) {
     assert_eq!(cancelled.code, 0, "{cancelled:?}");
 }
 
-/// What the first replica's page says.
+/// A page of the first replica.
 async fn said(cluster: &Cluster, path: &str) -> String {
     let address = cluster.replicas[0].settings()["metrics_listen"]
         .as_str()
@@ -107,9 +107,9 @@ async fn said(cluster: &Cluster, path: &str) -> String {
     page(&address, path).await.unwrap_or_default()
 }
 
-/// Waits until the replica says of itself that etcd does not work; it is ready all the same.
+/// Waits until the replica reports that etcd does not work; it stays ready.
 async fn complains(cluster: &Cluster, kind: &str) {
-    eventually("the replica says that etcd fails", async || {
+    eventually("the replica reports that etcd fails", async || {
         let ready = said(cluster, "/readyz").await;
         let is_told = ready.starts_with("ok\n") && ready.contains("etcd: fails");
         is_told.then_some(())
@@ -139,7 +139,7 @@ async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
     })
     .await;
 
-    // A client, the command line and a worker that know nothing but etcd.
+    // A client, the command line and a worker that are configured with etcd only.
     let client = Client::connect(ClientConfig::of_etcd(settings(&etcd)))
         .await
         .unwrap();
@@ -180,14 +180,14 @@ async fn etcd_tells_who_lives_who_leads_and_what_runs_where() {
     );
     assert_eq!(task["gpus"].as_array().unwrap().len(), 2, "{plan}");
 
-    // The leader dies: the next one is named, and mirrors.
+    // The leader dies: the next one is published, and mirrors the plan.
     let died = first["id"].as_u64().unwrap();
     let index = usize::try_from(died).unwrap() - 1;
     cluster.replicas[index].kill();
     let epoch = first["epoch"].as_u64().unwrap();
     let next = leader(&etcd, |key| key["epoch"].as_u64() > Some(epoch)).await;
     assert_ne!(next["id"], first["id"]);
-    eventually("the dead replica is forgotten", async || {
+    eventually("the dead replica is removed", async || {
         let left = ids(&etcd.below(&format!("{PREFIX}replicas/")));
         (left.len() == 2 && !left.contains(&died)).then_some(())
     })
@@ -210,27 +210,27 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
     let attempt = only_attempt(&client, stays).await;
     mirrored(&etcd, &[stays, goes]).await;
 
-    // Dead: what comes and what goes meanwhile is made good.
+    // etcd is dead: changes in the meantime are published afterwards.
     etcd.kill();
     complains(&cluster, "unreachable").await;
     let came = begins(&client).await;
     cancel(&cluster, goes).await;
     etcd.start_again().await;
     mirrored(&etcd, &[stays, came]).await;
-    eventually("the replica says that etcd works", async || {
+    eventually("the replica reports that etcd works", async || {
         let ready = said(&cluster, "/readyz").await;
         ready.contains("etcd: works").then_some(())
     })
     .await;
 
-    // Dead, and its data lost with it.
+    // etcd is dead, and its data is lost.
     etcd.kill();
     etcd.lose_data();
     etcd.start_again().await;
     mirrored(&etcd, &[stays, came]).await;
     leader(&etcd, |_| true).await;
 
-    // Cut off: connections stand, and nothing comes of them.
+    // etcd is cut off: connections stay open without answers.
     etcd.freeze();
     complains(&cluster, "silent").await;
     let late = begins(&client).await;
@@ -264,7 +264,7 @@ async fn a_full_etcd_hinders_nothing_and_is_written_to_again_once_there_is_room(
 
     let came = begins(&client).await;
     complains(&cluster, "full").await;
-    // What is removed is removed even now.
+    // A removal takes effect even now.
     cancel(&cluster, goes).await;
     mirrored(&etcd, &[]).await;
 
@@ -310,7 +310,7 @@ async fn replicas_that_know_nothing_but_etcd_found_a_cluster_once() {
     // Two are not enough.
     cluster.replicas[1].start();
     cluster.replicas[2].start();
-    eventually("two have shown themselves", async || {
+    eventually("two replicas are registered", async || {
         let seen = ids(&etcd.below("/muster/new/replicas/"));
         (seen.len() == 2).then_some(())
     })
@@ -329,14 +329,17 @@ async fn replicas_that_know_nothing_but_etcd_found_a_cluster_once() {
     let status = client.status(v1::Consistency::Linearizable).await.unwrap();
     assert_eq!(status.replicas.len(), 3, "{status:?}");
 
-    // A fourth founds nothing, and says why.
+    // A fourth replica founds nothing, and reports the reason.
     cluster.replicas[4].start();
     let code = eventually("the fourth ends", async || cluster.replicas[4].exit_code()).await;
     assert_ne!(code, 0);
     let printed = cluster.replicas[4].printed();
-    assert!(printed.contains("this cluster was founded by"), "{printed}");
+    assert!(
+        printed.contains("this cluster was bootstrapped in etcd by"),
+        "{printed}"
+    );
 
-    // A member that starts again belongs to the cluster, etcd or not.
+    // A restarted member belongs to the cluster, with or without etcd.
     cluster.replicas[1].kill();
     cluster.replicas[1].start();
     eventually("the member is back", async || {

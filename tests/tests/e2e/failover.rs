@@ -1,4 +1,4 @@
-//! What was acknowledged stays, and who follows goes on, whichever replica dies.
+//! Failover: acknowledged data persists, and watchers continue, whichever replica dies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,12 +17,12 @@ use tokio::time::Instant;
 
 use crate::trials::{in_namespaces, may_have_namespaces};
 
-/// Kills in one test; `make bench` does 50 of each kind.
+/// Number of kills in one test; `make bench` runs 50 of each kind.
 const TRIALS: usize = 4;
-/// Clients that submit at the same time.
+/// Number of concurrent submitting clients.
 const CLIENTS: usize = 8;
 
-/// How long the C library waits for a silent name server when it is told to wait for longest.
+/// Time that the C library waits for an unresponsive name server with its longest setting.
 const LOOKUP: Duration = Duration::from_secs(30);
 
 const NO_WORKERS: Shape = Shape {
@@ -31,9 +31,9 @@ const NO_WORKERS: Shape = Shape {
     gpus: 0,
 };
 
-/// Submits without a pause until the cluster is killed; gives all jobs that were acknowledged.
+/// Submits without a pause until the cluster is killed; returns all acknowledged jobs.
 ///
-/// Deadlines are short and nothing is tried again for long: what counts is what was answered.
+/// Deadlines and retries are short: only acknowledged jobs count.
 async fn submit_until_dead(addresses: Vec<String>) -> Vec<JobId> {
     let config = ClientConfig {
         deadline: Duration::from_secs(1),
@@ -67,7 +67,7 @@ async fn nothing_acknowledged_is_missing_after_the_leader_is_killed() {
         let leader = cluster.leader(&client).await;
         let mut busy = JoinSet::new();
         for _ in 0..CLIENTS {
-            // They know the leader alone, so the last answers come from the one that dies.
+            // They know only the leader, so the last answers come from the replica that dies.
             let address = cluster.addresses[leader].clone();
             busy.spawn(submit_until_dead(vec![address]));
         }
@@ -122,7 +122,7 @@ async fn nothing_acknowledged_is_missing_after_all_replicas_are_killed() {
     );
 }
 
-/// Kills every replica once, one after another; each comes back before the next one goes.
+/// Kills every replica once, one after another; each one returns before the next is killed.
 async fn kill_each(cluster: &mut Cluster, client: &Client) {
     for index in 0..cluster.replicas.len() {
         cluster.replicas[index].kill();
@@ -145,7 +145,7 @@ async fn kill_each(cluster: &mut Cluster, client: &Client) {
     }
 }
 
-/// Events after `from`, up to `until` at least, and how often the watch was cut off meanwhile.
+/// Events after `from`, at least up to `until`, and the number of times the watch was cut off.
 async fn follow(
     client: &Client,
     from: Revision,
@@ -197,7 +197,8 @@ async fn a_watch_goes_on_over_the_death_of_every_replica() {
 async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
-    // Two of twelve tasks end every second, so that there is news all the time; the last one sees all the kills.
+    // Two of twelve tasks end every second, so that there are always new events; the last one runs through
+    // all kills.
     let folder = tempfile::tempdir().unwrap();
     let over = folder.path().join("over");
     let mut spec = shell(&format!(
@@ -214,7 +215,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     let events = spawned(&["job", "events", "-f", &job, "-o", "jsonl"]);
     let logs = spawned(&["job", "logs", "-f", &job, "--task", "11"]);
     let wait = spawned(&["job", "wait", &job, "--timeout", "60s"]);
-    // Twice: in the first round the commands may begin at a replica that was killed already.
+    // Two rounds: in the first the commands may start at a replica that was already killed.
     for _ in 0..2 {
         kill_each(&mut cluster, &client).await;
     }
@@ -224,7 +225,7 @@ async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
     assert_eq!(wait.code, 0, "{wait:?}");
     assert_eq!(logs.await.unwrap().ok(), "11\n");
     let followed = events.await.unwrap();
-    assert!(followed.stderr.contains("goes on with"), "{followed:?}");
+    assert!(followed.stderr.contains("continuing with"), "{followed:?}");
     let after = cluster
         .muster(&["job", "events", &job, "-o", "jsonl"])
         .await;
@@ -264,7 +265,7 @@ async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
     })
     .await;
 
-    // Nobody knew whether it was accepted: to say it again is not to submit it twice.
+    // The outcome was unknown: repeating the request does not submit it twice.
     let told = run.stderr.split("--request-id ").nth(1).unwrap();
     let key = told.split_whitespace().next().unwrap();
     let words = [
@@ -315,7 +316,7 @@ async fn a_command_ends_at_its_deadline_while_the_name_server_is_silent() {
     }
     let folder = tempfile::tempdir().unwrap();
     let resolver = folder.path().join("resolv.conf");
-    // An address for documentation (RFC 5737) behind a link whose other end answers nothing.
+    // An address for documentation (RFC 5737) behind a link whose other end does not answer.
     let waits = LOOKUP.as_secs();
     let lines = format!("nameserver 192.0.2.1\noptions attempts:1 timeout:{waits}\n");
     fs::write(&resolver, lines).unwrap();
@@ -357,7 +358,7 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
         let mut reader = command.kill_on_drop(true).spawn().unwrap();
         let mut stdout = BufReader::new(reader.stdout.take().unwrap());
         let mut read = String::new();
-        // It is at it when the first replica is stopped.
+        // It is streaming when the first replica is stopped.
         stdout.read_line(&mut read).await.unwrap();
         readers.push(tokio::spawn(async move {
             stdout.read_to_string(&mut read).await.unwrap();
@@ -365,7 +366,7 @@ async fn output_is_whole_although_every_replica_is_restarted_while_it_is_read() 
         }));
     }
     for index in 0..cluster.replicas.len() {
-        // As `systemctl restart` does it: a replica ends the streams that it serves.
+        // Like `systemctl restart`: a replica ends the streams that it serves.
         cluster.replicas[index].end();
         cluster.replicas[index].start();
         eventually("the cluster takes jobs again", async || {
@@ -410,9 +411,9 @@ async fn a_follower_that_stops_does_not_end_what_is_read_through_it() {
     cluster.replicas[follower].end();
     loop {
         let update = logs.next().await.unwrap();
-        // The task goes on: an end would be one that nobody can tell from its own.
+        // The task continues: an end of the stream would look like the end of its output.
         if let LogUpdate::Resumed { cause, .. } = update.expect("it goes on") {
-            assert!(cause.contains("this replica stops"), "{cause}");
+            assert!(cause.contains("this replica is stopping"), "{cause}");
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! Gangs begin together, know each other, and are not hurt by a member that cannot be prepared.
+//! Gangs start together, know each other, and tolerate a member that cannot be prepared.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -26,11 +26,11 @@ const EIGHT_WORKERS: Shape = Shape {
     workers: 8,
     gpus: 8,
 };
-/// Longest that a gang of 64 may take from its allocation until all its tasks run, on whatever machine this is. The sharp
+/// Maximum time from the allocation of a gang of 64 until all its tasks run, on any machine. The precise
 /// figure is the row `start` of the benchmarks.
 const ASSEMBLY_MS_MAX: u64 = 5_000;
 
-/// A gang of three, one on each host.
+/// A gang of three, one member per host.
 fn gang(script: &str) -> v1::JobSpec {
     let mut spec = shell(script);
     spec.gang = true;
@@ -40,7 +40,7 @@ fn gang(script: &str) -> v1::JobSpec {
     spec
 }
 
-/// Everything that happened to a job until it had ended.
+/// All events of a job until its end.
 async fn history(client: &Client, job: JobId) -> Vec<Kind> {
     client.wait_job(job).await.unwrap();
     let filter = WatchFilter {
@@ -58,7 +58,7 @@ async fn history(client: &Client, job: JobId) -> Vec<Kind> {
     kinds
 }
 
-/// What a member printed, by its name: `RANK=1` and the like.
+/// Values of a variable printed by a member: `RANK=1` and the like.
 fn said<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
     let said = lines.iter().filter_map(|line| line.split_once('='));
     said.filter(|(key, _)| *key == name)
@@ -104,7 +104,7 @@ async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
     assert_eq!(said(&lines, "NODE_RANK"), ["0", "1", "2"]);
     assert_eq!(said(&lines, "WORLD_SIZE"), ["3", "3", "3"]);
     let Kind::GangReleased(event) = &kinds[released] else {
-        unreachable!("its position was looked for");
+        unreachable!("its position was requested");
     };
     let port = event.master_port.to_string();
     assert_eq!(said(&lines, "MASTER_PORT"), [&*port, &*port, &*port]);
@@ -116,7 +116,7 @@ async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
     );
 }
 
-/// Runs a gang of 64, a GPU each, until all of it runs; gives its attempt and ends it.
+/// Runs a gang of 64, one GPU each, until all of it runs; returns its attempt and ends it.
 async fn run_64(cluster: &Cluster, client: &Client, folder: &Path) -> v1::Attempt {
     let script = format!("echo $RANK >> {}/ranks; exec sleep 1000", folder.display());
     let mut spec = with_gpus(gang(&script), 1);
@@ -124,7 +124,7 @@ async fn run_64(cluster: &Cluster, client: &Client, folder: &Path) -> v1::Attemp
     spec.groups[0].tasks_per_host_max = Some(8);
     let job = submit(client, spec).await;
     let attempt = only_attempt(client, job).await;
-    let ranks = eventually("every member says its rank", async || {
+    let ranks = eventually("every member reports its rank", async || {
         let text = std::fs::read_to_string(folder.join("ranks")).ok()?;
         (text.lines().count() == 64).then_some(text)
     })
@@ -154,7 +154,7 @@ async fn gangs_of_64_tasks_over_8_workers_are_assembled_one_after_the_other() {
         let released = attempt.barrier.unwrap().released_at_ms.unwrap();
         assert!(attempt.placed_at_ms <= released && released <= running_at_ms);
         let took_ms = running_at_ms - attempt.placed_at_ms;
-        // Past the capture of test output: it is for people who read what the test printed.
+        // Bypasses the capture of test output: meant for readers of the test's output.
         let told = format!("gang {number} of 64 tasks ran {took_ms} ms after its allocation\n");
         std::io::stderr().write_all(told.as_bytes()).unwrap();
         assert!(took_ms <= ASSEMBLY_MS_MAX, "{took_ms} ms");
@@ -194,12 +194,12 @@ async fn a_gang_may_begin_one_by_one() {
     assert!(!kinds.iter().any(waits), "{kinds:?}");
 }
 
-/// A member that says who it is, again and again, until there is a file `done`.
+/// A member that repeatedly writes its identity until there is a file `done`.
 const LIVES: &str = "while [ ! -e FOLDER/done ]; do
     echo $MUSTER_EPOCH $$ > FOLDER/life-$RANK.new; mv FOLDER/life-$RANK.new FOLDER/life-$RANK; sleep 0.05
 done";
 
-/// The member's epoch and process, as it says itself.
+/// The member's epoch and process, as written by itself.
 fn life(folder: &Path, rank: u32) -> Option<(u64, i32)> {
     let text = std::fs::read_to_string(folder.join(format!("life-{rank}"))).ok()?;
     let (epoch, pid) = text.trim().split_once(' ')?;
@@ -235,7 +235,7 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     };
     assert_eq!((first.0, second.0), (attempt.epoch, attempt.epoch));
 
-    // One fails, and another leader has to see to it.
+    // A member fails, and a new leader has to handle it.
     let leader = cluster.leader(&client).await;
     kill(second.1);
     cluster.replicas[leader].kill();
@@ -244,7 +244,7 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     })
     .await;
     assert_ne!(successor.1, second.1);
-    // The others are the same processes, and the attempt is the same.
+    // The other members are the same processes, in the same attempt.
     for (rank, before) in [(0, first), (2, third)] {
         assert_eq!(life(&folder, rank), Some(before));
         assert!(is_alive(before.1));
@@ -255,7 +255,7 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     let epochs: Vec<Option<u64>> = now.tasks.iter().map(|run| run.epoch).collect();
     assert_eq!(epochs, [None, Some(successor.0), None]);
 
-    // A host that dies takes its member along; it is replaced on the host that is left.
+    // A host that dies takes its member with it; it is replaced on the remaining host.
     let lost = &now.tasks[2].host;
     let worker = { cluster.workers.iter() }.position(|it| it.name == *lost);
     let worker = worker.unwrap();
@@ -263,7 +263,7 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     for pid in cluster.processes_on(worker) {
         kill(pid);
     }
-    let third_now = eventually("a member for the lost host's", async || {
+    let third_now = eventually("a member replaces that of the lost host", async || {
         life(&folder, 2).filter(|it| it.0 > successor.0)
     })
     .await;
@@ -278,13 +278,13 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     assert_eq!(count(|kind| matches!(kind, Kind::MemberSwapped(_))), 2);
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
-    // The first was its own failure, the second infrastructure's.
+    // The first was its own failure, the second one of the infrastructure.
     assert_eq!((ended.units[0].attempts, ended.units[0].failures), (1, 1));
 }
 
-/// Waits until these hosts are up, and no other one: work for a host that has just died would wait for its lease.
+/// Waits until exactly these hosts are up: work for a host that has just died would wait for its lease.
 pub(crate) async fn only_these_are_up(client: &Client, names: &[&str]) {
-    eventually("the hosts are up, and no other one", async || {
+    eventually("exactly these hosts are up", async || {
         let request = v1::ListHostsRequest::default();
         let (_, hosts) = client.list_hosts(request).await.ok()?;
         let up = hosts.iter().filter(|it| it.health() == v1::HostHealth::Up);
@@ -295,7 +295,7 @@ pub(crate) async fn only_these_are_up(client: &Client, names: &[&str]) {
     .await;
 }
 
-/// The addresses in a copy of rank 0's host file, once it names so many.
+/// The addresses in a copy of rank 0's host file, once they satisfy `fits`.
 async fn hosts_of_gang(folder: &Path, fits: impl Fn(&[String]) -> bool) -> Vec<String> {
     eventually("rank 0's hosts", async || {
         let text = std::fs::read_to_string(folder.join("hosts")).ok()?;
@@ -313,7 +313,7 @@ fn address_of(host: &str) -> String {
     format!("127.0.0.1{}", host.strip_prefix("host").unwrap())
 }
 
-/// Puts four hosts that differ in their addresses in place of the only one.
+/// Replaces the only host with four hosts of different addresses.
 async fn use_hosts_of_different_addresses(cluster: &mut Cluster, client: &Client) {
     cluster.workers[0].kill();
     let names = ["host1", "host2", "host3", "host4"];
@@ -373,7 +373,7 @@ async fn survivors_learn_where_a_new_member_is() {
     })
     .await;
     assert_eq!((now.epoch, expected(&now)), (attempt.epoch, after));
-    let heard = eventually("the word of it", async || {
+    let heard = eventually("the notification of it", async || {
         std::fs::read_to_string(folder.join("heard")).ok()
     })
     .await;
@@ -382,7 +382,7 @@ async fn survivors_learn_where_a_new_member_is() {
     std::fs::write(folder.join("done"), "").unwrap();
 }
 
-/// The lines that a task's control socket says to who watches its gang.
+/// The lines that a task's control socket sends to a watcher of its gang.
 async fn watch_gang(socket: &str) -> Lines<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     let word = b"{\"op\":\"watch\",\"gang\":true}\n";
@@ -423,7 +423,7 @@ async fn survivors_hear_once_where_a_new_rank_0_is() {
         });
         <[_; 3]>::try_from(lives.await).unwrap()
     };
-    // A member of a gang that does not run as a whole yet is not replaced alone.
+    // A member of a gang that does not run completely yet is not replaced alone.
     eventually("the gang", async || {
         only_attempt(&client, job).await.running_at_ms
     })
@@ -440,8 +440,8 @@ async fn survivors_hear_once_where_a_new_rank_0_is() {
     let (address, port) = meets.trim().split_once(' ').unwrap();
     let mut heard = Vec::new();
     let word = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
-    heard.extend(word.expect("the word of it").unwrap());
-    // What it hears until its end tells that there was no other word.
+    heard.extend(word.expect("the notification of it").unwrap());
+    // The lines until the end show that there was no other notification.
     std::fs::write(folder.join("done"), "").unwrap();
     client.wait_job(job).await.unwrap();
     while let Ok(Some(line)) = lines.next_line().await {

@@ -1,4 +1,4 @@
-//! A GPU that fails: what is blocked for it, and how it comes back by proof.
+//! Failing GPU: the resulting blocks, and its return after a successful check.
 
 use muster_health::rules::RuleSet;
 use muster_proto::v1;
@@ -11,10 +11,10 @@ const TWO_WORKERS: Shape = Shape {
     gpus: 2,
 };
 
-/// Seconds of a first wait and of a first probation.
+/// Seconds of the first wait and of the first probation.
 const WAIT_S: u64 = 3;
 
-/// Sets rules with spans that a test lives to see, once all replicas are known to read them.
+/// Sets rules with spans short enough for a test, once all replicas are known to read them.
 async fn set_short_waits(cluster: &Cluster) {
     let short = RuleSet::shipped_text_with(WAIT_S, WAIT_S);
     let file = cluster.write("rules.toml", &short);
@@ -31,7 +31,7 @@ async fn set_short_waits(cluster: &Cluster) {
     .await;
 }
 
-/// Waits until a component stands somewhere, by the history that people are shown.
+/// Waits until a component reaches a state, according to the history shown to users.
 async fn eventually_has(cluster: &Cluster, component: &str, event: &str) -> String {
     eventually(event, async || {
         let history = cluster.muster(&["health", "history", component]).await.ok();
@@ -53,7 +53,7 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
     let job = submit(&client, spec).await;
     let before = only_attempt(&client, job).await;
     let (host, gpu) = (&before.tasks[0].host, &before.tasks[0].gpus[0]);
-    // What nothing was ever wrong with has a history of nothing, and what does not exist has none.
+    // A component that never failed has an empty history, and an unknown one has none.
     for component in [host, gpu, &format!("{host}:0")] {
         let words = ["health", "history", component, "-o", "json"];
         let history = cluster.muster(&words).await.json();
@@ -70,7 +70,7 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
     { client.inject_gpu_fault(host, gpu, Some(fault)) }
         .await
         .unwrap();
-    // The task goes on elsewhere, and pays nothing.
+    // The task continues elsewhere, and is not charged.
     let moved = eventually("another attempt", async || {
         let known = client.get_job(job, 1, v1::Consistency::Linearizable).await;
         let unit = known.ok()?.units.into_iter().next()?;
@@ -82,7 +82,7 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
     assert_ne!(&moved.1.tasks[0].gpus[0], gpu);
     let history = eventually_has(&cluster, gpu, "block").await;
     assert!(history.contains("xid"), "{history}");
-    // Nobody says that it is well: it is reset, checked when its wait is over, and on probation.
+    // Without a healthy reading: it is reset, checked when its wait is over, and on probation.
     eventually_has(&cluster, gpu, "repair_done").await;
     eventually_has(&cluster, gpu, "check_passed").await;
     let history = eventually_has(&cluster, gpu, "probation_passed").await;
@@ -118,7 +118,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
         let run = inject(words).await;
         assert_eq!(run.code, 0, "{run:?}");
     };
-    // By its place, a reading that blocks the GPU at once and is over when it is read otherwise.
+    // By location: a reading that blocks the GPU at once and ends when it is read differently.
     let place = format!("{}:{}", first.host, first.index);
     let lost = ["reading", &place, "gpu_reset_required", "required=1"];
     inject_well(&lost).await;
@@ -134,7 +134,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     inject_well(&["signal", &other.uuid, "xid-48"]).await;
     eventually_has(&cluster, &other.uuid, "xid").await;
     inject_well(&["heal", &other.uuid]).await;
-    // What is typed wrong is told, and nothing happens.
+    // A typing error is reported, and nothing happens.
     let unknown = inject(&["signal", &format!("{}:77", first.host), "xid-48"]).await;
     assert_eq!(unknown.code, 64, "{unknown:?}");
     assert!(unknown.stderr.contains("muster gpu list"), "{unknown:?}");
@@ -143,25 +143,25 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
     for (rule, figure, told) in [
-        ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
+        ("gpu_reset", "required=1", "unknown rule `gpu_reset`"),
         ("gpu_reset_required", "needed=1", "it has required"),
         (
             "fs_readonly",
             "readonly=1",
-            "is about a host, and this is a gpu",
+            "applies to a host, and this is a gpu",
         ),
     ] {
         let wrong = inject(&["reading", &place, rule, figure]).await;
         assert_ne!(wrong.code, 0, "{wrong:?}");
         assert!(wrong.stderr.contains(told), "{wrong:?}");
     }
-    // What is about a rack, its hosts tell.
+    // A finding about a rack is reported by its hosts.
     inject_well(&["reading", &first.host, "power_brake", "braked=1"]).await;
     let wrong = inject(&["line", &first.host, ""]).await;
     assert!(wrong.stderr.contains("TEXT_BYTES_MAX"), "{wrong:?}");
 }
 
-/// Sets rules, and waits until a leader says that they are in force.
+/// Sets rules, and waits until a leader reports them as active.
 async fn obeys(cluster: &Cluster, words: &[&str], expected: &str) {
     let applied = cluster.muster(words).await;
     assert_eq!(applied.code, 0, "{applied:?}");
@@ -183,7 +183,7 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
     })
     .await;
 
-    // Without tables of codes, those of the leader's build are added.
+    // Without code tables, those of the leader's build are added.
     let (own, codes) = RuleSet::SHIPPED_TEXT.split_once("[codes]\n").unwrap();
     let own = own.replacen("first_wait_s = 900", "first_wait_s = 901", 1);
     let file = cluster.write("own.toml", &own);
@@ -194,7 +194,7 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
     cluster.replicas[leader].kill();
     let outlived = eventually("another leader", async || {
         let health = client.health(v1::Consistency::Linearizable).await.ok()?;
-        // Its own file it would have proposed at once, before it knew of a job.
+        // It would have proposed its own file at once, before it knew of a job.
         client.submit_job(shell("exit 0")).await.ok()?;
         Some(health)
     })
@@ -250,7 +250,7 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
     };
     let failed = open("exit 7").await;
     assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stderr.contains("no ticket is open"), "{failed:?}");
+    assert!(failed.stderr.contains("no ticket opened"), "{failed:?}");
     for _ in 0..2 {
         let opened = open(&script).await;
         assert_eq!(opened.code, 0, "{opened:?}");

@@ -1,5 +1,5 @@
-//! Workers that claim what is not theirs: a name, a data directory, an identity, a GPU, a task.
-//! Each is refused clearly, and what it claimed goes on where it is.
+//! Workers that claim what is not theirs: a name, a data directory, an identity, a GPU, a task. Each is
+//! refused with a clear error, and the rightful owner is not affected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +19,11 @@ const TWO_GPUS: Shape = Shape {
     gpus: 2,
 };
 
-/// What a worker prints whose identity is in use.
+/// Message of a worker whose identity is in use.
 const REFUSAL: &str = "host `node01` is held by another worker that is alive; give this one another name, \
                        or stop the other (HOST_IDENTITY_TAKEN)";
 
-/// A job that runs until it is cancelled and holds one GPU; gives its attempt and its process too.
+/// A job that runs until it is cancelled and holds one GPU; returns its attempt and its process too.
 async fn training(cluster: &Cluster, client: &Client) -> (JobId, v1::Attempt, i32) {
     let spec = with_gpus(shell("exec sleep 1000"), 1);
     let job = client.submit_job(spec).await.unwrap().job;
@@ -36,7 +36,7 @@ async fn training(cluster: &Cluster, client: &Client) -> (JobId, v1::Attempt, i3
     (job, attempt, pid)
 }
 
-/// The GPUs that running tasks were given, by what their processes see: each belongs to one job.
+/// The GPUs of running tasks according to their processes: each belongs to one job.
 fn gpus_in_use(cluster: &Cluster, jobs: &[JobId]) -> BTreeMap<String, JobId> {
     let mut holders = BTreeMap::new();
     for job in jobs {
@@ -54,7 +54,7 @@ fn gpus_in_use(cluster: &Cluster, jobs: &[JobId]) -> BTreeMap<String, JobId> {
     holders
 }
 
-/// The training still is what it was.
+/// Asserts that the training is unchanged.
 async fn is_untouched(client: &Client, job: JobId, attempt: &v1::Attempt, pid: i32) {
     let now = only_attempt(client, job).await;
     assert_eq!((now.epoch, now.number), (attempt.epoch, attempt.number));
@@ -92,7 +92,7 @@ async fn a_second_worker_of_one_name_is_told_so_and_the_first_goes_on() {
     let (job, attempt, pid) = training(&cluster, &client).await;
     let twin = cluster.add_worker("twin", |settings| settings["name"] = "node01".into());
     cluster.workers[twin].start();
-    eventually("the second worker tells why", async || {
+    eventually("the second worker reports the reason", async || {
         cluster.workers[twin]
             .printed()
             .contains(REFUSAL)
@@ -102,7 +102,7 @@ async fn a_second_worker_of_one_name_is_told_so_and_the_first_goes_on() {
     assert_eq!(gpus(&client).await.len(), 2);
     is_untouched(&client, job, &attempt, pid).await;
 
-    // Once nothing of the first can run any more, the name is free.
+    // Once no process of the first can run any more, the name is free.
     client.cancel_job(job, "ada", "").await.unwrap();
     client.wait_job(job).await.unwrap();
     cluster.workers[0].kill();
@@ -121,14 +121,14 @@ async fn a_copy_of_a_worker_that_is_alive_is_refused_and_the_first_goes_on() {
     let mut cluster = Cluster::start(TWO_GPUS).await;
     let client = cluster.client().await;
     let (job, attempt, pid) = training(&cluster, &client).await;
-    // A machine image with a worker's data directory in it, started a second time.
+    // A machine image that includes a worker's data directory, started a second time.
     let copy = cluster.add_worker("copy", |settings| settings["name"] = "node01".into());
     let data = cluster.workers[copy].data_dir();
     fs::create_dir_all(&data).unwrap();
     let original = cluster.workers[0].data_dir().join("identity.json");
     fs::copy(original, data.join("identity.json")).unwrap();
     cluster.workers[copy].start();
-    eventually("the copy tells why", async || {
+    eventually("the copy reports the reason", async || {
         let printed = cluster.workers[copy].printed();
         printed.contains(REFUSAL).then_some(())
     })
@@ -226,7 +226,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
             .is_none_or(|health| health.fault.is_none())
     );
 
-    // The liar goes silent. All that is really there is given out once.
+    // The lying worker goes silent. All real GPUs are allocated once.
     drop(liar);
     let mut jobs = vec![job];
     for _ in 0..3 {

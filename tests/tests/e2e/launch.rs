@@ -1,4 +1,4 @@
-//! The launch templates in `examples/launch`, as a user would run them: copied, submitted, read.
+//! Launch templates in `examples/launch`, used as a user would: copied, submitted, read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn templates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/launch")
 }
 
-/// Copies a template beside the cluster and points its job file there; gives the job file.
+/// Copies a template next to the cluster and adapts its job file to that place; returns the job file.
 fn copied(cluster: &Cluster, name: &str) -> PathBuf {
     let marker = cluster.write(&format!("{name}.copied"), "");
     let folder = marker.with_file_name(name);
@@ -35,10 +35,10 @@ fn copied(cluster: &Cluster, name: &str) -> PathBuf {
     path
 }
 
-/// Runs a job file to its end, which must be a good one; gives what its tasks printed, task by task.
+/// Runs a job file, which must succeed; returns the output of its tasks, task by task.
 async fn run(cluster: &Cluster, file: &Path, tasks: u32) -> Vec<String> {
     let client = cluster.client().await;
-    // Until all replicas are known to be of this build, gangs begin one by one.
+    // Until all replicas are known to be of this build, gangs start one by one.
     let submitted = eventually("the job is submitted", async || {
         let words = ["job", "submit", "-f", file.to_str().unwrap(), "-o", "name"];
         let run = cluster.muster(&words).await;
@@ -56,7 +56,7 @@ async fn run(cluster: &Cluster, file: &Path, tasks: u32) -> Vec<String> {
     printed
 }
 
-/// Whether a program is there and answers.
+/// Whether a program exists and runs.
 fn answers(program: &str, arguments: &[&str]) -> bool {
     let output = Command::new(program).args(arguments).output();
     output.is_ok_and(|output| output.status.success())
@@ -77,7 +77,7 @@ async fn plain_programs_find_each_other() {
 
 #[tokio::test]
 async fn torchrun_starts_as_one_node_of_a_gang() {
-    // Debian's is for the system's own Python, which need not be the first one.
+    // Debian's package is for the system's own Python, which need not be the first one in the path.
     let is_usable = |python: &&&str| answers(python, &["-c", "import torch.distributed"]);
     let Some(python) = ["python3", "/usr/bin/python3"].iter().find(is_usable) else {
         return skip("PyTorch cannot be imported (Debian: python3-torch; or pip install torch)");
@@ -90,7 +90,8 @@ async fn torchrun_starts_as_one_node_of_a_gang() {
         let first = format!("environment: {{PATH: '{folder}:{path}'}}\n");
         fs::write(&file, text + if folder.is_empty() { "" } else { &first }).unwrap();
     }
-    // Debian 12's version 1.13 stumbles under Python 3.11 unless it is told of each process that its output is to be copied.
+    // Debian 12's version 1.13 fails under Python 3.11 unless the output of each process is explicitly
+    // copied.
     let is_old = "import sys, torch; sys.exit(torch.__version__ >= '2')";
     if answers(python, &["-c", is_old]) {
         let launcher = file.with_file_name("launch.sh");
@@ -112,7 +113,7 @@ async fn mpirun_starts_its_daemons_through_the_gangs_tasks() {
     }
     let cluster = Cluster::start(THREE_WORKERS).await;
     let file = copied(&cluster, "mpi");
-    // Open MPI refuses to run as root unless it is told so.
+    // Open MPI refuses to run as root unless it is explicitly allowed.
     let text = fs::read_to_string(&file).unwrap();
     let as_root =
         "environment: {OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1'}\n";
@@ -124,7 +125,7 @@ async fn mpirun_starts_its_daemons_through_the_gangs_tasks() {
     }
 }
 
-/// What connects to the launcher of the template for `mpirun`, and whether its members come through all the same.
+/// Unexpected connections to the launcher of the `mpirun` template; its members must connect nevertheless.
 const STRANGERS: &str = r#"
 import socket, sys, threading
 sys.path.insert(0, sys.argv[1])

@@ -1,4 +1,4 @@
-//! The whole product as its users meet it: real processes, real disks, real kills.
+//! End-to-end tests of the whole product: real processes, real disks, real kills.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! Maintenance that is planned ahead: what runs leaves when its time comes, and the host comes back by itself.
+//! Planned maintenance: running work leaves when it begins, and the host returns automatically.
 
 use muster_proto::v1;
 use muster_tests::{Cluster, Run, Shape, eventually, only_attempt, shell, submit, with_gpus};
@@ -39,7 +39,7 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
         listed.contains("to be blocked in") && listed.contains("driver 580"),
         "{listed}"
     );
-    // The whole cluster has no room for this one until the maintenance is over, and it says so.
+    // The whole cluster has no room for this job until the maintenance is over, and it reports that.
     let mut gang = with_gpus(shell("sleep 1"), 1);
     gang.gang = true;
     gang.groups[0].count = Some(3);
@@ -59,7 +59,7 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
         (attempt.epoch != before.epoch).then_some((unit.failures, attempt))
     })
     .await;
-    assert_eq!(moved.0, 0, "the job pays nothing");
+    assert_eq!(moved.0, 0, "the job is not charged");
     assert_ne!(moved.1.tasks[0].host, host);
     eventually("the host is back, and the gang placed", async || {
         let known = client.get_job(gang, 1, v1::Consistency::Linearizable).await;
@@ -92,7 +92,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
         cluster.muster(&words).await
     };
     for (rest, told) in [
-        (&["--at", "2020-01-01T00:00:00Z"][..], "is over"),
+        (&["--at", "2020-01-01T00:00:00Z"][..], "is in the past"),
         (&["--at", "tomorrow"], "neither an instant"),
         (&["--notice", "1h"], "--at"),
     ] {
@@ -122,7 +122,7 @@ async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() 
     let not_yet = cluster.muster(&["unblock-host", &host]).await;
     is_refused(&not_yet, 1, "is not blocked");
     let cancelled = cluster.muster(&cancel).await.ok();
-    assert!(cancelled.contains("is not to be blocked"), "{cancelled}");
+    assert!(cancelled.contains("will not be blocked"), "{cancelled}");
 }
 
 #[tokio::test]
@@ -137,7 +137,10 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
     let block = ["block-gpu", &gpu, "--reason", "riser"];
     for (rest, told) in [
         (&["--deadline", "10s"][..], "--drain"),
-        (&["--drain", "--expires", "10s"], "before what runs there"),
+        (
+            &["--drain", "--expires", "10s"],
+            "before the drain deadline",
+        ),
     ] {
         let run = cluster.muster(&[&block[..], rest].concat()).await;
         is_refused(&run, 64, told);
@@ -160,7 +163,7 @@ async fn a_block_drains_a_gpu_and_what_runs_beside_it_goes_on() {
         (attempt.epoch != before.epoch).then_some((unit.failures, attempt))
     })
     .await;
-    assert_eq!(moved.0, 0, "the job pays nothing");
+    assert_eq!(moved.0, 0, "the job is not charged");
     assert_ne!(moved.1.tasks[0].gpus[0], gpu);
     let list = ["gpu", "list", "--phase", "blocked", "-o", "json"];
     let listed = cluster.muster(&list).await.json();

@@ -1,4 +1,4 @@
-//! The command line as a newcomer types it: wrong words, no cluster, and what programs read.
+//! Command line as a newcomer uses it: wrong words, no cluster, and output for programs.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +55,8 @@ async fn without_a_cluster_the_address_and_the_way_out_are_named() {
         1,
         &format!(
             "error: cannot list jobs: no scheduler replica is reachable ({nowhere}: Connection refused \
-             (os error 111))\n help: is the cluster running? `muster dev` starts one here; name the \
-             replicas of another with --address host:port[,host:port...] or MUSTER_ADDR\n"
+             (os error 111))\n help: is the cluster running? `muster dev` starts one here; give the \
+             replicas of another one with --address host:port[,host:port...] or MUSTER_ADDR\n"
         ),
     );
 }
@@ -195,7 +195,7 @@ async fn exit_codes_tell_what_became_of_a_job() {
     let sleeper = sleeper.await.ok();
     assert_eq!(code(&["job", "cancel", sleeper.trim()]).await, 0);
     assert_eq!(code(&["job", "wait", sleeper.trim()]).await, 4);
-    // A program that is not there: the attempt says so, and is tried a few times more.
+    // A missing program: the attempt reports it, and is retried a few times.
     let words = ["job", "submit", "-o", "name", "--", "no-such-program"];
     let absent = cluster.muster(&words).await.ok();
     let told = eventually("the first attempt has ended", async || {
@@ -223,7 +223,9 @@ async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
     let forced = [&words[..], &["--force"]].concat();
     let forced = cluster.muster(&forced).await;
     assert!(
-        forced.stdout.contains("warning: nothing else of pool"),
+        forced
+            .stdout
+            .contains("warning: this is the last host of pool"),
         "{forced:?}"
     );
     assert_eq!(forced.code, 0);
@@ -273,5 +275,5 @@ async fn what_does_not_exist_is_named_beside_what_does() {
         "{no_task}"
     );
     let no_attempt = logs(&["--attempt", "2"]).await;
-    assert!(no_attempt.contains("no such attempt as 2"), "{no_attempt}");
+    assert!(no_attempt.contains("has no attempt 2"), "{no_attempt}");
 }

@@ -1,4 +1,4 @@
-//! Users whom an identity provider vouches for.
+//! Users authenticated by an identity provider.
 
 use muster_client::{Client, ClientConfig, ClientError, ExecOptions};
 use muster_model::ids::JobId;
@@ -6,7 +6,7 @@ use muster_proto::v1;
 use muster_tests::{IdentityProvider, SecuredCluster, eventually, shell, submit};
 use serde_json::json;
 
-/// Seconds that a token holds, or has not held.
+/// Seconds that a token is valid, or has been expired.
 const HOUR_S: i64 = 3_600;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
     };
     let newest = v1::Consistency::Linearizable;
 
-    // A job is of the name that was proven.
+    // A job belongs to the authenticated name.
     let ida = client("ida@idp.example", &["others", "staff"], HOUR_S).await;
     let mut forged = shell("sleep 60");
     forged.user = "root".to_owned();
@@ -42,7 +42,7 @@ async fn whom_an_identity_provider_vouches_for_may_do_what_their_groups_may() {
     assert_eq!(refused.reason(), Some("BAD_TOKEN"));
     assert!(refused.to_string().contains("expired"), "{refused}");
 
-    // Whoever can choose a name there is nobody who has a role here.
+    // A user who can choose a name at the provider has no role here.
     let admin = client("opal", &["ops"], HOUR_S).await;
     admin.set_queue("research", None).await.unwrap();
     let bob = client("bob", &["ops"], HOUR_S).await;
@@ -76,7 +76,7 @@ async fn who_enters_tasks_of_others_is_known_at_whichever_replica_they_ask() {
     let ida = provider.token("ida", &["staff"], HOUR_S);
     let owner = cluster.client_of(None, Some(ida.clone())).await;
     let job = submit(&owner, shell("sleep 60")).await;
-    eventually("the task is entered by its user", async || {
+    eventually("its user opens an exec session in the task", async || {
         enter(&owner, job).await.ok()
     })
     .await;
@@ -109,7 +109,7 @@ async fn who_enters_tasks_of_others_is_known_at_whichever_replica_they_ask() {
     }
 }
 
-/// Runs a command beside a job's first task, to its end.
+/// Runs an exec session in a job's first task, to its end.
 async fn enter(client: &Client, job: JobId) -> Result<(), ClientError> {
     let options = ExecOptions {
         job,

@@ -1,4 +1,4 @@
-//! What tasks print, and commands beside them, through any replica.
+//! Task output and exec sessions through any replica.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,15 +18,15 @@ use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 use tonic::transport::Endpoint;
 
-/// How long a reader pauses: connections of clients are given up after 4 s without a sign of life.
+/// Pause of a reader: connections of clients are closed after 4 s without a sign of life.
 const PAUSE: Duration = Duration::from_secs(8);
-/// More than all buffers on the way to a reader hold.
+/// More than all buffers on the way to a reader can hold.
 const LONG_OUTPUT_BYTES: usize = 64 << 20;
-/// Readers who read nothing, and what each could: more than one connection takes on without being read.
+/// Number of readers that do not read; the amount of unread data follows: more than one connection buffers.
 const IDLE_READERS: usize = 4;
-/// See [`IDLE_READERS`].
+/// Unread bytes per reader; see [`IDLE_READERS`].
 const UNREAD_BYTES: usize = 16 << 20;
-/// How long a submission may take that nothing holds up.
+/// Maximum time of a submission that is not held up.
 const SUBMISSION_MAX: Duration = Duration::from_secs(10);
 
 const SMALL: Shape = Shape {
@@ -40,7 +40,7 @@ const REPLICATED: Shape = Shape {
     ..SMALL
 };
 
-/// The command line with the job's number in it.
+/// The command line with the job's number inserted.
 async fn muster(cluster: &Cluster, job: &str, words: &[&str]) -> muster_tests::Run {
     let words: Vec<&str> = words
         .iter()
@@ -53,7 +53,7 @@ async fn muster(cluster: &Cluster, job: &str, words: &[&str]) -> muster_tests::R
 async fn output_is_read_by_stream_attempt_time_and_task() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
-    // Fails once, prints on both outputs, a moment apart.
+    // Fails once, and prints on both outputs at different times.
     let script = "echo out $MUSTER_ATTEMPT $MUSTER_TASK_INDEX; sleep 0.05; echo err >&2; sleep 0.05; echo last; \
                   [ $MUSTER_ATTEMPT = 2 ]";
     let mut spec = shell(script);
@@ -94,13 +94,13 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     let since = second["time"].as_str().unwrap();
     assert_eq!(logs(&["--since", since]).await.ok(), "err\nlast\n");
     let missing = logs(&["--attempt", "5"]).await;
-    let told = "there are, newest first: 2 (epoch ";
+    let told = "kept attempts, newest first: 2 (epoch ";
     assert!(
         missing.code == 1 && missing.stderr.contains(told),
         "{missing:?}"
     );
 
-    // What cannot be read is told, also to those who want no notes.
+    // Unreadable output is reported, even with notes disabled.
     let some = logs(&["--task", "0,9", "--quiet", "--stderr"]).await;
     assert_eq!(
         (some.code, &*some.stdout),
@@ -109,7 +109,7 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     );
     assert!(some.stderr.contains("has no task 9"), "{some:?}");
 
-    // The life of one attempt.
+    // Duration of one attempt.
     let words = [
         "job",
         "events",
@@ -145,8 +145,8 @@ async fn output_is_read_by_stream_attempt_time_and_task() {
     assert_eq!(events.lines().count(), 4, "{events}");
 }
 
-/// Starts a command that does not end by itself, through a follower; gives the leader that pairs it with the task. If another
-/// leader came meanwhile, nobody knows which one does: then it is started again.
+/// Starts an endless command through a follower; returns the leader that pairs it with the task. If the
+/// leader changed meanwhile, it is unknown which one does: then it is started again.
 async fn beside_until_leader_dies(cluster: &Cluster, client: &Client, job: &str) -> (usize, Child) {
     loop {
         let term = term(client).await;
@@ -171,7 +171,7 @@ async fn beside_until_leader_dies(cluster: &Cluster, client: &Client, job: &str)
 }
 
 async fn term(client: &Client) -> u64 {
-    eventually("somebody leads", async || {
+    eventually("a replica leads", async || {
         let status = client.status(v1::Consistency::Linearizable).await.ok()?;
         Some(status.term)
     })
@@ -182,7 +182,7 @@ async fn term(client: &Client) -> u64 {
 async fn a_command_runs_beside_its_task_through_every_replica() {
     let mut cluster = Cluster::start(REPLICATED).await;
     let client = cluster.client().await;
-    // What runs beside it is killed when it ends, so it leaves a moment to the command that lets it end.
+    // The exec session is killed when the task ends, so the task gives the command that ends it a moment.
     let script =
         "echo mine > file; echo ready; while [ ! -e done ]; do sleep 0.05; done; sleep 2; echo bye";
     let id = client.submit_job(shell(script)).await.unwrap().job;
@@ -203,7 +203,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
             "{address}"
         );
     }
-    // Not anybody's, and not beside what does not run.
+    // Not in another user's task, and not in a task that is not running.
     let mut other = cluster.command(&["job", "exec", &job, "--", "true"]);
     other.env("MUSTER_USER", "eve");
     let refused = muster_tests::Run::of(other, "").await;
@@ -219,7 +219,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     .await;
     assert!(none.stderr.contains("has no task 3"), "{none:?}");
 
-    // A command ends with the replica that led when it began, whichever it was sent to.
+    // A command ends with the replica that led when it started, whichever it was sent to.
     let (leader, mut beside) = beside_until_leader_dies(&cluster, &client, &job).await;
     cluster.replicas[leader].kill();
     let status = beside.wait().await.unwrap();
@@ -240,7 +240,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     .await;
     cluster.replicas[leader].start();
 
-    // The task has lived through all of it.
+    // The task has survived all of it.
     let done = muster(
         &cluster,
         &job,
@@ -252,7 +252,7 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
     assert_eq!(ended.units[0].attempts, 1);
     let over = muster(&cluster, &job, &["job", "exec", "JOB", "--", "true"]).await;
-    assert!(over.stderr.contains("does not run now"), "{over:?}");
+    assert!(over.stderr.contains("is not running"), "{over:?}");
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn attached_output_is_followed_and_let_go_without_harm() {
     assert_eq!(only_attempt(&client, id).await.number, 1);
 }
 
-/// A terminal of 100 columns and 30 rows: its own side, and the one for a program.
+/// A terminal of 100 columns and 30 rows: its master side, and the side for a program.
 fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -379,7 +379,7 @@ async fn a_command_beside_a_task_has_a_terminal_like_its_users() {
     eventually("the size", async || shows("30 100")).await;
     ours.write_all(b"hello\r").unwrap();
     eventually("what was typed", async || shows("got hello")).await;
-    // ^C goes to the command, not to the command line.
+    // ^C goes to the remote command, not to the command line.
     ours.write_all(&[3]).unwrap();
     assert_eq!(running.wait().await.unwrap().code(), Some(130));
     let after = rustix::termios::tcgetattr(&theirs).unwrap();
@@ -424,7 +424,7 @@ async fn readers_who_read_nothing_hold_up_no_writes_through_their_replica() {
     let address = &cluster.addresses[follower];
     let mut unread = Vec::new();
     for _ in 0..IDLE_READERS {
-        // Each has a connection to its replica, as other clients have.
+        // Each has a connection to its replica, like any other client.
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut reader = JobServiceClient::new(endpoint.connect().await.unwrap());
         let request = v1::StreamLogsRequest {
@@ -458,7 +458,7 @@ async fn tasks_without_output_yet_do_not_fail_those_that_have_some() {
     spec.groups[0].count = Some(3);
     let job = submit(&client, spec).await.to_string();
     let words = ["job", "logs", "JOB", "--task", "all"];
-    eventually("both that run have printed", async || {
+    eventually("both running ones have printed", async || {
         let run = muster(&cluster, &job, &words).await;
         let printed = run.stdout.matches("here\n").count();
         (run.code == 0 && printed == 2).then_some(())
@@ -536,7 +536,7 @@ async fn whoever_follows_a_task_follows_it_to_another_host() {
     assert_eq!(line.unwrap().unwrap().unwrap(), "second");
 }
 
-/// Runs a command whose reader has gone away; gives its exit code.
+/// Runs a command whose reader has gone away; returns its exit code.
 async fn unread(cluster: &Cluster, words: &[&str]) -> Option<i32> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -559,7 +559,7 @@ async fn what_a_command_does_and_how_it_ends_does_not_depend_on_its_reader() {
 
     let runs = submit(&client, shell("sleep 87654.125")).await;
     only_attempt(&client, runs).await;
-    // As a shell shows a command that writes to nobody.
+    // Like a shell that reports a command whose output is closed.
     let beside = runs.to_string();
     let words = ["job", "exec", &beside, "-n", "--", "yes"];
     assert_eq!(unread(&cluster, &words).await, Some(141));

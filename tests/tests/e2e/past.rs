@@ -1,4 +1,4 @@
-//! The cluster as it was at a revision, after all of it has changed.
+//! The cluster at an earlier revision, after all of it has changed.
 
 use muster_client::{Client, ClientConfig, ClientError};
 use muster_model::ids::{JobId, Revision};
@@ -33,7 +33,7 @@ async fn jobs_and_hosts_are_shown_as_they_were_before_all_was_cancelled() {
     }
     client.wait_job(running).await.unwrap();
 
-    // The replica that is asked knows the past from its disk alone.
+    // The queried replica reads earlier states from its disk alone.
     let asked = (cluster.leader(&client).await + 1) % 3;
     cluster.replicas[asked].kill();
     cluster.replicas[asked].start();

@@ -1,4 +1,4 @@
-//! Pipelines as users meet them: one file, one object, a tree.
+//! Pipelines from a user's view: one file, one object, a tree.
 
 use muster_client::Client;
 use muster_model::ids::PipelineId;
@@ -22,7 +22,7 @@ jobs:
 - {name: publish, after_ok: [train], command: [sh, -c, exit 0]}
 ";
 
-/// Submits a pipeline under a request id; gives what the command answered.
+/// Submits a pipeline with a request id; returns the command's answer.
 async fn submit(cluster: &Cluster, text: &str, request: &str) -> Value {
     let words = [
         "pipeline",
@@ -110,7 +110,7 @@ async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
     survives_a_leader(&cluster, &client, PipelineId(id)).await;
 }
 
-/// Another leader knows it as well.
+/// Asserts that another leader knows it as well.
 async fn survives_a_leader(cluster: &Cluster, client: &Client, id: PipelineId) {
     let before = cluster.leader(client).await;
     eventually("another replica leads", async || {
@@ -154,7 +154,7 @@ async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
     assert_eq!(waited.code, 4, "{waited:?}");
     let got = json(&cluster, &["pipeline", "get", &id]).await;
     assert_eq!(got["jobs"]["cancelled"], 2, "{got}");
-    // Two at a time are one document, and one that is unknown does not keep them back.
+    // Two at a time are one document, and an unknown one does not prevent the other.
     let two = [
         submit(&cluster, long, "long-2").await["pipeline"].to_string(),
         submit(&cluster, long, "long-3").await["pipeline"].to_string(),

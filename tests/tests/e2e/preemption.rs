@@ -1,5 +1,5 @@
-//! Preemption as users meet it: work is saved before it makes room, it comes back by itself, and a leader that dies in
-//! the middle changes nothing.
+//! Preemption from a user's view: work is saved before it makes room, it restarts automatically, and a
+//! leader crash in the middle changes nothing.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn with_priority(mut spec: v1::JobSpec, priority: i32) -> v1::JobSpec {
     spec
 }
 
-/// A job's only unit; an empty one before it was ever placed.
+/// A job's only unit; empty before the first placement.
 async fn unit(client: &Client, job: JobId) -> v1::Unit {
     let consistency = v1::Consistency::Linearizable;
     let detail = client.get_job(job, 1, consistency).await.unwrap();
@@ -54,7 +54,7 @@ async fn events_until(client: &Client, is_last: impl Fn(&Kind) -> bool) -> Vec<K
     }
 }
 
-/// A task that holds a lock on the host's GPUs for as long as any process of it lives, and leaves a file if another
+/// A task that holds a lock on the host's GPUs while any process of it lives, and creates a file if another
 /// task holds it.
 fn locking(folder: &Path, script: &str) -> v1::JobSpec {
     let lock = folder.join("gpus");
@@ -114,7 +114,7 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     assert_eq!(unit.past.len(), 2, "{unit:?}");
     assert_eq!(unit.failures, 0, "a preemption is not charged");
     assert_eq!(unit.past[0].exit.as_ref().unwrap().code, Some(75));
-    // Its own story says for whom it had to go.
+    // Its history names the job that it was preempted for.
     let whom = format!("job {urgent} (");
     assert!(unit.past[0].detail.contains(&whom), "{unit:?}");
     let id = training.to_string();
@@ -140,7 +140,7 @@ async fn a_leader_killed_between_claim_and_placement_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let asked = folder.path().join("asked");
     let may_go = folder.path().join("may-go");
-    // It goes only when the test lets it: the claim stays open until then.
+    // It ends only when the test lets it: the claim stays open until then.
     let mut victim = locking(
         folder.path(),
         &format!(
@@ -174,7 +174,10 @@ async fn a_leader_killed_between_claim_and_placement_changes_nothing() {
     let heir = cluster.leader(&client).await;
     assert_ne!(heir, leader);
     let waiting = unit(&client, preemptor).await;
-    assert!(waiting.claim.is_some(), "the claim outlives its leader");
+    assert!(
+        waiting.claim.is_some(),
+        "the claim survives the leader change"
+    );
     std::fs::write(&may_go, "").unwrap();
 
     let ended = client.wait_job(preemptor).await.unwrap();
@@ -192,7 +195,7 @@ async fn a_leader_killed_between_claim_and_placement_changes_nothing() {
     let claims = events
         .iter()
         .filter(|kind| matches!(kind, Kind::UnitClaimed(_)));
-    assert_eq!(claims.count(), 1, "the new leader goes on with the claim");
+    assert_eq!(claims.count(), 1, "the new leader continues with the claim");
     let order: Vec<(bool, u64)> = events
         .iter()
         .filter_map(|kind| match kind {

@@ -1,5 +1,5 @@
-//! Trees of queues and topologies as admins meet them: tried, applied, read back, refused at their place; and what
-//! they mean for jobs.
+//! Queue trees and topologies from an admin's view: tried, applied, read back, refused with the position;
+//! and their effect on jobs.
 
 use muster_client::Client;
 use muster_model::ids::JobId;
@@ -161,7 +161,7 @@ async fn a_job_over_its_queues_limit_is_told_the_arithmetic() {
     client.cancel_job(first, "ada", "make room").await.unwrap();
     only_attempt(&client, second).await;
 
-    // Jobs are submitted to queues without children.
+    // Jobs are submitted only to leaf queues.
     let around = in_queue(shell("true"), "research");
     let refused = client.submit_job(around).await.unwrap_err();
     let refusal = refused.refusal().unwrap();
@@ -212,7 +212,7 @@ async fn what_workers_know_of_their_place_keeps_work_together_without_any_config
                 ],
             });
             if name == "east1" {
-                // Elsewhere GPUs 0 and 5 share a switch and no socket; here every switch lies in one socket.
+                // Here GPUs 0 and 5 share a switch but no socket; elsewhere every switch is in one socket.
                 settings["topology"]["inside"][1]["gpus"] = json!([[0, 1], [2, 3], [4, 5], [6, 7]]);
             }
         });
@@ -235,7 +235,7 @@ async fn what_workers_know_of_their_place_keeps_work_together_without_any_config
     assert_eq!(host("east1")["path_by"], "worker");
     assert_eq!(host("east1")["inside"].as_array().unwrap().len(), 6);
     assert_eq!(host("node01")["path"], "");
-    // A switch with GPUs in two sockets: the host's cells inside count as none, and somebody is told why.
+    // A switch with GPUs in two sockets: the host's inner cells are ignored, and the reason is reported.
     assert_eq!(host("west1")["inside"], json!([]));
     assert!(
         host("west1")["flaws"][0]

@@ -1,5 +1,5 @@
-//! A replica whose disk is full: it stops with a clear error, the others go on, nothing acknowledged is
-//! lost, and with room it catches up.
+//! Replica with a full disk: it stops with a clear error, the others continue, nothing acknowledged is
+//! lost, and with free space it catches up.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, is_root, shell, skip};
 
-/// Room for a replica's log in these tests, and for what fills it.
+/// Disk space for a replica's log in these tests, including what fills it.
 const DISK_MIB: u64 = 48;
 /// Jobs submitted after the disk is full.
 const JOBS: usize = 20;
@@ -40,7 +40,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Waits until a replica has what the leader has.
+/// Waits until a replica has caught up with the leader.
 async fn caught_up(cluster: &Cluster, client: &Client, replica: usize) {
     let one = one(cluster, replica).await;
     eventually("the replica has caught up", async || {
@@ -60,7 +60,7 @@ async fn one(cluster: &Cluster, replica: usize) -> Client {
     Client::connect(config).await.unwrap()
 }
 
-/// Fills a replica's disk; gives the file that does it.
+/// Fills a replica's disk; returns the file that does it.
 fn fill(cluster: &Cluster, replica: usize) -> PathBuf {
     let data = cluster.replicas[replica].data_dir();
     cluster.mounted(&data).fill("ballast")
@@ -69,7 +69,7 @@ fn fill(cluster: &Cluster, replica: usize) -> PathBuf {
 async fn submit(client: &Client, count: usize) -> BTreeSet<JobId> {
     let mut jobs = BTreeSet::new();
     for _ in 0..count {
-        // Large enough that it does not fit into what the log has set aside.
+        // Too large for the space that the log has reserved.
         let mut spec = shell("exit 0");
         let padding = "x".repeat(100_000);
         spec.groups[0]

@@ -1,11 +1,11 @@
-//! Retries in place and the upkeep of checkpoints, with real tasks on a real host.
+//! Retries in place and checkpoint retention, with real tasks on a real host.
 
 use muster_client::Client;
 use muster_model::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, shell, with_gpus};
 
-/// A cluster of so many hosts, all of them up.
+/// A cluster with the given number of hosts, all of them up.
 async fn ready(workers: usize) -> (Cluster, Client) {
     let cluster = Cluster::start(Shape {
         replicas: 1,
@@ -22,7 +22,7 @@ async fn ready(workers: usize) -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Longer than any test waits.
+/// Longer than any test runs.
 const NEVER_MS: u64 = 600_000;
 
 async fn submit(
@@ -39,7 +39,7 @@ async fn submit(
     client.submit_job(spec).await.unwrap().job
 }
 
-/// A back-off of ten minutes is not waited for: the task is begun again where it was, on the GPU that it had.
+/// A back-off of ten minutes does not apply: the task is restarted where it was, on the same GPU.
 #[tokio::test]
 async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
     let (cluster, client) = ready(1).await;
@@ -67,7 +67,8 @@ async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
     );
 }
 
-/// The task fails on the host that it is begun on first, whichever that is: by the GPUs each attempt has, it went on elsewhere.
+/// The task fails on the host where it first starts, whichever that is: the GPUs of each attempt show that
+/// it was placed elsewhere.
 #[tokio::test]
 async fn a_task_that_failed_as_often_as_it_may_in_place_is_begun_again_elsewhere() {
     let (cluster, client) = ready(2).await;
@@ -95,7 +96,7 @@ async fn a_task_that_failed_as_often_as_it_may_in_place_is_begun_again_elsewhere
     assert_eq!(events.matches("retried in place").count(), 1, "{events}");
 }
 
-/// The newest two are kept, the others' folders go, and a restart goes on from the newest.
+/// The newest two are kept, the other folders are removed, and a restart continues from the newest.
 #[tokio::test]
 async fn old_checkpoints_are_removed_and_the_newest_are_kept() {
     let (cluster, client) = ready(1).await;

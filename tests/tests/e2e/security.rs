@@ -1,4 +1,4 @@
-//! A cluster with certificates: what it takes to be let in, and what each role may do.
+//! Cluster with certificates: requirements for access, and the rights of each role.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,27 +26,28 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-/// How long a call that is let through may take to say so.
+/// Maximum time for an accepted call to answer.
 const CALL_MAX: Duration = Duration::from_secs(2);
 
-/// Who may call what at least: as `docs/security.md` says, written apart from the table in the code.
-const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines StreamLogs GetProgress GetStatus ListHosts ListGpus \
-    ListQueues GetTopology Watch GetHealth";
+/// Minimum role per call: as in `docs/security.md`, written independently of the table in the code.
+const VIEWERS: &str = "GetJob ListJobs ExplainJob GetPipeline ListPipelines StreamLogs GetProgress GetStatus \
+    ListHosts ListGpus ListQueues GetTopology Watch GetHealth";
 const USERS: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline JobService/Exec";
 const OPERATORS: &str = "ExportState Block Unblock ResetBreaker";
-const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas TriggerSnapshot SaveSnapshot \
-    ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
+const ADMINS: &str = "SetQueue ConfigureQueues SetTopology SetHealthRules TransferLeader ChangeReplicas \
+    TriggerSnapshot SaveSnapshot ReadAuditLog InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser \
+    RotateUserToken ListUsers AddJoinToken RevokeJoinToken ListJoinTokens";
 const WORKERS: &str = "Session WorkerService/Exec RenewCertificate";
 const ANYBODY: &str = "GetAuthorities Join";
 const REPLICAS: &str =
     "ForwardWrites ForwardLogs ForwardProgress ForwardExec ShadowBeats GetShadows Call Append";
 
-/// What is on record in the audit log, whoever calls with a name and whatever the answer is. Commands beside tasks are as well, once
-/// they name one.
-const RECORDED: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline Block Unblock ResetBreaker SetQueue ConfigureQueues \
-    SetTopology SetHealthRules ChangeReplicas TriggerSnapshot SaveSnapshot InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser \
-    RotateUserToken AddJoinToken RevokeJoinToken";
-/// Seconds that a token of an identity provider holds, or has not held.
+/// Calls that are recorded in the audit log for any authenticated caller and any answer. Exec sessions are
+/// as well, once they name a task.
+const RECORDED: &str = "SubmitJob CancelJob SuspendJob ResumeJob SubmitPipeline Block Unblock ResetBreaker \
+    SetQueue ConfigureQueues SetTopology SetHealthRules ChangeReplicas TriggerSnapshot SaveSnapshot \
+    InjectFault SetLogLevel GetDebugInfo AddUser RemoveUser RotateUserToken AddJoinToken RevokeJoinToken";
+/// Seconds that a token of an identity provider is valid, or has been expired.
 const HOUR_S: i64 = 3_600;
 
 /// Every call that a replica serves, as a path.
@@ -68,7 +69,7 @@ fn calls() -> BTreeSet<String> {
     paths
 }
 
-/// How strong a caller must be: 0 a viewer, up to 3 an admin; none: no user is.
+/// Required role: 0 a viewer, up to 3 an admin; `None`: not available to users.
 fn needed(path: &str) -> Option<usize> {
     let is_in = |names: &str| {
         names
@@ -85,7 +86,7 @@ fn needed(path: &str) -> Option<usize> {
     found.first().copied()
 }
 
-/// Calls with an empty message; what the answer's head says: code and reason.
+/// Sends calls with an empty message; returns code and reason from the head of the answer.
 async fn call(channel: &Channel, path: &str, token: Option<&str>) -> (Code, String) {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.unwrap();
@@ -98,7 +99,7 @@ async fn call(channel: &Channel, path: &str, token: Option<&str>) -> (Code, Stri
     let codec: ProstCodec<(), ()> = ProstCodec::default();
     match timeout(CALL_MAX, grpc.server_streaming(request, path, codec)).await {
         Ok(Err(status)) => (status.code(), ErrorReport::of(&status).reason),
-        // Let through: it works, or waits for more.
+        // Accepted: it works, or waits for more.
         Ok(Ok(_)) | Err(_) => (Code::Ok, String::new()),
     }
 }
@@ -123,7 +124,7 @@ async fn every_call_takes_what_it_takes() {
     }
     let admin = tokens[3].1.clone();
     tokens.push((1, provider.token("ida", &["staff"], HOUR_S)));
-    // What an identity provider signed, or seems to have, and proves nobody here.
+    // Tokens that an identity provider signed, or seems to have signed, and that are not valid here.
     let foreign = [
         (provider.token("ida", &["staff"], -HOUR_S), "BAD_TOKEN"),
         (
@@ -235,7 +236,7 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
         drop(Run::of(muster(&words), "").await.ok());
     }
     let address = &cluster.addresses[0];
-    // A client of another authority does not speak with the replica, nor the replica with it.
+    // A client of another authority does not talk to the replica, nor the replica to it.
     let foreign = TlsSettings {
         ca: Some(other.path().join("ca.pem")),
         ..TlsSettings::default()
@@ -259,7 +260,7 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
         };
         assert!(refused, "a replica of another authority speaks raft");
     }
-    // Nor does anybody come in without TLS.
+    // No client gets access without TLS.
     let plain = Client::connect(ClientConfig {
         discover: false,
         deadline: Duration::from_secs(2),
@@ -273,7 +274,7 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
             .await
             .is_err()
     );
-    // A worker's certificate speaks for one host.
+    // A worker's certificate is valid for one host.
     let worker = channel(address, &cluster.tls(Some("gpu-1"))).await.unwrap();
     let mut leader = None;
     for address in &cluster.addresses {
@@ -290,7 +291,7 @@ async fn whoever_has_no_certificate_of_the_authority_is_not_spoken_with() {
     );
 }
 
-/// All that somebody may try with a job and a pipeline of another user, and in the queue of those.
+/// All operations on a job and a pipeline of another user, and in that user's queue.
 async fn tried_on(
     client: &Client,
     job: JobId,
@@ -344,7 +345,7 @@ async fn tried_on(
     ]
 }
 
-/// The submissions of these jobs that somebody is shown who watches them, up to the one of the last.
+/// The submissions of these jobs that a watching user receives, up to that of the last one.
 async fn submissions_seen(client: &Client, jobs: &[JobId]) -> Vec<JobId> {
     let filter = WatchFilter {
         jobs: jobs.to_vec(),
@@ -391,7 +392,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     let mut shared = shell("echo hello; sleep 60");
     shared.queue = Some("research".to_owned());
     let of_research = submit(&as_ada, shared.clone()).await;
-    // Bob sees and cancels what is of his queue, and nothing else of ada.
+    // Bob sees and cancels what is in his queue, and nothing else of ada's.
     for (call, answer) in tried_on(&as_bob, own, &as_ada).await {
         let refused = answer.err();
         let reason = refused.as_ref().and_then(ClientError::reason);
@@ -414,7 +415,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
         .unwrap();
     let weak = as_bob.set_queue("mine", None).await.unwrap_err();
     assert_eq!(weak.reason(), Some("ROLE_TOO_WEAK"));
-    // Operators act on all; a rotated token counts no more, the new one does.
+    // Operators act on all; a rotated token is no longer valid, the new one is.
     as_ops.cancel_job(own, "ops", "room").await.unwrap();
     let rotated = Token::new(
         &cluster
@@ -435,7 +436,7 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
         .list_jobs(v1::ListJobsRequest::default(), 1)
         .await
         .unwrap();
-    // The audit log has the names that were proven, and what was refused of those.
+    // The audit log has the authenticated names, and the refused calls of these users.
     let log = cluster
         .muster(None, &["audit", "log", "-o", "jsonl"])
         .await
@@ -454,14 +455,14 @@ async fn users_act_on_what_is_theirs_and_under_their_own_name() {
     );
     assert!(has(&["SetQueue", "\"a replica\"", "research"]), "{log}");
     assert!(!has(&["mallory"]), "{log}");
-    // No token was written down, by nobody: neither in logs, at the level of debugging, nor in data.
+    // No token was written: neither to logs, at debug level, nor to data.
     cluster.kill_first_replica();
     submit(&as_ada, shell("true")).await;
     for (path, bytes) in cluster.written() {
         for token in [&ada, &bob, &ops, &rotated] {
             let secret = token.text().rsplit(':').next().unwrap().as_bytes();
             let found = bytes.windows(secret.len()).any(|window| window == secret);
-            assert!(!found, "a token stands in {}", path.display());
+            assert!(!found, "{} contains a token", path.display());
         }
     }
 }
@@ -487,7 +488,7 @@ async fn whoever_is_removed_reads_and_types_no_more() {
         command: vec!["cat".to_owned()],
         ..ExecOptions::default()
     };
-    // It says nothing by itself.
+    // It prints nothing on its own.
     let mut beside = as_ada.exec(command).await.unwrap();
     assert!(beside.next().await.unwrap().is_some());
     drop(cluster.muster(None, &["user", "remove", "ada"]).await.ok());
@@ -502,7 +503,7 @@ async fn whoever_is_removed_reads_and_types_no_more() {
         Ok::<(), ClientError>(())
     };
     let refused = timeout(PATIENCE, sent_away).await.unwrap().unwrap_err();
-    // Whoever asks again with the token is told that it is none.
+    // A further call with the token is answered with the fact that it is invalid.
     let reason = refused.reason();
     assert!(
         matches!(reason, Some("NOT_YOURS" | "BAD_TOKEN")),
@@ -517,7 +518,7 @@ async fn a_users_certificate_is_worth_the_role_that_its_name_has_here() {
     let carol = cluster.client_of(Some("carol"), None).await;
     let refused = carol.submit_job(shell("true")).await.unwrap_err();
     assert_eq!(refused.reason(), Some("UNKNOWN_USER"));
-    // Nobody has to use the token that comes with a role.
+    // The token that comes with a role need not be used.
     drop(cluster.add_user(&["carol", "--role", "user"]).await);
     let mut forged = shell("true");
     forged.user = "root".to_owned();
@@ -564,7 +565,7 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
         }
     }
     assert!((10..40).contains(&refused), "{refused} of 40 were refused");
-    // Others are not held up, nor are workers and replicas; the SDK waits as it is asked to.
+    // Others are not held up, nor are workers and replicas; the SDK waits as requested.
     assert_eq!(call(&nobody, status, Some(bob.text())).await.0, Code::Ok);
     let patient = cluster.client_of(None, Some(ada)).await;
     for _ in 0..20 {
@@ -574,7 +575,7 @@ async fn a_user_who_calls_too_fast_or_sends_too_much_is_held_up_and_nobody_else(
     for _ in 0..40 {
         admin.status(v1::Consistency::Stale).await.unwrap();
     }
-    // A request that is too large is refused with the limit's name, as long as it is a user's.
+    // A request that is too large is refused with the limit's name, if it comes from a user.
     let carol = cluster.client_of(None, Some(carol)).await;
     let large = shell(&format!("true {}", "x".repeat(30_000)));
     let refused = carol.submit_job(large.clone()).await.unwrap_err();
@@ -591,7 +592,7 @@ async fn a_stranger_sends_little() {
     let nobody = channel(&cluster.addresses[0], &cluster.tls(None))
         .await
         .unwrap();
-    // Anybody may call these. The text is in the field that each would look for one in.
+    // Any caller may use these. The text is in the field in which each would look for one.
     for path in [
         "/grpc.health.v1.Health/Check",
         "/muster.v1.JoinService/GetAuthorities",
@@ -627,7 +628,7 @@ async fn certificates_are_renewed_under_a_running_cluster() {
             .unwrap();
         }
     }
-    // Another authority and certificates by it: whoever has the old ones is not spoken with any more.
+    // Another authority and certificates from it: callers with old certificates are refused.
     cluster.cert(&["ca"]).await;
     for replica in ["replica-1", "replica-2", "replica-3"] {
         cluster
@@ -654,7 +655,7 @@ async fn certificates_are_renewed_under_a_running_cluster() {
         })
         .await;
     }
-    // Connections from before go on, and new ones between all parties are made.
+    // Existing connections continue, and new ones between all parties are made.
     let renewed = cluster.client_of(Some("replica-2"), None).await;
     let job = submit(&renewed, shell("true")).await;
     let ended = renewed.wait_job(job).await.unwrap();
@@ -709,7 +710,7 @@ async fn nothing_that_others_reach_starts_without_certificates() {
         refused.stderr.contains("tls.ca: cannot read ca.pem"),
         "{refused:?}"
     );
-    // A token is sent to nobody who could be anybody.
+    // A token is never sent to an unauthenticated server.
     let mut sent = muster(&["job", "list", "--address", "10.9.9.9:7400"]);
     sent.env("MUSTER_TOKEN", Token::random("ada").text());
     let refused = Run::of(sent, "").await;
@@ -753,14 +754,18 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
     );
     let strange = run(&["client", "a b"]).await;
     assert!(
-        strange.stderr.contains("cannot stand in a certificate"),
+        strange.stderr.contains("cannot be used in a certificate"),
         "{strange:?}"
     );
     // A worker with the certificate of another host does not start.
     let settings = serde_json::json!({
         "name": "gpu-2",
         "data_dir": folder.path().join("data"),
-        "tls": {"ca": folder.path().join("ca.pem"), "certificate": folder.path().join("gpu-1.pem"), "key": folder.path().join("gpu-1.key")},
+        "tls": {
+            "ca": folder.path().join("ca.pem"),
+            "certificate": folder.path().join("gpu-1.pem"),
+            "key": folder.path().join("gpu-1.key"),
+        },
         "gpus": "none",
     });
     let config = folder.path().join("config.json");
@@ -771,7 +776,7 @@ async fn certificates_are_made_once_and_their_keys_are_private() {
     )
     .await;
     assert!(
-        wrong.code == 1 && wrong.stderr.contains("speaks for worker `gpu-1`"),
+        wrong.code == 1 && wrong.stderr.contains("is for worker `gpu-1`"),
         "{wrong:?}"
     );
 }

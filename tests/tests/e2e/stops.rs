@@ -1,4 +1,4 @@
-//! Work that is asked to leave: its host is drained, or its time is over.
+//! Work that is asked to stop: its host is drained, or its time limit is reached.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ const TWO_WORKERS: Shape = Shape {
     gpus: 1,
 };
 
-/// A task that saves where it is when it is asked to, and ends well when it has something to begin from.
+/// A task that saves its progress when it is asked to stop, and succeeds when it has a checkpoint to start
+/// from.
 const SAVES: &str = "[ -n \"$MUSTER_CKPT_LATEST\" ] && exit 0
     save() {
         cat $MUSTER_CTL_DIR/preempt > $REASON
@@ -22,7 +23,7 @@ const SAVES: &str = "[ -n \"$MUSTER_CKPT_LATEST\" ] && exit 0
     trap save TERM
     while :; do sleep 0.05; done";
 
-/// A job of one such task on one GPU, which writes what it was told to a file.
+/// A job of one such task on one GPU, which writes the reported reason to a file.
 fn saving(reason: &Path) -> v1::JobSpec {
     let script = format!("REASON={}; {SAVES}", reason.display());
     let mut spec = with_gpus(shell(&script), 1);
@@ -56,7 +57,7 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert_eq!((unit.attempts, unit.failures), (2, 0));
     assert_eq!(unit.past[0].hosts, std::slice::from_ref(&host));
     assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
-    // Its own story says where, by whom and why.
+    // Its history says where, by whom and why.
     assert!(unit.past[0].detail.contains("a new disk"), "{unit:?}");
     let id = job.to_string();
     let told = cluster.muster(&["job", "events", &id]).await.ok();

@@ -1,4 +1,4 @@
-//! Jobs that stand still for a while, in place or without their resources.
+//! Suspended jobs, in place or without their resources.
 
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
@@ -23,12 +23,12 @@ async fn a_suspended_job_stands_still_in_place_and_goes_on() {
     let attempt = only_attempt(&client, job).await;
     let id = job.to_string();
     let words = ["job", "suspend", &id, "--reason", "another one's turn"];
-    eventually("all replicas know suspensions", async || {
+    eventually("all replicas support suspensions", async || {
         let run = cluster.muster(&words).await;
         (run.code == 0).then_some(())
     })
     .await;
-    eventually("it stands still", async || {
+    eventually("it is paused", async || {
         let before = length(&count);
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         (before > 0 && length(&count) == before).then_some(())

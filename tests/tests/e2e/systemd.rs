@@ -1,5 +1,5 @@
-//! The units of `deploy/systemd`: systemd takes them as they are, they start what the program knows, and the program tells
-//! systemd what they promise.
+//! Units of `deploy/systemd`: systemd accepts them, they start existing commands, and the program notifies
+//! systemd as they declare.
 
 use std::fs;
 use std::net::TcpListener;
@@ -43,7 +43,7 @@ fn systemd_takes_the_units_without_a_word() {
     }
     let folder = tempfile::tempdir().unwrap();
     for unit in units() {
-        // What is verified must be there: the program where it was built, and its user.
+        // The verified files must exist: the program at its build location, and its user.
         let text = fs::read_to_string(&unit).unwrap();
         let text = text
             .replace(PROGRAM, muster_binary().to_str().unwrap())
@@ -70,13 +70,14 @@ fn units_start_what_the_program_knows() {
         let words = words.map(|word| word.replace("%S", "/nowhere").replace("/etc", "/nowhere"));
         let ran = Command::new(muster_binary()).args(words).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr);
-        // It got as far as the settings, which are not there.
+        // It got as far as the settings, which do not exist.
         assert!(said.contains("/nowhere/muster/"), "{said}");
         assert!(!said.contains("Usage"), "{said}");
     }
 }
 
-/// An agent is restarted without its tasks: with systemd's default, `control-group`, each upgrade would kill them all.
+/// An agent is restarted without its tasks: with systemd's default, `control-group`, each upgrade would
+/// kill them all.
 #[test]
 fn stopping_the_agent_stops_the_agent_alone() {
     let worker = units()
@@ -88,8 +89,9 @@ fn stopping_the_agent_stops_the_agent_alone() {
     assert_eq!(setting(&text, "Restart"), Some("always"));
 }
 
-/// Both tell systemd that they serve and live. An agent that froze has to be back before tasks under the default lease are asked
-/// to stop, which they are after 20 s (`docs/operations.md`); a beat may be 5 s old then, and starting takes time.
+/// Both notify systemd that they serve and that they are alive. A frozen agent has to be back before tasks
+/// under the default lease are asked to stop, which happens after 20 s (`docs/operations.md`); a heartbeat
+/// may be 5 s old by then, and starting takes time.
 #[test]
 fn units_wait_to_be_told_and_not_for_long() {
     for unit in units() {
@@ -108,9 +110,9 @@ fn enabled_units_start_on_boot() {
     }
 }
 
-/// Longest wait for a word of a service.
+/// Maximum wait for a notification of a service.
 const WORD_TIMEOUT: Duration = Duration::from_secs(30);
-/// What a unit's `WatchdogSec=3s` tells the service, in microseconds.
+/// The value of a unit's `WatchdogSec=3s` that the service gets, in microseconds.
 const PATIENCE_MICROS: &str = "3000000";
 
 fn free_address() -> String {
@@ -118,7 +120,7 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// A service that takes this test for systemd. It ends when it is dropped.
+/// A service that uses this test as its systemd. It ends when it is dropped.
 struct Service {
     child: Child,
     ear: UnixDatagram,
@@ -152,7 +154,7 @@ impl Service {
         }
     }
 
-    /// The next of what it tells that begins so.
+    /// The next notification with this beginning.
     fn hear(&self, beginning: &str) -> String {
         let mut bytes = [0u8; 256];
         loop {
@@ -165,7 +167,7 @@ impl Service {
         }
     }
 
-    /// Ends it as systemd does.
+    /// Ends it like systemd.
     fn terminate(&mut self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
@@ -174,7 +176,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may already have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -186,7 +188,7 @@ async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
     let peers = format!("1={address}");
     let mut replica = Service::start("scheduler", &["--listen", &address, "--peers", &peers]);
     replica.hear("READY=1");
-    // It served before it said so.
+    // It served before it notified.
     let lives = page(&replica.metrics, "/livez").await.unwrap();
     assert_eq!(lives, "ok\n");
     replica.hear("STATUS=leads in term");
@@ -199,8 +201,8 @@ async fn a_replica_tells_systemd_that_it_serves_lives_and_stops() {
     assert!(ended.success(), "{ended}");
 }
 
-/// Of a group that begins, or that has lost its majority, systemd must not end the first replica for want of the others; a
-/// load balancer must not send it anybody.
+/// Systemd must not end the first replica of a new group, or of one without a majority, for lack of the
+/// others; a load balancer must not send it requests.
 #[tokio::test]
 async fn a_replica_without_a_majority_is_up_and_not_ready() {
     let address = free_address();
@@ -217,7 +219,7 @@ async fn a_replica_without_a_majority_is_up_and_not_ready() {
 #[tokio::test]
 async fn an_agent_is_up_without_a_leader_and_ready_with_one() {
     let address = free_address();
-    // Whoever runs the tests may be root.
+    // The tests may run as root.
     let alone = ["--cgroups", "off", "--gpus", "none", "--tasks-allow-root"];
     let agent = Service::start(
         "worker",

@@ -1,4 +1,4 @@
-//! What tasks say of themselves and are told, through the whole product: `muster task` inside real tasks.
+//! Task interface through the whole product: `muster task` inside real tasks.
 
 use muster_model::ids::JobId;
 use muster_proto::v1;
@@ -22,10 +22,10 @@ fn script(text: &str) -> v1::JobSpec {
     spec
 }
 
-/// `muster job get`, asked of every replica until one check holds of all their answers.
+/// `muster job get`, sent to every replica until one check holds for all their answers.
 async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> Value {
     let job = job.to_string();
-    eventually("the job is shown so", async || {
+    eventually("the job is shown like this", async || {
         let answer = cluster
             .muster(&["job", "get", &job, "-o", "json"])
             .await
@@ -39,8 +39,8 @@ async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> 
 async fn what_a_task_says_from_its_shell_is_shown() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
-    let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 --digest sha256:2c26 && m env | grep ^MUSTER_EPOCH; \
-        m checkpoint commit 5 || echo refused $?; sleep 1000";
+    let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 --digest \
+        sha256:2c26 && m env | grep ^MUSTER_EPOCH; m checkpoint commit 5 || echo refused $?; sleep 1000";
     let job = client.submit_job(script(text)).await.unwrap().job;
     let shown = seen(&cluster, job, |unit| {
         let saved = &unit["checkpoints"][0];
@@ -54,14 +54,14 @@ async fn what_a_task_says_from_its_shell_is_shown() {
     assert!(saved["path"].as_str().unwrap().ends_with("/step_5"));
     assert_eq!(saved["digest"], "sha256:2c26");
     let epoch = &unit["attempt"]["epoch"];
-    // The first attempt hears what the leader would tell the next one.
+    // The first attempt receives what the leader would send to the next one.
     let interval_ms = unit["checkpoint_interval_ms"].as_u64().unwrap();
     let interval_s = interval_ms.div_ceil(1_000);
     let lines = printed(&client, job, 3).await;
     assert_eq!(
         lines,
         [
-            format!("had better save again after {interval_s} seconds"),
+            format!("save again after {interval_s} seconds"),
             format!("MUSTER_EPOCH={epoch}"),
             "refused 1".to_owned()
         ]
@@ -93,8 +93,9 @@ async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempt
 async fn a_task_that_is_asked_saves_and_ends_long_before_its_grace() {
     let cluster = Cluster::start(SMALL).await;
     let client = cluster.client().await;
-    // Whoever watches saves; SIGTERM comes after that. The job names a signal, so it comes no earlier.
-    let text = "trap 'echo terminated; exit 75' TERM; trap '' USR1; (m watch -o name && m checkpoint commit 7) & echo up; while :; do sleep 0.05; done";
+    // The watching process saves; SIGTERM follows. The job names a signal, so it comes no earlier.
+    let text = "trap 'echo terminated; exit 75' TERM; trap '' USR1; (m watch -o name && m checkpoint commit \
+        7) & echo up; while :; do sleep 0.05; done";
     let mut spec = script(text);
     spec.lifecycle.get_or_insert_default().warning = Some(v1::StopWarning {
         signal: 10,

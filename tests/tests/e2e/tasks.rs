@@ -1,4 +1,4 @@
-//! Tasks that do not want to end, and tasks that take more than their share.
+//! Tasks that do not end, and tasks that use more than their share.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ const ONE_WORKER: Shape = Shape {
     workers: 1,
     gpus: 2,
 };
-/// Model of the GPUs of the worker that a test adds: its jobs ask for it.
+/// GPU model of the worker that a test adds: its jobs request it.
 const MODEL: &str = "SPECIAL";
 
 /// Lease of a task that must not lose it.
@@ -29,7 +29,7 @@ fn offer_special_gpus(settings: &mut Value) {
     settings["gpus"] = json!({"simulated": {"count": 2, "model": MODEL, "memory_mib": 1024}});
 }
 
-/// Lets a job run on the worker that the test added.
+/// Makes a job run on the worker that the test added.
 fn special(spec: v1::JobSpec) -> v1::JobSpec {
     let mut spec = with_gpus(spec, 1);
     let resources = spec.groups[0].resources.get_or_insert_default();
@@ -83,7 +83,7 @@ async fn a_task_that_heeds_sigterm_ends_in_its_grace() {
 async fn a_task_that_forks_away_is_found() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
-    // Forks twice, leads a session of its own, ignores SIGTERM, and has nothing in its environment.
+    // Forks twice, leads a session of its own, ignores SIGTERM, and has an empty environment.
     let daemon =
         "(setsid env -i /bin/sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' &)";
 
@@ -93,7 +93,7 @@ async fn a_task_that_forks_away_is_found() {
     cancel(&client, job).await;
     assert!(!is_alive(pid), "the daemon outlives a cancelled task");
 
-    // A daemon does not keep its task alive either: when the task ends, so does what it left.
+    // A daemon does not keep its task alive: when the task ends, its remaining processes are killed.
     let job = submit(&client, shell(&format!("{daemon}; sleep 0.5"))).await;
     let pid = printed(&client, job, 1).await[0].parse().unwrap();
     let ended = client.wait_job(job).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_task_that_prints_without_end_stays_bounded() {
     let job = submit(&client, special(shell("yes muster"))).await;
     only_attempt(&client, job).await;
 
-    // A reader that follows and does not read: everybody between must stay small.
+    // A reader that follows and does not read: all processes in between must stay small.
     let request = |follow, tail_lines| LogsRequest {
         job,
         task: TaskIndex(0),
@@ -168,7 +168,7 @@ async fn a_task_that_prints_without_end_stays_bounded() {
     let job_text = job.to_string();
     let words = ["job", "logs", &job_text, "--tail", "3"];
     let tail = cluster.muster(&words).await.ok();
-    // The last line may be one that is still being written.
+    // The last line may be incomplete.
     assert_eq!(tail.lines().count(), 3, "{} bytes", tail.len());
     assert!(tail.lines().all(|line| "muster".starts_with(line)));
     cancel(&client, job).await;
@@ -196,7 +196,7 @@ async fn a_task_that_fills_the_disk_of_its_host_hurts_only_that_host() {
     })
     .await;
 
-    // The rest of the cluster does not notice.
+    // The rest of the cluster is not affected.
     let mut elsewhere = with_gpus(shell("exit 0"), 1);
     let resources = elsewhere.groups[0].resources.get_or_insert_default();
     resources.gpu_models = vec!["H100".to_owned()];
@@ -204,19 +204,19 @@ async fn a_task_that_fills_the_disk_of_its_host_hurts_only_that_host() {
     let ended = client.wait_job(other).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
 
-    // Another task for the full host cannot start, and that is not held against its job.
+    // Another task for the full host cannot start, and its job is not charged.
     let waiting = submit(&client, special(shell("echo ran"))).await;
-    eventually("the agent tells why nothing starts", async || {
+    eventually("the agent reports why nothing starts", async || {
         let printed = cluster.workers[tiny].printed();
         printed.contains("No space left on device").then_some(())
     })
     .await;
-    // The lease of what runs there goes on, well beyond its end.
+    // The lease of the running task is renewed, well beyond its end.
     sleep(LEASE + Duration::from_secs(2)).await;
     assert_eq!(only_attempt(&client, glutton).await.number, 1);
     assert!(cluster.workers[tiny].is_running());
 
-    // What fills the disk can be cancelled, goes with its task, and the host works again.
+    // The task that fills the disk can be cancelled, its data is removed, and the host works again.
     cancel(&client, glutton).await;
     let ended = client.wait_job(waiting).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");

@@ -1,4 +1,4 @@
-//! Spans of jobs' ways, as a collector gets them from real processes.
+//! Spans of a job's life cycle, as a collector receives them from real processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use muster_tests::{
 
 /// A span of a user's own program, as W3C's Trace Context writes it.
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-/// The variable by which every process of the cluster is told of the collector.
+/// The variable that configures the collector in every process of the cluster.
 const ENDPOINT: &str = "MUSTER_OTLP_ENDPOINT";
 
-/// What a whole trace of a job of one task has; `apply` comes more than once.
+/// Spans of a complete trace of a job with one task; `apply` occurs more than once.
 const WHOLE: [&str; 12] = [
     "submit",
     "SubmitJob",
@@ -40,16 +40,12 @@ fn names(spans: &[Collected]) -> BTreeSet<&str> {
     spans.iter().map(|it| it.span.name.as_str()).collect()
 }
 
-/// Every span but the root hangs from another one of the trace, and ends no sooner than it begins.
+/// Every span but the root has a parent in the trace, and ends no sooner than it begins.
 fn check_tree(spans: &[Collected]) {
     let by_id: BTreeMap<&[u8], &Collected> = { spans.iter() }
         .map(|it| (it.span.span_id.as_slice(), it))
         .collect();
-    assert_eq!(
-        by_id.len(),
-        spans.len(),
-        "every id is there once: {spans:#?}"
-    );
+    assert_eq!(by_id.len(), spans.len(), "every id occurs once: {spans:#?}");
     for it in spans {
         let span = &it.span;
         assert!(
@@ -117,14 +113,14 @@ async fn a_job_has_one_trace_from_its_submission_to_its_start_in_all_processes()
     }
     let host = only_attempt(&client, job).await;
     assert!(host.running_at_ms.is_some());
-    // The user's own span is referred to.
+    // The user's own span is referenced.
     let caller = TraceContext::parse(CALLER).unwrap();
     let submit = spans.iter().find(|it| it.span.name == "submit").unwrap();
     let links: Vec<Vec<u8>> = { submit.span.links.iter() }
         .map(|link| link.span_id.clone())
         .collect();
     assert_eq!(links, [caller.span.bytes()]);
-    // What was exported is counted, and nothing was lost.
+    // Exported spans are counted, and none was lost.
     let metrics = cluster.replicas[leader].settings()["metrics_listen"].clone();
     let text = page(metrics.as_str().unwrap(), "/metrics").await.unwrap();
     let value = |name: &str| {
@@ -197,7 +193,7 @@ async fn a_collector_that_is_not_there_stops_nothing_and_what_is_lost_is_counted
     let job = submit(&client, shell("sleep 1000")).await;
     only_attempt(&client, job).await;
     let metrics = cluster.replicas[0].settings()["metrics_listen"].clone();
-    eventually("what is lost is counted", async || {
+    eventually("lost spans are counted", async || {
         let text = page(metrics.as_str().unwrap(), "/metrics").await.unwrap();
         let series = "muster_tracing_spans_dropped_total{reason=\"unreachable\"} ";
         let line = text.lines().find(|line| line.starts_with(series))?;

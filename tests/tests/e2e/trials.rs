@@ -1,11 +1,11 @@
-//! `muster chaos tasks`: the trials as their users meet them, and nothing of them stays.
+//! `muster chaos tasks`: the trials from a user's view, without leftovers.
 
 use std::process::Command;
 
 use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
-/// A shell's script in a network and with mounts of its own.
+/// A shell script in a network and with mounts of its own.
 pub(crate) fn in_namespaces(script: &str) -> Command {
     let user: &[&str] = if rustix::process::geteuid().is_root() {
         &[]
@@ -18,14 +18,14 @@ pub(crate) fn in_namespaces(script: &str) -> Command {
     command
 }
 
-/// Whether this system lets us have namespaces of our own, and has the programs for them.
+/// Whether this system allows namespaces and has the programs for them.
 pub(crate) fn may_have_namespaces() -> bool {
     let probe = "ip link add switch type bridge && nsenter --net=/proc/self/ns/net true && mount -t tmpfs probe /mnt";
     let probed = in_namespaces(probe).output();
     probed.is_ok_and(|output| output.status.success())
 }
 
-/// Plays one trial; gives its row of the report.
+/// Runs one trial; returns its row of the report.
 pub(crate) async fn played(trial: &str) -> Option<Value> {
     played_with(trial, &[]).await
 }

@@ -1,4 +1,5 @@
-//! What-if on a running cluster: the answer is what then happens, and asking touches nothing.
+//! Queries of a what-if on a running cluster: the answer matches what then happens, and the query changes
+//! nothing.
 
 use muster_client::Client;
 use muster_model::ids::JobId;
@@ -34,7 +35,7 @@ async fn revision(client: &Client) -> u64 {
     status.revision
 }
 
-/// Asks, and checks that the cluster did not move meanwhile.
+/// Runs a query, and checks that the cluster did not change meanwhile.
 async fn ask(cluster: &Cluster, client: &Client, words: &[&str]) -> Value {
     let before = revision(client).await;
     let words = [
@@ -43,12 +44,12 @@ async fn ask(cluster: &Cluster, client: &Client, words: &[&str]) -> Value {
     ]
     .concat();
     let answer = cluster.muster(&words).await.json();
-    assert_eq!(revision(client).await, before, "the cluster was touched");
+    assert_eq!(revision(client).await, before, "the cluster was changed");
     assert_eq!(answer["revision"], before);
     answer
 }
 
-/// A job that takes whole hosts until it is stopped.
+/// A job that occupies whole hosts until it is stopped.
 fn filling(name: &str, gpus: u32) -> v1::JobSpec {
     let mut spec = with_gpus(shell("exec sleep 1000"), gpus);
     spec.name = name.to_owned();
@@ -94,7 +95,7 @@ async fn a_job_that_would_preempt_names_its_victim_and_then_does() {
     let stop = &answer["stops"][0];
     assert_eq!(stop["job"], victim.get(), "{answer}");
     assert_eq!(stop["by"], urgent["id"]);
-    // Its own hour is told, and the victim is back after it.
+    // Its own limit of an hour is used, and the victim restarts after it.
     assert_eq!(stop["back_ms"], 3_600_000);
     assert_eq!(answer["affected"][0]["effect"], "stopped");
     assert_eq!(answer["assumptions"]["told"], 1);
@@ -158,7 +159,7 @@ async fn a_drain_tells_who_moves_and_a_block_who_stays() {
         assert_eq!(answer["stops"].as_array().unwrap().len(), 0, "{answer}");
     }
 
-    // With the other host full, it has to wait: for as long as the other is assumed to run.
+    // With the other host full, it has to wait: for as long as the other job is assumed to run.
     running(&client, filling("second", 8)).await;
     let words = [
         "--drain",
@@ -197,7 +198,7 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
     let page = std::fs::read_to_string(report.join("report.html")).unwrap();
     assert!(page.contains("<td>default</td><td>changed</td>"), "{page}");
 
-    // The dry run of the change itself says the same, and changes nothing.
+    // The dry run of the change itself gives the same result, and changes nothing.
     let before = revision(&client).await;
     let words = ["queue", "apply", "queues.yaml", "--dry-run"];
     let tried = cluster.muster(&words).await.ok();
@@ -215,7 +216,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
     let bad = "queues:\n  production: {guarantee: {amounts: {gpus: 1000}}}\n";
     drop(cluster.write("bad.yaml", bad));
     let cases: [(&[&str], i32, &str); 8] = [
-        (&[], 64, "--from-cluster needs a change to ask about"),
+        (&[], 64, "--from-cluster needs a change to predict"),
         (
             &["--submit", "nowhere.yaml"],
             64,
@@ -234,7 +235,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
         (
             &["--block-gpu", "node01:99"],
             1,
-            "host `node01` has no GPU of index 99",
+            "host `node01` has no GPU with index 99",
         ),
         (&["--queues", "bad.yaml"], 1, "bad.yaml:2:"),
         (
@@ -256,7 +257,7 @@ async fn what_cannot_be_asked_is_refused_with_its_reason() {
         assert_eq!(run.stdout, "");
     }
 
-    // Nobody there, and nobody who leads.
+    // No reachable replica, and no leader.
     let words = [
         "simulate",
         "--from-cluster",

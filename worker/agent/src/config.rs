@@ -20,89 +20,93 @@ use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
 
-/// Labels that a worker adds by itself: its container engine, its driver and whom its tasks run as.
+/// Number of labels that a worker adds by itself: container engine, driver and account of tasks.
 const OWN_LABELS: usize = 3;
 
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerConfig {
-    /// Host name, unique in the cluster; the machine's own if none.
+    /// Host name, unique in the cluster; the machine's own if not set.
     pub name: Option<String>,
-    /// Where tasks of other hosts reach this one (`MASTER_ADDR`); the host name if none.
+    /// Address under which tasks of other hosts reach this one (`MASTER_ADDR`); the host name if not set.
     #[schemars(extend("x-flag" = "task-address"))]
     pub address: Option<String>,
-    /// Addresses (`host:port`) of scheduler replicas; any one that lives leads to the leader.
+    /// Addresses (`host:port`) of scheduler replicas; one that is up is enough to find the leader.
     pub schedulers: Vec<String>,
-    /// An etcd in which replicas are found, beside `schedulers`, which may be empty then.
+    /// An etcd in which replicas are found, in addition to `schedulers`, which may then be empty.
     pub etcd: EtcdSettings,
-    /// The cluster whose replicas are looked for in etcd; `etcd.prefix` counts before it.
+    /// The cluster whose replicas are looked up in etcd; `etcd.prefix` takes precedence.
     pub cluster_id: String,
-    /// Certificates of this worker, which speak for its host by name. Without them it speaks with replicas that have none.
+    /// Certificates of this worker, which authenticate its host by name. Without them it connects only to
+    /// replicas without certificates.
     pub tls: TlsSettings,
-    /// File with a join token, by which this worker comes by a certificate if it has none in its `data_dir`; there it keeps it, and
-    /// has it renewed. The token may also be in the variable MUSTER_JOIN_TOKEN. `tls.ca` may be set beside it, without the others.
+    /// File with a join token, with which this worker requests a certificate if `data_dir` has none; it
+    /// stores the certificate there and renews it. The token may also be in the variable MUSTER_JOIN_TOKEN.
+    /// `tls.ca` may be set as well, the other TLS settings may not.
     pub join_token_file: Option<PathBuf>,
-    /// Whether this worker may obey a replica on another machine without `tls`: whoever answers there may run everything here.
+    /// Allows this worker to obey a replica on another machine without `tls`: any process that answers
+    /// there can run anything on this host.
     pub insecure: bool,
-    /// Holds identity, journal, running tasks and logs. On a local disk.
+    /// Directory of identity, journal, running tasks and logs. On a local disk.
     pub data_dir: PathBuf,
-    /// Holds the checkpoint directories of all jobs, at the same path on every host; a folder of `data_dir`
-    /// if none.
+    /// Directory of the checkpoints of all jobs, at the same path on every host; a folder of `data_dir` if
+    /// not set.
     pub checkpoint_root: Option<PathBuf>,
-    /// The GPUs to offer: `auto` (real ones if NVML is there, else none), `nvml` (real ones; without NVML the worker does not
-    /// start), `none`, or simulated ones as `{ simulated = { count = 8, model = "H100", memory_mib = 81920 } }`.
+    /// The GPUs to offer: `auto` (real ones if NVML is available, else none), `nvml` (real ones; without
+    /// NVML the worker does not start), `none`, or simulated ones as
+    /// `{ simulated = { count = 8, model = "H100", memory_mib = 81920 } }`.
     pub gpus: GpuConfig,
-    /// Thousandths of CPUs to offer; all of the machine if none.
+    /// CPU to offer, in thousandths of a CPU; all of the machine if not set.
     pub cpus_milli: Option<u32>,
-    /// Memory to offer, in MiB; all of the machine if none.
+    /// Memory to offer, in MiB; all of the machine if not set.
     pub memory_mib: Option<u64>,
-    /// Free labels; names that begin with `muster.` are the worker's own.
+    /// Labels chosen by the site; names that begin with `muster.` are reserved for the worker.
     #[schemars(extend("x-alias" = "label"))]
     pub labels: BTreeMap<String, String>,
-    /// Where this host and its GPUs lie.
+    /// Location of this host and its GPUs.
     pub topology: TopologyConfig,
-    /// The program that has the hidden subcommand `supervise <task directory>`; if none, `muster-supervise` beside
-    /// this program, or this program itself.
+    /// The program with the hidden subcommand `supervise <task directory>`; if not set, `muster-supervise`
+    /// beside this program, else this program itself.
     pub supervisor: Option<PathBuf>,
-    /// Whom tasks run as.
+    /// Accounts that tasks run as.
     pub tasks: TasksConfig,
-    /// Whether tasks have cgroups, which hold them to what they were given and are the surest way to find all that they
-    /// started.
+    /// Use of cgroups for tasks: they enforce limits and are the most reliable way to find all processes of
+    /// a task.
     pub cgroups: CgroupUse,
-    /// True: a task is held to its CPUs also while others leave theirs idle. False: its CPUs only weigh against others'.
+    /// True: a task is limited to its CPUs even if others are idle. False: its CPUs only set its weight.
     pub cpu_quota: bool,
-    /// Folder of the secrets that jobs may name, one file each; this host has none without it.
+    /// Folder of the secrets that jobs may name, one file each; without it this host has none.
     pub secrets_dir: Option<PathBuf>,
-    /// Folder in memory (tmpfs) for what must never reach a disk; one of `/dev/shm` if none.
+    /// Folder in memory (tmpfs) for data that must never reach a disk; a folder of `/dev/shm` if not set.
     pub run_dir: Option<PathBuf>,
-    /// What tasks see as `/dev/shm`, and whose System V segments.
+    /// `/dev/shm` and System V segments of tasks.
     pub shared_memory: SharedMemoryUse,
-    /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
-    /// its memory is free.
+    /// Time to wait for a GPU's memory to be free when it passes from one task to the next, in
+    /// milliseconds; afterwards the GPU is unfit until its memory is free.
     pub gpu_memory_wait_ms: u64,
-    /// What makes the containers of tasks that run in one: `auto` (podman or docker, where one listens), `none`, or the path of
-    /// an engine's socket.
+    /// Engine for tasks that run in containers: `auto` (podman or docker, if one listens), `none`, or the
+    /// path of an engine's socket.
     #[schemars(with = "String")]
     pub container_engine: ContainerEngineConfig,
-    /// The file with this host's logins at registries, as `podman login` and `docker login` write it; the engine's own count
-    /// without it.
+    /// File with this host's registry logins, as `podman login` and `docker login` write it; the engine's
+    /// own logins if not set.
     pub registry_auth_file: Option<PathBuf>,
-    /// How much of one task's output is kept, for each of its two streams.
+    /// Output kept of one task, for each of its two streams.
     pub log_limits: TaskLogSettings,
-    /// What is kept of the output of attempts that have ended.
+    /// Output kept of attempts that have ended.
     pub log_retention: LogRetention,
-    /// How output is taken elsewhere; it is not if none.
+    /// Shipping of output to other storage; off if not set.
     pub log_shipping: Option<LogShipping>,
-    /// What is watched of the host's health, and how it is repaired and checked.
+    /// Monitoring, repairs and checks of the host's health.
     pub health: HealthConfig,
-    /// Milliseconds between two looks at a task's checkpoint directory.
+    /// Interval between scans of a task's checkpoint directory, in milliseconds.
     pub checkpoint_scan_ms: u64,
-    /// Where `/metrics` listens for Prometheus; nowhere if none.
+    /// Address on which `/metrics` listens for Prometheus; none if not set.
     pub metrics_listen: Option<SocketAddr>,
-    /// What is logged, and how.
+    /// Filter and format of the log.
     pub logging: LoggingSettings,
-    /// Where spans go that tell what became of a job between its submission and its start.
+    /// Destination of the spans that trace a job from submission to start.
     pub tracing: TracingSettings,
 }
 
@@ -147,52 +151,52 @@ impl Default for WorkerConfig {
     }
 }
 
-/// Whether tasks have cgroups.
+/// Use of cgroups for tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupUse {
-    /// None: limits are promises that nobody enforces.
+    /// No cgroups: limits are not enforced.
     Off,
-    /// As far as the host lets us.
+    /// As far as the host permits.
     #[default]
     Auto,
-    /// With limits of memory, of processes and shares of the CPUs; where one of them cannot be had, the worker does not
-    /// start.
+    /// With limits of memory and processes and with CPU weights; if one of them is unavailable, the worker
+    /// does not start.
     Required,
 }
 
-/// What shared memory tasks have: those with GPUs and members of gangs. Containers have what their engine gives them.
+/// Shared memory of tasks that have GPUs or are members of gangs. Containers have that of their engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharedMemoryUse {
-    /// The tasks of an attempt on this host have some of their own, which goes with the last of them. The host's where the
-    /// worker may not mount, or its `run_dir` is not in memory.
+    /// The tasks of an attempt share a private segment on this host, removed with the last of them. Falls
+    /// back to the host's if the worker may not mount, or its `run_dir` is not in memory.
     #[default]
     Private,
-    /// The host's. What they leave in it stays.
+    /// The host's. What tasks leave in it stays.
     Host,
 }
 
-/// Which GPUs a worker offers.
+/// GPUs that a worker offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GpuConfig {
-    /// Real ones if NVML is there, else none.
+    /// Real ones if NVML is available, else none.
     Auto,
     /// Real ones; without NVML the worker does not start.
     Nvml,
     /// Simulated ones.
     Simulated {
-        /// How many.
+        /// Number of GPUs.
         count: u32,
-        /// Their model.
+        /// Model name.
         model: String,
-        /// Their memory in MiB.
+        /// Memory of each in MiB.
         memory_mib: u64,
-        /// When they fail and heal, and what is read of them: a file with `at_ms,gpu,signal[,detail]` lines.
+        /// Simulated faults, repairs and readings: a file with `at_ms,gpu,signal[,detail]` lines.
         timeline: Option<PathBuf>,
-        /// Their PCI addresses in index order, for machines of which `topology.sysfs_root` shows a likeness; those of
-        /// further ones are unknown.
+        /// PCI addresses in index order, for machines whose PCI tree is simulated in `topology.sysfs_root`;
+        /// those of further GPUs are unknown.
         #[serde(default)]
         pci_addresses: Vec<String>,
     },
@@ -200,13 +204,13 @@ pub enum GpuConfig {
     None,
 }
 
-/// How much of one output of a task is kept, the newest of it.
+/// Output kept of one stream of a task, the newest part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskLogSettings {
     /// Bytes of one segment.
     pub segment_bytes: u64,
-    /// Segments kept, the newest ones.
+    /// Number of segments kept, the newest ones.
     pub segments_max: usize,
 }
 
@@ -229,7 +233,7 @@ impl Settings for WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// How much of one task's output its supervisor keeps.
+    /// Limits of the output that a task's supervisor keeps.
     pub(crate) fn task_log_limits(&self) -> LogLimits {
         let shipping = self.log_shipping.as_ref();
         LogLimits {
@@ -265,7 +269,8 @@ impl WorkerConfig {
         broken.map(|(_, field, rule)| (field, rule))
     }
 
-    /// Whether it speaks with replicas that have certificates, so that users prove who they are before they submit anything.
+    /// Whether this worker connects to replicas with certificates, so that users are authenticated before
+    /// they submit.
     pub(crate) fn has_certificates(&self) -> bool {
         self.tls.is_on() || joining::joins(self)
     }
@@ -277,14 +282,14 @@ impl WorkerConfig {
         };
         if self.tls.ca_key.is_some() {
             let rule =
-                "must not be on a worker, which signs nothing: whoever has it can be everybody";
+                "must not be on a worker, which signs nothing: this key can impersonate any user";
             return broken("tls.ca_key", rule.to_owned());
         }
         if joining::joins(self) {
             return Ok(());
         }
         if self.join_token_file.is_some() {
-            let rule = "must not be set where `tls.certificate` and `tls.key` are: there is nothing to join for";
+            let rule = "must not be set together with `tls.certificate` and `tls.key`";
             return broken("join_token_file", rule.to_owned());
         }
         if let Some((key, rule)) = self.tls.broken_rule() {
@@ -295,19 +300,20 @@ impl WorkerConfig {
             Some(address) if !self.tls.is_on() && !self.insecure => broken(
                 "schedulers",
                 format!(
-                    "{address} is not loopback, and without TLS whoever answers there may run everything here: set `tls.ca`, \
-                     `tls.certificate` and `tls.key` (`muster cert` makes them, docs/security.md), or `join_token_file` \
-                     (`muster worker token create`), or allow it by `--insecure` (`insecure = true`)"
+                    "{address} is not loopback, and without TLS any process that answers there can run \
+                     anything on this host: set `tls.ca`, `tls.certificate` and `tls.key` (created by \
+                     `muster cert`, docs/security.md) or `join_token_file` (`muster worker token create`), or \
+                     allow it by `--insecure` (`insecure = true`)"
                 ),
             ),
             _ => Ok(()),
         }
     }
 
-    /// Checks the rules that need nothing but the settings.
+    /// Checks the rules that need only the settings.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// The first broken rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         let broken = |field: &str, rule: &str| {
             Err(BrokenRule {

@@ -1,5 +1,5 @@
-//! The container engine of this host: looked for when the agent starts, and again and again, since engines are installed,
-//! stopped and upgraded under a running agent.
+//! Discovery of this host's container engine. Repeated while the agent runs, since engines are installed,
+//! stopped and upgraded meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,26 +12,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
 
-/// Where engines listen by default, podman's first: it needs no daemon that could take all containers down with it.
+/// Default sockets. Podman first: it needs no daemon whose failure could stop all containers.
 const SOCKETS: [&str; 2] = ["/run/podman/podman.sock", "/var/run/docker.sock"];
-/// How often the engine is looked for.
+/// Interval of the discovery.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Which container engine a worker uses.
+/// The container engine that a worker uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum ContainerEngineConfig {
-    /// The one that listens where podman or docker do by default, if one does.
+    /// The engine that listens on the default socket of podman or docker, if any.
     #[default]
     Auto,
-    /// None: no tasks in containers run here.
+    /// No engine: this host runs no tasks in containers.
     None,
-    /// The one behind this socket.
+    /// The engine behind this socket.
     Socket(PathBuf),
 }
 
 impl From<String> for ContainerEngineConfig {
-    /// Reads `auto`, `none`, or else a socket's path.
+    /// Parses `auto` or `none`; anything else is the path of a socket.
     fn from(word: String) -> Self {
         match &*word {
             "auto" => Self::Auto,
@@ -52,7 +52,7 @@ impl From<ContainerEngineConfig> for String {
 }
 
 impl ContainerEngineConfig {
-    /// Whether tasks in containers run here, if there is an engine.
+    /// Whether this host runs tasks in containers, if it has an engine.
     #[must_use]
     pub fn runs_containers(&self) -> bool {
         *self != Self::None
@@ -62,20 +62,20 @@ impl ContainerEngineConfig {
 /// An engine that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundEngine {
-    /// How to reach it.
+    /// Access to the engine.
     pub(crate) access: EngineAccess,
     /// Name and version, for the host's label.
     pub(crate) identity: String,
 }
 
-/// Looks for this host's engine.
+/// Finds this host's engine.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineFinder {
     sockets: Vec<PathBuf>,
     worker: String,
     has_real_gpus: bool,
     registry_auth_file: Option<PathBuf>,
-    /// The directory of all tasks' directories.
+    /// The parent of all task directories.
     tasks: PathBuf,
 }
 
@@ -100,7 +100,7 @@ impl EngineFinder {
         }
     }
 
-    /// Looks once, and removes what dead tasks have left to an engine that is new. Blocks.
+    /// Looks once; removes containers of dead tasks if the engine is a new one. Blocks.
     fn look(&self, known: Option<&FoundEngine>) -> Option<FoundEngine> {
         let found = self
             .sockets
@@ -112,7 +112,7 @@ impl EngineFinder {
         found
     }
 
-    /// The engine behind a socket. One that is only slow is still the one that it was.
+    /// The engine behind a socket. An engine that is only slow stays the known one.
     fn greet(&self, socket: &Path, known: Option<&FoundEngine>) -> Option<FoundEngine> {
         let access = EngineAccess {
             socket: socket.to_owned(),
@@ -128,7 +128,7 @@ impl EngineFinder {
             Err(error) if error.is_absent() => None,
             Err(error) => {
                 let socket = socket.display();
-                tracing::warn!(%socket, %error, "a container engine does not answer as it should");
+                tracing::warn!(%socket, %error, "unexpected answer of a container engine");
                 known.filter(|known| known.access == access).cloned()
             }
         }
@@ -173,7 +173,7 @@ impl EngineFinder {
         found
     }
 
-    /// Looks again and again until shutdown, and tells of changes.
+    /// Repeats the discovery until shutdown and reports changes.
     pub(crate) async fn watch(
         self,
         engine: watch::Sender<Option<FoundEngine>>,
@@ -190,10 +190,7 @@ impl EngineFinder {
                 let is_other = *known != found;
                 if is_other {
                     let engine = found.as_ref().map(|found| &found.identity);
-                    tracing::info!(
-                        ?engine,
-                        "the container engine of this host is another one now"
-                    );
+                    tracing::info!(?engine, "the container engine of this host changed");
                     *known = found;
                 }
                 is_other

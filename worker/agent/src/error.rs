@@ -1,4 +1,4 @@
-//! Why a worker did not start or had to stop.
+//! Errors that prevent a worker from starting or stop it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::identity::DataDirectoryError;
 use crate::joining::JoinError;
 use crate::journal::JournalError;
 
-/// Why a worker did not start or had to stop. Its tasks go on until their leases end.
+/// Errors that prevent a worker from starting or stop it. Its tasks continue until their leases end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A setting breaks a rule.
@@ -23,10 +23,10 @@ pub enum Error {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The settings of etcd cannot be used. That etcd does not answer is no reason to stop.
+    /// The etcd settings cannot be used. An etcd that does not answer is not an error.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The worker has no certificate, and is given none.
+    /// The worker has no certificate and cannot obtain one.
     #[error(transparent)]
     Join(#[from] JoinError),
     /// The data directory cannot be used.
@@ -41,53 +41,53 @@ pub enum Error {
     /// The timeline of the simulated GPUs cannot be used.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
-    /// Tasks must have cgroups, and cannot have all that is needed.
+    /// Cgroups are required, but controllers are missing.
     #[error(
-        "cgroups are required, but this host lets us have none that can limit {missing}: let this user write \
+        "cgroups are required, but this host offers none that can limit {missing}: allow this user to write \
          below /sys/fs/cgroup, or set `cgroups = \"auto\"`"
     )]
     Cgroups {
-        /// Controllers that are not there.
+        /// Missing controllers.
         missing: String,
     },
-    /// Tasks cannot run as whom they are to.
+    /// Tasks cannot run as the configured account.
     #[error(transparent)]
     Accounts(#[from] AccountsError),
     /// The metrics cannot be served.
     #[error("`metrics_listen` {address}: {reason}")]
     Metrics {
-        /// Where they were to be served.
+        /// The listen address.
         address: SocketAddr,
-        /// Why they are not.
+        /// The cause.
         reason: String,
     },
-    /// The operating system refused something.
+    /// An operation of the operating system failed.
     #[error("{operation} failed")]
     System {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Tasks' directories cannot be read.
+    /// The task directories cannot be read.
     #[error("looking for running tasks in {} failed", path.display())]
     Adoption {
-        /// Where.
+        /// Their parent directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The leader does not accept this host, and will not unless somebody changes something.
+    /// The leader rejects this host, and will until an operator changes something.
     #[error("the cluster rejects this host: {message} ({reason})")]
     Rejected {
-        /// Machine-readable.
+        /// Machine-readable reason.
         reason: String,
-        /// For people.
+        /// Message for operators.
         message: String,
     },
-    /// A part of the agent ended although it should not.
+    /// A part of the agent ended unexpectedly.
     #[error("the agent's {0} ended unexpectedly")]
     Ended(&'static str),
 }

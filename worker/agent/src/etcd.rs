@@ -1,4 +1,4 @@
-//! Replicas that etcd names.
+//! Replicas registered in etcd.
 
 use muster_etcd::{Discovered, Etcd, EtcdError, follow};
 use muster_tls::is_loopback;
@@ -8,8 +8,8 @@ use crate::config::WorkerConfig;
 use crate::joining;
 use crate::replicas::KnownReplicas;
 
-/// Learns the replicas that etcd names until `stop`, beside those that are known. What a worker runs does not depend on it: a leader
-/// that is known is followed, and names the others itself.
+/// Adds the replicas registered in etcd to the known ones until `stop`. A worker does not depend on etcd:
+/// it follows a known leader, which sends the other addresses.
 pub(crate) fn learn(
     config: &WorkerConfig,
     replicas: KnownReplicas,
@@ -30,14 +30,15 @@ pub(crate) fn learn(
     Ok(())
 }
 
-/// Those whom this worker may obey: whoever answers may run everything here, and without certificates only this machine is sure.
+/// Replicas that this worker may obey: they can run anything on this host, so without certificates only
+/// loopback addresses are trusted.
 fn trusted(mut addresses: Vec<String>, trusts: bool) -> Vec<String> {
     let all = addresses.len();
     addresses.retain(|address| trusts || is_loopback(address));
     if addresses.len() < all {
         tracing::warn!(
-            "etcd names replicas on other machines, and without TLS whoever answers there may run everything here: they are not \
-             asked. Set `tls` (docs/security.md), or allow it by `--insecure`"
+            "ignored replicas in etcd that are on other machines: without TLS any process that answers there \
+             can run anything on this host. Set `tls` (docs/security.md), or allow it by `--insecure`"
         );
     }
     addresses

@@ -1,5 +1,5 @@
-//! Who uses which GPU, for whoever joins series: gauges by UUID, and the files from which NVIDIA's exporter takes its label
-//! `hpc_job`.
+//! Occupancy of GPUs for joins with other time series: gauges by UUID, and the files from which NVIDIA's
+//! exporter takes its label `hpc_job`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,25 +11,25 @@ use tokio::sync::watch;
 
 use crate::metrics;
 
-/// The job that has each GPU, by index.
+/// The job that holds each GPU, by index.
 type Jobs = BTreeMap<u32, Option<JobId>>;
 
-/// What a worker knows of a GPU's use; whether the cluster gives it out is the scheduler's to say.
+/// State of a GPU as the worker knows it; whether it is schedulable is known to the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GpuState {
-    /// Nobody has it.
+    /// Held by no task.
     Free,
-    /// A task has it.
+    /// Held by a task.
     Held,
-    /// It is unfit, whoever has it.
+    /// Unfit, whether held or not.
     Faulted,
 }
 
 impl GpuState {
-    /// All of them.
+    /// All states.
     pub(crate) const ALL: [Self; 3] = [Self::Free, Self::Held, Self::Faulted];
 
-    /// Its word.
+    /// Value of the label.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -39,14 +39,14 @@ impl GpuState {
     }
 }
 
-/// Shows who uses the GPUs of this host.
+/// Exports the occupancy of this host's GPUs.
 pub(crate) struct GpuOccupancy {
     gpus: Vec<GpuDescription>,
     jobs: watch::Sender<Jobs>,
 }
 
 impl GpuOccupancy {
-    /// Nothing is shown yet. With a folder, jobs are written there, a file a GPU.
+    /// Nothing is exported yet. With a folder, the jobs are written there, one file per GPU.
     pub(crate) fn new(gpus: &[GpuDescription], folder: Option<PathBuf>) -> Self {
         let (jobs, newest) = watch::channel(Jobs::new());
         if let Some(folder) = folder {
@@ -58,7 +58,7 @@ impl GpuOccupancy {
         }
     }
 
-    /// Shows it as it is now.
+    /// Exports the current occupancy.
     pub(crate) fn show(&self, faulted: &BTreeSet<GpuUuid>, holders: &BTreeMap<GpuUuid, JobId>) {
         let mut jobs = Jobs::new();
         for gpu in &self.gpus {
@@ -79,7 +79,7 @@ impl GpuOccupancy {
     }
 }
 
-/// Writes the files again whenever something changes, as long as somebody shows something.
+/// Rewrites the files after every change until the sender is dropped.
 async fn keep_files(folder: PathBuf, mut newest: watch::Receiver<Jobs>) {
     while newest.changed().await.is_ok() {
         let jobs = newest.borrow_and_update().clone();
@@ -87,12 +87,13 @@ async fn keep_files(folder: PathBuf, mut newest: watch::Receiver<Jobs>) {
         let written = tokio::task::spawn_blocking(move || write_files(&place, &jobs)).await;
         if let Ok(Err(error)) = written {
             let folder = folder.display();
-            tracing::warn!(%folder, %error, "NVIDIA's exporter cannot be told which job has which GPU");
+            tracing::warn!(%folder, %error, "writing the job mapping for NVIDIA's exporter failed");
         }
     }
 }
 
-/// A file named after the index of each GPU that a job has, with the job's id; none of one that nobody has.
+/// Writes a file named after the index of each GPU that a job holds, with the job's id; removes those of
+/// free GPUs.
 fn write_files(folder: &Path, jobs: &Jobs) -> io::Result<()> {
     for (index, job) in jobs {
         let path = folder.join(index.to_string());
@@ -116,7 +117,7 @@ mod tests {
     fn the_exporter_finds_a_file_for_each_gpu_that_a_job_has() {
         let folder = tempfile::tempdir().unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
-        // What an agent left behind that was not there when its task ended.
+        // Left behind by an agent that did not run when its task ended.
         std::fs::write(folder.path().join("1"), "9\n").unwrap();
         let jobs = Jobs::from([(0, Some(JobId(17))), (1, None)]);
         write_files(folder.path(), &jobs).unwrap();

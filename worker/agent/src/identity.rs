@@ -1,4 +1,4 @@
-//! Who this worker is: one process per data directory, one identity for its life.
+//! Identity of a worker: one process per data directory, with a persistent id.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,13 +13,13 @@ use crate::limits::DATA_DIRECTORY_BYTES_MAX;
 
 /// Version of `identity.json`.
 const FORMAT: u32 = 1;
-/// Name of the file that says who this worker is.
+/// Name of the identity file.
 const IDENTITY: &str = "identity.json";
 
-/// Why a data directory cannot be used.
+/// Reasons why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
-    /// Sockets below it could not be opened.
+    /// The path is too long for sockets below it.
     #[error(
         "data directory `{}` has a path of {found} bytes; sockets below it allow {DATA_DIRECTORY_BYTES_MAX} \
          (DATA_DIRECTORY_BYTES_MAX)",
@@ -28,7 +28,7 @@ pub enum DataDirectoryError {
     TooLong {
         /// The directory.
         path: PathBuf,
-        /// Bytes of its path.
+        /// Length of its path in bytes.
         found: usize,
     },
     /// Another worker runs on it.
@@ -37,7 +37,7 @@ pub enum DataDirectoryError {
         /// The directory.
         path: PathBuf,
     },
-    /// A program of another version wrote it.
+    /// It was written by a program of another version.
     #[error("data directory `{}` has format {found}; this program knows format {FORMAT}", path.display())]
     Format {
         /// The directory.
@@ -45,20 +45,20 @@ pub enum DataDirectoryError {
         /// Its format.
         found: u32,
     },
-    /// The file system refused something.
+    /// The file system failed.
     #[error("{operation} data directory `{}` failed", path.display())]
     Disk {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
         /// The directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A data directory that this process holds alone.
+/// A data directory that this process holds exclusively.
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
@@ -66,7 +66,7 @@ pub struct DataDirectory {
     /// The kernel's boot id.
     boot_id: String,
     rebooted: bool,
-    /// The directory's number in its file system.
+    /// The directory's inode.
     inode: u64,
     /// Unlocked when the process ends, however it ends.
     _lock: File,
@@ -77,13 +77,14 @@ struct Identity {
     format: u32,
     worker_id: RequestId,
     incarnation: u64,
-    /// The kernel's boot id at the last start that has seen to its boot; empty where an agent wrote it that did not look.
+    /// The kernel's boot id at the last start that called `settle`; empty if it was written by an agent
+    /// that did not record it.
     #[serde(default)]
     boot_id: String,
 }
 
 impl DataDirectory {
-    /// Takes a directory, creating it if need be, and counts this start, which happens in this boot of the kernel.
+    /// Locks a directory, creates it if necessary, and counts this start, in the given boot of the kernel.
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
@@ -127,34 +128,35 @@ impl DataDirectory {
         &self.path
     }
 
-    /// Random identity, given at its creation.
+    /// Random id, assigned at its creation.
     #[must_use]
     pub const fn worker_id(&self) -> RequestId {
         self.identity.worker_id
     }
 
-    /// Marks what lies outside of the directory and belongs to it. A copy of the directory, which has the same identity,
-    /// marks otherwise: what runs from the first one is not the copy's to clear away.
+    /// Marks resources outside the directory that belong to it. A copy of the directory has the same id but
+    /// another mark, so it never removes resources of the original.
     #[must_use]
     pub fn mark(&self) -> String {
         format!("{}-{}", self.worker_id(), self.inode)
     }
 
-    /// Counts the agent's starts on it, this one included.
+    /// Number of agent starts on it, this one included.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.identity.incarnation
     }
 
-    /// Whether the kernel was started anew since the last start on it that was settled: then every process of it is gone, and a
-    /// number of one may be that of another.
+    /// Whether the kernel was rebooted since the last settled start: then all earlier processes are gone,
+    /// and their process ids may be reused.
     #[must_use]
     pub const fn rebooted(&self) -> bool {
         self.rebooted
     }
 
-    /// All that asks [`Self::rebooted`] has been told: later starts in this boot are no first ones. Call it before a task is
-    /// started, or the next start takes that for one of another boot.
+    /// Records that the reboot was handled: later starts in this boot do not report [`Self::rebooted`] any
+    /// more. Call it before a task is started, else the next start takes that task for one of an earlier
+    /// boot.
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
@@ -169,31 +171,31 @@ impl DataDirectory {
         write_identity(&self.path, &identity)
     }
 
-    /// Where the tasks' directories are, once the agent has seen to it.
+    /// Path of the task directories, once the agent has set it up.
     #[must_use]
     pub fn tasks(&self) -> PathBuf {
         self.path.join("tasks")
     }
 
-    /// Where the logs are.
+    /// Path of the logs.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }
 
-    /// The faults of GPUs that are told only once.
+    /// Path of the GPU faults that are reported only once.
     #[must_use]
     pub fn gpu_faults(&self) -> PathBuf {
         self.path.join("gpu-faults.json")
     }
 
-    /// The replicas that the cluster named.
+    /// Path of the known replicas.
     #[must_use]
     pub fn replicas(&self) -> PathBuf {
         self.path.join("replicas.json")
     }
 
-    /// The journal.
+    /// Path of the journal.
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.path.join("journal")
@@ -212,7 +214,7 @@ fn read_identity(path: &Path) -> Result<Option<Identity>, DataDirectoryError> {
     }
 }
 
-/// Who the worker is from this start on. That it is in another boot is not said yet: a start that fails tells nobody.
+/// The identity from this start on. Keeps the earlier boot id: a start that fails must not hide the reboot.
 fn next_incarnation(before: Option<Identity>, boot_id: &str) -> Identity {
     let Some(before) = before else {
         return Identity {
@@ -248,7 +250,7 @@ fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataD
     }
 }
 
-/// What the machine has for tasks, by its own account.
+/// Resources of the machine for tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Its name.
@@ -262,10 +264,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Asks the machine.
+    /// Queries the operating system.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Of the operating system.
     pub fn inspect() -> io::Result<Self> {
         let cpus = std::thread::available_parallelism()?.get();
         let memory = fs::read_to_string("/proc/meminfo")?
@@ -316,7 +318,7 @@ mod tests {
         };
         assert!(!rebooted("first") && !rebooted("first"));
         assert!(rebooted("second") && !rebooted("second"));
-        // Agents before did not write which boot it was.
+        // Earlier agents did not record the boot id.
         let identity = directory.path().join(IDENTITY);
         let text = std::fs::read_to_string(&identity).unwrap();
         std::fs::write(&identity, text.replace(",\"boot_id\":\"second\"", "")).unwrap();

@@ -1,4 +1,4 @@
-//! What comes in to the agent's decision loop.
+//! Inputs of the agent's decision loop.
 
 use muster_control::agent::SupervisorReport;
 use muster_model::beat::{CheckpointReport, SpoilReport, WorkDone};
@@ -12,30 +12,30 @@ use crate::gpu::GpuHold;
 use crate::limits::INBOX_MAX;
 use crate::session::Session;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A supervisor reported.
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
     Checkpoint(RunId, CheckpointReport),
-    /// Somebody holds a GPU who is to give it back; or nobody any more.
+    /// A GPU's memory or an unkillable task still holds it; none once it is released.
     GpuHeld(GpuUuid, Option<GpuHold>),
-    /// So many MiB of a GPU's memory are in use although its task was killed and waited for; 0 once it is free.
+    /// MiB of a GPU's memory in use although its task was killed and the wait is over; 0 once it is free.
     GpuStillHeld(GpuUuid, u64),
     /// A task could not read a checkpoint of an earlier attempt.
     Spoiled(RunId, SpoilReport),
-    /// A task is at this step.
+    /// A task reported its training step.
     Progress(RunId, u64),
-    /// What was found about health.
+    /// New health findings.
     Found(Vec<Finding>),
-    /// A repair or a check came to its end.
+    /// A repair or check ended.
     HealthWorkDone(WorkDone),
     /// A session with a leader is open.
     Opened(Session),
-    /// The leader said something in the session of this number.
+    /// A message of the leader in the session with this number.
     Message(u64, v1::leader_message::Kind),
-    /// The session of this number is over.
+    /// The session with this number is closed.
     Closed(u64),
 }
 

@@ -1,21 +1,22 @@
-//! The worker: an agent per host that obeys the leader, and a supervisor per task that obeys the clock.
+//! The worker agent: one per host, controlled by the leader, with a supervisor process per task that holds
+//! its lease.
 //!
-//! | part | what |
+//! | part | purpose |
 //! |---|---|
 //! | [`run`] | the agent: recovery, then the loops |
 //! | `driver` | the decision loop around `core::agent`, and the executor that journals before it acts |
-//! | `session` | the stream to the leader, found again whenever it breaks |
-//! | `exec` | commands that users run beside tasks |
-//! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
-//! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
-//! | `accounts` | whom tasks run as |
-//! | `container_engine` | podman or docker, looked for again and again |
+//! | `session` | the stream to the leader, reopened whenever it breaks |
+//! | `exec` | commands that users run next to tasks |
+//! | `runner` | the agent's side of the supervisors: start, adopt, forward, clean up |
+//! | [`supervisor`] | a separate crate: one process per task, which holds the lease, the output and the exit record |
+//! | `accounts` | the accounts that tasks run as |
+//! | `container_engine` | periodic discovery of podman or docker |
 //! | [`gpu`] | NVML and simulated GPUs |
-//! | `health` | findings about GPUs and the host, and the repairs and checks that are ordered |
-//! | [`topology`] | where the host and its GPUs lie |
-//! | [`journal`], [`identity`] | what survives the agent |
-//! | `task_place` | where the tasks' directories lie: in memory, if they can |
-//! | [`logs`] | what tasks print |
+//! | `health` | findings about GPUs and the host, and the repairs and checks ordered by the leader |
+//! | [`topology`] | location of the host and its GPUs |
+//! | [`journal`], [`identity`] | state that survives the agent |
+//! | `task_place` | location of the task directories: in memory, if possible |
+//! | [`logs`] | output of tasks |
 #![forbid(unsafe_code)]
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! What a worker measures. Names end in their unit; series per job or task do not exist.
+//! Metrics of a worker. Names end in their unit; there are no series per job or task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,7 +46,7 @@ const SXIDS: &str = "muster_worker_sxid_events_total";
 const LOG_GAPS: &str = "muster_worker_kernel_log_lost_total";
 const LOG_FORGED: &str = "muster_worker_kernel_log_forged_total";
 
-/// Findings that alerts read.
+/// Findings used by alerts.
 const ALERTED: [(&str, Severity); 6] = [
     ("xid", Severity::Fatal),
     ("remap_pending", Severity::Degraded),
@@ -56,7 +56,8 @@ const ALERTED: [(&str, Severity); 6] = [
     ("nvml_latency", Severity::Fatal),
 ];
 
-/// Says what each one is, and begins those at 0 that alerts read: a series that is not there yet looks like one that nobody reads.
+/// Registers the descriptions, and initializes the series used by alerts with 0, so that they exist before
+/// the first event.
 pub(crate) fn describe() {
     for name in [STUCK, SPOILED, UNSHIPPED_LOST, SHIP_FAILURES] {
         counter!(name).increment(0);
@@ -79,33 +80,30 @@ fn describe_tasks() {
     describe_counter!(EXITS, "tasks ended, by kind");
     describe_counter!(
         STUCK,
-        "tasks that could not be killed: they hang in the kernel"
+        "tasks that could not be killed because they hang in the kernel"
     );
     describe_counter!(
         REFUSED,
-        "tasks that did not begin because this host has no account that they may run as, by reason"
+        "tasks refused because this host has no account that they may run as, by reason"
     );
-    describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
-    describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
+    describe_counter!(SPOILED, "checkpoints that tasks reported as unreadable");
+    describe_histogram!(
+        ROUND_TRIP,
+        "time from sending a heartbeat to its acknowledgement"
+    );
+    describe_gauge!(BEAT_INTERVAL, "heartbeat interval requested by the leader");
     describe_gauge!(
-        BEAT_INTERVAL,
-        "between two beats, as the leader wants them now"
+        LEASE,
+        "time until the first lease expires and its supervisor kills the task"
     );
-    describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(SESSION, "1 while a session with the leader is open");
-    describe_counter!(
-        REMOVALS,
-        "checkpoints that were to be removed, by outcome: removed, or left where they are"
-    );
+    describe_counter!(REMOVALS, "checkpoint removals, by outcome: removed or kept");
     describe_gauge!(ENGINE, "1 while a container engine answers on this host");
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
-    describe_counter!(EXECS, "commands that users ran beside tasks");
-    describe_gauge!(EXECS_RUNNING, "commands that run beside tasks");
+    describe_counter!(EXECS, "exec sessions started");
+    describe_gauge!(EXECS_RUNNING, "exec sessions that run now");
     describe_counter!(SHIPPED, "segments of output that were shipped");
-    describe_counter!(
-        SHIP_FAILURES,
-        "tries to ship a segment of output that failed"
-    );
+    describe_counter!(SHIP_FAILURES, "failed attempts to ship a segment of output");
     describe_gauge!(
         UNSHIPPED,
         "finished segments of output that wait to be shipped"
@@ -120,31 +118,25 @@ fn describe_tasks() {
 fn describe_health() {
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_gauge!(GPU_STATE, "1 for the state that a GPU is in, by its UUID");
-    describe_gauge!(GPU_JOB, "id of the job that has a GPU, 0 if none has");
-    describe_counter!(
-        HELPERS_REPLACED,
-        "processes that asked the GPUs' driver and were followed by another one"
-    );
+    describe_gauge!(GPU_JOB, "id of the job that holds a GPU, 0 if none");
+    describe_counter!(HELPERS_REPLACED, "GPU helper processes that were replaced");
     describe_counter!(
         FINDINGS,
-        "what was found about this host's health, by rule and severity"
+        "health findings of this host, by rule and severity"
     );
     describe_counter!(CHECKS, "runs of the site's own checks, by check and result");
-    describe_counter!(
-        RULES,
-        "rule files that were taken over, by where they were found"
-    );
-    describe_counter!(WORKS, "repairs and checks that were ordered, by outcome");
+    describe_counter!(RULES, "rule files put into force, by source");
+    describe_counter!(WORKS, "ordered repairs and checks, by outcome");
     describe_histogram!(SWEEP, "time to read all GPUs, or the host, once");
-    describe_counter!(XIDS, "XIDs of this host's GPUs as they came, by code");
-    describe_counter!(SXIDS, "SXids of this host's switches as they came, by code");
+    describe_counter!(XIDS, "XIDs of this host's GPUs, unfiltered, by code");
+    describe_counter!(SXIDS, "SXids of this host's switches, unfiltered, by code");
     describe_counter!(
         LOG_GAPS,
         "records of the kernel's log that were overwritten before they were read"
     );
     describe_counter!(
         LOG_FORGED,
-        "lines of the kernel's log that name a GPU's error and that the kernel did not write"
+        "lines in the kernel's log that name a GPU error but were not written by the kernel"
     );
 }
 
@@ -202,7 +194,7 @@ pub(crate) fn segment_shipped(lost_bytes: u64) {
     counter!(UNSHIPPED_LOST).increment(lost_bytes);
 }
 
-/// So many bytes of an ended attempt were removed that were not shipped.
+/// Counts bytes of an ended attempt that were removed unshipped.
 pub(crate) fn unshipped_lost(bytes: u64) {
     counter!(UNSHIPPED_LOST).increment(bytes);
 }
@@ -223,7 +215,7 @@ pub(crate) fn container_engine(answers: bool) {
     gauge!(ENGINE).set(if answers { 1.0 } else { 0.0 });
 }
 
-/// As the gauge: one for the process.
+/// Mirrors the gauge; one for the process.
 static SESSION_IS_OPEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether this worker has a session with a leader.
@@ -250,7 +242,7 @@ pub(crate) fn health_work(action: &'static str, passed: bool) {
     counter!(WORKS, "action" => action, "outcome" => outcome).increment(1);
 }
 
-/// Rules were taken from a replica, the disk, or this build.
+/// Counts rules put into force from a replica, the disk, or this build.
 pub(crate) fn health_rules(from: &'static str) {
     counter!(RULES, "from" => from).increment(1);
 }
@@ -279,7 +271,8 @@ pub(crate) fn gpu_helper_replaced() {
     counter!(HELPERS_REPLACED).increment(1);
 }
 
-/// Who uses a GPU. A job's id is a value and no label: it can be joined by the GPU, and no series stays behind when it ends.
+/// Sets the use of a GPU. The job's id is a value and not a label: it can be joined by the GPU, and no
+/// series stays behind when the job ends.
 pub(crate) fn gpu_use(gpu: &GpuDescription, state: GpuState, job: Option<JobId>) {
     let (uuid, index) = (gpu.uuid.to_string(), gpu.index.to_string());
     for known in GpuState::ALL {
@@ -295,7 +288,7 @@ pub(crate) fn gpu_use(gpu: &GpuDescription, state: GpuState, job: Option<JobId>)
     gauge!(GPU_JOB, "UUID" => uuid, "gpu" => index).set(id);
 }
 
-/// What is true now.
+/// Sets the gauges.
 pub(crate) fn levels(running: usize, gpus_faulted: usize, lease_remaining_ms: Option<u64>) {
     gauge!(RUNNING).set(count(running));
     gauge!(FAULTED).set(count(gpus_faulted));

@@ -1,4 +1,4 @@
-//! The page of what this worker measures.
+//! HTTP page of this worker's metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::metrics;
 
-/// Serves it until `stop`, if it is to be served. Called before anything is measured: what is counted before counts nowhere.
+/// Serves the page until `stop`, if configured. Call it before any metric is updated: earlier updates are
+/// lost.
 pub(crate) async fn serve(
     address: Option<SocketAddr>,
     stop: &CancellationToken,

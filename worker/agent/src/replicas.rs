@@ -1,15 +1,16 @@
-//! The replicas that a worker knows: those of its settings, and those that the cluster has named since, which outlive the agent.
-//! All that the settings name may be replaced one day, and an agent that starts after that must find the others.
+//! Replicas known to a worker: those of its settings, and those that the cluster has reported since, which
+//! are kept across agent restarts. All configured ones may be replaced some day, and a later agent must
+//! still find the others.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_supervisor::files;
 
-/// Addresses that are remembered beside the configured ones.
+/// Number of addresses kept in addition to the configured ones.
 const LEARNED_MAX: usize = 16;
 
-/// Addresses of replicas (`host:port`), shared by all that speak with them.
+/// Addresses of replicas (`host:port`), shared by all clients of them.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReplicas {
     known: Arc<Mutex<Known>>,
@@ -19,17 +20,18 @@ pub(crate) struct KnownReplicas {
 struct Known {
     configured: Vec<String>,
     learned: Vec<String>,
-    /// Where those that were learned are kept; none: nowhere.
+    /// File of the learned addresses; none if they are not stored.
     file: Option<PathBuf>,
 }
 
 impl KnownReplicas {
-    /// The configured ones, and those that the agent before this one learned and kept in `file`. A file that cannot be read is
-    /// of no use and does no harm: the replicas name each other again.
+    /// The configured addresses, and those that an earlier agent stored in `file`. An unreadable file is
+    /// ignored: the replicas report each other again.
     pub(crate) fn open(configured: Vec<String>, file: PathBuf) -> Self {
         let kept = files::read_json::<Vec<String>>(&file);
         let learned = kept.unwrap_or_else(|error| {
-            tracing::warn!(file = %file.display(), %error, "the replicas that were known are forgotten");
+            tracing::warn!(file = %file.display(), %error,
+                "reading the known replicas failed: only configured ones are used");
             None
         });
         let replicas = Self::of(configured, Some(file));
@@ -37,7 +39,7 @@ impl KnownReplicas {
         replicas
     }
 
-    /// These, of which nothing is kept.
+    /// Only configured addresses, without a file.
     #[cfg(test)]
     pub(crate) fn configured(addresses: Vec<String>) -> Self {
         Self::of(addresses, None)
@@ -54,7 +56,7 @@ impl KnownReplicas {
         }
     }
 
-    /// All of them, those of the settings first.
+    /// All addresses, configured ones first.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let known = self.lock();
         known
@@ -65,7 +67,7 @@ impl KnownReplicas {
             .collect()
     }
 
-    /// Takes over which replicas there are, beside the configured ones. An older leader names none: then nothing changes.
+    /// Replaces the learned addresses. Ignored if empty: an older leader sends none.
     pub(crate) fn know(&self, replicas: &[String]) {
         let mut known = self.lock();
         if !replicas.is_empty() && known.learn(replicas) {
@@ -79,7 +81,7 @@ impl KnownReplicas {
 }
 
 impl Known {
-    /// Whether others are known now.
+    /// Replaces the learned addresses; returns whether they changed.
     fn learn(&mut self, replicas: &[String]) -> bool {
         let is_new = |address: &&String| !self.configured.contains(address);
         let new = replicas.iter().filter(is_new).take(LEARNED_MAX);
@@ -97,7 +99,7 @@ impl Known {
         if let Err(error) = kept {
             tracing::warn!(
                 file = %file.display(), %error,
-                "the replicas that are known now cannot be kept: this agent goes on, one that is started later may not find them"
+                "storing the known replicas failed: a later agent may not find them"
             );
         }
     }
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "c:1", "d:1"]));
         replicas.know(&words(&["d:1", "e:1"]));
         assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "d:1", "e:1"]));
-        // An older leader does not say.
+        // An older leader sends none.
         replicas.know(&[]);
         assert_eq!(replicas.addresses(), words(&["a:1", "b:1", "d:1", "e:1"]));
     }

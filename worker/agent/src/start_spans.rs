@@ -1,4 +1,4 @@
-//! What this worker adds to the traces of jobs: how long the start of a task took, and of what it is made up.
+//! Trace spans of task starts: total duration and phases.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use muster_model::desired::TaskAssignment;
 use muster_service::tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 use muster_supervisor::RunId;
 
-/// Starts under way that are followed at a time; more are not.
+/// Maximum number of starts traced at a time; further ones are not traced.
 const STARTS_MAX: usize = 1_024;
 
-/// The starts that are under way. Clones share them.
+/// The starts in progress. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartSpans(Arc<Mutex<BTreeMap<RunId, Start>>>);
 
@@ -20,14 +20,14 @@ struct Start {
     trace: TraceId,
     unit: u32,
     heard_ns: u64,
-    /// When its record was on the disk.
+    /// Time when its record was on disk.
     journalled_ns: Option<u64>,
-    /// When all was there that it needs; its gang may be waited for then.
+    /// Time when the task was prepared; it may then wait for its gang.
     prepared_ns: Option<u64>,
 }
 
 impl StartSpans {
-    /// The agent has decided to start a task that it has just heard of.
+    /// Begins the trace of a start: the agent accepted a new task.
     pub(crate) fn decided(&self, assignment: &TaskAssignment) {
         if assignment.key.task.get() >= tree::TASKS_TRACED_MAX {
             return;
@@ -48,14 +48,14 @@ impl StartSpans {
         }
     }
 
-    /// The start is on the disk: its supervisor is started.
+    /// The start is on disk: its supervisor is started.
     pub(crate) fn journalled(&self, id: RunId) {
         if let Some(start) = self.lock().get_mut(&id) {
             start.journalled_ns = Some(now_ns());
         }
     }
 
-    /// A supervisor says how it goes; the first word that the task runs, or will not, ends its start.
+    /// Takes a supervisor's report; the first one that the task runs, or will not, ends its start.
     pub(crate) fn reported(&self, id: RunId, report: &SupervisorReport) {
         let mut starts = self.lock();
         let Some(start) = starts.get_mut(&id) else {

@@ -1,4 +1,4 @@
-//! A start that takes long is no hanging one: systemd is told meanwhile that it goes on.
+//! Progress notifications to systemd during a long start, so that it does not count as hung.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::interval;
 
 use crate::limits::AGENT_TICK;
 
-/// Silence after which systemd takes a start that takes long for a hanging one.
+/// Silence after which systemd takes a start for hung.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Does something that may take long, and tells meanwhile that the agent lives.
+/// Runs work that may take long, and notifies systemd meanwhile.
 pub(crate) async fn telling<T>(systemd: Option<&Systemd>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut tick = interval(AGENT_TICK);

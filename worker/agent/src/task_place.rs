@@ -1,7 +1,8 @@
-//! Where the tasks' directories lie: in memory, where the host has a folder there that lasts as long as the kernel runs.
+//! Location of the task directories: in memory, if the host has a folder there that lives as long as the
+//! kernel.
 //!
-//! All that lies in them is worth nothing once the kernel was started anew, and there is much of it: sockets, claims, what
-//! to run. `tasks` in the data directory is then a link to a folder in memory, so every path is what it is without.
+//! Their content is worthless after a reboot, and there is much of it: sockets, claims, specifications.
+//! `tasks` in the data directory is then a link to a folder in memory, so all paths stay the same.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,33 +14,34 @@ use rustix::process::geteuid;
 
 use crate::identity::DataDirectory;
 
-/// What `statfs` calls a file system in memory (tmpfs).
+/// File system type of tmpfs in `statfs`.
 const IN_MEMORY: i128 = 0x0102_1994;
-/// Users with lower numbers are the system's. What others have in shared memory may be removed when they log out.
+/// First uid of ordinary users. Their files in shared memory may be removed when they log out.
 const USERS_BEGIN: u32 = 1_000;
-/// Who may look into the folder.
+/// Mode of the folder.
 const MODE: u32 = 0o700;
 
-/// Sees to it that the directory of all tasks is there: in `memory`, a folder that need not exist, if it can be and
-/// nothing runs from the disk; with `is_chosen` by the host's settings, whoever the user is.
+/// Creates the directory of all tasks: in `memory`, a folder that need not exist, if possible and no task
+/// runs from the disk; with `is_chosen`, set by the host's settings, regardless of the user.
 ///
 /// # Errors
-/// What the file system says about the disk; what it says about memory is no error.
+/// Of the file system on disk; errors of the one in memory only prevent its use.
 pub(crate) fn settle(data: &DataDirectory, memory: &Path, is_chosen: bool) -> io::Result<()> {
     let tasks = data.tasks();
     // Hosts may share the folder, and a copy of a data directory has the same link as its original.
     let place = memory.join(format!("tasks-{}", data.mark()));
     match fs::read_link(&tasks) {
-        // Another worker's.
+        // A folder of another worker.
         Ok(target) if target.file_name() != place.file_name() => fs::remove_file(&tasks)?,
-        // It may be gone with the kernel that ran then, or removed with the last task.
+        // It may be gone after a reboot, or removed with the last task.
         Ok(target) => match made(&target) {
             Ok(()) if target == place => return Ok(()),
-            // The settings have changed; what runs stays where it is.
+            // The settings changed; running tasks stay where they are.
             Ok(()) if fs::read_dir(&target)?.next().is_some() => return Ok(()),
             _ => fs::remove_file(&tasks)?,
         },
-        // What an agent before us has there, or one of a build that knew no other place. If tasks run there, they stay.
+        // A directory on disk, from an earlier agent or from a build that knew no other place. If tasks run
+        // there, it stays.
         Err(error) if error.kind() == ErrorKind::InvalidInput => match fs::remove_dir(&tasks) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return Ok(()),
             removed => removed?,
@@ -54,17 +56,18 @@ pub(crate) fn settle(data: &DataDirectory, memory: &Path, is_chosen: bool) -> io
     fs::create_dir_all(&tasks)
 }
 
-/// The folder in memory that the directories of all tasks lie in; none if they lie on a disk.
+/// The folder in memory of all task directories; none if they are on a disk.
 pub(crate) fn in_memory(data: &DataDirectory) -> Option<PathBuf> {
     fs::read_link(data.tasks()).ok()
 }
 
-/// The name of the folder beside it in which attempts have shared memory of their own.
+/// Name of the sibling folder for private shared memory of attempts.
 pub(crate) fn shared_memory(data: &DataDirectory) -> String {
     format!("shared-{}", data.mark())
 }
 
-/// Removes the folders in memory if no task has anything in them: whoever removes the data directory then removes all.
+/// Removes the folders in memory if no task has files in them, so that removing the data directory removes
+/// everything.
 pub(crate) fn leave(data: &DataDirectory) {
     if let Some(place) = in_memory(data)
         && fs::remove_dir(&place).is_ok()
@@ -75,7 +78,7 @@ pub(crate) fn leave(data: &DataDirectory) {
     }
 }
 
-/// Makes a folder, unless it would not lie in memory or is somebody else's.
+/// Creates a folder, unless it would not be in memory or belongs to another user.
 fn made(place: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(MODE).create(place)?;
@@ -97,7 +100,7 @@ fn made(place: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A data directory, and a folder in memory for it; none where the machine has no memory for files.
+    /// A data directory, and a folder in memory for it; none if the machine has no tmpfs.
     fn home() -> Option<(tempfile::TempDir, tempfile::TempDir, DataDirectory)> {
         let memory = tempfile::tempdir_in("/dev/shm").ok()?;
         (i128::from(statfs(memory.path()).ok()?.f_type) == IN_MEMORY).then_some(())?;

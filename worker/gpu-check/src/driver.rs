@@ -1,7 +1,7 @@
-//! CUDA's driver and cuBLAS.
+//! CUDA driver and cuBLAS.
 //!
-//! Both are loaded at run time, so that a host without them can run this program and be told so. The bindings panic where a
-//! library is missing: it is looked for before.
+//! Both are loaded at run time, so that this program runs without them and reports that. The bindings panic
+//! if a library is missing, so its presence is checked before.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// Loads the driver and lists its GPUs.
     pub(crate) fn open() -> Result<Self, CheckError> {
-        // SAFETY: loading a library runs its initialisers; this is the driver that every CUDA program loads.
+        // SAFETY: loading a library runs its initialisers; this is the driver that every CUDA program
+        // loads.
         if !unsafe { sys::is_culib_present() } {
             return Err(CheckError::NoDriver);
         }
@@ -37,7 +38,7 @@ impl Driver {
             result::device::get_uuid(device)
         };
         let uuids: Result<Vec<_>, DriverError> = (0..count).map(uuid).collect();
-        // Their type is `char`'s of C, which has a sign on some processors.
+        // Their type is C's `char`, which is signed on some processors.
         let bytes = |uuid: sys::CUuuid| uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         let uuids = uuids.map_err(broken)?.into_iter();
         let gpus = uuids.map(|uuid| GpuUuid(u128::from_be_bytes(bytes(uuid))));
@@ -72,14 +73,14 @@ pub(crate) struct Gpu {
     stream: Arc<CudaStream>,
 }
 
-/// What a GPU's memory may hold: numbers for which zero bits are valid.
+/// Elements of GPU memory: numbers for which zero bits are valid.
 pub(crate) trait Element: DeviceRepr + ValidAsZeroBits {}
 
 impl<T: DeviceRepr + ValidAsZeroBits> Element for T {}
 
 /// Memory of a GPU.
 pub(crate) type Block<T> = CudaSlice<T>;
-/// Memory of the host that the GPU reads and writes by itself.
+/// Pinned memory of the host that the GPU accesses directly.
 pub(crate) type HostBlock<T> = PinnedHostSlice<T>;
 
 impl Gpu {
@@ -87,7 +88,7 @@ impl Gpu {
         self.uuid
     }
 
-    /// Bytes of its memory that nobody holds.
+    /// Free bytes of its memory.
     pub(crate) fn free_bytes(&self) -> Result<u64, CheckError> {
         let (free, _) = self
             .context
@@ -96,7 +97,7 @@ impl Gpu {
         Ok(free as u64)
     }
 
-    /// Memory of this GPU, which is zero; none if there is not so much.
+    /// Allocates zeroed memory of this GPU; none if there is not enough.
     pub(crate) fn block<T: Element>(&self, length: usize) -> Result<Option<Block<T>>, CheckError> {
         match self.stream.alloc_zeros(length) {
             Ok(block) => Ok(Some(block)),
@@ -105,9 +106,9 @@ impl Gpu {
         }
     }
 
-    /// Memory of the host near this GPU, which is zero.
+    /// Allocates zeroed memory of the host near this GPU.
     pub(crate) fn host_block<T: Element>(&self, length: usize) -> Result<HostBlock<T>, CheckError> {
-        // SAFETY: all of it is set below, before anybody reads it.
+        // SAFETY: all of it is set below before any read.
         let block = unsafe { self.context.alloc_pinned_with_flags::<T>(length, 0) };
         let mut block = block.map_err(failed("cuMemHostAlloc"))?;
         let start = block.as_mut_ptr().map_err(failed("cuEventSynchronize"))?;
@@ -116,7 +117,7 @@ impl Gpu {
         Ok(block)
     }
 
-    /// Copies from the host; returns when it is done.
+    /// Copies from the host; blocks until done.
     pub(crate) fn upload<T: Element>(
         &self,
         from: &HostBlock<T>,
@@ -127,7 +128,7 @@ impl Gpu {
         self.wait()
     }
 
-    /// Copies to the host; returns when it is done.
+    /// Copies to the host; blocks until done.
     pub(crate) fn download<T: Element>(
         &self,
         from: &Block<T>,
@@ -138,14 +139,14 @@ impl Gpu {
         self.wait()
     }
 
-    /// Copies from another GPU; returns when it is done.
+    /// Copies from another GPU; blocks until done.
     pub(crate) fn fetch<T>(&self, from: &Block<T>, to: &mut Block<T>) -> Result<(), CheckError> {
         let copied = self.stream.memcpy_dtod(from, to);
         copied.map_err(failed("cuMemcpyPeerAsync"))?;
         self.wait()
     }
 
-    /// Whether this GPU can read the memory of another one without the host; from now on it does.
+    /// Whether this GPU can access the memory of another one directly; enables that access.
     pub(crate) fn reach(&self, peer: &Self) -> Result<bool, CheckError> {
         let mut can = 0;
         let (own, other) = (self.context.cu_device(), peer.context.cu_device());
@@ -165,7 +166,7 @@ impl Gpu {
         }
     }
 
-    /// Milliseconds of the GPU's own clock that some work takes.
+    /// Duration of some work in milliseconds of the GPU's own clock.
     pub(crate) fn timed(
         &self,
         work: impl FnOnce() -> Result<(), CheckError>,
@@ -186,7 +187,7 @@ impl Gpu {
         Ok(took.map_err(failed("cuEventElapsedTime"))?.into())
     }
 
-    /// Waits for all work that was given to this GPU.
+    /// Waits for all work submitted to this GPU.
     fn wait(&self) -> Result<(), CheckError> {
         self.stream
             .synchronize()
@@ -194,12 +195,12 @@ impl Gpu {
     }
 }
 
-/// What stands in memory of the host, once no GPU uses it.
+/// Content of host memory, once no GPU uses it.
 pub(crate) fn words<T: Element>(block: &HostBlock<T>) -> Result<&[T], CheckError> {
     block.as_slice().map_err(failed("cuEventSynchronize"))
 }
 
-/// As [`words`], to be written.
+/// Like [`words`], mutable.
 pub(crate) fn words_mut<T: Element>(block: &mut HostBlock<T>) -> Result<&mut [T], CheckError> {
     block.as_mut_slice().map_err(failed("cuEventSynchronize"))
 }
@@ -208,14 +209,14 @@ pub(crate) fn words_mut<T: Element>(block: &mut HostBlock<T>) -> Result<&mut [T]
 #[derive(Debug)]
 pub(crate) struct Multiplier<'a> {
     gpu: &'a Gpu,
-    /// Never closed: closing fails on a GPU that has failed, at which the bindings panic. The process ends soon.
+    /// Never closed: closing fails on a failed GPU, at which the bindings panic. The process ends soon.
     blas: ManuallyDrop<CudaBlas>,
 }
 
-/// How the elements of the factors are written. Their product is always in single precision, and so are its sums.
+/// Precision of the factors. Their product is always in single precision, and so are its sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// 16 bits with 10 of fraction: what the tensor cores multiply.
+    /// 16 bits with a fraction of 10: the format of the tensor cores.
     Half,
     /// 32 bits.
     Single,
@@ -239,8 +240,8 @@ impl<'a> Multiplier<'a> {
         self.gpu
     }
 
-    /// Begins to add the product of two square matrices to `sum`, or to put it there. All are stored by columns; a factor's
-    /// elements take as many bytes as its precision says.
+    /// Starts to add the product of two square matrices to `sum`, or to store it there. All are in column
+    /// order; the size of a factor's elements follows from its precision.
     pub(crate) fn multiply<T>(
         &self,
         (precision, size): (Precision, usize),
@@ -258,7 +259,7 @@ impl<'a> Multiplier<'a> {
         assert_eq!(
             size_of::<T>(),
             bytes,
-            "factors are written as they are read"
+            "the elements must have the size of the precision"
         );
         let elements = size * size;
         assert!(left.len() >= elements && right.len() >= elements && sum.len() >= elements);
@@ -268,8 +269,9 @@ impl<'a> Multiplier<'a> {
         let (left, _left_used) = left.device_ptr(stream);
         let (right, _right_used) = right.device_ptr(stream);
         let (sum, _sum_used) = sum.device_ptr_mut(stream);
-        // SAFETY: the blocks hold `rows` times `rows` elements of these kinds each, as was asserted, and live until the work on
-        // their stream is done; factors of sums are single numbers of this process.
+        // SAFETY: the blocks hold `rows` times `rows` elements of these kinds each, as was asserted, and
+        // live until the work on their stream is done; the scalar factors are single numbers of this
+        // process.
         let multiplied = unsafe {
             cublas::result::gemm_ex(
                 *self.blas.handle(),
@@ -311,7 +313,7 @@ fn refused(call: &'static str) -> impl FnOnce(cublas::result::CublasError) -> Ch
     }
 }
 
-/// An error by its name and the driver's words.
+/// Name and description of an error.
 fn said(error: DriverError) -> String {
     let words = error.error_string().map(|words| words.to_string_lossy());
     match words {

@@ -1,33 +1,29 @@
-//! Why a check did not come to its end.
+//! Errors that abort a check.
 
 use muster_model::ids::GpuUuid;
 
-/// Why a check did not come to its end.
+/// Errors that abort a check.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
-    /// The driver's library is not there.
-    #[error(
-        "libcuda is not on this host: it has no NVIDIA driver, or LD_LIBRARY_PATH does not lead to it"
-    )]
+    /// The driver's library is missing.
+    #[error("libcuda is not on this host: install the NVIDIA driver or set LD_LIBRARY_PATH")]
     NoDriver,
-    /// The driver is there and does not work.
+    /// The driver is installed but does not work.
     #[error("the NVIDIA driver does not start: {0}")]
     Driver(String),
-    /// The driver knows no GPU.
+    /// The driver lists no GPU.
     #[error("the driver lists no GPU")]
     NoGpus,
-    /// The driver does not know this GPU.
+    /// The driver does not list this GPU.
     #[error("the driver does not list {0}")]
     UnknownGpu(GpuUuid),
-    /// The library of products is not there.
-    #[error(
-        "libcublas is not on this host: install it, or leave products out (`--parts memory,ways`)"
-    )]
+    /// The cuBLAS library is missing.
+    #[error("libcublas is not on this host: install it, or skip products (`--parts memory,ways`)")]
     NoProducts,
-    /// Too little memory is free for a check: somebody uses the GPU.
-    #[error("{free_mib} MiB of the GPU's memory are free, which is too little for a check")]
+    /// Too little memory is free for a check: the GPU is in use.
+    #[error("{free_mib} MiB of the GPU's memory are free, too little for a check")]
     Occupied {
-        /// What is free, in MiB.
+        /// Free memory in MiB.
         free_mib: u64,
     },
     /// A call failed on a GPU.
@@ -35,13 +31,13 @@ pub(crate) enum CheckError {
     Call {
         /// The driver's or cuBLAS's function.
         call: &'static str,
-        /// What it said.
+        /// Its error.
         why: String,
     },
 }
 
 impl CheckError {
-    /// Whether it speaks against the GPU; else nothing is known of it.
+    /// Whether it is a fault of the GPU; otherwise the GPU's state is unknown.
     pub(crate) const fn is_the_gpus(&self) -> bool {
         matches!(self, Self::Call { .. })
     }

@@ -1,16 +1,16 @@
 //! Active checks of GPUs on which nothing runs.
 //!
-//! | part | what |
+//! | part | purpose |
 //! |---|---|
-//! | [`Options`] | what is checked, and for how long |
-//! | `driver` | CUDA's driver and cuBLAS, loaded at run time: the only place with foreign code |
+//! | [`Options`] | parts and duration of a check |
+//! | `driver` | CUDA driver and cuBLAS, loaded at run time: the only place with foreign code |
 //! | `memory` | patterns, written to most of the free memory and read back |
-//! | `products` | products of matrices of whole numbers, of which every bit is known |
-//! | `ways` | how fast copies are to and from the host, and from GPU to GPU |
-//! | [`Report`] | what was found, in the words of Nagios plugins, which workers read |
+//! | `products` | products of integer matrices, whose every bit is known |
+//! | `ways` | bandwidth of copies between GPU and host, and between GPUs |
+//! | [`Report`] | results in the format of Nagios plugins, which workers read |
 //!
-//! Whole numbers below 2^24 are exact in every format that is used, in whatever order they are added: a result is right in all
-//! of its bits or wrong, and no tolerance hides a small error.
+//! Integers below 2^24 are exact in every format used, in any order of addition: a result has all bits
+//! right or is wrong, and no tolerance hides a small error.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "calls into CUDA's driver and cuBLAS")]
@@ -51,7 +51,7 @@ pub fn check(options: &Options) -> Report {
     Report::new(of_gpu.collect())
 }
 
-/// Checks one GPU. What was found before a part failed is told with the failure.
+/// Checks one GPU. Results from before a failed part are reported with the failure.
 fn check_gpu(driver: &Driver, uuid: GpuUuid, options: &Options) -> GpuReport {
     let mut findings = Findings::default();
     let error = find(driver, uuid, options, &mut findings).err();

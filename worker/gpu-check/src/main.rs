@@ -1,4 +1,4 @@
-//! `muster-gpu-check`: what `muster gpu check` does, for hosts that have only this.
+//! `muster-gpu-check`: the same as `muster gpu check`, as a separate small program.
 #![forbid(unsafe_code)]
 
 use std::io::{Write, stdout};
@@ -17,7 +17,7 @@ struct CommandLine {
 
 fn main() -> ExitCode {
     let report = muster_gpu_check::check(&CommandLine::parse().options);
-    // Who reads nothing still has the exit code.
+    // A caller that closed the output still gets the exit code.
     drop(write!(stdout(), "{report}"));
     ExitCode::from(report.exit_code())
 }

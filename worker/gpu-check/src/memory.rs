@@ -1,27 +1,27 @@
-//! Patterns, written to most of the free memory and read back.
+//! Memory test: patterns, written to most of the free memory and read back.
 //!
-//! All of the memory is written before any is read, so that cells which disturb each other, or answer under each other's address,
-//! are seen.
+//! All memory is written before any is read, to detect cells that disturb each other or answer under each
+//! other's address.
 
 use crate::driver::{Block, Gpu, HostBlock, words, words_mut};
 use crate::error::CheckError;
 use crate::limits::BLOCK_WORDS;
 
-/// Words that are compared at once; only those of a piece that differs are looked at one by one.
+/// Words compared at once; only the words of a differing piece are compared one by one.
 const PIECE_WORDS: usize = 512;
-/// Spreads numbers of words over all bits: 2^64 divided by the golden ratio, and odd.
+/// Spreads word indices over all bits: 2^64 divided by the golden ratio, and odd.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is written.
+/// Content to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// The same everywhere.
+    /// The same word everywhere.
     Word(u64),
-    /// In every word another one.
+    /// A different word at each position.
     Place,
 }
 
-/// Every bit as 0 and as 1, beside equal and beside different ones, and addresses.
+/// Every bit as 0 and as 1, next to equal and to different ones, and addresses.
 const PATTERNS: [Pattern; 5] = [
     Pattern::Word(0),
     Pattern::Word(u64::MAX),
@@ -30,18 +30,18 @@ const PATTERNS: [Pattern; 5] = [
     Pattern::Place,
 ];
 
-/// What was found in a GPU's memory.
+/// Results of a GPU's memory test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryFindings {
-    /// Bytes that were written and read.
+    /// Bytes tested.
     pub(crate) bytes: u64,
-    /// Patterns.
+    /// Number of patterns.
     pub(crate) patterns: usize,
-    /// Words of 8 bytes that were read otherwise than written.
+    /// Words of 8 bytes that were read back different.
     pub(crate) miscompares: u64,
 }
 
-/// Checks so much of a GPU's free memory.
+/// Tests this share of a GPU's free memory.
 pub(crate) fn check(gpu: &Gpu, percent: u8) -> Result<MemoryFindings, CheckError> {
     let mut host = gpu.host_block::<u64>(BLOCK_WORDS)?;
     let mut blocks = take(gpu, percent)?;
@@ -57,7 +57,7 @@ pub(crate) fn check(gpu: &Gpu, percent: u8) -> Result<MemoryFindings, CheckError
     Ok(findings)
 }
 
-/// Takes blocks of memory, as far as there are so many.
+/// Allocates blocks up to this share of the free memory, as long as that succeeds.
 fn take(gpu: &Gpu, percent: u8) -> Result<Vec<Block<u64>>, CheckError> {
     let free = gpu.free_bytes()?;
     let block_bytes = (BLOCK_WORDS * size_of::<u64>()) as u64;
@@ -110,7 +110,7 @@ fn read(
     Ok(miscompares)
 }
 
-/// How many words are not as they should be.
+/// Number of words that differ from the expected ones.
 fn differing(expected: &[u64], words: &[u64]) -> u64 {
     let expected = &expected[..words.len()];
     if expected == words {
@@ -126,7 +126,7 @@ impl Pattern {
         self.fill_from(block * BLOCK_WORDS, words);
     }
 
-    /// Writes words, of which the first has this number.
+    /// Writes words, the first of which has this index.
     pub(crate) fn fill_from(self, first: usize, words: &mut [u64]) {
         match self {
             Self::Word(word) => words.fill(word),

@@ -1,32 +1,33 @@
-//! What is checked, and for how long.
+//! Options of a check.
 
 use clap::{Args, ValueEnum};
 use muster_model::ids::GpuUuid;
 
 use crate::limits::SIZE_MAX;
 
-/// What is checked, and for how long.
+/// Options of a check.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// The GPUs to check, by UUID (GPU-...); all if none is named
     #[arg(value_name = "UUID")]
     pub gpus: Vec<GpuUuid>,
-    /// GPUs to and from which copies are measured too, idle ones (UUID,UUID,...)
+    /// Idle GPUs to and from which copies are measured too (UUID,UUID,...)
     #[arg(long, value_name = "UUIDS", value_parser = peers, default_value = "")]
     pub peers: Peers,
-    /// What is checked
+    /// Parts of the check
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     pub parts: Vec<Part>,
-    /// Per cent of the free memory that is written and read
+    /// Per cent of the free memory that is tested
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=98))]
     pub memory_percent: u8,
-    /// Seconds of products, in each of two precisions
+    /// Seconds of matrix products, in each of two precisions
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub seconds: u32,
-    /// Rows and columns of the matrices that are multiplied
+    /// Rows and columns of the matrices
     #[arg(long, value_name = "ROWS", default_value_t = 8_192, value_parser = size)]
     pub size: usize,
-    /// TFLOP/s of products in half precision that such a GPU should reach: then the share is told as `baseline_permille`
+    /// Expected TFLOP/s in half precision of such a GPU; the achieved share is reported as
+    /// `baseline_permille`
     #[arg(long, value_name = "TFLOPS")]
     pub expected_tflops: Option<u32>,
 }
@@ -37,7 +38,7 @@ pub type Peers = std::sync::Arc<[GpuUuid]>;
 /// A part of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Patterns, written to the memory and read back
+    /// Patterns written to the memory and read back
     Memory,
     /// Products of matrices
     Products,
@@ -55,7 +56,8 @@ impl Options {
     }
 }
 
-/// UUIDs with commas between; none for an empty word, which a worker passes where a GPU has no peers.
+/// Parses UUIDs separated by commas; an empty text, which a worker passes for a GPU without peers, gives
+/// none.
 fn peers(text: &str) -> Result<Peers, String> {
     let words = text.split(',').filter(|word| !word.is_empty());
     let parse = |word: &str| word.parse::<GpuUuid>().map_err(|error| error.to_string());
@@ -63,7 +65,7 @@ fn peers(text: &str) -> Result<Peers, String> {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    // Whole tiles of every kernel that may be chosen.
+    // Complete tiles of every kernel that may be chosen.
     let is_size = |size: &usize| (8..=SIZE_MAX).contains(size) && size.is_multiple_of(8);
     let size = text.parse().ok().filter(is_size);
     size.ok_or_else(|| format!("a multiple of 8, at most {SIZE_MAX} (SIZE_MAX)"))

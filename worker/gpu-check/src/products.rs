@@ -1,44 +1,45 @@
-//! Products of matrices of whole numbers, of which every bit is known.
+//! Products of integer matrices, whose every bit is known.
 //!
-//! A round adds one product to itself many times, so that an error in any of them stays to be seen in the sum, which is exact. The
-//! first sum is held against the factors by Freivalds' test: weighted by random numbers, the elements of each of its rows must
-//! add up to what the factors say, which costs the host a square of the size and not a cube. Later sums must be the first one.
+//! A round adds one product to itself many times, so that an error in any of them remains visible in the
+//! sum, which is exact. The first sum is checked against the factors by Freivalds' test: weighted by random
+//! numbers, the elements of each of its rows must add up to a value computed from the factors, which costs
+//! the host quadratic and not cubic time. Later sums must equal the first one.
 
 use crate::driver::{Block, Element, Gpu, HostBlock, Multiplier, Precision, words, words_mut};
 use crate::error::CheckError;
 use crate::limits::{ELEMENT_MAX, PRODUCTS_PER_ROUND, WEIGHT_MAX};
 
-/// The precisions in which factors are written.
+/// The precisions of the factors.
 pub(crate) const KINDS: [Precision; 2] = [Precision::Half, Precision::Single];
-/// Rounds that there are at least: one sum is compared with the next.
+/// Minimum number of rounds: one sum is compared with the next.
 const ROUNDS_MIN: u32 = 2;
 /// Seeds of the factors and of the weights.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// The numbers of Knuth's generator for 64 bits (MMIX).
+/// Constants of Knuth's 64-bit generator (MMIX).
 const GENERATOR: (u64, u64) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
-/// Whole numbers from 0 to 2 in half precision, and the bit of the sign.
+/// Integers from 0 to 2 in half precision, and the sign bit.
 const HALVES: [u16; 3] = [0x0000, 0x3c00, 0x4000];
 const HALF_SIGN: u16 = 0x8000;
 
-/// What was found of products.
+/// Results of the products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProductFindings {
     pub(crate) precision: Precision,
-    /// Products that were made.
+    /// Number of products computed.
     pub(crate) products: u64,
-    /// Rows of the first sum, and elements of later ones, that are wrong.
+    /// Wrong rows of the first sum, and wrong elements of later ones.
     pub(crate) miscompares: u64,
-    /// 10^12 additions and multiplications a second.
+    /// 10^12 additions and multiplications per second.
     pub(crate) tflop_per_s: f64,
 }
 
-/// A matrix of small whole numbers, stored by columns.
+/// A matrix of small integers in column order.
 struct Matrix {
     size: usize,
     elements: Vec<i8>,
 }
 
-/// Multiplies on a GPU for so many seconds at least.
+/// Multiplies on a GPU for at least `seconds`.
 pub(crate) fn check(
     multiplier: &Multiplier<'_>,
     precision: Precision,
@@ -125,7 +126,7 @@ impl Matrix {
         }
     }
 
-    /// This matrix times a column.
+    /// Product of this matrix and a column vector.
     fn times(&self, column: &[i64]) -> Vec<i64> {
         let mut result = vec![0; self.size];
         for (elements, weight) in self.elements.chunks(self.size).zip(column) {
@@ -137,7 +138,7 @@ impl Matrix {
     }
 }
 
-/// Rows of a sum of so many products of the factors that are wrong. Sums are stored by columns.
+/// Number of wrong rows in a sum of `products` products of the factors. Sums are in column order.
 fn wrong_rows(factors: &[Matrix; 2], products: u32, sums: &[f32]) -> u64 {
     let size = factors[0].size;
     let mut draw = generator(SEEDS[2]);
@@ -149,7 +150,7 @@ fn wrong_rows(factors: &[Matrix; 2], products: u32, sums: &[f32]) -> u64 {
     let mut is_wrong = vec![false; size];
     for (column, weight) in sums.chunks(size).zip(&weights) {
         for (row, sum) in column.iter().enumerate() {
-            // What no sum can be would overflow; what is no number becomes 0.
+            // Impossible sums would overflow; NaN becomes 0.
             let whole = (*sum as i64).clamp(-sum_max, sum_max);
             is_wrong[row] |= whole as f32 != *sum;
             found[row] += whole * weight;
@@ -160,14 +161,14 @@ fn wrong_rows(factors: &[Matrix; 2], products: u32, sums: &[f32]) -> u64 {
     rows.count() as u64
 }
 
-/// Elements of which a bit differs.
+/// Number of elements that differ in any bit.
 fn differing(first: &[f32], sums: &[f32]) -> u64 {
     let pairs = first.iter().zip(sums);
     let differs = |(first, sum): &(&f32, &f32)| first.to_bits() != sum.to_bits();
     pairs.filter(differs).count() as u64
 }
 
-/// Draws whole numbers from 0 up to a bound of at most 2^31, the same ones for a seed.
+/// Generates integers from 0 up to a bound of at most 2^31, the same ones for the same seed.
 fn generator(seed: u64) -> impl FnMut(i64) -> i64 {
     let mut state = seed;
     move |bound| {
@@ -178,7 +179,7 @@ fn generator(seed: u64) -> impl FnMut(i64) -> i64 {
     }
 }
 
-/// A small whole number in half precision.
+/// A small integer in half precision.
 fn half(element: i8) -> u16 {
     let bits = HALVES[usize::from(element.unsigned_abs())];
     if element < 0 { bits | HALF_SIGN } else { bits }

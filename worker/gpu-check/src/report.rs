@@ -1,4 +1,4 @@
-//! What was found, in the words of Nagios plugins: a line for each GPU, figures behind `|`, and an exit code.
+//! Report in the format of Nagios plugins: a line for each GPU, metrics behind `|`, and an exit code.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::products::ProductFindings;
 use crate::ways::{HostWay, PeerWay};
 
-/// What a GPU did.
+/// Results of a GPU.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) memory: Option<MemoryFindings>,
@@ -20,14 +20,14 @@ pub(crate) struct Findings {
     pub(crate) products: Vec<ProductFindings>,
 }
 
-/// What follows for a GPU, in the words of Nagios plugins.
+/// Result for a GPU, in the terms of Nagios plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// All is well.
+    /// No fault found.
     Ok,
-    /// Nobody knows: it was not checked.
+    /// Not checked.
     Unknown,
-    /// Something is wrong with it.
+    /// A fault was found.
     Critical,
 }
 
@@ -50,11 +50,11 @@ impl Verdict {
     }
 }
 
-/// What was found of all GPUs. Written, it is a line for each of them.
+/// Results of all GPUs. Formatted as one line for each of them.
 #[derive(Debug)]
 pub struct Report(Vec<GpuReport>);
 
-/// What was found of a GPU.
+/// Result of a GPU.
 #[derive(Debug)]
 pub(crate) struct GpuReport {
     verdict: Verdict,
@@ -83,7 +83,7 @@ impl Report {
         verdicts.max().unwrap_or(Verdict::Unknown)
     }
 
-    /// The exit code of a Nagios plugin: 0 well, 2 something is wrong with a GPU, 3 not checked.
+    /// Exit code of a Nagios plugin: 0 healthy, 2 a GPU is faulty, 3 not checked.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.verdict().code()
@@ -91,7 +91,7 @@ impl Report {
 }
 
 impl GpuReport {
-    /// What was found of a GPU, and why no more was.
+    /// Results of a GPU, and the error that stopped further parts.
     pub(crate) fn new(
         gpu: GpuUuid,
         findings: Findings,
@@ -108,7 +108,7 @@ impl GpuReport {
         let mut said = Vec::new();
         if miscompares > 0 {
             said.push(format!(
-                "{miscompares} results differ from what they must be"
+                "{miscompares} results differ from the expected ones"
             ));
         }
         said.extend(error.map(ToString::to_string));
@@ -132,7 +132,7 @@ impl Findings {
         memory.chain(host).chain(peers).chain(products).sum()
     }
 
-    /// What was done, for people.
+    /// The completed parts, for operators.
     fn texts(&self) -> Vec<String> {
         let mut texts = Vec::new();
         if let Some(memory) = &self.memory {
@@ -161,7 +161,7 @@ impl Findings {
         texts
     }
 
-    /// Figures by the names by which workers know them, and others.
+    /// Metrics by the names that workers know, and others.
     fn figures(&self, expected_tflops: Option<u32>) -> Vec<String> {
         let mut figures = Vec::new();
         if let Some(host) = &self.host {
@@ -198,7 +198,7 @@ impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for gpu in &self.0 {
             let word = gpu.verdict.word();
-            // What is behind a bar is read by programs.
+            // Text behind a bar is parsed by programs.
             let text = gpu.text.replace(['|', '\n'], " ");
             write!(formatter, "GPU-CHECK {word} - {text}")?;
             if !gpu.figures.is_empty() {

@@ -1,6 +1,6 @@
-//! How fast copies are to and from the host, and from GPU to GPU.
+//! Bandwidth of copies to and from the host, and between GPUs.
 //!
-//! What was copied is compared: a way that is fast and wrong is worse than one that is slow.
+//! Copied data is compared: a fast link with errors is worse than a slow one.
 
 use muster_model::ids::GpuUuid;
 
@@ -9,17 +9,17 @@ use crate::error::CheckError;
 use crate::limits::{BLOCK_WORDS, COPIES, WARM_UP_COPIES};
 use crate::memory::Pattern;
 
-/// Bytes of a word by which copies are compared.
+/// Bytes of a word in the comparison of copies.
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// Copies between a GPU and its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HostWay {
-    /// To the GPU, in units of 10^9 bytes a second.
+    /// Bandwidth to the GPU, in 10^9 bytes per second.
     pub(crate) to_gb_per_s: f64,
-    /// From the GPU.
+    /// Bandwidth from the GPU, in 10^9 bytes per second.
     pub(crate) from_gb_per_s: f64,
-    /// Words that arrived otherwise than they were sent.
+    /// Words that arrived different.
     pub(crate) miscompares: u64,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct HostWay {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PeerWay {
     pub(crate) peer: GpuUuid,
-    /// In units of 10^9 bytes a second.
+    /// In 10^9 bytes per second.
     pub(crate) gb_per_s: f64,
-    /// Whether they go from one to the other, and not through the host's memory.
+    /// Whether copies go directly and not through the host's memory.
     pub(crate) is_direct: bool,
-    /// Words that arrived otherwise than they were sent.
+    /// Words that arrived different.
     pub(crate) miscompares: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn peer(gpu: &Gpu, peer: &Gpu) -> Result<PeerWay, CheckError> {
     })
 }
 
-/// Repeats a copy of a block; returns units of 10^9 bytes a second.
+/// Repeats the copy of a block; returns its bandwidth in 10^9 bytes per second.
 fn speed(gpu: &Gpu, mut copy: impl FnMut() -> Result<(), CheckError>) -> Result<f64, CheckError> {
     (0..WARM_UP_COPIES).try_for_each(|_| copy())?;
     let took_ms = gpu.timed(|| (0..COPIES).try_for_each(|_| copy()))?;
@@ -84,7 +84,7 @@ fn block(gpu: &Gpu) -> Result<Block<u64>, CheckError> {
     block.ok_or(CheckError::Occupied { free_mib })
 }
 
-/// A block of words that all differ.
+/// A block of distinct words.
 fn different_words() -> Vec<u64> {
     let mut words = vec![0; BLOCK_WORDS];
     Pattern::Place.fill_from(0, &mut words);

@@ -1,4 +1,5 @@
-//! The built program against a driver that is played (`fake_driver.c`), found where a real one is: by the linker at run time.
+//! Tests of the built program against a simulated driver (`fake_driver.c`), found by the linker at run time
+//! like a real one.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 use std::os::unix::fs::symlink;
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 const FIRST: &str = "GPU-00000000-0000-0000-0000-000000000001";
 const SECOND: &str = "GPU-00000000-0000-0000-0000-000000000002";
 
-/// A folder with a driver, and with cuBLAS if it is to be there.
+/// A folder with a driver, and optionally with cuBLAS.
 fn driver(has_blas: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcuda.so");
@@ -27,7 +28,7 @@ fn driver(has_blas: bool) -> tempfile::TempDir {
     folder
 }
 
-/// Runs the program: where libraries are, what is wrong with the GPUs, and its arguments.
+/// Runs the program with a library folder, faults of the GPUs, and arguments.
 fn check(libraries: &Path, flaws: &[(&str, &str)], arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muster-gpu-check"))
         .args(["--size", "32", "--seconds", "0"])
@@ -38,14 +39,14 @@ fn check(libraries: &Path, flaws: &[(&str, &str)], arguments: &[&str]) -> Output
         .unwrap()
 }
 
-/// What it printed, and its exit code.
+/// Its output and exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     (text, output.status.code())
 }
 
-/// A figure behind the bar.
+/// A metric behind the bar.
 fn figure(text: &str, name: &str) -> f64 {
     let (_, figures) = text.trim().split_once('|').unwrap();
     let mut figures = figures.split(' ').filter_map(|word| word.split_once('='));
@@ -114,7 +115,8 @@ fn a_product_with_one_wrong_bit_among_many_is_found() {
     let output = check(driver.path(), &flaws, &[FIRST, "--parts", "products"]);
     let (text, code) = said(&output);
     assert_eq!(code, Some(2), "{text}");
-    // The 70th, the 140th and the 210th of 256: each is in a sum of its own, the second precision's first among them.
+    // The 70th, the 140th and the 210th of 256: each is in its own sum, one of them the second precision's
+    // first.
     assert_eq!(figure(&text, "miscompares"), 4.0, "{text}");
 }
 
@@ -170,7 +172,7 @@ fn a_call_that_fails_is_named_and_speaks_against_the_gpu() {
 #[test]
 fn what_keeps_a_gpu_from_being_checked_is_said_and_no_verdict() {
     let nothing = tempfile::tempdir().unwrap();
-    // A machine with a driver finds it wherever the variable leads.
+    // On a machine with a real driver the program finds that one despite the variable.
     if !Path::new("/dev/nvidiactl").exists() {
         let (text, code) = said(&check(nothing.path(), &[], &[]));
         assert_eq!(code, Some(3), "{text}");

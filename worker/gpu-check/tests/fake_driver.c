@@ -1,13 +1,13 @@
-/* Plays CUDA's driver and cuBLAS for tests: memory of a GPU is memory of the host, and work is done at once.
+/* Simulated CUDA driver and cuBLAS for tests: GPU memory is host memory, and all work is synchronous.
  *
- * The environment says what is wrong with the GPUs:
- *   FAKE_GPUS      how many there are (1)
- *   FAKE_FREE_MIB  memory that each says is free (256)
- *   FAKE_FAIL      the call that fails, by its name, as a GPU with broken memory fails it
+ * Environment variables select the faults of the GPUs:
+ *   FAKE_GPUS      number of GPUs (1)
+ *   FAKE_FREE_MIB  free memory of each in MiB (256)
+ *   FAKE_FAIL      name of the call that fails, with the error of a GPU with broken memory
  *   FAKE_MEMORY    "flips": a copy from the GPU flips a bit of its first word once a pattern is not zero
  *   FAKE_PRODUCT   "flips": every 70th product has a wrong bit
- *   FAKE_PEERS     "apart": GPUs do not reach each other
- *   FAKE_COPY_US   microseconds that a copy takes at least
+ *   FAKE_PEERS     "apart": GPUs cannot access each other directly
+ *   FAKE_COPY_US   minimum duration of a copy in microseconds
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -154,7 +154,7 @@ int cublasDestroy_v2(void *handle) {
 }
 int cublasSetStream_v2(void *handle, void *stream) { (void)handle; (void)stream; return SUCCESS; }
 
-/* Whole numbers in half precision. */
+/* Integers in half precision. */
 static float widened(uint16_t half) {
     int exponent = half >> 10 & 31, fraction = half & 1023;
     float value = exponent ? (float)(1024 + fraction) / 1024.0f : 0.0f;
@@ -165,7 +165,7 @@ static float element(const void *matrix, int type, int at) {
     return type == HALF ? widened(((const uint16_t *)matrix)[at]) : ((const float *)matrix)[at];
 }
 
-/* One product of matrices that are stored by columns. */
+/* One product of matrices in column order. */
 int cublasGemmEx(void *handle, int left_way, int right_way, int rows, int columns, int inner, const float *factor,
                  const void *left, int left_type, int left_stride, const void *right, int right_type,
                  int right_stride, const float *keeps, float *sum, int sum_type, int sum_stride, int compute,

@@ -36,6 +36,7 @@ mod lease;
 pub mod limits;
 mod lines;
 mod marker;
+mod mount_table;
 mod output;
 mod port;
 pub mod process;
@@ -70,6 +71,7 @@ use std::process::ExitCode;
 pub use account::{Account, acting_as_owner_of};
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
+pub use mount_table::mount_points;
 pub use protocol::{
     AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
     SupervisorMessage,

@@ -1,5 +1,5 @@
-//! Who is at the other end of a connection on loopback: the kernel knows which socket has a port, and which process has
-//! that socket.
+//! Identification of the peer of a loopback connection: the kernel's tables map a port to a socket, and
+//! `/proc` maps a socket to its process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,30 +9,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cluster::network::End;
 
-/// The kernel's tables of our network's TCP sockets. A program may speak IPv4 through a socket of IPv6.
+/// The kernel's tables of TCP sockets in our network namespace. A program may use IPv4 through an IPv6
+/// socket.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Columns of such a table: the addresses of both ends, and the socket's number.
+/// Columns of such a table: the addresses of both ends, and the socket's inode number.
 const NEAR_COLUMN: usize = 1;
 const FAR_COLUMN: usize = 2;
 const SOCKET_COLUMN: usize = 9;
 
-/// The processes of the cluster's hosts.
+/// Processes of the cluster's hosts.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
-    /// Which host a process runs on.
+    /// Host of each process.
     hosts: Mutex<BTreeMap<i32, usize>>,
 }
 
 impl Callers {
-    /// A host's process was started.
+    /// Records that a process of a host was started.
     pub(super) fn started(&self, host: usize, pid: i32) {
         let mut hosts = self.lock();
         hosts.retain(|_, of| *of != host);
         hosts.insert(pid, host);
     }
 
-    /// Who has the far end of a connection; none if it cannot be told now: what changes while the tables are read may hide a
-    /// row, and a process may call before it is known.
+    /// Owner of the far end of a connection. `None` if it cannot be determined now: changes while the
+    /// tables are read may hide a row, and a process may connect before it is recorded.
     pub(super) fn at(&self, far: SocketAddr, near: SocketAddr) -> Option<End> {
         let socket = socket_between(far.port(), near.port())?;
         let hosts = self.lock().clone();
@@ -48,12 +49,12 @@ impl Callers {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, usize>> {
-        // Every change leaves the map consistent, so a panic elsewhere does not spoil it.
+        // Every change leaves the map consistent, so a panic elsewhere leaves it usable.
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The socket between two ports, as processes name what they have open.
+/// The socket between two ports, in the form of the links in `/proc/PID/fd`.
 fn socket_between(from: u16, to: u16) -> Option<PathBuf> {
     let tables = TABLES.iter().filter_map(|it| fs::read_to_string(it).ok());
     let sockets = tables.filter_map(|table| socket_in(&table, from, to));
@@ -61,7 +62,7 @@ fn socket_between(from: u16, to: u16) -> Option<PathBuf> {
     named.next()
 }
 
-/// The number of the socket between two ports in one of the kernel's tables.
+/// Inode number of the socket between two ports in one of the kernel's tables.
 fn socket_in(table: &str, from: u16, to: u16) -> Option<u64> {
     let port_of = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
     table.lines().find_map(|row| {
@@ -69,12 +70,12 @@ fn socket_in(table: &str, from: u16, to: u16) -> Option<u64> {
         let is_it =
             port_of(columns.get(NEAR_COLUMN)?)? == from && port_of(columns.get(FAR_COLUMN)?)? == to;
         let socket = columns.get(SOCKET_COLUMN)?.parse().ok()?;
-        // A socket that nobody has any more has no number.
+        // A socket without an owner has inode number 0.
         (is_it && socket != 0).then_some(socket)
     })
 }
 
-/// Whether a process has something open. One that has ended has nothing.
+/// Whether a process has a file or socket open; false once it has ended.
 fn has_open(pid: i32, what: &Path) -> bool {
     let Ok(opened) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return false;
@@ -103,11 +104,11 @@ mod tests {
 ";
         assert_eq!(socket_in(table, 0xD431, 0x1CE8), Some(12));
         assert_eq!(socket_in(table, 0x1CE8, 0xD431), Some(13));
-        assert_eq!(socket_in(table, 0xD432, 0x1CE8), None, "nobody has it");
+        assert_eq!(socket_in(table, 0xD432, 0x1CE8), None, "it has no owner");
         assert_eq!(socket_in(table, 0xD431, 0x1CE9), None);
     }
 
-    /// A process that is connected to a port, and says so.
+    /// Starts a process that connects to a port and reports it on standard output.
     fn connected_to(port: u16) -> Child {
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected && read -u 3");
         let mut child = Command::new("bash")
@@ -140,7 +141,7 @@ mod tests {
         let ours = TcpStream::connect(near).unwrap();
         let far = ours.local_addr().unwrap();
         assert_eq!(callers.at(far, near), Some(End::Users));
-        // Another process has taken the place of the first one.
+        // Another process has replaced the first one.
         callers.started(3, i32::try_from(children[1].id()).unwrap());
         assert_eq!(callers.at(streams[0].1, near), None);
         assert_eq!(callers.at(streams[1].1, near), Some(End::Host(3)));

@@ -1,5 +1,5 @@
-//! The network of a local cluster, in which members can be cut off from each other, in one direction or in both, while
-//! their processes live: a namespace for each of them, or proxies of ours between them where namespaces cannot be made.
+//! Network of a local cluster with partitions in one direction or both while the members keep running: a
+//! network namespace for each member, or proxies between members where namespaces are not available.
 
 mod callers;
 mod namespaces;
@@ -18,21 +18,21 @@ pub(crate) use namespaces::raise_loopback;
 use proxies::Proxies;
 pub(super) use proxy::Front;
 
-/// What a network is made of.
+/// Implementation of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkKind {
-    /// A network namespace for each host, whose packets are lost. That needs the right to make namespaces.
+    /// A network namespace for each host, with packet loss. Requires the right to create namespaces.
     Namespaces,
-    /// All hosts are on loopback, and a proxy before each replica keeps what is to be lost.
+    /// All hosts are on loopback, with a proxy before each replica that holds back partitioned traffic.
     Proxies,
 }
 
 impl NetworkKind {
-    /// Both of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Namespaces, Self::Proxies];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl NetworkKind {
         }
     }
 
-    /// The kind of that name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What it is, for people.
+    /// Description for reports.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -65,27 +65,27 @@ impl NetworkKind {
     }
 }
 
-/// Which packets of a host are lost.
+/// Direction in which a host's packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// Those that it sends and those that are sent to it.
+    /// Packets from and to the host.
     Both,
-    /// Those that it sends.
+    /// Packets from the host.
     Out,
-    /// Those that are sent to it.
+    /// Packets to the host.
     In,
 }
 
-/// Whoever sends or is sent something.
+/// A sender or receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// A host of the cluster, by its number.
+    /// A host of the cluster, by number.
     Host(usize),
-    /// We, and whoever else uses the cluster.
+    /// This process and all other users of the cluster.
     Users,
 }
 
-/// Hosts that can be cut off.
+/// Hosts that can be isolated.
 #[derive(Debug)]
 pub(super) enum Network {
     /// See [`NetworkKind::Namespaces`].
@@ -95,10 +95,11 @@ pub(super) enum Network {
 }
 
 impl Network {
-    /// So many hosts, all connected. `fronts` are the replicas among them, as a proxy stands before each; it needs a runtime.
+    /// Connects `hosts` hosts. `fronts` are the replicas among them, since each has a proxy; proxies need a
+    /// runtime.
     ///
     /// # Errors
-    /// [`NetworkError`] says which step failed.
+    /// [`NetworkError`] names the failed step.
     pub(super) fn build(
         kind: NetworkKind,
         hosts: usize,
@@ -110,7 +111,7 @@ impl Network {
         })
     }
 
-    /// The command that runs `program` on a host; it becomes that program, under the same process id.
+    /// A command that runs `program` on a host, as the same process (same pid).
     pub(super) fn command(&self, host: usize, program: &Path) -> Command {
         match self {
             Self::Namespaces(namespaces) => namespaces.command(host, program),
@@ -118,17 +119,18 @@ impl Network {
         }
     }
 
-    /// A host's program was started: this is its process.
+    /// Records that a program was started on a host.
     pub(super) fn started(&self, host: usize, pid: i32) {
         if let Self::Proxies(proxies) = self {
             proxies.started(host, pid);
         }
     }
 
-    /// Whether everything came and went by it all the time.
+    /// Checks that the network worked all the time.
     ///
     /// # Errors
-    /// [`NetworkError::Unheard`] if a proxy could not listen: what was seen of its replica then is no replica's.
+    /// [`NetworkError::Unheard`] if a proxy could not listen: observations of its replica are then
+    /// unreliable.
     pub(super) fn check(&self) -> Result<(), NetworkError> {
         let failure = match self {
             Self::Namespaces(_) => None,
@@ -137,7 +139,8 @@ impl Network {
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    /// Cuts a host off from all others; what it sends is lost to users, too, while what they send arrives.
+    /// Cuts a host off from all others. What it sends is lost to users too, while packets from users
+    /// arrive.
     ///
     /// # Errors
     /// If the network cannot be changed.
@@ -146,7 +149,7 @@ impl Network {
         ways.try_for_each(|(from, to)| self.lose(from, to))
     }
 
-    /// Connects a host again that was cut off so.
+    /// Reverts [`Self::cut`] for a host.
     ///
     /// # Errors
     /// If the network cannot be changed.
@@ -155,7 +158,7 @@ impl Network {
         ways.try_for_each(|(from, to)| self.find(from, to))
     }
 
-    /// Cuts two hosts off from each other; each still reaches all others, and users.
+    /// Cuts two hosts off from each other; each still reaches all other hosts and users.
     ///
     /// # Errors
     /// If the network cannot be changed.
@@ -164,7 +167,7 @@ impl Network {
         self.lose(other, End::Host(one))
     }
 
-    /// Lets two hosts reach each other again that were parted.
+    /// Reconnects two hosts that were cut off from each other.
     ///
     /// # Errors
     /// If the network cannot be changed.
@@ -173,7 +176,7 @@ impl Network {
         self.find(other, End::Host(one))
     }
 
-    /// Every sender of a direction, with whom it sends to.
+    /// Pairs of sender and receiver that a direction covers.
     fn ways(&self, host: usize, direction: Direction) -> Vec<(usize, End)> {
         let hosts = match self {
             Self::Namespaces(namespaces) => namespaces.hosts(),

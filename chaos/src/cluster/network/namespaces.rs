@@ -1,11 +1,12 @@
-//! Hosts of a local cluster apart from each other: a network namespace each, joined by one switch.
+//! Network namespaces for the hosts of a local cluster, joined by one bridge.
 //!
-//! A namespace lives as long as a process is in it. Here that is one that copies its standard input, which we hold: when
-//! we end, however we end, it does. The switch lies in our own namespace, which must be private as well (see
-//! [`crate::trials::apart`]), so that nothing of it is ever seen outside and nothing has to be removed.
+//! A namespace lives as long as a process in it. Here that process copies its standard input, which we
+//! hold: it ends when we end, however that happens. The bridge lies in our own namespace, which must be
+//! private as well (see [`crate::trials::apart`]), so that nothing is visible outside and nothing has to be
+//! removed.
 //!
-//! A direction is cut by a wrong link address: the sender's packets go out and reach nobody, and nobody tells it. Packets
-//! of the other direction arrive as before.
+//! A direction is cut by a wrong link address: the sender's packets go out, reach no host, and cause no
+//! error. Packets in the other direction arrive as before.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,50 +18,50 @@ use tokio::time::{Duration, Instant};
 use crate::cluster::network::End;
 use crate::cluster::network::proxy::Unheard;
 
-/// The network of all hosts, `/24`; one of those that are kept for tests of networks (RFC 2544).
+/// Prefix of the `/24` network of all hosts, from the range reserved for network tests (RFC 2544).
 const PREFIX: [u8; 3] = [198, 18, 77];
 /// Our own address in it.
 const OUR_NUMBER: u8 = 254;
-/// Hosts at most.
+/// Maximum number of hosts.
 const HOSTS_MAX: usize = 200;
-/// The switch's name, in our own namespace.
+/// Name of the bridge in our own namespace.
 const SWITCH: &str = "switch";
-/// The link's name, in each host's namespace.
+/// Name of the link in each host's namespace.
 const LINK: &str = "eth0";
-/// A link address that nobody has.
+/// A link address that no host has.
 const NOWHERE: &str = "02:00:00:00:00:00";
-/// Longest that a new namespace may take to be there.
+/// Maximum time until a new namespace is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
-/// Pause between two looks.
+/// Polling interval.
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// A network that cannot be made or changed.
+/// A network that cannot be created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// A program cannot be started.
     #[error("starting `{program}`")]
     Start {
-        /// Which.
+        /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A program failed.
     #[error("`{command}` failed: {complaint}")]
     Failed {
-        /// What was run.
+        /// The command line.
         command: String,
-        /// What it said.
+        /// Its error output.
         complaint: String,
     },
-    /// A namespace did not come to be.
-    #[error("no network namespace of its own for process {0}")]
+    /// A namespace was not created.
+    #[error("process {0} has no network namespace of its own")]
     NoNamespace(u32),
-    /// There is room for fewer hosts.
-    #[error("{0} hosts are over the limit of {HOSTS_MAX} (HOSTS_MAX)")]
+    /// Too many hosts were requested.
+    #[error("{0} hosts exceed the limit of {HOSTS_MAX} (HOSTS_MAX)")]
     TooMany(usize),
-    /// A proxy did not do its work.
+    /// A proxy could not listen.
     #[error(transparent)]
     Unheard(#[from] Unheard),
 }
@@ -69,18 +70,18 @@ pub enum NetworkError {
 #[derive(Debug)]
 struct Host {
     address: Ipv4Addr,
-    /// The switch's end of its link.
+    /// The bridge's end of its link.
     port: String,
     namespace: Namespace,
 }
 
-/// A namespace, and the process that keeps it.
+/// A namespace and the process that keeps it alive.
 #[derive(Debug)]
 struct Namespace {
     keeper: Child,
 }
 
-/// Lets processes of our own namespace reach each other: in a new one even that is off.
+/// Brings up loopback in our own namespace: it is down in a new one.
 ///
 /// # Errors
 /// If `ip` fails.
@@ -88,23 +89,23 @@ pub(crate) fn raise_loopback() -> Result<(), NetworkError> {
     run("ip", &["link", "set", "lo", "up"])
 }
 
-/// Address of a host, by its number.
+/// Address of a host, by number.
 pub(super) fn host_address(host: usize) -> Ipv4Addr {
-    // There are fewer than `HOSTS_MAX`, or they are not built.
+    // There are at most `HOSTS_MAX` hosts: `build` refuses more.
     address(u8::try_from(host + 1).unwrap_or(OUR_NUMBER))
 }
 
-/// Hosts joined by one switch.
+/// Hosts joined by one bridge.
 #[derive(Debug)]
 pub(in crate::cluster) struct Namespaces {
     hosts: Vec<Host>,
 }
 
 impl Namespaces {
-    /// So many hosts, all connected.
+    /// Creates `count` connected hosts.
     ///
     /// # Errors
-    /// [`NetworkError`] says which step failed; without the right to make namespaces it is the first.
+    /// [`NetworkError`] names the failed step; without the right to create namespaces it is the first.
     pub(super) fn build(count: usize) -> Result<Self, NetworkError> {
         if count > HOSTS_MAX {
             return Err(NetworkError::TooMany(count));
@@ -120,22 +121,23 @@ impl Namespaces {
         Ok(network)
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub(super) fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// The command that runs `program` on a host; it becomes that program, under the same process id.
+    /// A command that runs `program` on a host, as the same process (same pid).
     pub(super) fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = self.hosts[host].namespace.command();
         command.arg(program);
-        // Its hosts reach each other and nobody else. Variables, because another build may not know the option.
+        // The hosts reach only each other. Set through variables, because an older build may not know the
+        // option.
         command.env("MUSTER_SCHEDULER_INSECURE", "true");
         command.env("MUSTER_WORKER_INSECURE", "true");
         command
     }
 
-    /// Loses what a host sends to an end.
+    /// Drops packets from a host to an end.
     ///
     /// # Errors
     /// If `ip` fails.
@@ -143,7 +145,7 @@ impl Namespaces {
         self.hosts[host].lose(self.address_of(to))
     }
 
-    /// Lets what a host sends arrive again.
+    /// Delivers packets from a host to an end again.
     ///
     /// # Errors
     /// If `ip` fails.
@@ -179,14 +181,14 @@ impl Host {
         Ok(host)
     }
 
-    /// Sends what goes to an address to nobody.
+    /// Directs packets for an address to an unused link address.
     fn lose(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
         let to = to.to_string();
         let words = ["neighbour", "replace", &to, "lladdr", NOWHERE];
         self.ip(&[&words[..], &["dev", LINK, "nud", "permanent"]].concat())
     }
 
-    /// Sends what goes to an address to whoever has it.
+    /// Directs packets for an address to its owner again.
     fn find(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
         self.ip(&["neighbour", "delete", &to.to_string(), "dev", LINK])
     }
@@ -218,7 +220,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Whether the keeper is in another namespace than we are.
+    /// Whether the keeper is in a different namespace from ours.
     fn is_apart(&self) -> bool {
         let link = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
         match (link("self"), link(&self.keeper.id().to_string())) {
@@ -237,7 +239,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // It can only be gone already.
+        // It fails only if the process is already gone.
         drop(self.keeper.kill());
         drop(self.keeper.wait());
     }
@@ -245,9 +247,9 @@ impl Drop for Namespace {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The kernel takes it away with the namespace, but later: it would be in the way of the next network.
+        // The kernel removes it with the namespace, but later: it would conflict with the next network.
         if let Err(error) = run("ip", &["link", "delete", &self.port]) {
-            tracing::warn!(%error, "a link stays");
+            tracing::warn!(%error, "a link was not removed");
         }
     }
 }
@@ -255,7 +257,7 @@ impl Drop for Host {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         if let Err(error) = run("ip", &["link", "delete", SWITCH]) {
-            tracing::warn!(%error, "the switch stays");
+            tracing::warn!(%error, "the bridge was not removed");
         }
     }
 }
@@ -294,10 +296,10 @@ fn cannot_start(program: &str) -> impl FnOnce(io::Error) -> NetworkError {
     move |source| NetworkError::Start { program, source }
 }
 
-/// Lets a new process get into its namespace.
+/// Waits until a new process has entered its namespace.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a network is made before anything runs that could be blocked"
+    reason = "a network is created before anything runs that could be blocked"
 )]
 fn pause() {
     std::thread::sleep(READY_POLL);

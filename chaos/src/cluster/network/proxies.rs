@@ -1,8 +1,10 @@
-//! Hosts of a local cluster that share loopback, with a proxy of ours before each replica: whoever calls a replica, be it a
-//! replica, a worker or a user, calls its proxy. So all that members say to each other goes through us, and we can keep it.
+//! Loopback network of a local cluster with one of our proxies before each replica: every caller of a
+//! replica, be it a replica, a worker or a user, connects to its proxy. All traffic between members passes
+//! through this process, which can hold it back.
 //!
-//! What is lost in a direction is kept, as bytes that TCP sends again and again, and goes on when the direction is healed;
-//! connections stay open meanwhile and nobody is told. Tasks of a job speak to each other directly.
+//! Traffic lost in a direction is held back, like bytes that TCP retransmits, and is delivered when the
+//! direction is healed; connections stay open and no one is notified. Tasks of a job talk to each other
+//! directly.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -14,22 +16,22 @@ use crate::cluster::network::End;
 use crate::cluster::network::callers::Callers;
 use crate::cluster::network::proxy::{Front, Proxy, Unheard, Way};
 
-/// The proxies of a cluster; they end with this.
+/// The proxies of a cluster; dropping it ends them.
 #[derive(Debug)]
 pub(in crate::cluster) struct Proxies {
-    /// How many hosts there are, with a proxy or without.
+    /// Number of hosts, with or without a proxy.
     hosts: usize,
     callers: Arc<Callers>,
-    /// What does not arrive.
+    /// Directions in which traffic is held back.
     lost: watch::Sender<BTreeSet<Way>>,
-    /// Why one of them could not listen.
+    /// The first failure of a proxy to listen.
     failure: Arc<OnceLock<Unheard>>,
-    /// Held for its end: it aborts what is in it.
+    /// Held for its destructor, which aborts all proxies.
     _at_work: JoinSet<()>,
 }
 
 impl Proxies {
-    /// Puts a proxy before each replica.
+    /// Starts a proxy before each replica.
     pub(super) fn begin(hosts: usize, fronts: Vec<Front>) -> Self {
         let callers = Arc::default();
         let lost = watch::Sender::default();
@@ -49,22 +51,22 @@ impl Proxies {
         }
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub(super) fn hosts(&self) -> usize {
         self.hosts
     }
 
-    /// Why one of them could not listen, if it ever could not.
+    /// The first failure of a proxy to listen, if any.
     pub(super) fn failure(&self) -> Option<Unheard> {
         self.failure.get().cloned()
     }
 
-    /// A host's process was started.
+    /// Records that a process of a host was started.
     pub(super) fn started(&self, host: usize, pid: i32) {
         self.callers.started(host, pid);
     }
 
-    /// Keeps what a host sends to an end.
+    /// Holds back traffic from a host to an end.
     pub(super) fn lose(&self, host: usize, to: End) {
         let from = End::Host(host);
         self.lost.send_modify(|lost| {
@@ -72,7 +74,7 @@ impl Proxies {
         });
     }
 
-    /// Lets what a host sends arrive again, and what was kept first.
+    /// Delivers traffic from a host to an end again, beginning with the held-back bytes.
     pub(super) fn find(&self, host: usize, to: End) {
         let from = End::Host(host);
         self.lost.send_modify(|lost| {
@@ -97,18 +99,18 @@ mod tests {
     use super::*;
     use crate::cluster::free_addresses;
 
-    /// Long enough for what would arrive on loopback.
+    /// Long enough for anything sent on loopback to arrive.
     const QUIET: Duration = Duration::from_millis(300);
-    /// Longest that anything may take.
+    /// Deadline of all waits.
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// The host of the replica with the proxy, and another one.
+    /// Numbers of the host of the replica with the proxy, and of another host.
     const REPLICA: usize = 0;
     const WORKER: usize = 1;
 
-    /// A network of two hosts, where the proxy is called, and the address behind it.
+    /// Returns a network of two hosts, the proxy's address and the address behind it.
     fn network() -> (Network, SocketAddr, SocketAddr) {
         let [address, target] = free_addresses(2).unwrap()[..] else {
-            panic!("two were asked for");
+            panic!("expected two addresses");
         };
         let front = Front {
             host: REPLICA,
@@ -119,7 +121,7 @@ mod tests {
         (network, address, target)
     }
 
-    /// Connects once somebody listens.
+    /// Connects as soon as the address accepts connections.
     async fn connected(address: SocketAddr) -> TcpStream {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -131,7 +133,7 @@ mod tests {
         }
     }
 
-    /// The next connection that something is said on: the proxy looks now and then whether the replica listens.
+    /// The next connection that carries data: the proxy's probes connect too.
     async fn next(replica: &TcpListener) -> (TcpStream, [u8; 1]) {
         loop {
             let mut stream = replica.accept().await.unwrap().0;
@@ -151,7 +153,8 @@ mod tests {
         timeout(QUIET, stream.read_u8()).await.is_err()
     }
 
-    /// A process on the worker's host that says a letter to a port for each line that it is told.
+    /// Starts a process on the worker's host that connects to a port and sends one byte for each line on
+    /// its standard input.
     fn caller(network: &Network, port: u16) -> Child {
         let script = format!(
             "exec 3<>/dev/tcp/127.0.0.1/{port} || exit; while read -r line; do printf %s \"$line\" >&3; done"
@@ -182,7 +185,7 @@ mod tests {
         user.write_all(b"b").await.unwrap();
         assert_eq!(heard(&mut behind).await, b'b');
         behind.write_all(b"c").await.unwrap();
-        assert!(is_quiet(&mut user).await, "what is lost arrives");
+        assert!(is_quiet(&mut user).await, "held-back data arrives");
         network.heal(REPLICA, Direction::Out).unwrap();
         assert_eq!(heard(&mut user).await, b'c');
     }
@@ -202,12 +205,12 @@ mod tests {
         tell(&mut worker, b"x\n").await;
         user.write_all(b"v").await.unwrap();
         assert_eq!(heard(&mut of_user).await, b'v');
-        assert!(is_quiet(&mut of_worker).await, "what is lost arrives");
-        // Not even that it has ended is known.
+        assert!(is_quiet(&mut of_worker).await, "held-back data arrives");
+        // Even the end of the process is not noticed.
         worker.kill().await.unwrap();
         assert!(
             is_quiet(&mut of_worker).await,
-            "an end that is lost arrives"
+            "a held-back end of stream arrives"
         );
         network.join(REPLICA, WORKER).unwrap();
         assert_eq!(heard(&mut of_worker).await, b'x');
@@ -246,7 +249,7 @@ mod tests {
         let told = loop {
             match network.check() {
                 Err(told) => break told.to_string(),
-                Ok(()) => assert!(Instant::now() < deadline, "nothing is told"),
+                Ok(()) => assert!(Instant::now() < deadline, "the failure is not reported"),
             }
             sleep(Duration::from_millis(5)).await;
         };
@@ -267,7 +270,7 @@ mod tests {
         assert!(!ended.is_ok_and(|count| count > 0));
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(address).await.is_ok() {
-            assert!(Instant::now() < deadline, "it is let in");
+            assert!(Instant::now() < deadline, "the call is accepted");
             sleep(Duration::from_millis(5)).await;
         }
         let _back = TcpListener::bind(target).await.unwrap();

@@ -1,7 +1,8 @@
-//! The proxy before one replica. Whoever connects to it is connected to the replica, and what they send each other passes
-//! through here, each way by itself: it is kept as long as that way is lost.
+//! Proxy before one replica. Each connection to it is forwarded to the replica, and each direction is
+//! relayed independently: it is held back as long as that direction is cut.
 //!
-//! While the replica does not listen the proxy does not either, so that callers are refused as they would be without it.
+//! While the replica does not listen the proxy does not either, so that callers are refused as they would
+//! be without it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,29 +19,29 @@ use tokio::time::{Duration, sleep, timeout};
 use crate::cluster::network::End;
 use crate::cluster::network::callers::Callers;
 
-/// Bytes of each way of a connection that are kept here at most; what comes after them waits with its sender.
+/// Maximum bytes buffered here per direction of a connection; further bytes wait at their sender.
 const KEPT_BYTES: usize = 16 * 1024;
-/// Connections at once; further ones wait to be accepted.
+/// Maximum concurrent connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_024;
-/// Pause between two looks whether the replica listens.
+/// Interval between probes of the replica.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// Looks for a caller: one that is not known after so many is sent away, and calls again.
+/// Attempts to identify a caller; one still unknown after these is disconnected and retries.
 const CALLER_LOOKS_MAX: usize = 10;
-/// Longest that a replica which listens takes to take a call, if it has room for one.
+/// Maximum time that a listening replica with room in its backlog takes to accept a connection.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// A replica, and where it is called.
+/// A replica and its proxy's address.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cluster) struct Front {
-    /// The replica's host.
+    /// Host of the replica.
     pub(in crate::cluster) host: usize,
-    /// Where the proxy listens.
+    /// Address on which the proxy listens.
     pub(in crate::cluster) address: SocketAddr,
-    /// Where the replica does.
+    /// Address on which the replica listens.
     pub(in crate::cluster) target: SocketAddr,
 }
 
-/// What one end sends to another.
+/// A direction from one end to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub(super) from: End,
@@ -53,13 +54,13 @@ pub(super) struct Proxy {
     front: Front,
     callers: Arc<Callers>,
     lost: watch::Receiver<BTreeSet<Way>>,
-    /// Why a proxy could not listen.
+    /// The first failure of a proxy to listen.
     failure: Arc<OnceLock<Unheard>>,
-    /// Something ended that the replica may have ended with.
+    /// Signals the end of something that the replica may have ended with.
     ended: Notify,
 }
 
-/// A proxy that could not listen: whoever listens there is none of us.
+/// A proxy could not listen: the listener at its address is not part of the cluster.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the proxy of a replica cannot listen at {address}: {reason}")]
 pub struct Unheard {
@@ -68,7 +69,7 @@ pub struct Unheard {
 }
 
 impl Proxy {
-    /// One that keeps what is `lost`, and tells of its first `failure`.
+    /// Creates a proxy that holds back the directions in `lost` and reports its first `failure`.
     pub(super) fn before(
         front: Front,
         callers: Arc<Callers>,
@@ -84,7 +85,8 @@ impl Proxy {
         }
     }
 
-    /// Listens whenever the replica does, for ever. Connections outlive both: what was sent is not lost with its sender.
+    /// Listens forever whenever the replica listens. Connections outlive both: data already sent is not
+    /// lost with its sender.
     pub(super) async fn work(self: Arc<Self>) {
         let mut connections = JoinSet::new();
         loop {
@@ -96,7 +98,7 @@ impl Proxy {
                             address: self.front.address,
                             reason: error.to_string(),
                         };
-                        // The first one says enough.
+                        // Only the first failure is kept.
                         drop(self.failure.set(unheard));
                     }
                 }
@@ -105,7 +107,7 @@ impl Proxy {
         }
     }
 
-    /// Lets callers in until the replica does not listen any more.
+    /// Accepts connections until the replica stops listening.
     async fn listen(self: &Arc<Self>, listener: &TcpListener, connections: &mut JoinSet<()>) {
         loop {
             tokio::select! {
@@ -126,13 +128,14 @@ impl Proxy {
         }
     }
 
-    /// Whether the replica listens. One that stands still does: its kernel takes calls for it, as long as there is room.
+    /// Whether the replica listens. A paused one does: its kernel accepts connections as long as its
+    /// backlog has room.
     async fn has_replica(&self) -> bool {
         let connecting = TcpStream::connect(self.front.target);
         !matches!(timeout(LOOK_MAX, connecting).await, Ok(Err(_)))
     }
 
-    /// Carries one connection until both ways have ended.
+    /// Relays one connection until both directions have ended.
     async fn carry(self: Arc<Self>, near: TcpStream, caller: SocketAddr) {
         let replica = End::Host(self.front.host);
         let Some(caller) = self.who_is(caller).await else {
@@ -140,7 +143,7 @@ impl Proxy {
         };
         let way = |from, to| Way { from, to };
         let (there, back) = (way(caller, replica), way(replica, caller));
-        // A call that is lost, or whose answer is, is made again as long as somebody waits.
+        // A connection attempt whose packets are lost is retried as long as the caller waits.
         self.until_found(&[there, back]).await;
         if has_left(&near) {
             return;
@@ -150,7 +153,7 @@ impl Proxy {
             return;
         };
         for stream in [&near, &far] {
-            // What is not sent at once is sent later: no reason to break the connection.
+            // Delayed sending is no reason to drop the connection.
             drop(stream.set_nodelay(true));
         }
         let (from_caller, to_caller) = near.into_split();
@@ -161,7 +164,8 @@ impl Proxy {
         );
     }
 
-    /// Who calls; none if that is not found out: what is not known to be a user's would have to be cut off now and then.
+    /// Identifies the caller. `None` if that fails: unless it is known to be a user, the connection may
+    /// have to be cut.
     async fn who_is(&self, caller: SocketAddr) -> Option<End> {
         for _ in 0..CALLER_LOOKS_MAX {
             let (callers, own) = (Arc::clone(&self.callers), self.front.address);
@@ -174,8 +178,8 @@ impl Proxy {
         None
     }
 
-    /// Passes on what is sent one way, and in the end that this was all, once that way is not lost. Whoever cannot be sent
-    /// anything any more says so the other way.
+    /// Relays one direction, including its end of stream, while it is not cut. An unreachable receiver is
+    /// reported through the other direction.
     async fn pass(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way) {
         let mut kept = vec![0; KEPT_BYTES];
         loop {
@@ -190,16 +194,16 @@ impl Proxy {
         }
     }
 
-    /// Waits until none of these ways is lost.
+    /// Waits until none of these directions is cut.
     async fn until_found(&self, ways: &[Way]) {
         let mut lost = self.lost.clone();
         let found = |lost: &BTreeSet<Way>| !ways.iter().any(|way| lost.contains(way));
-        // Whoever could tell more goes with all proxies.
+        // The sender is dropped only together with all proxies.
         drop(lost.wait_for(found).await);
     }
 }
 
-/// Whether a caller has gone, or says nothing more.
+/// Whether a caller has disconnected or closed its side.
 fn has_left(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
     let at_once = Timespec::default();

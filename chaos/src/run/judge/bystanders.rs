@@ -1,4 +1,4 @@
-//! P4: the fault of a GPU takes out that GPU and displaces whoever held it, and nobody else.
+//! Checker for P4: a GPU fault takes that GPU out of placement and displaces only its holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use crate::run::load::Heard;
 use crate::run::nemesis::{Episode, NOBODY};
 use crate::run::truth::{Grant, Truth};
 
-/// Whom a fault of a GPU displaced.
+/// Units displaced by a GPU fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::run) struct Displaced {
-    /// Units that held the GPU.
+    /// Number of units that held the GPU.
     pub(in crate::run) holders: usize,
-    /// Units that did not.
+    /// Units that did not hold it.
     pub(in crate::run) bystanders: Vec<(JobId, UnitIndex)>,
 }
 
 impl Displaced {
-    /// What was heard from the fault until the cluster was whole again; nothing where no GPU was hit.
+    /// Displaced units from the fault until the cluster has recovered; `None` if no GPU was hit.
     pub(in crate::run) fn by(
         episode: &Episode,
         heard: &Heard,
@@ -70,7 +70,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
         found.extend(displaced.bystanders.iter().map(|(job, unit)| Violation {
             invariant: Invariant::Bystanders,
             text: format!(
-                "unit {unit} of job {job} lost its place by the fault of {}, which it did not hold",
+                "unit {unit} of job {job} was displaced by the fault of {}, which it did not hold",
                 episode.target
             ),
         }));
@@ -79,8 +79,8 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-/// GPUs that were broken beyond doubt, by the word of their agents, and that the cluster never took out of use. Each is broken once
-/// in a run.
+/// GPUs that were certainly broken according to their agents, but never taken out of placement. Each is
+/// broken once in a run.
 fn left_in_use(episodes: &[Episode], truth: &Truth) -> Vec<Violation> {
     let mut found = Vec::new();
     if truth.base > Revision(0) {
@@ -89,7 +89,7 @@ fn left_in_use(episodes: &[Episode], truth: &Truth) -> Vec<Violation> {
     let closed = closed(truth);
     for episode in episodes.iter().filter(|it| it.target != NOBODY) {
         if episode.gpu.is_some_and(|gpu| !closed.contains(&gpu)) {
-            let text = format!("{} was broken and stayed in use", episode.target);
+            let text = format!("{} was broken and stayed in placement", episode.target);
             let invariant = Invariant::Bystanders;
             found.push(Violation { invariant, text });
         }
@@ -97,10 +97,10 @@ fn left_in_use(episodes: &[Episode], truth: &Truth) -> Vec<Violation> {
     found
 }
 
-/// GPUs on which nothing was to be placed at some time.
+/// GPUs that were out of placement at some time.
 fn closed(truth: &Truth) -> BTreeSet<GpuUuid> {
     let events = truth.events.values().flatten();
-    // Kinds that this build does not know are none that are judged here.
+    // Event kinds unknown to this build are not checked here.
     let kinds = events.cloned().map(EventKind::try_from);
     let closed = kinds.flatten().filter_map(|kind| match kind {
         EventKind::HealthChanged {
@@ -166,7 +166,7 @@ mod tests {
             deliveries: vec![
                 requeued(1, 4, 2_000, infra),
                 requeued(2, 5, 3_000, infra),
-                // By its own doing; and after everything was over.
+                // Restarted by its user; and after recovery.
                 requeued(3, 6, 4_000, RestartReason::User),
                 requeued(3, 6, 9_000, infra),
             ],
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(found(Some(GpuUuid(7)), Phase::Suspect), 1);
         assert_eq!(found(Some(GpuUuid(8)), Phase::Blocked), 1);
         assert_eq!(found(None, Phase::Suspect), 0);
-        // The fault was not made.
+        // The fault was not injected.
         let refused = Episode {
             target: NOBODY.to_owned(),
             ..broken(Some(GpuUuid(8)))

@@ -1,4 +1,4 @@
-//! How much each promise was put to the test.
+//! Coverage of the checkers: amount of evidence for each invariant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use crate::run::judge::progress::orderly;
 use crate::run::judge::{Evidence, Invariant, Violation, promptness, severed, untouched};
 use crate::run::report::FaultFigures;
 
-/// One promise: what it was held against, and how often it was broken.
+/// Evidence for one invariant and the number of its violations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// How much was judged.
+    /// Amount of evidence.
     pub judged: usize,
-    /// Of what.
+    /// Unit of the evidence.
     pub what: &'static str,
-    /// How often it was broken.
+    /// Number of violations.
     pub violations: usize,
 }
 
-/// A promise, how much was judged, and of what.
+/// An invariant, the amount of its evidence, and the unit.
 pub(in crate::run) type Judged = (Invariant, usize, &'static str);
 
 impl Check {
-    /// A row for each promise that was judged.
+    /// One row for each checked invariant.
     pub(in crate::run) fn all(
         judged: impl IntoIterator<Item = Judged>,
         violations: &[Violation],
@@ -46,7 +46,7 @@ impl Check {
     }
 }
 
-/// What was judged in a cluster of our own.
+/// Evidence from a cluster started by this run.
 pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> Vec<Judged> {
     let truth = &evidence.truth;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -58,7 +58,7 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> V
         (
             Invariant::OneAttempt,
             runs + starts,
-            "runs of tasks, by themselves and by their agents' journals",
+            "task runs, from the GPU ledger and the agents' journals",
         ),
         (
             Invariant::Fencing,
@@ -70,22 +70,22 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> V
         (
             Invariant::Bystanders,
             displaced(evidence),
-            "units that lost their place by a GPU's fault",
+            "units displaced by a GPU fault",
         ),
         (
             Invariant::Untouched,
             untouched::judged(evidence),
-            "faults of replicas during which users were answered all the time",
+            "replica faults during which users were answered all the time",
         ),
         (
             Invariant::Audit,
             count(truth.audits),
-            "looks at the whole state",
+            "inspections of the whole state",
         ),
         (
             Invariant::Linearizability,
             count(truth.reads + truth.writes),
-            "answers, against each other and against the log",
+            "answers, compared with each other and with the log",
         ),
         (Invariant::Watch, told(evidence), TOLD),
         (
@@ -101,7 +101,7 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> V
         (
             Invariant::Severed,
             severed::judged(&evidence.episodes, &evidence.operations),
-            "calls while a leader was cut off and clients reached it",
+            "calls while a leader was isolated but reachable by clients",
         ),
         (
             Invariant::Progress,
@@ -111,12 +111,12 @@ pub(in crate::run) fn judged(evidence: &Evidence, figures: &[FaultFigures]) -> V
         (
             Invariant::Orderly,
             orderly(&evidence.episodes, &evidence.operations).len(),
-            "calls while replicas and agents were replaced in good order",
+            "calls while replicas and agents were replaced gracefully",
         ),
     ]
 }
 
-/// What was judged from outside.
+/// Evidence from an external cluster.
 pub(in crate::run) fn judged_outside(
     evidence: &Evidence,
     (attempts, leaders): (usize, usize),
@@ -131,20 +131,20 @@ pub(in crate::run) fn judged_outside(
         (
             Invariant::OneAttempt,
             attempts + runs,
-            "attempts that were told, and runs of tasks by themselves",
+            "attempts in events, and task runs in the GPU ledger",
         ),
-        (Invariant::Fencing, leaders, "leaders that were told"),
+        (Invariant::Fencing, leaders, "leaders in events"),
         (Invariant::Durability, writes(evidence), WRITES),
         (
             Invariant::Linearizability,
             answers(evidence) + reads,
-            "answers against each other, and reads against events",
+            "answers compared with each other, and reads compared with events",
         ),
         (Invariant::Watch, told(evidence), TOLD),
         (
             Invariant::Progress,
             evidence.episodes.len() + jobs,
-            "acts, and jobs of the run",
+            "injected faults, and jobs of the run",
         ),
     ];
     judged.extend(by_tasks.into_iter().filter(|(_, count, _)| *count > 0));
@@ -152,11 +152,11 @@ pub(in crate::run) fn judged_outside(
     judged
 }
 
-const WRITES: &str = "submissions and cancels that were answered";
-const GANGS: &str = "attempts of several tasks, by the tasks themselves";
-const TOLD: &str = "revisions with events, told to a watcher";
+const WRITES: &str = "answered submissions and cancels";
+const GANGS: &str = "attempts of several tasks, from the GPU ledger";
+const TOLD: &str = "revisions with events, sent to a watcher";
 
-/// GPUs that were locked, runs of tasks, and attempts of several tasks.
+/// Number of locked GPUs, of task runs, and of attempts with several tasks.
 fn of_book(book: &Book) -> [usize; 3] {
     let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     let runs = book.holdings.iter().filter(|it| it.gpu.is_none());

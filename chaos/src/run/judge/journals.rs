@@ -1,5 +1,6 @@
-//! I2 and I3 on the workers' side: what agents wrote down before they did it. Nobody obeys an older leader after a newer one, or
-//! starts an older attempt of a task after a newer one, however often the agent itself was started again.
+//! Checker for I2 and I3 on the workers' side, from the journals that agents write ahead of each action: no
+//! agent follows an older leader after a newer one, or starts an older attempt of a task after a newer one,
+//! however often the agent restarted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,20 +13,20 @@ use crate::run::RunError;
 use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
-/// The journal in an agent's data.
+/// Name of the journal in an agent's data folder.
 const JOURNAL_FILE: &str = "journal";
 
-/// What the agent of one host wrote down, from its last compaction on.
+/// Journal of the agent of one host, from its last compaction on.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct Journal {
     /// The host.
     pub(in crate::run) host: String,
-    /// In the order in which it was written.
+    /// In the order of writing.
     pub(in crate::run) records: Vec<JournalRecord>,
 }
 
 impl Journal {
-    /// Reads the journal in an agent's data; the agent does not run.
+    /// Reads the journal in the data folder of a stopped agent.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -34,7 +35,7 @@ impl Journal {
         Ok(Self { host, records })
     }
 
-    /// Leaders that it accepted.
+    /// Number of leaders that the agent accepted.
     pub(in crate::run) fn leaders(&self) -> usize {
         let records = self.records.iter();
         records
@@ -42,7 +43,7 @@ impl Journal {
             .count()
     }
 
-    /// Tasks that it was about to start.
+    /// Number of tasks that it was about to start.
     pub(in crate::run) fn starts(&self) -> usize {
         let records = self.records.iter();
         records
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn an_older_leader_after_a_newer_one_is_noticed() {
         assert_eq!(invariants(vec![leader(3), leader(3), leader(7)]), []);
-        // Compared with the newest, not with the one just before.
+        // Compared with the newest leadership, not with the previous one.
         let back = vec![leader(7), leader(3), leader(4)];
         assert_eq!(invariants(back), [Invariant::Fencing, Invariant::Fencing]);
     }

@@ -1,4 +1,5 @@
-//! The judges: what users were told, watchers heard and tasks wrote down, held against the log and against the promises.
+//! Checkers of a run: compare the users' history, the watchers' events and the tasks' records with the log
+//! and the invariants.
 
 mod bystanders;
 pub(super) mod checks;
@@ -29,7 +30,7 @@ pub(super) use bystanders::Displaced;
 pub use checks::Check;
 pub(super) use journals::Journal;
 
-/// What must always hold; the numbers are those of `docs/invariants.md`.
+/// Invariants; the numbers are those of `docs/invariants.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Invariant {
@@ -37,64 +38,64 @@ pub enum Invariant {
     Exclusivity,
     /// I2: a task runs in one attempt at a time, and epochs grow.
     OneAttempt,
-    /// I3: what a leader proposes takes no effect once another leads.
+    /// I3: proposals of a deposed leader take no effect.
     Fencing,
-    /// I4, I5: what was acknowledged stays, once.
+    /// I4, I5: acknowledged writes persist, exactly once.
     Durability,
     /// I6: a gang runs in one attempt at a time.
     GangAtomicity,
-    /// P4: the fault of a GPU takes out that GPU and displaces whoever held it, and nobody else.
+    /// P4: a GPU fault takes that GPU out of placement and displaces only its holder.
     Bystanders,
-    /// P1: what runs goes on while replicas die, stand still, come and go.
+    /// P1: running tasks continue while replicas are killed, paused, added and removed.
     Untouched,
     /// I8, I13 and more: the audit of the state.
     Audit,
-    /// I9: reads and writes have one order, in which nothing goes back.
+    /// I9: reads and writes have one order consistent with real time.
     Linearizability,
-    /// I10: watchers hear everything, once, in order, whole.
+    /// I10: watchers receive every event once, in order, with all events of a revision together.
     Watch,
     /// I11: replicas have the same log, and come to the same state by it.
     Agreement,
-    /// L1, L2: what is lost is replaced soon.
+    /// L1, L2: lost leaders and tasks are replaced promptly.
     Promptness,
-    /// L3: a leader that reaches no other replica says so, and answers nothing as done.
+    /// L3: a leader that reaches no other replica reports it and acknowledges nothing.
     Severed,
-    /// L4, L5: what is repaired is whole again, and every job ends.
+    /// L4, L5: the cluster recovers after repair, and every job ends.
     Progress,
     /// L6: users do not notice a rolling restart.
     Orderly,
 }
 
 impl Invariant {
-    /// Its number and name, for people.
+    /// Its number and name for reports.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Exclusivity => "I1 a GPU has one owner",
             Self::OneAttempt => "I2 one attempt at a time",
             Self::Fencing => "I3 old leaders change nothing",
-            Self::Durability => "I4/I5 what was acknowledged stays, once",
+            Self::Durability => "I4/I5 acknowledged writes persist, once",
             Self::GangAtomicity => "I6 a gang in one attempt",
-            Self::Bystanders => "P4 a GPU's fault takes out that GPU, and nobody else",
-            Self::Untouched => "P1 replicas' faults cost nobody its place",
+            Self::Bystanders => "P4 a GPU fault affects only that GPU and its holder",
+            Self::Untouched => "P1 replica faults displace no task",
             Self::Audit => "the state is sound",
             Self::Linearizability => "I9 one order of reads and writes",
-            Self::Watch => "I10 watchers hear everything, once, in order",
+            Self::Watch => "I10 watchers receive every event, once, in order",
             Self::Agreement => "I11 replicas agree",
-            Self::Promptness => "L1/L2 what is lost is replaced soon",
-            Self::Severed => "L3 a leader that is cut off says so, and answers nothing as done",
+            Self::Promptness => "L1/L2 lost leaders and tasks are replaced promptly",
+            Self::Severed => "L3 an isolated leader reports it and acknowledges nothing",
             Self::Progress => "L4/L5 the cluster heals and jobs end",
             Self::Orderly => "L6 no call fails in a rolling restart",
         }
     }
 }
 
-/// Something that must not have been.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which invariant is broken.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// What was seen, for people.
+    /// Description of the observation.
     pub text: String,
 }
 
@@ -104,28 +105,28 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that a run brought to light.
+/// Evidence collected by a run.
 pub(super) struct Evidence {
-    /// What users called, in the order of the answers.
+    /// The users' calls, in the order of completion.
     pub(super) operations: Vec<Operation>,
-    /// What watchers heard; the first of them listens at all replicas.
+    /// Events received by each watcher; the first watcher listens at all replicas.
     pub(super) heard: Vec<Heard>,
-    /// When the last call had been answered, by the clock of the run: nobody wrote any more.
+    /// Time of the last answer, by the clock of the run: no writes after it.
     pub(super) calls_until_us: u64,
-    /// The newest revision when all jobs had ended; watchers were waited for until they had heard of it.
+    /// Newest revision when all jobs had ended; each watcher was awaited up to it.
     pub(super) last: Revision,
-    /// What tasks wrote down.
+    /// The GPU ledger of the tasks.
     pub(super) book: Book,
-    /// The log.
+    /// The replayed log.
     pub(super) truth: Truth,
-    /// What agents wrote down; nothing where they are not ours.
+    /// Journals of the agents; empty for an external cluster.
     pub(super) journals: Vec<Journal>,
-    /// The faults.
+    /// The injected faults.
     pub(super) episodes: Vec<Episode>,
 }
 
 impl Evidence {
-    /// What was heard by any watcher, when the first of them heard it.
+    /// Union of the events of all watchers, each with the earliest time of receipt.
     pub(super) fn earliest(&self) -> Heard {
         let mut first: BTreeMap<Revision, Delivery> = BTreeMap::new();
         for delivery in self.heard.iter().flat_map(|it| &it.deliveries) {
@@ -140,7 +141,7 @@ impl Evidence {
     }
 }
 
-/// Everything that must not have been, by invariant; `figures` are those of every kind of fault.
+/// Returns all violations, by invariant; `figures` are those of every kind of fault.
 pub(super) fn judge(evidence: &Evidence, figures: &[FaultFigures]) -> Vec<Violation> {
     let mut found = evidence.truth.violations.clone();
     found.extend(told::judge(&evidence.operations, &evidence.truth));

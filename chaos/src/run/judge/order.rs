@@ -1,7 +1,8 @@
-//! I9, in one pass: whoever calls after somebody was answered sees at least what that one saw.
+//! One-pass checker for I9: a call observes at least every answer that completed before it began.
 //!
-//! Revisions are the one order of all commands, so that real time has to go with them: a call that began after another had
-//! been answered has no lower revision. Whether a read of a revision saw what was there is asked where the log is replayed.
+//! Revisions order all commands, and must be consistent with real time: a call that began after another was
+//! answered has no lower revision. Reads are compared with the state at their revision where the log is
+//! replayed.
 
 use muster_model::ids::Revision;
 
@@ -32,7 +33,7 @@ pub(in crate::run) fn judge(answered: &[Operation]) -> Vec<Violation> {
             found.push(Violation {
                 invariant: Invariant::Linearizability,
                 text: format!(
-                    "{call:?} was answered at revision {revision}, {before:?} before it at {seen}"
+                    "{call:?} was answered at revision {revision}, after {before:?} was answered at {seen}"
                 ),
             });
         }

@@ -1,4 +1,5 @@
-//! L4 to L6: what is repaired is whole again, every job ends, and users do not notice a rolling restart.
+//! Checkers for L4 to L6: the cluster recovers after repair, every job ends, and users do not notice a
+//! rolling restart.
 
 use muster_engine::state::State;
 use muster_proto::convert::host_to_wire;
@@ -8,9 +9,9 @@ use crate::run::history::{Operation, Outcome};
 use crate::run::judge::{Evidence, Invariant, Violation};
 use crate::run::nemesis::{Episode, out_of_use};
 
-/// Reasons for which a call of the load may be refused in a cluster that is well: a job that has ended cannot be cancelled, one that
-/// ended long ago is forgotten (whether too soon is judged by I4), a queue or the cluster is full, or what is asked for waits until
-/// no replica is of an older build. Whatever else is refused fails.
+/// Reasons for which a healthy cluster may refuse a call of the load: a job that has ended cannot be
+/// cancelled, one that ended long ago is forgotten (I4 checks whether too soon), a queue or the cluster is
+/// full, or the request needs all replicas on a newer build. Any other refusal is a failure.
 const HONEST_REFUSALS: [&str; 6] = [
     "JOB_FINISHED",
     "UNKNOWN_JOB",
@@ -19,7 +20,7 @@ const HONEST_REFUSALS: [&str; 6] = [
     "OVER_LIMIT",
     "FEATURE_NOT_YET",
 ];
-/// Jobs that live at the end and are named; the others are counted.
+/// Maximum number of unfinished jobs listed by name; the others are counted.
 const JOBS_TOLD: usize = 10;
 
 pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
@@ -43,8 +44,8 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-/// Calls of which any part was while replicas and agents were replaced in good order. What was called before the cluster was whole
-/// from the fault before may fail by that one.
+/// Calls that overlap a graceful replacement of replicas and agents. Calls from before recovery from the
+/// previous fault are excluded: they may fail because of it.
 pub(super) fn orderly<'a>(episodes: &[Episode], operations: &'a [Operation]) -> Vec<&'a Operation> {
     let mut found = Vec::new();
     let mut whole_us = 0;
@@ -60,7 +61,7 @@ pub(super) fn orderly<'a>(episodes: &[Episode], operations: &'a [Operation]) -> 
     found
 }
 
-/// Why a call failed that had to succeed, or to be refused for a good reason.
+/// Reason of a call's failure; `None` if it succeeded or was legitimately refused.
 fn failure(outcome: &Outcome) -> Option<&str> {
     match outcome {
         Outcome::Unknown(why) => Some(why),
@@ -69,7 +70,7 @@ fn failure(outcome: &Outcome) -> Option<&str> {
     }
 }
 
-/// The jobs that live where all should have ended, with what keeps their GPUs from them; none if there are none.
+/// Jobs that have not ended at the end of the run, with the blocks on their GPUs; `None` if all have ended.
 fn what_has_not_ended(state: &State) -> Option<String> {
     let live = state.jobs.values().filter(|job| !job.phase.is_terminal());
     let live: Vec<String> = live
@@ -78,7 +79,7 @@ fn what_has_not_ended(state: &State) -> Option<String> {
     if live.is_empty() {
         return None;
     }
-    let mut text = format!("{} jobs live at the end: ", live.len());
+    let mut text = format!("{} jobs have not ended: ", live.len());
     text += &live[..live.len().min(JOBS_TOLD)].join(", ");
     if live.len() > JOBS_TOLD {
         text += ", ...";
@@ -88,7 +89,7 @@ fn what_has_not_ended(state: &State) -> Option<String> {
         .collect();
     let out_of_use: Vec<String> = out_of_use(&hosts).iter().map(ToString::to_string).collect();
     if !out_of_use.is_empty() {
-        text += &format!("; out of use: {}", out_of_use.join(", "));
+        text += &format!("; out of placement: {}", out_of_use.join(", "));
     }
     Some(text)
 }
@@ -128,9 +129,9 @@ mod tests {
         let unknown = || Outcome::Unknown(String::new());
         let operations = [
             call(500, 900, unknown()),
-            // Cut by the first stop.
+            // Interrupted by the first stop.
             call(7_500, 8_500, unknown()),
-            // Called while the fault before was not over.
+            // Called before recovery from the previous fault.
             call(5_500, 8_500, unknown()),
             call(8_600, 8_700, unknown()),
             call(9_600, 9_700, unknown()),

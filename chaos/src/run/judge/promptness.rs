@@ -1,8 +1,8 @@
-//! L1, L2: how soon somebody leads again, and how soon what was lost runs elsewhere.
+//! Checkers for L1 and L2: time until a new leader is elected and until lost tasks run elsewhere.
 //!
-//! One fault may be slow because the machine was: what is judged is the median of several. A kind of fault that is slow in more than
-//! half of the cases is found; the longest of each are in the report. What had not come when the next fault was made counts as if it
-//! had come then: that is beyond what is allowed.
+//! A single fault may be slow because the machine was, so medians of several are checked. This finds kinds
+//! of faults that are slow in more than half of the cases; the report shows the maxima. An event that did
+//! not happen before the next fault counts as having happened then, which is over the limit.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::run::judge::{Invariant, Violation};
 use crate::run::options::{RAFT, TIMINGS, TRY_DEADLINE};
 use crate::run::report::{FaultFigures, Spread};
 
-/// How often a kind of fault must have been made for its medians to be judged, and of how many durations each is, at least.
+/// Minimum repetitions of a fault, and minimum durations per median, for a median to be checked.
 const FAULTS_MIN: usize = 5;
-/// What planning, starting and reporting what was displaced may take once its lease is over and it may run elsewhere (L2); half
-/// of it finds room at once.
+/// Allowance for planning, starting and reporting a displaced task once its lease has expired (L2); half of
+/// them find free resources at once.
 const PLACED_ANEW: Duration = Duration::from_millis(3_500);
-/// What noting a silence in the log may take.
+/// Allowance for recording a silence in the log.
 const NOTED: Duration = Duration::from_millis(500);
-/// The promise for a GPU's fault (P4): its gang is placed again.
+/// Limit for a GPU fault (P4) until its gang is placed again.
 const GANG_BACK: Duration = Duration::from_secs(5);
 
-/// A median, and what it may be.
+/// A median and its upper limit.
 struct Bound {
     fault: Fault,
     what: &'static str,
@@ -43,7 +43,7 @@ pub(in crate::run) fn judge(figures: &[FaultFigures]) -> Vec<Violation> {
     let found = broken.map(|it| Violation {
         invariant: Invariant::Promptness,
         text: format!(
-            "{}: {} took {} ms, the median of {}; at most {} ms are allowed",
+            "{}: {} took {} ms, the median of {}; the limit is {} ms",
             it.fault.words(),
             it.what,
             it.measured.p50_ms,
@@ -54,7 +54,7 @@ pub(in crate::run) fn judge(figures: &[FaultFigures]) -> Vec<Violation> {
     found.collect()
 }
 
-/// How many medians are judged.
+/// Number of medians checked.
 pub(in crate::run) fn judged(figures: &[FaultFigures]) -> usize {
     figures.iter().flat_map(bounds).count()
 }
@@ -78,12 +78,12 @@ fn bounds(figures: &FaultFigures) -> Vec<Bound> {
         ),
         ("the next placement", figures.placed_at_least, led),
         (
-            "knowing that the host is lost",
+            "detecting the lost host",
             figures.lost,
             Some(Duration::from_millis(TIMINGS.lost_ms) + NOTED),
         ),
         (
-            "running what was displaced",
+            "restarting displaced tasks",
             figures.back_at_least,
             Some(displaced),
         ),
@@ -100,13 +100,13 @@ fn bounds(figures: &FaultFigures) -> Vec<Bound> {
     bounds.collect()
 }
 
-/// Longest time after which a leader that was killed or silenced has been replaced and users know (L1), where a majority is left to
-/// replace it; none for all other faults.
+/// Maximum time until a killed or silenced leader is replaced and users know (L1), where a majority is left
+/// to elect one; `None` for all other faults.
 fn led_again(fault: Fault) -> Option<Duration> {
     let elected = Timings::from(RAFT).replaced_within();
     match fault {
         Fault::LeaderKilled | Fault::LeaderAndHostKilled | Fault::SyncFailed => Some(elected),
-        // Who asked it waits for as long as one try may take before it asks another one.
+        // Its callers wait for the duration of one try before they try another replica.
         Fault::LeaderPaused | Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => {
             Some(elected + TRY_DEADLINE)
         }
@@ -132,12 +132,12 @@ mod tests {
         assert_eq!(judge(&[often]).len(), 1);
         let once = figures(Fault::LeaderKilled, [400, 500, 500, 600, 9_000]);
         assert_eq!((judge(&[once]), judged(&[once])), (Vec::new(), 1));
-        // A leader that stands still keeps who asked it for one try.
+        // A paused leader delays its callers by one try.
         let paused = figures(Fault::LeaderPaused, [400, 500, 1_600, 1_700, 1_800]);
         assert_eq!(judge(&[paused]), []);
         let stuck = figures(Fault::LeaderPaused, [3_100, 3_100, 3_200, 3_300, 3_300]);
         assert_eq!(judge(&[stuck]).len(), 1);
-        // There is no majority for as long as the fault lasts.
+        // There is no majority for the duration of the fault.
         let wiped = figures(Fault::DataWiped, [4_000, 4_100, 4_200, 4_300, 4_400]);
         assert_eq!(judged(&[wiped]), 0);
     }
@@ -160,7 +160,7 @@ mod tests {
             ..FaultFigures::none_of(Fault::GpuFaulted)
         };
         assert_eq!(judge(&[gpu]).len(), 1);
-        // Few faults may displace many units, and many of them few.
+        // Few faults may displace many units, and many faults few.
         let few = [
             FaultFigures {
                 made: FAULTS_MIN - 1,

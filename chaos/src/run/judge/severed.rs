@@ -1,4 +1,5 @@
-//! L3: a leader that reaches no other replica answers nothing as done, to whomever still reaches it, and says so.
+//! Checker for L3: a leader that reaches no other replica acknowledges nothing to clients that still reach
+//! it, and reports its state.
 
 use crate::run::history::{Call, Operation};
 use crate::run::judge::{Invariant, Violation};
@@ -24,8 +25,8 @@ pub(super) fn judge(episodes: &[Episode], operations: &[Operation]) -> Vec<Viola
     found.chain(unsaid).collect()
 }
 
-/// Kinds of calls of which whoever asked that leader alone was told nothing most times. That it hears nothing of a few is what a busy
-/// machine does.
+/// Kinds of calls that got no response from that leader in most cases. A few unanswered calls are normal on
+/// a busy machine.
 fn unsaid(severed: &Severed, operations: &[Operation]) -> Vec<Violation> {
     let within = operations.iter().filter(|call| severed.holds(call));
     let asked = within.filter(|call| call.user == LOYAL);
@@ -37,7 +38,7 @@ fn unsaid(severed: &Severed, operations: &[Operation]) -> Vec<Violation> {
         (unsaid > asked.len() / 2).then(|| Violation {
             invariant: Invariant::Severed,
             text: format!(
-                "{} reached no other replica, and said nothing to {unsaid} of {} {kind}",
+                "{} reached no other replica, and did not respond to {unsaid} of {} {kind}",
                 severed.address,
                 asked.len()
             ),
@@ -46,7 +47,7 @@ fn unsaid(severed: &Severed, operations: &[Operation]) -> Vec<Violation> {
     found.collect()
 }
 
-/// How many calls such a leader was asked, or ended.
+/// Number of calls that such a leader received or answered.
 pub(super) fn judged(episodes: &[Episode], operations: &[Operation]) -> usize {
     let severed = episodes.iter().filter_map(|it| it.severed.as_ref());
     let asked = severed.map(|severed| {
@@ -59,7 +60,7 @@ pub(super) fn judged(episodes: &[Episode], operations: &[Operation]) -> usize {
 }
 
 impl Severed {
-    /// Whether a call was made and over while the leader was cut off.
+    /// Whether a call began and ended while the leader was isolated.
     fn holds(&self, call: &Operation) -> bool {
         call.invoked_us >= self.from_us && call.completed_us <= self.until_us
     }
@@ -103,7 +104,7 @@ mod tests {
             })
         };
         let well = [
-            // Before it was cut off, by another replica, refused, and after it was joined again.
+            // Before the isolation, by another replica, refused, and after reconnection.
             call("a:1", (900, 1_200), done()),
             call("b:1", (1_100, 1_200), done()),
             call("a:1", (1_100, 1_200), Outcome::Refused(String::new())),
@@ -124,9 +125,9 @@ mod tests {
         assert_eq!(judge(&episodes, &one_in_two), []);
         assert_eq!(judged(&episodes, &one_in_two), 2);
         let [found] = &judge(&episodes, std::slice::from_ref(&silent))[..] else {
-            panic!("nobody misses the answer");
+            panic!("the missing response is not reported");
         };
-        let said = "a:1 reached no other replica, and said nothing to 1 of 1 reads";
+        let said = "a:1 reached no other replica, and did not respond to 1 of 1 reads";
         assert_eq!(found.text, said);
         let nobody_there = [Episode {
             severed: episodes[0].severed.clone().map(|severed| Severed {
@@ -142,7 +143,7 @@ mod tests {
             ..operation.clone()
         };
         let [found] = &judge(&episodes, &[told, write(&silent)])[..] else {
-            panic!("nobody misses the answer to a write");
+            panic!("the missing response to a write is not reported");
         };
         assert!(found.text.ends_with("1 of 1 writes"), "{}", found.text);
         let wrong = [call("a:1", (1_100, 1_200), done())];

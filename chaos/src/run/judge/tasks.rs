@@ -1,4 +1,4 @@
-//! I1, I2 and I6 by the tasks' own book, and P5: what counts as a success has run.
+//! Checkers for I1, I2 and I6 by the tasks' GPU ledger, and for P5: counted successes have run.
 
 use muster_model::ids::{AttemptEpoch, Revision, TaskKey};
 
@@ -7,7 +7,7 @@ use crate::run::book::{Book, Holding};
 use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
-/// How conflicts of tasks and of members of gangs begin, as the trainer writes them.
+/// Prefixes of conflicts of tasks and of members of gangs, as the trainer writes them.
 const OF_TASK: &str = "tasks/";
 const IN_ATTEMPT: &str = " in attempt ";
 
@@ -16,7 +16,7 @@ pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
     for holding in &book.holdings {
         found.extend(ungranted(holding, truth));
     }
-    // One after the other: whether they lived at once, the locks have said.
+    // One after the other: the locks have shown whether they ran concurrently.
     let mut lives = Exclusivity::default();
     for holding in book.holdings.iter().filter(|it| it.gpu.is_none()) {
         let Some(grant) = truth.grants.get(&holding.epoch) else {
@@ -38,7 +38,7 @@ pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
     }
     let repeated = lives.overlaps().iter().map(ToString::to_string);
     let phantoms = phantom_successes(&truth.state, &lives).into_iter();
-    // Of what was before the log begins, nobody knows what ran.
+    // It is unknown what ran before the log begins.
     let is_known =
         |epoch: &AttemptEpoch| truth.base == Revision(0) || truth.grants.contains_key(epoch);
     let phantoms = phantoms.filter(|it| is_known(&it.epoch));
@@ -62,7 +62,7 @@ pub(in crate::run) fn of_conflict(line: &str) -> Violation {
     }
 }
 
-/// Something that a task held without having been given it.
+/// Returns the violation if a task held something that it was not granted.
 fn ungranted(holding: &Holding, truth: &Truth) -> Option<Violation> {
     let Holding {
         gpu,

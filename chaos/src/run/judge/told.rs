@@ -1,4 +1,5 @@
-//! I4 and I5: what was acknowledged is there, once, whoever asks; what was refused is not.
+//! Checkers for I4 and I5: acknowledged jobs exist exactly once on every replica; refused ones do not
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use crate::run::history::{Call, Operation, Outcome};
 use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
 
-/// Reason of a refusal of a job that is not there.
+/// Reason of a refusal because the job does not exist.
 const UNKNOWN_JOB: &str = "UNKNOWN_JOB";
 
 pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
@@ -41,7 +42,8 @@ pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Viol
         .collect()
 }
 
-/// Submissions of which every call was refused: where one was answered, or may still be, the request took effect or will.
+/// Submissions of which every call was refused: if one was answered or is unknown, the request took effect
+/// or may still do so.
 pub(in crate::run) fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
     let (mut refused, mut open) = (BTreeSet::new(), BTreeSet::new());
     for operation in operations {
@@ -55,7 +57,7 @@ pub(in crate::run) fn refused(operations: &[Operation]) -> BTreeSet<RequestId> {
     refused.difference(&open).copied().collect()
 }
 
-/// Jobs that somebody asked for after they had been acknowledged, and that were said not to be there.
+/// Jobs that a read reported as missing after they had been acknowledged.
 pub(in crate::run) fn unseen(operations: &[Operation]) -> Vec<String> {
     let mut known: BTreeMap<JobId, u64> = BTreeMap::new();
     for operation in operations {
@@ -72,7 +74,7 @@ pub(in crate::run) fn unseen(operations: &[Operation]) -> Vec<String> {
         };
         let since = known.get(&job)?;
         (reason == UNKNOWN_JOB && *since < operation.invoked_us)
-            .then(|| format!("job {job} was acknowledged, and later said not to exist"))
+            .then(|| format!("job {job} was acknowledged, but later reported as unknown"))
     });
     refused.collect()
 }
@@ -127,7 +129,7 @@ mod tests {
         let no = || Outcome::Refused("QUEUE_FULL".to_owned());
         let mut operations = vec![operation(call, 5, no())];
         assert_eq!(judge(&operations, &truth).len(), 1);
-        // The other one of two at once may have come first.
+        // Of two concurrent calls the other one may have come first.
         operations.push(operation(call, 6, Outcome::Unknown("timed out".to_owned())));
         assert_eq!(judge(&operations, &truth), []);
     }

@@ -1,8 +1,8 @@
-//! P1: what runs goes on while replicas die, stand still, come and go.
+//! Checker for P1: running tasks continue while replicas are killed, paused, added and removed.
 //!
-//! Judged where it is certain alone. A machine that stands still itself may cost a host its lease, honestly: users who are
-//! answered all the time are the sign that it does not. What the fault before displaced may be told late: only attempts that were
-//! placed after the cluster was whole again count, and none that was told to stop.
+//! Applied only where the result is certain. A paused machine may legitimately cost a host its lease, which
+//! is excluded if users are answered all the time. Losses from the previous fault may be reported late:
+//! only attempts placed after recovery from it count, except those asked to stop.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,21 @@ use crate::run::judge::{Evidence, Invariant, Violation};
 use crate::run::load::Heard;
 use crate::run::nemesis::Episode;
 
-/// Time without an acknowledged write beyond which a fault is not judged, in microseconds. Leases of the load are 6.5 s, and a worker
-/// without a leader asks tasks to stop after 3.5 s of them: two are left for it to find the next leader.
+/// Gap between acknowledged writes, in microseconds, beyond which a fault is not checked. Leases of the
+/// load are 6.5 s, and a worker without a leader asks tasks to stop after 3.5 s of them: 2 s are left for
+/// it to find the next leader.
 const GAP_US_MAX: u64 = 1_500_000;
 
-/// A fault by which nothing may lose its place.
+/// A fault that must not displace any task.
 struct Window<'a> {
     episode: &'a Episode,
-    /// The newest revision that anybody knew of before the fault.
+    /// Newest revision known to any user before the fault.
     before: Revision,
-    /// A revision after the repair of the fault before.
+    /// A revision after recovery from the previous fault.
     settled: Revision,
 }
 
-/// A host or a task that was lost.
+/// A lost host or task.
 struct Loss {
     revision: Revision,
     at_us: u64,
@@ -46,7 +47,7 @@ impl Window<'_> {
     }
 }
 
-/// How many faults are judged.
+/// Number of faults checked.
 pub(super) fn judged(evidence: &Evidence) -> usize {
     windows(&evidence.episodes, &evidence.operations).len()
 }
@@ -71,7 +72,7 @@ fn of_windows(windows: &[Window<'_>], losses: &[Loss]) -> Vec<Violation> {
     found
 }
 
-/// The faults that hit replicas alone, and during which users were answered all the time.
+/// Faults that hit only replicas and during which users were answered all the time.
 fn windows<'a>(episodes: &'a [Episode], operations: &[Operation]) -> Vec<Window<'a>> {
     let mut windows = Vec::new();
     let mut settled = Some(Revision(0));
@@ -92,7 +93,7 @@ fn windows<'a>(episodes: &'a [Episode], operations: &[Operation]) -> Vec<Window<
     windows
 }
 
-/// The longest time without an acknowledged write, in microseconds. Operations are in the order of the answers.
+/// Longest gap between acknowledged writes, in microseconds. Operations are in the order of completion.
 fn gap_us(episode: &Episode, operations: &[Operation]) -> u64 {
     let (mut last_us, ended_us) = (episode.began_us, episode.ended_us());
     let mut longest_us = 0;
@@ -106,14 +107,14 @@ fn gap_us(episode: &Episode, operations: &[Operation]) -> u64 {
     longest_us.max(ended_us - last_us)
 }
 
-/// The newest revision that a user had been told of by then.
+/// Newest revision in an answer to a user before `at_us`.
 fn known_before(at_us: u64, operations: &[Operation]) -> Revision {
     let earlier = operations.iter().filter(|it| it.completed_us <= at_us);
     let revisions = earlier.filter_map(|it| Some(it.answer()?.revision));
     revisions.max().unwrap_or_default()
 }
 
-/// A revision that was not there before that time; none if nobody read any more.
+/// A revision created after that time; `None` without a later read.
 fn read_after(at_us: u64, operations: &[Operation]) -> Option<Revision> {
     let later = operations
         .iter()
@@ -121,7 +122,7 @@ fn read_after(at_us: u64, operations: &[Operation]) -> Option<Revision> {
     later.filter_map(|it| Some(it.answer()?.revision)).min()
 }
 
-/// Hosts and tasks that were lost; not tasks that had been told to stop.
+/// Lost hosts and tasks, except tasks that had been asked to stop.
 fn losses(heard: &Heard) -> Vec<Loss> {
     let mut stopping = BTreeSet::new();
     let mut losses = Vec::new();
@@ -135,7 +136,7 @@ fn losses(heard: &Heard) -> Vec<Loss> {
                 text,
             });
         };
-        // Kinds that this build does not know are none that are judged here.
+        // Event kinds unknown to this build are not checked here.
         let kinds = delivery.events.iter().cloned().map(EventKind::try_from);
         for kind in kinds.flatten() {
             match kind {
@@ -247,10 +248,10 @@ mod tests {
         let both = [(14, 3_000, silent), (15, 3_100, lost(8))];
         assert_eq!(found(&killed, &both), 2);
         assert_eq!(found(&[Episode::of(Fault::HostKilled)], &both), 0);
-        // Before the fault, though it was heard late; and after everything was over.
+        // Before the fault, though received late; and after recovery.
         assert_eq!(found(&killed, &[(9, 3_000, lost(8))]), 0);
         assert_eq!(found(&killed, &[(15, 7_000, lost(8))]), 0);
-        // What was told to stop may end in any way.
+        // A task that was asked to stop may end in any way.
         let stopping = EventKind::AttemptStopping {
             job: JobId(1),
             unit: UnitIndex(0),

@@ -1,5 +1,5 @@
-//! I10: every watcher hears every event of every revision once, in order, those of one revision together; or is told that they are
-//! forgotten, if they are.
+//! Checker for I10: every watcher receives every event of every revision once, in order, those of one
+//! revision together; or is notified of compacted ones.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::run::judge::{Invariant, Violation};
 use crate::run::load::{Gap, Heard};
 use crate::run::truth::Truth;
 
-/// The events of every revision that has any.
+/// Events of every revision that has any.
 type Expected<'a> = BTreeMap<Revision, &'a Vec<v1::Event>>;
 
-/// Judges what was heard until `last`, by when every watcher had been waited for.
+/// Checks the received events until `last`, up to which every watcher was awaited.
 pub(in crate::run) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> Vec<Violation> {
     let expected = expected(heard, truth);
     let due = expected.range(..=last).next_back();
@@ -32,7 +32,8 @@ pub(in crate::run) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> V
         .collect()
 }
 
-/// What the log says; of what it has forgotten, what the first watcher heard: then at least all heard the same.
+/// Expected events from the log; for its compacted part, the first watcher's, so that at least all watchers
+/// must agree.
 fn expected<'a>(heard: &'a [Heard], truth: &'a Truth) -> Expected<'a> {
     let first = heard.first().into_iter().flat_map(|it| &it.deliveries);
     let forgotten = first.filter(|it| it.revision <= truth.forgotten);
@@ -44,23 +45,24 @@ fn expected<'a>(heard: &'a [Heard], truth: &'a Truth) -> Expected<'a> {
     forgotten.chain(known).collect()
 }
 
-/// Gaps that a watcher was told of although the log has the events, of which more are kept than a run makes while a watcher is cut
-/// off. Where the log is not ours to read, what was said is taken as said.
+/// Gaps reported to a watcher although the log retains the events: the limit is above what a run produces
+/// while a watcher is cut off. For an external cluster, whose log cannot be read, the notice is accepted.
 fn of_gaps(heard: &Heard, truth: &Truth) -> Vec<String> {
     let forgotten = truth.forgotten;
     let wrong = heard.gaps.iter().filter(|it| it.until > forgotten);
     let texts = wrong.map(|gap| {
         let (at, Gap { after, until }) = (&heard.at, gap);
         format!(
-            "the watcher at {at} was told that events after {after} and up to {until} are forgotten; those up to {forgotten} are"
+            "the watcher at {at} was notified that events after {after} and up to {until} are forgotten, \
+             but only those up to {forgotten} are"
         )
     });
     texts.collect()
 }
 
-/// A revision whose events nobody heard, as all watchers were told that they are forgotten.
+/// A revision whose events no watcher received because all were notified that they are forgotten.
 pub(in crate::run) fn unheard(heard: &[Heard]) -> Option<Revision> {
-    // Where gaps of all of them meet, the first of their ends lies in each.
+    // Where the gaps of all of them overlap, the smallest of their ends lies in each.
     let mut ends = heard.iter().flat_map(|it| &it.gaps).map(|gap| gap.until);
     let misses = |one: &Heard, revision| one.gaps.iter().any(|gap| gap.holds(revision));
     ends.find(|end| heard.iter().all(|one| misses(one, *end)))
@@ -75,14 +77,14 @@ fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> 
     if heard.position < due {
         let position = heard.position;
         found.push(format!(
-            "the watcher at {at} heard up to {position} only, {due} was due"
+            "the watcher at {at} received events up to {position}, {due} was due"
         ));
     }
     let pairs = heard.deliveries.iter().zip(heard.deliveries.iter().skip(1));
     for (before, after) in pairs.filter(|(before, after)| before.revision >= after.revision) {
         let (first, second) = (before.revision, after.revision);
         found.push(format!(
-            "the watcher at {at} heard of {second} after {first}"
+            "the watcher at {at} received revision {second} after {first}"
         ));
     }
     let is_gone = |revision: Revision| heard.gaps.iter().any(|gap| gap.holds(revision));
@@ -91,19 +93,25 @@ fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> 
     for delivery in &heard.deliveries {
         let revision = delivery.revision;
         while let Some((missed, _)) = expected.next_if(|(at, _)| **at < revision) {
-            found.push(format!("the watcher at {at} never heard of {missed}"));
+            found.push(format!(
+                "the watcher at {at} never received revision {missed}"
+            ));
         }
         match expected.next_if(|(at, _)| **at == revision) {
             Some((_, events)) if **events == delivery.events => {}
-            Some(_) => found.push(format!("the watcher at {at} heard otherwise of {revision}")),
+            Some(_) => found.push(format!(
+                "the watcher at {at} received wrong events for {revision}"
+            )),
             None => found.push(format!(
-                "the watcher at {at} heard of {revision}, which has no events"
+                "the watcher at {at} received events of {revision}, which has none"
             )),
         }
     }
-    // Events that came when nobody waited any more are no gap, as long as the cluster did not say that they had come.
+    // Events after the awaited revision are no gap, unless a bookmark of the cluster covered them.
     for (missed, _) in expected.filter(|(at, _)| **at <= heard.position) {
-        found.push(format!("the watcher at {at} never heard of {missed}"));
+        found.push(format!(
+            "the watcher at {at} never received revision {missed}"
+        ));
     }
     found
 }
@@ -146,7 +154,7 @@ mod tests {
         let truth = truth();
         let count = |heard: &Heard| of_one(heard, &expected(&[], &truth), Revision(4)).len();
         assert_eq!(count(&heard(&[2, 4, 5])), 0);
-        // The last one came after everybody had been waited for.
+        // The last one came after the watchers had been awaited.
         assert_eq!(count(&heard(&[2, 4])), 0);
         assert_eq!(count(&heard(&[2, 5])), 1);
         assert_eq!(count(&heard(&[2, 3, 4, 5])), 1);
@@ -155,7 +163,7 @@ mod tests {
         let mut said = heard(&[2, 4]);
         said.position = Revision(5);
         assert_eq!(count(&said), 1);
-        // Of what is forgotten, all heard the same.
+        // For the compacted part, all received the same.
         let short = Truth {
             forgotten: Revision(4),
             events: [(Revision(5), vec![event(5)])].into(),
@@ -164,7 +172,7 @@ mod tests {
         let all =
             |second: &[u64]| judge(&[heard(&[2, 4, 5]), heard(second)], &short, Revision(5)).len();
         assert_eq!((all(&[2, 4, 5]), all(&[4, 5])), (0, 1));
-        // Nothing at all, or a stream that stands still.
+        // No events at all, or a stalled stream.
         assert_eq!((count(&heard(&[])), count(&heard(&[2]))), (1, 1));
         let mut other = heard(&[2, 4, 5]);
         other.deliveries[1].events = vec![event(9)];
@@ -186,10 +194,10 @@ mod tests {
         };
         let count = |one: Heard, truth: &Truth| judge(&[one], truth, Revision(5)).len();
         assert_eq!(count(told(4), &short), 0);
-        // It is remembered; or it lies before what was said to be forgotten.
+        // The log retains it; or it lies before the reported gap.
         assert_eq!(count(told(4), &truth()), 1);
         assert_eq!(count(told(3), &short), 1);
-        // What one of them missed another one may have heard.
+        // An event missed by one watcher may have reached another.
         assert_eq!(unheard(&[told(4), heard(&[2, 4, 5])]), None);
         assert_eq!(unheard(&[told(4), told(3)]), Some(Revision(3)));
     }

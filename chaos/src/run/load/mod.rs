@@ -1,4 +1,4 @@
-//! The load: users who submit, read and cancel, and watchers who want to hear of everything.
+//! Load of a run: users who submit, read and cancel jobs, and watchers of all events.
 
 mod users;
 mod watchers;

@@ -1,4 +1,4 @@
-//! Users: each goes on calling, whatever happens, and notes what it was told.
+//! Simulated users: each keeps calling despite faults, and records every outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,47 +16,48 @@ use crate::run::history::History;
 use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
 use crate::run::target::Tag;
 
-/// Jobs that users remember, to read and to cancel them: the newest.
+/// Number of newest jobs that users remember, to read and cancel them.
 const REMEMBERED: usize = 200;
-/// Of a hundred calls, so many submit a job, so many submit one twice at once, so many cancel one; the others read.
+/// Percentage of calls that submit a job, that submit one twice concurrently, and that cancel one; the
+/// others read.
 const SUBMITS: u32 = 16;
 const TWICE: u32 = 4;
 const CANCELS: u32 = 6;
-/// Who cancels.
+/// Author of the cancels.
 const AUTHOR: &str = "chaos";
-/// Tasks of the largest gang in a cluster of our own.
+/// Tasks of the largest gang in a cluster started by the run.
 pub(in crate::run) const GANG_TASKS_MAX: u32 = 8;
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
-/// Priority of jobs that preempt the others.
+/// Priority of jobs that preempt others.
 const URGENT: i32 = 10;
 
-/// What users submit, and may do.
+/// Jobs that users submit, and the calls that they make.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct Workshop {
-    /// What tasks run.
+    /// Program of the tasks.
     pub(in crate::run) tool: Tool,
-    /// GPUs of a task that asks for one, and of one that asks for several.
+    /// GPUs per task of single-GPU jobs, and of multi-GPU jobs.
     pub(in crate::run) gpus: [u32; 2],
     /// Tasks of the largest gang.
     pub(in crate::run) gang_tasks_max: u32,
-    /// Marks jobs of ours where they are not alone; whoever has one asks before each cancel whose the job is.
+    /// Tag of this run's jobs on a shared cluster; with one, the owner of a job is read before each cancel.
     pub(in crate::run) tag: Option<Tag>,
     /// Whether users cancel jobs.
     pub(in crate::run) cancels: bool,
 }
 
-/// What tasks run.
+/// Program of the tasks.
 #[derive(Clone, Debug)]
 pub(in crate::run) enum Tool {
-    /// The example trainer, which locks its GPUs in a folder and keeps a book there.
+    /// The example trainer, which locks its GPUs and records its ledger in a folder.
     Trainer {
-        /// The program.
+        /// Path of the trainer.
         trainer: PathBuf,
-        /// The folder.
+        /// The ledger folder.
         ledger: PathBuf,
     },
-    /// What every host has: `sleep`.
+    /// `sleep`, available on every host.
     Sleep,
 }
 
@@ -73,7 +74,7 @@ struct User {
     known: Arc<Mutex<Vec<JobId>>>,
 }
 
-/// The users, at work until they are told to stop.
+/// The running users.
 #[derive(Debug)]
 pub(in crate::run) struct Users {
     at_work: JoinSet<()>,
@@ -81,10 +82,10 @@ pub(in crate::run) struct Users {
 }
 
 impl Users {
-    /// Lets all of them begin.
+    /// Starts all users.
     ///
     /// # Errors
-    /// If the addresses are none.
+    /// If the addresses are invalid.
     pub(in crate::run) async fn begin(
         cluster: &ClientConfig,
         seed: u64,
@@ -111,14 +112,14 @@ impl Users {
         Ok(Self { at_work, stop })
     }
 
-    /// Lets every user finish its call, and no more.
+    /// Stops every user after its current call.
     pub(in crate::run) async fn end(mut self) {
         self.stop.cancel();
         while self.at_work.join_next().await.is_some() {}
     }
 }
 
-/// What one user draws: a stream of its own, apart from that of the nemesis.
+/// Random stream of one user, independent of the nemesis.
 fn draws(seed: u64, user: u32) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(u64::from(user) + 1);
@@ -156,7 +157,7 @@ impl User {
         self.send(&self.client, request, spec).await;
     }
 
-    /// The same request through two connections at once: there must be one job.
+    /// Sends the same request over two connections at once: it must create one job.
     async fn submit_twice(&mut self) {
         let (request, spec) = self.workshop.draw(&mut self.random);
         let first = self.send(&self.client, request, spec.clone());
@@ -166,7 +167,7 @@ impl User {
 
     async fn send(&self, client: &Client, request: RequestId, spec: v1::JobSpec) {
         let caller = (self.number, client);
-        // The history has what came of it.
+        // The history records the outcome.
         if let Ok(answer) = self.history.submit(caller, request, spec).await {
             self.remember(answer.job);
         }
@@ -184,7 +185,7 @@ impl User {
         let _noted = self.history.cancel(caller, job, author).await;
     }
 
-    /// Whether a job may be cancelled: where others have jobs too, the cluster is asked whose it is.
+    /// Whether a job may be cancelled: on a shared cluster its owner is read first.
     async fn is_ours(&self, job: JobId) -> bool {
         let Some(tag) = &self.workshop.tag else {
             return true;
@@ -219,7 +220,7 @@ impl User {
 }
 
 impl Workshop {
-    /// For a cluster of our own: everything is ours.
+    /// Users of a cluster started by the run, where all jobs are theirs.
     pub(in crate::run) fn own(trainer: &Path, ledger: &Path) -> Self {
         Self {
             tool: Tool::Trainer {
@@ -233,12 +234,12 @@ impl Workshop {
         }
     }
 
-    /// A request and its job as users draw them; none of theirs is the same.
+    /// A request and its job as users draw them; users never draw the same one.
     pub(in crate::run) fn sample(&self) -> (RequestId, v1::JobSpec) {
         self.draw(&mut ChaCha8Rng::seed_from_u64(0))
     }
 
-    /// A request and its job: mostly one short task, sometimes a gang, an array, or something long.
+    /// Draws a request and its job: mostly one short task, sometimes a gang, an array, or a long job.
     fn draw(&self, random: &mut ChaCha8Rng) -> (RequestId, v1::JobSpec) {
         let request = RequestId(random.random());
         let request = self.tag.as_ref().map_or(request, |tag| tag.salt(request));
@@ -288,7 +289,7 @@ impl Workshop {
 
 /// A gang that preempts others: two whole hosts' worth of GPUs.
 pub(in crate::run) fn storm_job(trainer: &Path, ledger: &Path, gpus: u32) -> v1::JobSpec {
-    /// How long it runs, in milliseconds.
+    /// Run time in milliseconds.
     const STORM_MS: u64 = 500;
     let workshop = Workshop::own(trainer, ledger);
     job("urgent", URGENT, true, workshop.tasks((2, gpus), STORM_MS))

@@ -1,4 +1,4 @@
-//! Watchers: one at each replica and one at all of them, each wants every event after the same revision.
+//! Watchers: one at each replica and one at all of them, each of all events after the same revision.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,66 +13,66 @@ use tokio::time::Instant;
 use crate::run::clock::now_us;
 use crate::run::options::{POLL, WATCH_PATIENCE};
 
-/// The events of one revision, as a watcher got them.
+/// Events of one revision, as received by a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::run) struct Delivery {
-    /// Which revision.
+    /// The revision.
     pub(in crate::run) revision: Revision,
     /// Its events.
     pub(in crate::run) events: Vec<v1::Event>,
-    /// When they came, by the clock of the run.
+    /// Time of receipt, by the clock of the run.
     pub(in crate::run) at_us: u64,
 }
 
-/// Events that a watcher was told are forgotten before it had heard them.
+/// Events reported to a watcher as forgotten before it received them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::run) struct Gap {
-    /// What it had heard up to.
+    /// Last revision received.
     pub(in crate::run) after: Revision,
-    /// The newest revision that is forgotten.
+    /// The newest forgotten revision.
     pub(in crate::run) until: Revision,
 }
 
 impl Gap {
-    /// Whether the events of a revision are among them.
+    /// Whether the gap contains a revision.
     pub(in crate::run) fn holds(&self, revision: Revision) -> bool {
         self.after < revision && revision <= self.until
     }
 }
 
-/// What one watcher heard.
+/// Everything received by one watcher.
 #[derive(Clone, Debug, Default)]
 pub(in crate::run) struct Heard {
-    /// Where it listens.
+    /// Address of the watcher's replica.
     pub(in crate::run) at: String,
-    /// In the order in which it came.
+    /// In the order of receipt.
     pub(in crate::run) deliveries: Vec<Delivery>,
-    /// Everything up to here was delivered, by the cluster's own word.
+    /// Last revision up to which the cluster confirmed complete delivery.
     pub(in crate::run) position: Revision,
-    /// How often it was cut off and went on.
+    /// Number of times the stream was cut off and resumed.
     pub(in crate::run) resumed: u32,
-    /// What it was told that it cannot hear any more.
+    /// Gaps reported to the watcher.
     pub(in crate::run) gaps: Vec<Gap>,
-    /// Why it gave up, if it did.
+    /// Reason for giving up, if it did.
     pub(in crate::run) ended: Option<String>,
 }
 
 impl Heard {
-    /// Events from a time on, with the time at which each was heard.
+    /// Events from a time on, with their time of receipt.
     pub(in crate::run) fn kinds_since(
         &self,
         from_us: u64,
     ) -> impl Iterator<Item = (u64, EventKind)> {
         let since = { self.deliveries.iter() }.filter(move |it| it.at_us >= from_us);
         since.flat_map(|delivery| {
-            // Kinds that this build does not know are none that are counted here.
+            // Event kinds unknown to this build are not counted.
             let kinds = delivery.events.iter();
             kinds.filter_map(|it| Some((delivery.at_us, EventKind::try_from(it.clone()).ok()?)))
         })
     }
 }
 
-/// All watchers, at work until they are told to stop.
+/// The running watchers.
 #[derive(Debug)]
 pub(in crate::run) struct Watchers {
     heard: Vec<Arc<Mutex<Heard>>>,
@@ -80,10 +80,10 @@ pub(in crate::run) struct Watchers {
 }
 
 impl Watchers {
-    /// Lets all of them begin after a revision.
+    /// Starts all watchers after a revision.
     ///
     /// # Errors
-    /// If the addresses are none.
+    /// If the addresses are invalid.
     pub(in crate::run) async fn begin(
         cluster: &ClientConfig,
         from: Revision,
@@ -118,7 +118,7 @@ impl Watchers {
         Ok(watchers)
     }
 
-    /// Waits until all have heard of a revision, or time is up; gives what they heard.
+    /// Waits until all have received a revision, or time is up; returns what they received.
     pub(in crate::run) async fn end(self, last: Revision) -> Vec<Heard> {
         let deadline = Instant::now() + WATCH_PATIENCE;
         while Instant::now() < deadline && self.heard.iter().any(|it| lock(it).position < last) {
@@ -171,6 +171,6 @@ async fn listen(client: Client, from: Revision, heard: Arc<Mutex<Heard>>) {
 }
 
 fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    // A list is whole after every push.
+    // A list is consistent after every push.
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Whether a fault came about of which no event tells: by what lies on the replicas' disks.
+//! Detection of fault effects without events, from the replicas' disks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,28 +14,28 @@ use crate::run::options::{POLL, SHORT_FAULT};
 
 /// Folder of the snapshots in a replica's data.
 const SNAPSHOT_FOLDER: &str = "snapshots";
-/// What the files in it end with; their names begin with the position of the last entry that they cover.
+/// Suffix of snapshot files; their names begin with the position of the last entry covered.
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
-/// Parts of a name that say what is covered: index, term and leader.
+/// Parts of a name that form the position: index, term and leader.
 const POSITION_PARTS: usize = 3;
 
-/// What shows that a fault came about.
+/// Evidence that a fault had its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It was seen, or was not.
+    /// Already known.
     Known(bool),
-    /// This replica gets a snapshot that others have and that its own log does not reach.
+    /// This replica installs a snapshot that others have and that its own log does not reach.
     Installed {
-        /// Data of the replica.
+        /// Data folder of the replica.
         data: PathBuf,
-        /// Data of the others.
+        /// Data folders of the others.
         others: Vec<PathBuf>,
-        /// The last entry of its own log before it was back.
+        /// Last entry of its own log before it restarted.
         last: u64,
     },
 }
 
-/// Waits for what shows that a fault came about, as long as a fault takes; none if events tell.
+/// Waits for the effect of a fault, for the duration of a fault; `None` if events show it.
 ///
 /// # Errors
 /// If the others' snapshots cannot be listed.
@@ -48,9 +48,9 @@ pub(super) async fn await_effect(expected: Option<Effect>) -> Result<Option<bool
     let deadline = Instant::now() + SHORT_FAULT;
     let mut theirs = BTreeSet::new();
     loop {
-        // Before its own: whoever sends a snapshot had it first. They may remove it soon afterwards.
+        // Read before its own: the sender of a snapshot had it first, and may remove it soon afterwards.
         theirs.extend(beyond(last, &others)?);
-        // It may have no folder yet.
+        // Its folder may not exist yet.
         let has = snapshots_of(&data).unwrap_or_default();
         if !has.is_disjoint(&theirs) {
             return Ok(Some(true));
@@ -62,7 +62,7 @@ pub(super) async fn await_effect(expected: Option<Effect>) -> Result<Option<bool
     }
 }
 
-/// Which positions the snapshots of a replica cover.
+/// Positions covered by the snapshots of a replica.
 ///
 /// # Errors
 /// If its folder cannot be read.
@@ -82,7 +82,7 @@ fn position_of(name: &str) -> Option<String> {
     Some(parts.get(..POSITION_PARTS)?.join("-"))
 }
 
-/// The last entry in the log of a replica that does not run.
+/// Last entry in the log of a stopped replica.
 ///
 /// # Errors
 /// If its data cannot be read.
@@ -91,7 +91,8 @@ pub(super) fn last_entry(data: &Path) -> Result<u64, RunError> {
     Ok(remains.range().map_or(0, |range| *range.end()))
 }
 
-/// The snapshots of other replicas that go beyond the last entry of one: it can only have got them from those.
+/// Snapshots of other replicas beyond the last entry of one replica: it can only have got them from the
+/// others.
 fn beyond(last: u64, others: &[PathBuf]) -> Result<BTreeSet<String>, RunError> {
     let mut positions = BTreeSet::new();
     for other in others {
@@ -123,12 +124,12 @@ mod tests {
             fs::write(folder.join(snapshot), "").unwrap();
             data
         };
-        // A position is one whoever wrote the file.
+        // A position is the same whichever replica wrote the file.
         let other = replica(name(70, 1));
         for (snapshot, last, is_theirs) in [
             (name(60, 1), 50, false),
             (name(70, 9), 50, true),
-            // It has the entries itself.
+            // The replica has the entries itself.
             (name(70, 9), 70, false),
         ] {
             let data = replica(snapshot);
@@ -140,7 +141,7 @@ mod tests {
             assert_eq!(await_effect(Some(expected)).await.unwrap(), Some(is_theirs));
         }
         assert_eq!(await_effect(None).await.unwrap(), None);
-        // Whoever cannot see what the others have does not say that nothing was installed.
+        // Without access to the others' snapshots, no conclusion is drawn.
         let expected = Effect::Installed {
             data: other.path().to_owned(),
             others: vec![other.path().join("gone")],

@@ -1,4 +1,4 @@
-//! Faults of hosts, their agents and GPUs, and of what is asked of them.
+//! Faults of hosts, their agents and GPUs, and of their workload.
 
 use muster_model::ids::RequestId;
 use muster_proto::v1;
@@ -15,7 +15,7 @@ use crate::run::options::{
 };
 
 impl Nemesis {
-    /// Any host, which is to be silenced: its position, and its name.
+    /// Draws a host to silence: its position and name.
     fn draw_host(&mut self) -> (usize, String) {
         let worker = self.random.random_range(0..WORKERS);
         let name = self.cluster.workers()[worker].name.clone();
@@ -50,7 +50,7 @@ impl Nemesis {
         Ok(name)
     }
 
-    /// The host first: what it said last, the leader alone may have heard.
+    /// The host first: possibly only the leader received its last heartbeat.
     pub(super) async fn kill_leader_and_host(&mut self) -> Result<String, RunError> {
         let leader = self.leader().await?;
         let (worker, name) = self.draw_host();
@@ -74,12 +74,12 @@ impl Nemesis {
     pub(super) async fn break_gpu(&mut self) -> Result<String, RunError> {
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let gpus = listed.await?.1.into_iter().flat_map(|host| host.gpus);
-        // Of one that was given back by hand, the rule says nothing for a day.
+        // After a manual unblock the rule ignores the GPU for a day.
         let mut gpus: Vec<v1::Gpu> = gpus
             .filter(|gpu| gpu.block.is_none() && !self.broken_gpus.contains(&gpu.uuid))
             .collect();
         if gpus.is_empty() {
-            let text = "every GPU of the cluster is out of use or was broken before";
+            let text = "every GPU of the cluster is out of placement or was broken before";
             return Err(RunError::Harness(text.to_owned()));
         }
         let drawn = self.random.random_range(0..gpus.len());

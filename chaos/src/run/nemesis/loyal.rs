@@ -1,5 +1,5 @@
-//! A client that asks one replica alone, whatever becomes of it. What it is told is judged as what every user is told: an old leader
-//! that still answers is found out by what the majority has.
+//! Client pinned to one replica, even after that is isolated or deposed.
+//! Its answers are checked like those of every user: an old leader that still answers contradicts the majority.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::run::history::History;
 use crate::run::options::{CALL_PAUSE, LOYAL, LOYAL_DEADLINE};
 
-/// Such a client, with what it submits.
+/// A pinned client with its workload.
 pub(super) struct Loyal {
     client: Client,
     history: Arc<History>,
@@ -22,10 +22,10 @@ pub(super) struct Loyal {
 }
 
 impl Loyal {
-    /// One that waits for no answer for long.
+    /// A client with a short deadline for each answer.
     ///
     /// # Errors
-    /// If the address is none.
+    /// If the address is invalid.
     pub(super) async fn to(
         address: String,
         history: Arc<History>,
@@ -46,7 +46,7 @@ impl Loyal {
         })
     }
 
-    /// Submits a job; none if that is not answered.
+    /// Submits a job; `None` if unanswered.
     pub(super) async fn submit(&mut self) -> Option<JobId> {
         let request = RequestId(self.random.random());
         let caller = (LOYAL, &self.client);
@@ -54,8 +54,8 @@ impl Loyal {
         answer.await.ok().map(|answer| answer.job)
     }
 
-    /// Reads a job and submits others until a time; says whether the replica heard it meanwhile: what a replica knows by itself
-    /// it tells at any time.
+    /// Reads a job and submits others until a deadline; returns whether the replica responded at all: it
+    /// answers from local knowledge at any time.
     pub(super) async fn insist(&mut self, job: Option<JobId>, until: Instant) -> bool {
         let mut is_heard = false;
         while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Replicas that come and go, by the commands that an admin has for it.
+//! Adding and removing replicas, with the commands that an admin uses.
 
 use muster_client::ClientError;
 use muster_model::ids::ReplicaId;
@@ -13,9 +13,9 @@ use crate::run::nemesis::effects::Effect;
 use crate::run::options::{POLL, WHOLE_PATIENCE};
 
 impl Nemesis {
-    /// A fourth replica joins, and the leader is removed, while it leads; a new replica, without data and with another id, joins
-    /// on its machine, and the fourth is removed. So there are four voters, three, four, and three again, where users expect
-    /// them. Whoever is removed must end by itself.
+    /// A fourth replica joins, and the leader is removed while it leads; a new replica, without data and
+    /// with another id, joins on its machine, and the fourth is removed. So there are four voters, three,
+    /// four, and three again, at the addresses that users know. A removed replica must end by itself.
     pub(super) async fn change_members(&mut self) -> Result<String, RunError> {
         let leader = self.leader().await?;
         let (name, old) = (self.name_of(leader), self.cluster.replica_ids()[leader]);
@@ -31,8 +31,8 @@ impl Nemesis {
         Ok(name)
     }
 
-    /// A new replica takes the place of one that will not come back, on its machine and under its address: that one is removed
-    /// first, though two voters are left until the new one has caught up.
+    /// Replaces a permanently lost replica by a new one on its machine and under its address: the lost one
+    /// is removed first, though only two voters are left until the new one has caught up.
     pub(super) async fn rejoin(&mut self, replica: usize) -> Result<(), RunError> {
         let old = self.cluster.replica_ids()[replica];
         self.remove(old, true).await?;
@@ -40,7 +40,7 @@ impl Nemesis {
         self.admit(&new).await
     }
 
-    /// Adds a replica, and lets it vote once it has caught up.
+    /// Adds a replica, and promotes it to voter once it has caught up.
     async fn admit(&self, new: &Newcomer) -> Result<(), RunError> {
         let add = Change::Add(v1::AddReplica {
             replica_id: new.id.get(),
@@ -58,7 +58,7 @@ impl Nemesis {
         }
     }
 
-    /// Removes a replica; `force`: also where two voters are left.
+    /// Removes a replica; with `force` also if only two voters are left.
     async fn remove(&self, replica: ReplicaId, force: bool) -> Result<(), RunError> {
         let change = Change::RemoveReplicaId(replica.get());
         self.client.change_replicas(change, force).await?;
@@ -72,13 +72,14 @@ impl Nemesis {
         }
         if self.cluster.is_spare_running()? {
             let id = removed.id;
-            self.odd
-                .push(format!("replica {id} goes on although it was removed"));
+            self.odd.push(format!(
+                "replica {id} keeps running although it was removed"
+            ));
         }
         Ok(self.cluster.clear_spare()?)
     }
 
-    /// Those that are to vote do, and nobody else.
+    /// Checks that exactly the expected replicas vote.
     async fn judge_voters(&mut self) -> Result<(), RunError> {
         let status = self.client.status(v1::Consistency::Linearizable).await?;
         let voters = { status.replicas.iter() }
@@ -90,7 +91,7 @@ impl Nemesis {
         expected.sort_unstable();
         if voters != expected || status.replicas.len() != expected.len() {
             let known = status.replicas.len();
-            let text = format!("{expected:?} should vote, {voters:?} do, {known} are members");
+            let text = format!("voters are {voters:?}, expected {expected:?}; members are {known}");
             self.odd.push(text);
         }
         self.effect = Some(Effect::Known(voters == expected));
@@ -98,7 +99,7 @@ impl Nemesis {
     }
 }
 
-/// Whether a refusal passes by waiting: the learner is not level yet, or another change goes on.
+/// Whether a refusal is temporary: the learner has not caught up, or another change is in progress.
 fn passes(error: &ClientError) -> bool {
     error.refusal().is_some_and(|refusal| {
         refusal.reason == "NOT_LEVEL" || refusal.reason == "CHANGE_UNDER_WAY"

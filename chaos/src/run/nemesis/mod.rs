@@ -1,4 +1,5 @@
-//! The nemesis: breaks one thing at a time in a running cluster, repairs it, and waits until the cluster is whole again.
+//! The nemesis: injects one fault at a time into a running cluster, repairs it, and waits until the cluster
+//! has recovered.
 
 mod effects;
 mod hosts;
@@ -37,51 +38,51 @@ use crate::run::{Fault, RunError};
 pub(super) use operator::out_of_use;
 pub(super) use orders::build_library;
 
-/// Whom a fault hit that the cluster did not let anybody make.
+/// Target of a fault that the cluster refused to let anyone inject.
 pub(super) const NOBODY: &str = "?";
 
-/// A leader that reached no other replica, while clients reached it.
+/// A leader that reached no other replica but was reachable by clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Severed {
-    /// Where clients ask it, as `host:port`.
+    /// Its address for clients, as `host:port`.
     pub(super) address: String,
-    /// When it was cut off for certain.
+    /// Time from which it was certainly isolated.
     pub(super) from_us: u64,
-    /// Until when it was so for certain.
+    /// Time until which it was certainly isolated.
     pub(super) until_us: u64,
-    /// Whether whoever asked it alone reached it: if not, that it said nothing tells nothing.
+    /// Whether the pinned client reached it: if not, a missing response proves nothing.
     pub(super) is_reached: bool,
 }
 
-/// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
+/// One fault, from the calm before it until recovery. Times are those of the run's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Episode {
-    /// What was broken.
+    /// The fault.
     pub(super) fault: Fault,
-    /// Of whom: `replica-1`, `node02`.
+    /// Its target: `replica-1`, `node02`.
     pub(super) target: String,
-    /// Calls a second that were answered in the calm before.
+    /// Answered calls per second in the calm before.
     pub(super) load_per_s: f64,
-    /// The GPU that was broken, if it was one.
+    /// The broken GPU, for a GPU fault.
     pub(super) gpu: Option<GpuUuid>,
-    /// The leader that reached no other replica while a client asked it alone, if it was one.
+    /// The isolated leader with its pinned client, for a fault that isolates one.
     pub(super) severed: Option<Severed>,
-    /// When it was broken.
+    /// Time of injection.
     pub(super) began_us: u64,
-    /// When it was repaired.
+    /// Time of repair.
     pub(super) healed_us: u64,
-    /// When the cluster was whole again; none if that took too long.
+    /// Time of recovery; `None` if it took too long.
     pub(super) whole_us: Option<u64>,
-    /// Whether what the fault is there for came about, where no event tells: see [`effects`].
+    /// Whether the fault had its effect, where no event shows it: see [`effects`].
     pub(super) effect: Option<bool>,
-    /// Hosts and GPUs that rules had taken out of use, and that were given back once it was over.
+    /// Hosts and GPUs that rules had taken out of placement and that were unblocked afterwards.
     pub(super) given_back: Vec<String>,
-    /// What went wrong beside.
+    /// Other anomalies.
     pub(super) odd: Vec<String>,
 }
 
 impl Episode {
-    /// One that is broken at 1,000, repaired at 5,000 and whole at 6,000, under load.
+    /// An episode injected at 1,000, repaired at 5,000 and recovered at 6,000, under load.
     #[cfg(test)]
     pub(super) fn of(fault: Fault) -> Self {
         Self {
@@ -99,43 +100,44 @@ impl Episode {
         }
     }
 
-    /// Whether there was enough load for it to prove anything.
+    /// Whether there was enough load to prove anything.
     pub(super) fn has_load(&self) -> bool {
         self.load_per_s >= LOAD_MIN_PER_S
     }
 
-    /// When it was over, one way or the other.
+    /// Time of its end, recovered or not.
     pub(super) fn ended_us(&self) -> u64 {
         self.whole_us.unwrap_or(self.healed_us)
     }
 }
 
-/// Whoever breaks things, with everything that is needed for it.
+/// The fault injector with everything it needs.
 pub(super) struct Nemesis {
-    /// The disks of the replicas, where they are to be filled. Before the cluster: they are unmounted before its folder is
-    /// removed.
+    /// Disks of the replicas, if they are to be filled. Declared before the cluster: they are unmounted
+    /// before its folder is removed.
     disks: Vec<SmallDisk>,
     pub(super) cluster: LocalCluster,
-    /// Reaches all replicas.
+    /// Client of all replicas.
     pub(super) client: Client,
-    /// Each reaches one replica only, in order of their ids.
+    /// One client per replica, in order of their ids.
     pinned: Vec<Client>,
     random: ChaCha8Rng,
-    /// The incarnation that the agent of a host has at least, once it is back.
+    /// Minimum incarnation of the agent of a host after its restart.
     incarnations: BTreeMap<String, u64>,
-    /// GPUs that were broken once: what is given back by hand is not taken again by the same rule on the same day.
+    /// GPUs that were broken once: after a manual unblock the same rule does not block them again on the
+    /// same day.
     broken_gpus: BTreeSet<String>,
     /// Hosts that were silenced.
     silenced: BTreeSet<String>,
-    /// What rules keep out of use although no fault explains it, as it was noted.
+    /// Components out of placement without a fault that explains it, already recorded.
     accused: BTreeSet<String>,
-    /// What went wrong since the fault was begun.
+    /// Anomalies since the start of the fault.
     odd: Vec<String>,
-    /// What shows that the fault came about, where no event tells.
+    /// Evidence of the fault's effect, where no event shows it.
     effect: Option<Effect>,
-    /// The GPU that is broken.
+    /// The broken GPU.
     gpu: Option<GpuUuid>,
-    /// The leader that was cut off.
+    /// The isolated leader.
     severed: Option<Severed>,
     tools: Tools,
     history: Arc<History>,
@@ -145,16 +147,16 @@ pub(super) struct Nemesis {
 /// Programs and folders that faults need.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    /// What replicas and workers run, and are upgraded to.
+    /// Binary of replicas and workers, and target of an upgrade.
     pub(super) binary: PathBuf,
     /// The example trainer.
     pub(super) trainer: PathBuf,
-    /// Where its tasks keep the book of GPUs.
+    /// Folder of the tasks' GPU ledger.
     pub(super) ledger: PathBuf,
 }
 
 impl Nemesis {
-    /// Takes a cluster over.
+    /// Takes over a cluster.
     pub(super) async fn new(
         cluster: LocalCluster,
         tools: Tools,
@@ -187,7 +189,7 @@ impl Nemesis {
         })
     }
 
-    /// Makes the cluster as the faults need it, before anybody uses it.
+    /// Prepares the cluster for the faults, before any load.
     pub(super) async fn prepare(&mut self, faults: &[Fault]) -> Result<(), RunError> {
         crate::dev::await_ready(&self.cluster).await?;
         if faults.contains(&Fault::DiskFull) {
@@ -199,10 +201,11 @@ impl Nemesis {
         Ok(())
     }
 
-    /// One fault with the calm before it. A cluster that does not answer or does not heal is noted in the episode.
+    /// Injects one fault after a calm. A cluster that does not answer or recover is recorded in the
+    /// episode.
     ///
     /// # Errors
-    /// If the fault cannot be made or repaired: that is the harness's failure, not the cluster's.
+    /// If the fault cannot be injected or repaired: the harness failed, not the cluster.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         let calm_us = now_us();
         tokio::time::sleep(CALM).await;
@@ -211,7 +214,8 @@ impl Nemesis {
         self.timeline.say(Voice::Fault, fault.words());
         let target = match self.break_and_repair(fault).await {
             Err(RunError::Client(error)) => {
-                self.odd.push(format!("nobody answers: {}", chain(&error)));
+                self.odd
+                    .push(format!("no replica answers: {}", chain(&error)));
                 NOBODY.to_owned()
             }
             made => made?,
@@ -232,7 +236,7 @@ impl Nemesis {
             Some(whole_us) => self.timeline.say(
                 Voice::Recovery,
                 &format!(
-                    "{target}: repaired after {:.1} s, whole after {:.1} s",
+                    "{target}: repaired after {:.1} s, recovered after {:.1} s",
                     took_s(healed_us),
                     took_s(whole_us)
                 ),
@@ -240,8 +244,8 @@ impl Nemesis {
             None => {
                 let why = self.what_is_missing().await;
                 self.timeline
-                    .say(Voice::Fault, &format!("not whole: {why}"));
-                let late = format!("the cluster was not whole again in time: {why}");
+                    .say(Voice::Fault, &format!("not recovered: {why}"));
+                let late = format!("the cluster did not recover in time: {why}");
                 self.odd.push(late);
             }
         }
@@ -260,7 +264,7 @@ impl Nemesis {
         })
     }
 
-    /// Breaks something and repairs it; gives what it was.
+    /// Injects and repairs a fault; returns its target.
     async fn break_and_repair(&mut self, fault: Fault) -> Result<String, RunError> {
         match fault {
             Fault::LeaderKilled => self.kill_leader().await,
@@ -290,13 +294,14 @@ impl Nemesis {
             | Fault::LeadershipTransferred
             | Fault::ReplicaKilled
             | Fault::ReplicaFrozen => Err(RunError::Harness(format!(
-                "{}: that is for clusters of others",
+                "{}: only for external clusters",
                 fault.words()
             ))),
         }
     }
 
-    /// The states of the replicas, fewer if one does not give its own; and what is wrong with those that cannot be read.
+    /// States of the replicas, except those that do not send theirs; and violations in states that cannot
+    /// be read.
     pub(super) async fn pictures(&self) -> (Vec<Picture>, Vec<Violation>) {
         let (mut pictures, mut violations) = (Vec::new(), Vec::new());
         for (replica, client) in self.pinned.iter().enumerate() {
@@ -305,7 +310,7 @@ impl Nemesis {
                 Ok(Ok(picture)) => pictures.push(picture),
                 Ok(Err(violation)) => violations.push(violation),
                 Err(refusal) => {
-                    let why = format!("{name} does not give its state: {refusal}");
+                    let why = format!("{name} does not send its state: {refusal}");
                     self.timeline.say(Voice::Cluster, &why);
                 }
             }
@@ -313,7 +318,7 @@ impl Nemesis {
         (pictures, violations)
     }
 
-    /// Ends the cluster's processes, but leaves what they wrote; for good if that fails.
+    /// Ends the cluster's processes but leaves their files; keeps the files permanently if that fails.
     pub(super) fn halt(mut self) -> Result<Halted, RunError> {
         if let Err(error) = self.cluster.halt() {
             self.cluster.keep();
@@ -327,7 +332,7 @@ impl Nemesis {
         })
     }
 
-    /// Where tasks keep the book of GPUs.
+    /// Folder of the tasks' GPU ledger.
     pub(super) fn ledger(&self) -> &Path {
         &self.tools.ledger
     }
@@ -340,22 +345,22 @@ impl Nemesis {
             self.cluster.start_replica(index)?;
             if !self.await_whole().await {
                 let why = self.what_is_missing().await;
-                let text = format!("the cluster is not whole on small disks: {why}");
+                let text = format!("the cluster did not recover on small disks: {why}");
                 return Err(RunError::Harness(text));
             }
         }
         Ok(())
     }
 
-    /// The replica that leads, by its position.
+    /// Position of the leader.
     async fn leader(&self) -> Result<usize, RunError> {
         let status = self.client.status(v1::Consistency::Linearizable).await?;
         let ids = self.cluster.replica_ids();
         let leader = ids.iter().position(|id| Some(id.get()) == status.leader_id);
-        leader.ok_or_else(|| RunError::Harness("nobody leads a cluster that answers".to_owned()))
+        leader.ok_or_else(|| RunError::Harness("the cluster answers without a leader".to_owned()))
     }
 
-    /// One that does not.
+    /// Position of a random follower.
     async fn follower(&mut self) -> Result<usize, RunError> {
         let leader = self.leader().await?;
         Ok((leader + self.random.random_range(1..REPLICAS)) % REPLICAS)
@@ -370,7 +375,7 @@ impl Nemesis {
     }
 }
 
-/// A cluster without processes, whose files can be read.
+/// A stopped cluster with readable files.
 pub(super) struct Halted {
     // Before the cluster: they are unmounted before its folder is removed.
     disks: Vec<SmallDisk>,
@@ -384,12 +389,12 @@ impl Halted {
         replicas.map(crate::cluster::Member::data).collect()
     }
 
-    /// Everything that it wrote.
+    /// The cluster folder.
     pub(super) fn folder(&self) -> &Path {
         self.cluster.folder()
     }
 
-    /// What the agents wrote down.
+    /// Reads the journals of all agents.
     ///
     /// # Errors
     /// If a journal cannot be read.
@@ -400,8 +405,8 @@ impl Halted {
             .collect()
     }
 
-    /// Leaves what the cluster wrote, where [`Self::folder`] says. What is on small disks goes with them: a copy of each stays
-    /// beside its folder.
+    /// Keeps the cluster's files, in [`Self::folder`]. Small disks are unmounted: their contents are copied
+    /// to a neighbouring folder.
     ///
     /// # Errors
     /// If a small disk cannot be copied.
@@ -413,14 +418,14 @@ impl Halted {
         Ok(())
     }
 
-    /// Removes what is left, unless it is to be kept.
+    /// Removes the remaining files, unless they are kept.
     pub(super) fn clear(self) -> Result<(), RunError> {
         drop(self.disks);
         Ok(self.cluster.stop()?)
     }
 }
 
-/// Gives every replica orders that say nothing, so that its library finds some when it begins.
+/// Writes empty commands for every replica, so that its library finds a command file at start.
 pub(super) fn give_no_orders(cluster: &LocalCluster) -> Result<(), RunError> {
     let mut replicas = cluster.replicas().iter();
     replicas.try_for_each(|replica| Orders::default().give(replica))

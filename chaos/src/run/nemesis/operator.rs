@@ -1,4 +1,5 @@
-//! The operator of the cluster, who gives back what faults took out of use: whoever made them knows that nothing is broken any more.
+//! Operator of the cluster: unblocks components that faults took out of placement, knowing that they are
+//! repaired.
 
 use std::fmt;
 
@@ -11,16 +12,16 @@ use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
 
-/// The rule for what a GPU's driver reports.
+/// Name of the rule on errors of a GPU's driver.
 const XID: &str = "xid";
-/// Why nothing is given back that works already.
+/// Reason of a refusal because the component is not blocked.
 const NOT_BLOCKED: &str = "NOT_BLOCKED";
 
-/// A host or GPU that a rule keeps out of use, all of it or something.
+/// A host or GPU of which rules hold off all or some work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct OutOfUse {
     target: Target,
-    /// For people.
+    /// Name for messages.
     name: String,
     rules: Vec<String>,
 }
@@ -32,25 +33,26 @@ impl fmt::Display for OutOfUse {
 }
 
 impl Nemesis {
-    /// As the operator does it now and then; a cluster that does not let it is noted as odd. Says what was given back.
+    /// Unblocks components, as an operator does now and then; a refusal by the cluster is recorded as an
+    /// anomaly. Returns what was unblocked.
     pub(in crate::run) async fn tidy_up(&mut self) -> Vec<String> {
         match self.give_back().await {
             Ok(given_back) => given_back,
             Err(error) => {
-                let text = format!("nothing is given back: {}", chain(&error));
+                let text = format!("could not unblock anything: {}", chain(&error));
                 self.odd.push(text);
                 Vec::new()
             }
         }
     }
 
-    /// What went wrong since the last fault.
+    /// Takes the anomalies since the last fault.
     pub(in crate::run) fn take_odd(&mut self) -> Vec<String> {
         std::mem::take(&mut self.odd)
     }
 
-    /// Gives back what rules took because of faults that are over; says what that was. What no fault explains stays out of use,
-    /// and is noted as odd: nothing was wrong with it.
+    /// Unblocks components blocked because of repaired faults; returns them. Components without such a
+    /// fault stay blocked and are recorded as an anomaly: nothing was wrong with them.
     async fn give_back(&mut self) -> Result<Vec<String>, RunError> {
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let mut given_back = Vec::new();
@@ -59,7 +61,7 @@ impl Nemesis {
             if !self.explains(&found) {
                 if self.accused.insert(name.clone()) {
                     self.odd
-                        .push(format!("{name} is kept out of use, for nothing"));
+                        .push(format!("{name} is out of placement without a fault"));
                 }
                 continue;
             }
@@ -68,11 +70,11 @@ impl Nemesis {
             };
             match self.client.unblock(target, "chaos").await {
                 Ok(_) => {
-                    let text = format!("{name}: given back by the operator");
+                    let text = format!("{name}: unblocked by the operator");
                     self.timeline.say(Voice::Recovery, &text);
                     given_back.push(name);
                 }
-                // It came back by itself in between.
+                // It was unblocked by itself in between.
                 Err(error) if error.reason() == Some(NOT_BLOCKED) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -80,8 +82,8 @@ impl Nemesis {
         Ok(given_back)
     }
 
-    /// Whether faults of this run are a good reason for what rules do: a host that was silenced often may get no gangs for a
-    /// while, or count as one that fails more often than others.
+    /// Whether faults of this run explain a block by rules: a host that was silenced often may get no gangs
+    /// for a while, or be detected as a lemon node.
     fn explains(&self, found: &OutOfUse) -> bool {
         let good: &[&str] = match &found.target {
             Target::Host(name) if self.silenced.contains(name) => &[FLAPPING, LEMON],
@@ -92,7 +94,7 @@ impl Nemesis {
     }
 }
 
-/// Hosts and GPUs that rules keep out of use; not those that something else takes.
+/// Hosts and GPUs that rules hold out of placement; not those blocked for other reasons.
 pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<OutOfUse> {
     let rules_of = |rule: &str, kept_off: &[v1::KeptOff]| {
         let kept_off = kept_off.iter().map(|kept| kept.rule.clone());

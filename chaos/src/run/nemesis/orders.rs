@@ -1,4 +1,4 @@
-//! Orders to the library that is loaded into every replica: slow syncs, syncs that fail, a wall clock that is set.
+//! Commands to the library preloaded into every replica: slow syncs, failing syncs, a shifted wall clock.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,25 +9,25 @@ use std::process::Command;
 use crate::cluster::Member;
 use crate::run::RunError;
 
-/// The library's source: it is built where it is used.
+/// Source of the library: it is compiled where it is used.
 const SOURCE: &str = include_str!("../orders.c");
 
-/// Where the library counts how often it obeyed, in bytes: behind the three orders.
+/// Offset in bytes of the library's counter of applied commands: after the three commands.
 const OBEYED_AT: u64 = 24;
 
-/// What a replica's library is told; nothing by default.
+/// Commands to a replica's library; none by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
-    /// By how many milliseconds each sync is late.
+    /// Delay of each sync, in milliseconds.
     pub(super) sync_delay_ms: i64,
-    /// The error number of each sync; 0: none.
+    /// Error number of each sync; 0 for none.
     pub(super) sync_error: i64,
-    /// By how many seconds the wall clock is wrong.
+    /// Offset of the wall clock, in seconds.
     pub(super) clock_offset_s: i64,
 }
 
 impl Orders {
-    /// Gives them to a replica, in force from its next sync and look at the clock on.
+    /// Writes them for a replica; they apply from its next sync and clock read on.
     pub(super) fn give(self, replica: &Member) -> Result<(), RunError> {
         let path = replica.orders();
         let fields = [self.sync_delay_ms, self.sync_error, self.clock_offset_s];
@@ -41,7 +41,7 @@ impl Orders {
                 .write(true)
                 .open(&path)?;
             file.write_all_at(&bytes, 0)?;
-            // Longer by the library's own count, if it is new.
+            // Includes the library's own counter, in case the file is new.
             let length = OBEYED_AT + size_of::<u64>() as u64;
             if file.metadata()?.len() < length {
                 file.set_len(length)?;
@@ -51,7 +51,7 @@ impl Orders {
         written().map_err(RunError::io(format!("writing {}", path.display())))
     }
 
-    /// How often a replica's library has made something slow, wrong or fail.
+    /// Number of times a replica's library delayed, falsified or failed a call.
     pub(super) fn obeyed(replica: &Member) -> Result<u64, RunError> {
         let path = replica.orders();
         let mut bytes = [0; size_of::<u64>()];
@@ -61,10 +61,10 @@ impl Orders {
     }
 }
 
-/// Builds the library in a folder.
+/// Compiles the library in a folder.
 ///
 /// # Errors
-/// If there is no C compiler, or it refuses.
+/// If there is no C compiler, or compilation fails.
 pub(in crate::run) fn build_library(folder: &Path) -> Result<PathBuf, RunError> {
     let (source, library) = (folder.join("orders.c"), folder.join("orders.so"));
     fs::write(&source, SOURCE).map_err(RunError::io(format!("writing {}", source.display())))?;
@@ -81,6 +81,6 @@ pub(in crate::run) fn build_library(folder: &Path) -> Result<PathBuf, RunError> 
     }
     let complaint = String::from_utf8_lossy(&built.stderr).trim().to_owned();
     Err(RunError::Harness(format!(
-        "`cc` cannot build the library of faults: {complaint}"
+        "`cc` cannot compile the fault library: {complaint}"
     )))
 }

@@ -60,7 +60,8 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// Users go to the others: a client that asks the old leader alone is there to be told something wrong.
+    /// Isolates the leader from replicas and workers. Users use the other replicas; a pinned client keeps
+    /// asking the old leader, to catch wrong answers.
     pub(super) async fn part_leader(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         let mut loyal = self.loyal_to(replica).await?;
@@ -81,7 +82,7 @@ impl Nemesis {
             is_reached: is_heard,
         });
         if !is_heard || job.is_none() {
-            // Nobody reached it, or there was nothing to read: what it did not say proves nothing.
+            // The client did not reach it, or there was nothing to read: a missing response proves nothing.
             self.effect = Some(Effect::Known(false));
         }
         Ok(self.name_of(replica))
@@ -94,14 +95,14 @@ impl Nemesis {
         Ok(Loyal::to(address, Arc::clone(&self.history), random, spec).await?)
     }
 
-    /// A replica whose disk is full goes on in the room that its log has already, or stops; then it must come back once there
-    /// is room.
+    /// A replica with a full disk continues in the preallocated space of its log, or stops; then it must
+    /// recover once there is space.
     pub(super) async fn fill_disk(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         let data = self.cluster.replicas()[replica].data();
         let before = snapshots_of(&data)?;
         self.disks[replica].fill()?;
-        // It needs new room, whatever it does about it.
+        // A snapshot needs new space, whatever the replica does about it.
         let asked = self.pinned[replica].trigger_snapshot().await;
         let deadline = Instant::now() + SHORT_FAULT;
         while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
@@ -133,7 +134,7 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// A replica whose sync fails must stop: what is on its disk then, nobody knows.
+    /// A replica whose sync fails must stop: the contents of its disk are then unknown.
     pub(super) async fn fail_sync(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         let failing = Orders {
@@ -163,17 +164,17 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// Replaces every process of ours by one of the same or of another build.
+    /// Replaces every process by one of the same or of another build.
     pub(super) async fn roll_over(&mut self) -> Result<String, RunError> {
         let program = self.tools.binary.clone();
         for replica in 0..self.pinned.len() {
             self.cluster.upgrade_replica(replica, &program)?;
-            self.note_unless_whole("a replica was replaced").await;
+            self.note_unless_whole("replacing a replica").await;
         }
         for worker in 0..WORKERS {
             self.expect_agent(worker).await?;
             self.cluster.upgrade_worker(worker, &program)?;
-            self.note_unless_whole("an agent was replaced").await;
+            self.note_unless_whole("replacing an agent").await;
         }
         Ok("all".to_owned())
     }
@@ -181,7 +182,7 @@ impl Nemesis {
     async fn note_unless_whole(&mut self, after: &str) {
         if !self.await_whole().await {
             let why = self.what_is_missing().await;
-            self.odd.push(format!("not whole after {after}: {why}"));
+            self.odd.push(format!("no recovery after {after}: {why}"));
         }
     }
 
@@ -204,8 +205,8 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// Waits until a replica has stopped by itself; users write meanwhile, so that it notices what it must. One that does
-    /// not is noted, and killed.
+    /// Waits until a replica has stopped by itself, under the writes of users that make it notice its
+    /// failure. If it does not, this is recorded and it is killed.
     pub(super) async fn await_end_of(&mut self, replica: usize, why: &str) -> Result<(), RunError> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
@@ -213,20 +214,21 @@ impl Nemesis {
         }
         if self.cluster.is_replica_running(replica)? {
             let name = self.name_of(replica);
-            self.odd.push(format!("{name} goes on although {why}"));
+            self.odd
+                .push(format!("{name} keeps running although {why}"));
         }
         // Reaps it, so that it can be started again.
         Ok(self.cluster.kill_replica(replica)?)
     }
 
-    /// Fails unless a replica's library obeyed an order: then nothing was broken.
+    /// Fails unless a replica's library applied a command: otherwise no fault was injected.
     fn require_obeyed(&self, replica: usize, before: u64) -> Result<(), RunError> {
         if Orders::obeyed(&self.cluster.replicas()[replica])? > before {
             return Ok(());
         }
         let name = self.name_of(replica);
         Err(RunError::Harness(format!(
-            "the library of faults was not heeded by {name}: is it loaded?"
+            "{name} ignores the fault library: is it loaded?"
         )))
     }
 }

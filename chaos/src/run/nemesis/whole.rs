@@ -1,4 +1,5 @@
-//! Whether a cluster is whole: somebody leads, every replica answers and has caught up, every host is up.
+//! Health check of the cluster: there is a leader, every replica answers and has caught up, and every host
+//! is up.
 
 use muster_proto::v1;
 use tokio::time::{Duration, Instant, timeout};
@@ -7,11 +8,11 @@ use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
 use crate::run::options::{POLL, WHOLE_PATIENCE, WORKERS};
 
-/// Longest that one look may take: a replica that does not answer is not whole.
+/// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
 impl Nemesis {
-    /// Waits until the cluster is whole; false if that takes too long.
+    /// Waits until the cluster is healthy; returns false on timeout.
     pub(super) async fn await_whole(&self) -> bool {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         while Instant::now() < deadline {
@@ -23,7 +24,8 @@ impl Nemesis {
         false
     }
 
-    /// The agent of a host is about to be started anew: the cluster is whole only once it has registered again.
+    /// Called before an agent is restarted: the cluster is healthy only once the agent has registered
+    /// again.
     pub(super) async fn expect_agent(&mut self, worker: usize) -> Result<(), RunError> {
         let name = &self.cluster.workers()[worker].name;
         let (_, hosts) = self
@@ -36,14 +38,14 @@ impl Nemesis {
         Ok(())
     }
 
-    /// The host whose agent has not registered again, if there is one.
+    /// A host whose agent has not registered again, if there is one.
     async fn absent_agent(&self) -> Option<String> {
         if self.incarnations.is_empty() {
             return None;
         }
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let Ok(Ok((_, hosts))) = timeout(LOOK, listed).await else {
-            return Some("hosts are not listed".to_owned());
+            return Some("hosts could not be listed".to_owned());
         };
         let mut absent = hosts.into_iter().filter(|host| {
             let expected = self.incarnations.get(&host.name);
@@ -51,19 +53,19 @@ impl Nemesis {
         });
         absent
             .next()
-            .map(|host| format!("the agent of {} is not back", host.name))
+            .map(|host| format!("the agent of {} has not returned", host.name))
     }
 
-    /// What is missing, for people.
+    /// Describes the first failed check.
     pub(super) async fn what_is_missing(&self) -> String {
         let missing = self.missing().await;
-        missing.unwrap_or_else(|| "nothing by now".to_owned())
+        missing.unwrap_or_else(|| "all checks pass by now".to_owned())
     }
 
     async fn missing(&self) -> Option<String> {
         let status = self.client.status(v1::Consistency::Linearizable);
         let Ok(Ok(status)) = timeout(LOOK, status).await else {
-            return Some("nobody leads".to_owned());
+            return Some("there is no leader".to_owned());
         };
         let up = status.hosts.map_or(0, |hosts| hosts.up);
         if up as usize != WORKERS {

@@ -1,4 +1,5 @@
-//! A replica that lost its data: it must say so, and neither serve nor vote, until a new one takes its place.
+//! Fault of a replica that lost its data: it must report it, and neither serve nor vote, until a new one
+//! replaces it.
 
 use std::fs;
 
@@ -12,15 +13,16 @@ use crate::run::nemesis::effects::Effect;
 use crate::run::nemesis::whole::LOOK;
 use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
-/// Where the data is put, beside its place, for whoever wants to look at it.
+/// Neighbouring folder to which the data is moved for inspection.
 const ASIDE: &str = "data-aside";
-/// What such a replica says in its log, once.
+/// Message that such a replica logs once.
 const SAYS: &str = "its data directory was lost or replaced";
 
 impl Nemesis {
-    /// Starts a follower without its data. It says why it does not serve, and the others go on. Then the leader dies: of three
-    /// replicas only one is left that may vote, so nobody may lead until the leader is back. In the end a new replica takes its place,
-    /// on the same machine and under the same address, as `muster cluster remove --force` and `add` do it.
+    /// Starts a follower without its data. It reports why it does not serve, and the others continue. Then
+    /// the leader dies: of three replicas only one is left that may vote, so no replica may be elected
+    /// until the leader is back. In the end a new replica takes its place, on the same machine and under
+    /// the same address, as `muster cluster remove --force` and `add` do it.
     pub(super) async fn wipe_replica(&mut self) -> Result<String, RunError> {
         let replica = self.follower().await?;
         let member = &self.cluster.replicas()[replica];
@@ -37,7 +39,7 @@ impl Nemesis {
         Ok(name)
     }
 
-    /// How often a replica said that its data is lost.
+    /// Number of times a replica reported that its data is lost.
     fn count_said(&self, replica: usize) -> Result<usize, RunError> {
         let log = self.cluster.replicas()[replica].log();
         let reading = RunError::io(format!("reading {}", log.display()));
@@ -45,7 +47,7 @@ impl Nemesis {
         Ok(text.matches(SAYS).count())
     }
 
-    /// It says what is wrong and does not serve, while the others do.
+    /// Checks that it reports the loss and does not serve, while the others do.
     async fn judge_wiped(&mut self, replica: usize, said_before: usize) -> Result<(), RunError> {
         let name = self.name_of(replica);
         let deadline = Instant::now() + WHOLE_PATIENCE;
@@ -56,7 +58,7 @@ impl Nemesis {
         self.effect = Some(Effect::Known(says));
         if !says {
             self.odd
-                .push(format!("{name} does not say that its data is lost"));
+                .push(format!("{name} does not report that its data is lost"));
         }
         let from_us = now_us();
         if self.serves(replica).await {
@@ -65,12 +67,12 @@ impl Nemesis {
         sleep(SHORT_FAULT / 2).await;
         if self.history.answered_between(from_us, now_us()) == 0 {
             self.odd
-                .push(format!("nobody is answered while {name} lacks its data"));
+                .push(format!("no call is answered while {name} lacks its data"));
         }
         Ok(())
     }
 
-    /// The vote of a replica without data would make the last one with data a leader.
+    /// Checks that the vote of a replica without data does not elect the last one with data.
     async fn judge_without_leader(&mut self, wiped: usize) -> Result<(), RunError> {
         let leader = self.leader().await?;
         if leader == wiped {
@@ -95,7 +97,7 @@ impl Nemesis {
         Ok(self.cluster.start_replica(leader)?)
     }
 
-    /// Whether a replica answers a linearizable read: for that it must lead, or know who does.
+    /// Whether a replica answers a linearizable read, for which it must lead or know the leader.
     async fn serves(&self, replica: usize) -> bool {
         let status = self.pinned[replica].status(v1::Consistency::Linearizable);
         matches!(timeout(LOOK, status).await, Ok(Ok(_)))

@@ -1,4 +1,4 @@
-//! What the verdict rests on: counts of what the judges are there for.
+//! Coverage of a run: counts of the evidence that the checkers need.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::run::history::{Call, Outcome};
 use crate::run::judge::Evidence;
 use crate::run::options::REPLICAS;
 
-/// Something that was counted, and how often it must be there at least for the run to prove anything.
+/// A count, and the minimum for the run to prove anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Coverage {
-    /// What.
+    /// Description.
     pub what: &'static str,
-    /// How often.
+    /// The count.
     pub count: u64,
-    /// How often at least.
+    /// Required minimum.
     pub at_least: u64,
 }
 
-/// Everything that is counted.
+/// Computes all counts.
 pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
     let rows = of_calls(evidence).into_iter().chain(of_work(evidence));
     let rows = rows.chain(of_streams(evidence)).chain(of_log(evidence));
@@ -34,11 +34,10 @@ pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
     .collect()
 }
 
-/// Gaps are counted in both kinds of run.
-pub(in crate::run) const TOLD_OF_GAPS: &str =
-    "times that a watcher was told what it cannot hear any more";
+/// Used for both kinds of run.
+pub(in crate::run) const TOLD_OF_GAPS: &str = "gaps reported to watchers";
 
-/// What was counted, how often, and how often at least.
+/// Description, count, and required minimum.
 pub(in crate::run) type Row = (&'static str, usize, u64);
 
 pub(in crate::run) fn of_calls(evidence: &Evidence) -> [Row; 4] {
@@ -57,10 +56,10 @@ pub(in crate::run) fn of_calls(evidence: &Evidence) -> [Row; 4] {
     let refused = count(|it| matches!(it, Outcome::Refused(_)));
     let unknown = count(|it| matches!(it, Outcome::Unknown(_)));
     [
-        ("calls that were answered", done, 1),
-        ("calls that were refused", refused, 0),
-        ("calls of which nobody knows", unknown, 0),
-        ("requests that were sent twice at once", twice, 1),
+        ("answered calls", done, 1),
+        ("refused calls", refused, 0),
+        ("calls with unknown outcome", unknown, 0),
+        ("requests sent twice concurrently", twice, 1),
     ]
 }
 
@@ -77,7 +76,7 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
         ("jobs that succeeded", in_phase(JobPhase::Succeeded), 1),
         ("jobs that were cancelled", in_phase(JobPhase::Cancelled), 1),
         ("GPUs that tasks locked", gpus, 1),
-        ("tasks that ended without a word", killed, 0),
+        ("tasks that ended without releasing their locks", killed, 0),
     ]
 }
 
@@ -93,8 +92,8 @@ fn of_streams(evidence: &Evidence) -> [Row; 4] {
     let is_cut = u64::from(faults.any(Fault::cuts_clients_off));
     [
         ("leaderships", leaders.count(), 1),
-        ("revisions with events, told to a watcher", told, 1),
-        ("streams that were cut off and went on", resumed, is_cut),
+        ("revisions with events, sent to a watcher", told, 1),
+        ("streams interrupted and resumed", resumed, is_cut),
         (TOLD_OF_GAPS, gaps, 0),
     ]
 }
@@ -106,7 +105,7 @@ fn of_log(evidence: &Evidence) -> [Row; 6] {
     let [reads, writes] = [truth.reads, truth.writes].map(|count| count as usize);
     let replicas = REPLICAS as u64;
     [
-        ("commands applied again", commands, 1),
+        ("commands replayed", commands, 1),
         ("commands of old leaders, refused", stale, 0),
         ("log entries compared between replicas", compared, 1),
         ("states of replicas compared with the log", states, replicas),

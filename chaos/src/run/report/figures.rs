@@ -1,4 +1,5 @@
-//! What a run measured: for each kind of fault, how long it kept users from writing and tasks from running.
+//! Measurements of a run: for each kind of fault, the time without writes and the time until displaced
+//! tasks ran again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +14,24 @@ use crate::run::history::Operation;
 use crate::run::judge::{Displaced, Evidence};
 use crate::run::nemesis::Episode;
 
-/// Microseconds of a millisecond.
+/// Microseconds per millisecond.
 const MS_US: u64 = 1_000;
 
-/// Some durations, in milliseconds.
+/// Distribution of durations, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// How many.
+    /// Number of durations.
     pub count: usize,
-    /// The median, by nearest rank.
+    /// Median, by nearest rank.
     pub p50_ms: u64,
-    /// The 99th percentile, by nearest rank: the longest of fewer than a hundred.
+    /// 99th percentile, by nearest rank: the maximum of fewer than a hundred.
     pub p99_ms: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ms: u64,
 }
 
 impl Spread {
-    /// Of these durations; none without any.
+    /// Distribution of these durations; `None` without any.
     pub(in crate::run) fn of(mut durations_ms: Vec<u64>) -> Option<Self> {
         durations_ms.sort_unstable();
         let rank = |percent: usize| {
@@ -46,43 +47,45 @@ impl Spread {
     }
 }
 
-/// One kind of fault.
+/// Measurements of one kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultFigures {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
-    /// How often it was made with enough load and had its effect.
+    /// Number of injections with enough load and with the intended effect.
     pub made: usize,
-    /// How often there was too little load for it to prove anything.
+    /// Number of injections without enough load to prove anything.
     pub without_load: usize,
-    /// How often what it is there for did not come about.
+    /// Number of injections without the intended effect.
     pub without_effect: usize,
-    /// Longest time without an acknowledged write, from each fault until the cluster was whole.
+    /// Longest time without an acknowledged write, from each fault until recovery.
     pub unwritable: Option<Spread>,
-    /// Time from each fault until an attempt was placed: where the leader is hit, by the next one (P1).
+    /// Time from each fault until an attempt was placed, by the next leader if the leader is hit (P1).
     pub placed: Option<Spread>,
-    /// Time from each fault until the very host that it silenced was known to be lost: the leader's death at the same time must not
-    /// make it longer (P2).
+    /// Time from each fault until the host that it silenced was recorded as lost: the leader's simultaneous
+    /// death must not extend it (P2).
     pub lost: Option<Spread>,
-    /// Time from each fault until what it displaced ran again; only what runs again before the next fault.
+    /// Time from each fault until the units that it displaced ran again; only those running before the next
+    /// fault.
     pub back: Option<Spread>,
-    /// Units that the faults displaced, back or not; without those of jobs that were cancelled before they were back.
+    /// Number of displaced units, whether or not they ran again, except those of jobs cancelled before.
     pub displaced: usize,
-    /// Time from each repair until the cluster was whole.
+    /// Time from each repair until recovery.
     pub whole: Option<Spread>,
-    /// Time from each fault of a GPU until it was committed that nothing is placed there (P4).
+    /// Time from each GPU fault until the GPU's removal from placement was committed (P4).
     pub closed: Option<Spread>,
-    /// Units that faults of GPUs displaced although they did not hold the GPU: there must be none (P4).
+    /// Units displaced by GPU faults although they did not hold the GPU: must be 0 (P4).
     pub bystanders: Option<usize>,
-    /// As `placed`; what had not come before the next fault counts as if it had come then.
+    /// Like `placed`, but an event that did not happen before the next fault counts as having happened
+    /// then.
     #[serde(skip)]
     pub(in crate::run) placed_at_least: Option<Spread>,
-    /// As `back`, likewise.
+    /// Like `back`, with the same substitution.
     #[serde(skip)]
     pub(in crate::run) back_at_least: Option<Spread>,
 }
 
-/// An episode with what was heard from its fault until the next one.
+/// An episode with the events from its fault until the next one.
 struct Seen<'a> {
     episode: &'a Episode,
     until_us: u64,
@@ -96,7 +99,7 @@ impl Seen<'_> {
     }
 }
 
-/// The figures of every kind of fault that was made, in their order; the run ended at `to_us`.
+/// Measurements of every kind of injected fault, in order of injection; the run ended at `to_us`.
 pub(in crate::run) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
     let heard = evidence.earliest();
     let episodes = &evidence.episodes;
@@ -118,7 +121,7 @@ pub(in crate::run) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFig
 }
 
 impl FaultFigures {
-    /// Of a fault that was never made.
+    /// Empty measurements of a fault.
     #[cfg(test)]
     pub(in crate::run) const fn none_of(fault: Fault) -> Self {
         Self {
@@ -183,8 +186,8 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
     }
 }
 
-/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted; a write
-/// that was refused, or a snapshot that was installed.
+/// Whether the fault had its intended effect: a new leader, displaced or preempted units, a refused write,
+/// or an installed snapshot.
 fn has_effect(seen: &Seen<'_>) -> bool {
     let fault = seen.episode.fault;
     if let Some(effect) = seen.episode.effect {
@@ -198,23 +201,23 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         return false;
     }
     match fault {
-        // Whether anything runs on it is a matter of chance.
+        // Whether the GPU is in use is a matter of chance.
         Fault::GpuFaulted => {
             { seen.kinds.iter() }.any(|(_, kind)| is_about_gpu(kind, seen.episode))
         }
         Fault::PreemptStorm => came(is_preemption),
-        // Events do not tell of it: what was not seen was not.
+        // No event shows these: without other evidence they had no effect.
         Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => false,
         _ => !fault.displaces() || came(is_displacement),
     }
 }
 
-/// Whether something was made room for; users cancel all the time.
+/// Whether an event is a preemption; users cancel all the time.
 fn is_preemption(kind: &EventKind) -> bool {
     matches!(kind, EventKind::AttemptStopping { cause, .. } if cause.reason == StopReason::Preempted)
 }
 
-/// Whether the GPU that was broken stands otherwise.
+/// Whether an event changes the state of the broken GPU.
 fn is_about_gpu(kind: &EventKind, episode: &Episode) -> bool {
     let Some(broken) = episode.gpu else {
         return false;
@@ -233,8 +236,8 @@ const fn is_displacement(kind: &EventKind) -> bool {
     )
 }
 
-/// The longest time between two acknowledged writes that touches an episode, from the fault on, in microseconds. After the
-/// last write it lasts until the next fault.
+/// Longest gap between two acknowledged writes that overlaps an episode, counted from the fault, in
+/// microseconds. After the last write it lasts until the next fault.
 fn unwritable(episode: &Episode, until_us: u64, operations: &[Operation]) -> Option<u64> {
     let written = operations.iter().filter(|it| it.is_write());
     let ends: Vec<u64> = written.map(|it| it.completed_us).collect();
@@ -246,7 +249,7 @@ fn unwritable(episode: &Episode, until_us: u64, operations: &[Operation]) -> Opt
         .max()
 }
 
-/// Time until something was placed, in microseconds; by another leader, if the fault ends a leadership.
+/// Time until an attempt was placed, in microseconds; by another leader, if the fault ends a leadership.
 fn placed(seen: &Seen<'_>) -> Option<u64> {
     let mut is_led = !seen.episode.fault.ends_leadership();
     for (at_us, kind) in &seen.kinds {
@@ -261,7 +264,7 @@ fn placed(seen: &Seen<'_>) -> Option<u64> {
     None
 }
 
-/// Time until the host that was hit was known to be lost, in microseconds.
+/// Time until the target host was recorded as lost, in microseconds.
 fn lost(seen: &Seen<'_>) -> Option<u64> {
     let is_hit = |host: &str| seen.episode.target.split(' ').any(|hit| hit == host);
     let is_loss = |kind: &EventKind| {
@@ -272,15 +275,20 @@ fn lost(seen: &Seen<'_>) -> Option<u64> {
     Some(at_us - seen.episode.began_us)
 }
 
-/// Time until nothing may be placed on the GPU that was broken, in microseconds.
+/// Time until the broken GPU was out of placement, in microseconds.
 fn closed(seen: &Seen<'_>) -> Option<u64> {
     let gpu = Component::Gpu(seen.episode.gpu?);
-    let is_closed = |kind: &EventKind| matches!(kind, EventKind::HealthChanged { component, to, .. } if *component == gpu && !to.accepts_work());
+    let is_closed = |kind: &EventKind| {
+        matches!(kind,
+            EventKind::HealthChanged { component, to, .. }
+                if *component == gpu && !to.accepts_work())
+    };
     let (at_us, _) = { seen.kinds.iter() }.find(|(_, kind)| is_closed(kind))?;
     Some(at_us - seen.episode.began_us)
 }
 
-/// Times until units that were displaced in the episode ran again, in microseconds, and how many did not before the next fault.
+/// Times until units displaced in the episode ran again, in microseconds, and the number that did not
+/// before the next fault.
 fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
     let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     let mut back = Vec::new();
@@ -294,7 +302,7 @@ fn displaced(seen: &Seen<'_>) -> (Vec<u64>, usize) {
             EventKind::AttemptRunning { job, unit, .. } if waiting.remove(&(*job, *unit)) => {
                 back.push(at_us - seen.episode.began_us);
             }
-            // Nobody waits for them any more.
+            // The job does not need them any more.
             EventKind::JobCancelRequested { job, .. } | EventKind::JobFinished { job, .. } => {
                 waiting.retain(|(of, _)| of != job);
             }
@@ -344,11 +352,11 @@ mod tests {
         };
         let episode = Episode::of(Fault::LeaderKilled);
         let operations = [100, 900, 4_000, 4_100, 9_000].map(write);
-        // From the fault at 1,000 to 4,000; what was before it does not count, the gap at the end is longer.
+        // From the fault at 1,000 to 4,000: earlier time does not count, and the gap at the end is longer.
         let until = |until_us, count: usize| unwritable(&episode, until_us, &operations[..count]);
         assert_eq!(until(4_100, 4), Some(3_000));
         assert_eq!(until(9_000, 5), Some(4_900));
-        // Nothing was written any more.
+        // No more writes.
         assert_eq!(until(8_000, 2), Some(7_000));
         assert_eq!(unwritable(&episode, 8_000, &[]), None);
     }
@@ -425,7 +433,7 @@ mod tests {
         };
         assert_eq!(closed(&seen), Some(300));
         assert!(has_effect(&seen));
-        // What another GPU shows is no effect of the fault.
+        // Events of another GPU are not an effect of the fault.
         let others = Seen {
             kinds: seen.kinds[..1].to_vec(),
             ..seen
@@ -493,7 +501,7 @@ mod tests {
         assert!(has_effect(&seen(&whole)));
         assert_eq!(lost(&seen(&whole)), Some(5_000));
         assert_eq!(lost(&seen(&whole[..2])), None);
-        // Another host than the one that was hit.
+        // A host other than the target.
         let other = Episode {
             target: "replica-1 and node03".to_owned(),
             ..Episode::of(Fault::LeaderAndHostKilled)

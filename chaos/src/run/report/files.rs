@@ -1,4 +1,4 @@
-//! The files of a report: `report.md`, `report.html`, `report.json` and the histories that it was drawn from.
+//! Files of a report: `report.md`, `report.html`, `report.json` and the underlying histories.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ use crate::run::report::{RunReport, picture};
 /// Folder of the histories.
 const HISTORY_FOLDER: &str = "history";
 
-/// Writes everything below a folder, which is made if need be. Times are those of the run's clock, in microseconds.
+/// Writes all files into a folder, which is created if missing. Times are those of the run's clock, in
+/// microseconds.
 pub(in crate::run) fn write(
     folder: &Path,
     report: &RunReport,
@@ -27,7 +28,7 @@ pub(in crate::run) fn write(
     span_us: (u64, u64),
 ) -> Result<(), RunError> {
     let histories = folder.join(HISTORY_FOLDER);
-    let making = RunError::io(format!("making {}", histories.display()));
+    let making = RunError::io(format!("creating {}", histories.display()));
     fs::create_dir_all(&histories).map_err(making)?;
     let save = |path: &Path, text: String| {
         fs::write(path, text).map_err(RunError::io(format!("writing {}", path.display())))
@@ -70,14 +71,14 @@ pub(in crate::run) fn write(
     )
 }
 
-/// What one agent wrote into its journal.
+/// Journal record of one agent.
 #[derive(Serialize)]
 struct Written<'a> {
     host: &'a str,
     record: &'a JournalRecord,
 }
 
-/// What one watcher was told that it cannot hear any more.
+/// Gap reported to one watcher.
 #[derive(Serialize)]
 struct Untold<'a> {
     watcher: &'a str,
@@ -85,7 +86,7 @@ struct Untold<'a> {
     gap: &'a Gap,
 }
 
-/// What one watcher was told at once.
+/// Delivery to one watcher.
 #[derive(Serialize)]
 struct Told<'a> {
     watcher: &'a str,
@@ -110,7 +111,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// One line of JSON each.
+/// Serializes each record as one line of JSON.
 fn lines<T: Serialize>(records: &[T]) -> Result<String, RunError> {
     let mut text = String::new();
     for record in records {
@@ -127,20 +128,20 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     sentences.extend(report.invalid.iter().cloned());
     sentences.extend(report.grounds.iter().map(ToString::to_string));
     sentences.extend(report.of_network());
-    sentences.push(format!("Again: {}", report.again));
+    sentences.push(format!("Command: {}", report.again));
     page.sentences(&sentences);
-    page.heading("What happened");
+    page.heading("Timeline");
     let legend = picture::LEGEND.map(|(name, colour)| (name.to_owned(), colour.to_owned()));
     page.legend(&legend);
     page.add(&picture::of_cluster(evidence, span_us));
-    page.heading("Who held which GPU, by the tasks' own book");
+    page.heading("GPU holders, from the tasks' ledger");
     page.add(&picture::of_gpus(evidence, span_us));
     page.heading("Faults");
     page.table(&FAULT_TITLES, &report.fault_rows());
     page.sentences(&report.notes());
-    page.heading("What was judged");
+    page.heading("Checks");
     page.table(&CHECK_TITLES, &report.check_rows());
-    page.heading("What the verdict rests on");
+    page.heading("Coverage");
     page.table(&["what", "count"], &report.coverage_rows());
     page.finish()
 }

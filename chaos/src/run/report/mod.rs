@@ -1,4 +1,4 @@
-//! What a run comes to: a verdict, what it rests on, and how long everything took.
+//! Report of a run: verdict, evidence and measurements.
 
 pub(super) mod coverage;
 pub(super) mod figures;
@@ -19,13 +19,13 @@ pub use coverage::Coverage;
 pub use figures::{FaultFigures, Spread};
 pub(super) use files::write;
 
-/// What is to be thought of a run.
+/// Verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything that was promised held, under faults and load that put it to the test.
+    /// Every invariant held, under faults and load that tested it.
     Accepted,
-    /// Something that was promised did not hold.
+    /// An invariant was violated.
     Rejected,
     /// The run proves nothing, one way or the other.
     Invalid,
@@ -50,65 +50,65 @@ pub struct RunReport {
     pub verdict: Verdict,
     /// The profile.
     pub profile: &'static str,
-    /// The seed, and the repetitions of each fault.
+    /// The seed.
     pub seed: u64,
-    /// How often each fault was made.
+    /// Number of injections of each fault.
     pub repetitions: u32,
-    /// What stood between replicas and hosts, in a cluster of our own.
+    /// Network between replicas and hosts; `None` for an external cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkKind>,
-    /// Version of the program that was tested.
+    /// Version of the tested program.
     pub version: &'static str,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What must not have been.
+    /// Violations of invariants.
     pub violations: Vec<Violation>,
-    /// Why it proves nothing, if so.
+    /// Reasons why the run proves nothing, if any.
     pub invalid: Vec<String>,
-    /// How much each promise was put to the test.
+    /// Amount of evidence for each invariant.
     pub checks: Vec<Check>,
-    /// What every kind of fault cost.
+    /// Measurements of every kind of fault.
     pub faults: Vec<FaultFigures>,
-    /// What the verdict rests on.
+    /// Counts of the evidence.
     pub coverage: Vec<Coverage>,
-    /// Whose cluster it was and what was allowed, where it was not one of our own.
+    /// Target and permissions of a run on an external cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grounds: Option<Grounds>,
-    /// The command that does it again.
+    /// Command that repeats the run.
     pub again: String,
 }
 
-/// What was asked of a run.
+/// Parameters of a run.
 pub(super) struct Asked {
     /// The profile.
     pub(super) profile: &'static str,
-    /// Draws.
+    /// The seed.
     pub(super) seed: u64,
-    /// How often each fault was to be made.
+    /// Number of injections of each fault.
     pub(super) repetitions: u32,
-    /// The command that does it again.
+    /// Command that repeats the run.
     pub(super) again: String,
 }
 
-/// What the judges say.
+/// Results of the checkers.
 pub(super) struct Judged {
-    /// What must not have been.
+    /// Violations of invariants.
     pub(super) violations: Vec<Violation>,
-    /// How much each promise was put to the test.
+    /// Amount of evidence for each invariant.
     pub(super) checks: Vec<Check>,
-    /// What the verdict rests on.
+    /// Counts of the evidence.
     pub(super) coverage: Vec<Coverage>,
-    /// What else is missing for it to prove anything.
+    /// Other reasons why the run proves nothing.
     pub(super) invalid: Vec<String>,
 }
 
 impl RunReport {
-    /// Judges and counts a run on a cluster of our own.
+    /// Checks a run on a cluster that it started itself.
     pub(super) fn of(options: &RunOptions, evidence: &Evidence, span_us: (u64, u64)) -> Self {
         let mut invalid = Vec::new();
         if options.profile != Profile::SnapshotStorm && evidence.truth.base > Revision(0) {
             invalid.push(format!(
-                "the log begins at revision {}: what was before cannot be judged",
+                "the log begins at revision {}: earlier revisions cannot be checked",
                 evidence.truth.base
             ));
         }
@@ -132,7 +132,7 @@ impl RunReport {
         }
     }
 
-    /// Comes to a verdict, with the figures of every kind of fault.
+    /// Derives the verdict, with the measurements of every kind of fault.
     pub(super) fn drawn_up(
         asked: Asked,
         judged: Judged,
@@ -161,7 +161,7 @@ impl RunReport {
             let (what, count) = (it.fault.words(), it.made);
             let (load, effect) = (it.without_load, it.without_effect);
             format!(
-                "{what}: made {count} of {made} times, {load} without load, {effect} without effect"
+                "{what}: injected {count} of {made} times, {load} without load, {effect} without effect"
             )
         }));
         invalid.extend(others);
@@ -188,14 +188,14 @@ impl RunReport {
         }
     }
 
-    /// Whether everything held, and that proves something.
+    /// Whether every invariant held and the run is valid.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.verdict == Verdict::Accepted
     }
 }
 
-/// The command that makes the same run: the same draws, at other times.
+/// The command that repeats the run: with the same random draws, at other times.
 fn again(options: &RunOptions) -> String {
     let (profile, seed) = (options.profile.name(), options.seed);
     let repetitions = options.repetitions;

@@ -1,4 +1,4 @@
-//! The run as a picture: who led, what was broken, when nobody could write, and who held which GPU.
+//! Timeline of a run as a picture: leaders, faults, times without writes, and holders of each GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,16 +14,16 @@ use crate::run::judge::Evidence;
 use crate::run::nemesis::Episode;
 use crate::run::options::REPLICAS;
 
-/// Time without an acknowledged write that is drawn, in microseconds.
+/// Minimum time without an acknowledged write that is drawn, in microseconds.
 const GAP_US_MIN: u64 = 250_000;
-/// Replicas that have a row in any case: those that founded a cluster of our own.
+/// Replicas that always have a row: the initial ones of a cluster started by the run.
 const FOUNDERS: RangeInclusive<u64> = 1..=REPLICAS as u64;
-/// How replicas are called, before their id.
+/// Prefix of replica names, before the id.
 const REPLICA_PREFIX: &str = "replica-";
-/// Height of a row with a name, and of one of the many GPUs, in pixels.
+/// Height of a row with a name, and of a GPU's row, in pixels.
 const ROW_HEIGHT: f64 = 22.0;
 const GPU_ROW_HEIGHT: f64 = 7.0;
-/// Colours of what is drawn.
+/// Colours of the elements.
 const LEADER: &str = "hsl(211 58% 52%)";
 const FAULT: &str = "hsl(4 70% 55%)";
 const REPAIR: &str = "hsl(40 80% 60%)";
@@ -32,22 +32,23 @@ const DOWN: &str = "hsl(0 0% 25%)";
 const STILL: &str = "hsl(0 0% 60%)";
 const CUT: &str = "hsl(285 45% 60%)";
 const OTHERWISE: &str = "hsl(175 45% 45%)";
-/// Hue between one job's colour and the next, in degrees: the golden angle keeps neighbours apart.
+/// Hue difference between one job's colour and the next, in degrees: the golden angle keeps neighbours
+/// apart.
 const HUE_STEP: f64 = 137.508;
 
-/// What the colours mean.
+/// Legend of the colours.
 pub(super) const LEGEND: [(&str, &str); 8] = [
     ("leads", LEADER),
-    ("does not run", DOWN),
-    ("stands still", STILL),
+    ("not running", DOWN),
+    ("paused", STILL),
     ("cut off", CUT),
     ("without its data, its disk full, or replaced", OTHERWISE),
     ("broken", FAULT),
-    ("repaired, not yet whole", REPAIR),
+    ("repaired, not yet recovered", REPAIR),
     ("no write acknowledged", GAP),
 ];
 
-/// Replicas with what was done to them, faults and gaps, a row each.
+/// Draws a row for each replica with its faults, one for the faults and one for the gaps.
 pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let led = leaderships(evidence, to_us);
@@ -86,7 +87,7 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
     picture.finish()
 }
 
-/// Long times without an acknowledged write; one after the last write lasts until nobody called any more.
+/// Gaps between acknowledged writes; the gap after the last write lasts until the last call.
 fn gaps(operations: &[Operation], from_us: u64, until_us: u64) -> Vec<(u64, u64)> {
     let written = operations.iter().filter(|it| it.is_write());
     let mut times: Vec<u64> = written.map(|it| it.completed_us).collect();
@@ -100,17 +101,18 @@ fn gaps(operations: &[Operation], from_us: u64, until_us: u64) -> Vec<(u64, u64)
     long.map(|(before, after)| (*before, *after)).collect()
 }
 
-/// The replicas that have a row, by id: those that founded a cluster of our own, whoever led, and whoever was hit.
+/// Ids of the replicas with a row: initial ones of a cluster started by the run, leaders, and targets of
+/// faults.
 fn rows_of(led: &[(u64, u64, u64)], episodes: &[Episode]) -> BTreeSet<u64> {
     let leaders = led.iter().map(|(id, ..)| *id);
     let hit = episodes.iter().filter_map(target_of);
     FOUNDERS.chain(leaders).chain(hit).collect()
 }
 
-/// The colour for what a fault does to a replica; none if it does nothing that silences it.
+/// Colour of a fault's effect on a replica; `None` if the fault does not silence it.
 fn struck(episode: &Episode, id: u64) -> Option<&'static str> {
     let colour = match episode.fault {
-        // One after the other, all of them.
+        // All of them, one after the other.
         Fault::RolledOver | Fault::Upgraded => return Some(OTHERWISE),
         Fault::LeaderKilled
         | Fault::FollowerKilled
@@ -125,13 +127,13 @@ fn struck(episode: &Episode, id: u64) -> Option<&'static str> {
     (target_of(episode) == Some(id)).then_some(colour)
 }
 
-/// The id of the replica that a fault hits, if it is one.
+/// Id of the replica that a fault hits, if it hits one.
 fn target_of(episode: &Episode) -> Option<u64> {
     let name = episode.target.split(' ').next()?;
     name.strip_prefix(REPLICA_PREFIX)?.parse().ok()
 }
 
-/// Who led from when to when: id, then microseconds.
+/// Terms of leadership: id, start and end in microseconds.
 fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
     let began: Vec<(u64, u64)> = evidence
         .earliest()
@@ -149,7 +151,7 @@ fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// Where a GPU is: its host, if the cluster's state is known, and its index there.
+/// Location of a GPU: its host, if the cluster's state is known, and its index there.
 type Place<'a> = (&'a str, u32);
 
 fn places(state: &State) -> BTreeMap<GpuUuid, Place<'_>> {
@@ -159,7 +161,7 @@ fn places(state: &State) -> BTreeMap<GpuUuid, Place<'_>> {
         .collect()
 }
 
-/// Every GPU that a task ever held, a row each, as the tasks wrote it down; those of a host together.
+/// Draws a row for every GPU in the tasks' ledger, grouped by host.
 pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
     let places = places(&evidence.truth.state);
@@ -195,7 +197,7 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
         };
         for (position, number) in numbers.iter().enumerate() {
             let holding = &holdings[*number];
-            // A task that was killed held it until its attempt had ended or the next one took it, at most.
+            // A killed task held it at most until its attempt had ended or the next one took it.
             let next = numbers.get(position + 1);
             let next = next.map(|next| holdings[*next].taken_us);
             let ended = ends.get(&holding.epoch).copied();
@@ -310,7 +312,7 @@ mod tests {
         let at = |name: &str| picture.match_indices(&format!(">{name}</text>")).count();
         assert_eq!((at("node-0001"), at("node-0002")), (1, 1), "{picture}");
         assert!(picture.contains("node-0002 GPU 1: job 1 task 0 attempt 5"));
-        // Where nobody knows the hosts, the GPUs are there all the same.
+        // If the hosts are unknown, the GPUs are drawn nevertheless.
         let outside = Evidence {
             truth: Truth::default(),
             ..evidence

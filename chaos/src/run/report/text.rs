@@ -1,30 +1,30 @@
-//! The report as text: the same words for a terminal and for `report.md`.
+//! Text of the report, for a terminal and for `report.md`.
 
 use std::fmt;
 
 use crate::run::report::{FaultFigures, RunReport, Spread, Verdict};
 
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
 
-/// Titles of the table of faults.
+/// Headers of the table of faults.
 pub(super) const FAULT_TITLES: [&str; 7] = [
     "fault",
     "made",
     "no write for (p50 / p99 / max, of n)",
     "placed after",
     "host lost after",
-    "displaced work back after",
-    "whole after repair",
+    "displaced units running after",
+    "recovered after repair",
 ];
 
-/// Titles of the table of promises.
-pub(super) const CHECK_TITLES: [&str; 3] = ["promise", "judged", "broken"];
-/// Repetitions from which on the longest time says something.
+/// Headers of the table of invariants.
+pub(super) const CHECK_TITLES: [&str; 3] = ["invariant", "evidence", "violations"];
+/// Repetitions from which on the maximum is meaningful.
 const REPETITIONS_MIN: usize = 9;
 
 impl RunReport {
-    /// The last word, in one sentence.
+    /// The verdict in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let made: usize = self.faults.iter().map(|it| it.made).sum();
@@ -37,33 +37,33 @@ impl RunReport {
         match self.verdict {
             Verdict::Accepted => format!("{head}, every promise held"),
             Verdict::Rejected => format!("{head}, {} violations", self.violations.len()),
-            Verdict::Invalid => format!("{head}, it proves nothing: {}", self.invalid.join("; ")),
+            Verdict::Invalid => format!("{head}, invalid: {}", self.invalid.join("; ")),
         }
     }
 
-    /// What stood between replicas and hosts, if it was ours.
+    /// The network of a cluster started by the run.
     pub(super) fn of_network(&self) -> Option<String> {
         let network = self.network?;
         Some(format!("Network: {}.", network.words()))
     }
 
-    /// A row of the table for each kind of fault.
+    /// A row for each kind of fault.
     pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
         self.faults.iter().map(fault_row).collect()
     }
 
-    /// What has to be said of the figures beside.
+    /// Notes below the table of measurements.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.faults.iter().filter_map(of_gpus).collect();
         if self.faults.iter().any(|it| it.made < REPETITIONS_MIN) {
             notes.push(format!(
-                "Figures of fewer than {REPETITIONS_MIN} repetitions: the longest time says little."
+                "Measurements with fewer than {REPETITIONS_MIN} repetitions: the maximum is not significant."
             ));
         }
         notes
     }
 
-    /// A row for each promise.
+    /// A row for each invariant.
     pub(super) fn check_rows(&self) -> Vec<Vec<String>> {
         let rows = self.checks.iter().map(|it| {
             let judged = format!("{} {}", it.judged, it.what);
@@ -73,7 +73,7 @@ impl RunReport {
         rows.collect()
     }
 
-    /// A row for each thing that was counted.
+    /// A row for each count.
     pub(super) fn coverage_rows(&self) -> Vec<Vec<String>> {
         let rows = self.coverage.iter();
         rows.map(|it| vec![it.what.to_owned(), it.count.to_string()])
@@ -84,7 +84,7 @@ impl RunReport {
 fn fault_row(figures: &FaultFigures) -> Vec<String> {
     let made = match figures.without_load + figures.without_effect {
         0 => figures.made.to_string(),
-        void => format!("{} (+{void} that prove nothing)", figures.made),
+        void => format!("{} (+{void} invalid)", figures.made),
     };
     vec![
         figures.fault.words().to_owned(),
@@ -97,7 +97,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
     ]
 }
 
-/// What was displaced and ran again before the next fault, of how much.
+/// Time until displaced units ran again before the next fault, and their share.
 fn back(figures: &FaultFigures) -> String {
     match (figures.back, figures.displaced) {
         (None, 0) => spread(None),
@@ -106,13 +106,13 @@ fn back(figures: &FaultFigures) -> String {
     }
 }
 
-/// P4, where GPUs were broken.
+/// Sentence on P4, if GPUs were broken.
 fn of_gpus(figures: &FaultFigures) -> Option<String> {
     let bystanders = figures.bystanders?;
     let what = figures.fault.words();
     let closed = spread(figures.closed);
     Some(format!(
-        "{what}: nothing was placed there any more after {closed}; {bystanders} units that did not hold the GPU lost their place."
+        "{what}: the GPU was out of placement after {closed}; {bystanders} units that did not hold it were displaced."
     ))
 }
 
@@ -126,7 +126,7 @@ fn spread(spread: Option<Spread>) -> String {
     )
 }
 
-/// A table in Markdown.
+/// Writes a table in Markdown.
 fn table(formatter: &mut fmt::Formatter<'_>, titles: &[&str], rows: &[Vec<String>]) -> fmt::Result {
     writeln!(formatter, "| {} |", titles.join(" | "))?;
     let rule: Vec<&str> = titles.iter().map(|_| "---").collect();
@@ -156,15 +156,15 @@ impl fmt::Display for RunReport {
         if let Some(network) = self.of_network() {
             writeln!(formatter, "{network}\n")?;
         }
-        writeln!(formatter, "Again: `{}`\n", self.again)?;
+        writeln!(formatter, "Command: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
         table(formatter, &FAULT_TITLES, &self.fault_rows())?;
         for note in self.notes() {
             writeln!(formatter, "{note}\n")?;
         }
-        writeln!(formatter, "## What was judged\n")?;
+        writeln!(formatter, "## Checks\n")?;
         table(formatter, &CHECK_TITLES, &self.check_rows())?;
-        writeln!(formatter, "## What the verdict rests on\n")?;
+        writeln!(formatter, "## Coverage\n")?;
         table(formatter, &["what", "count"], &self.coverage_rows())
     }
 }
@@ -220,8 +220,8 @@ mod tests {
         for part in [
             "| 0.12 / 0.34 / 0.34 s, 3 |",
             "| 0.12 / 0.34 / 0.34 s, 3 of 5 |",
-            "| I10 watchers hear everything, once, in order | 40 revisions | 0 violations |",
-            "placed there any more after 0.12 / 0.34 / 0.34 s, 3; 0 units",
+            "| I10 watchers receive every event, once, in order | 40 revisions | 0 violations |",
+            "out of placement after 0.12 / 0.34 / 0.34 s, 3; 0 units",
             "fewer than 9 repetitions",
             "Network: everything on loopback, with a proxy before each replica.",
         ] {

@@ -1,4 +1,4 @@
-//! What is done to a cluster of others. Each act asks whom it would hit before it does anything.
+//! Faults on an external cluster. Each first determines the workloads that it would hit.
 
 use muster_client::ClientError;
 use muster_model::ids::JobId;
@@ -11,23 +11,25 @@ use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE
 use crate::run::target::clean;
 use crate::run::target::nemesis::{Act, Outside, is_up};
 
-/// Time that tasks get to leave a host, in milliseconds.
+/// Drain timeout of a host, in milliseconds.
 const DRAIN_MS: u64 = 3_000;
-/// Longest that a drained host may still have tasks: the drain, the time to stop them, and slack for slow machines.
+/// Maximum time until a drained host has no tasks: the drain, the time to stop them, and slack for slow
+/// machines.
 const DRAINED: Duration = Duration::from_secs(15);
-/// Longest that an agent stands still beyond the usual time, until the cluster hears that it is silent: the product's 15 s
-/// (`timings.suspect_ms`), less what went by, and slack. It is over before the block of its host ends by itself.
+/// Maximum pause of an agent beyond the usual time, until the cluster detects its silence: the default of
+/// 15 s (`timings.suspect_ms`), less the time already passed, plus slack. It ends before the block of its
+/// host expires.
 const SILENCE_MAX: Duration = Duration::from_secs(16);
-/// Why nothing was done.
-const NO_GPU: &str = "no GPU is free or the run's";
-const NO_HOST: &str = "there is no host that others do not use, beside the last one of its pool";
+/// Reasons why a fault was not injected.
+const NO_GPU: &str = "no GPU is free or held by the run";
+const NO_HOST: &str = "all hosts are used by others, or the last of their pool";
 
 impl Outside {
     pub(super) async fn block_gpu(&mut self) -> Result<Act, RunError> {
         let Some(gpu) = self.take_gpu().await? else {
             return Ok(Act::not_made(NO_GPU));
         };
-        // Whoever has it may keep it; nobody else may get it.
+        // The current holder may keep it, but no new attempt may get it.
         let before = self.holder_of(&gpu.uuid).await?;
         sleep(SHORT_FAULT).await;
         let after = self.holder_of(&gpu.uuid).await?;
@@ -52,7 +54,7 @@ impl Outside {
         let Some(host) = self.take_host(None, 0).await? else {
             return Ok(Act::not_made(NO_HOST));
         };
-        // Whether anything comes meanwhile is judged by what watchers heard.
+        // Placements in the meantime are checked from the watchers' events.
         sleep(SHORT_FAULT).await;
         self.give_back(&Target::Host(host.clone())).await?;
         Ok(Act::made(host))
@@ -64,10 +66,11 @@ impl Outside {
         };
         let target = Target::Host(host.clone());
         let tasks = self.look_at(&host).await?.tasks;
-        // The drain takes the place of whatever block is there, and displaces whatever came since it was lifted.
+        // The drain replaces any block of the host, and displaces any tasks placed since the block was
+        // lifted.
         if !self.has(&target).await? {
             return Ok(Act::not_made(format!(
-                "{host}, whose block somebody lifted or replaced"
+                "{host}, whose block was lifted or replaced by another user"
             )));
         }
         self.block(&target, Some(DRAIN_MS)).await?;
@@ -86,16 +89,14 @@ impl Outside {
             sleep(POLL).await;
         }
         self.give_back(&target).await?;
-        // They may have ended before they were asked to leave.
+        // They may have ended before they were asked to stop.
         if tasks == 0 {
-            return Ok(Act::not_made(format!(
-                "{host}, which had no tasks any more"
-            )));
+            return Ok(Act::not_made(format!("{host}, whose tasks had ended")));
         }
         Ok(Act::made(format!("{host} with {tasks} tasks")))
     }
 
-    /// Cancels every job of the run that lives.
+    /// Cancels every active job of the run.
     pub(super) async fn cancel_jobs(&mut self) -> Result<Act, RunError> {
         let (_, jobs) = clean::own_jobs(&self.client, &self.tag).await?;
         let mut cancelled = 0;
@@ -110,7 +111,7 @@ impl Outside {
             }
         }
         if cancelled == 0 {
-            return Ok(Act::not_made("no job of the run was left to be cancelled"));
+            return Ok(Act::not_made("the run has no active job to cancel"));
         }
         Ok(Act::made(format!("{cancelled} jobs")))
     }
@@ -130,12 +131,12 @@ impl Outside {
             if now.leadership_epoch > status.leadership_epoch {
                 let leader = now.leader_id.unwrap_or_default();
                 return Ok(Act::made(format!(
-                    "replica {to} was asked to lead, {leader} does"
+                    "replica {to} was asked to lead, but {leader} does"
                 )));
             }
             if Instant::now() > deadline {
                 return Ok(Act::not_made(format!(
-                    "replica {to} was asked to lead, nobody new does"
+                    "replica {to} was asked to lead, but there is no new leader"
                 )));
             }
             sleep(POLL).await;
@@ -154,14 +155,14 @@ impl Outside {
         if !silent? {
             let pid = self.processes[number].pid;
             return Ok(Act::not_made(format!(
-                "{host} counted as up while process {pid} stood still: it is not the agent of that host, or silence takes \
-                 longer there"
+                "{host} counted as up while process {pid} was paused: either it is not the agent of that host, \
+                 or detecting silence takes longer there"
             )));
         }
         Ok(Act::made(format!("the agent of {host}")))
     }
 
-    /// Waits until the cluster says that it hears nothing from a host; no if that takes too long.
+    /// Waits until the cluster reports a host as silent; returns false on timeout.
     async fn await_silence(&self, host: &str) -> Result<bool, RunError> {
         let deadline = Instant::now() + SILENCE_MAX;
         while is_up(&self.look_at(host).await?) {
@@ -190,8 +191,8 @@ impl Outside {
         Ok(Act::made(format!("the agent of {host}")))
     }
 
-    /// A named agent that lives, on a host on which only the run has tasks; the host is blocked until it is given back, so that
-    /// nobody's task comes under an agent that does not answer.
+    /// A named live agent on a host with tasks of the run only. The host is blocked until it is returned,
+    /// so that no task of others is placed under an agent that does not answer.
     async fn take_agent(&mut self) -> Result<Option<(usize, String)>, RunError> {
         let live: Vec<(usize, String)> = { self.processes.iter().enumerate() }
             .filter(|(_, process)| process.is_alive())
@@ -206,11 +207,11 @@ impl Outside {
     }
 }
 
-/// What was killed did not come back.
+/// Error for a killed process that was not restarted.
 pub(super) fn not_started_again(what: &str) -> RunError {
     let patience = WHOLE_PATIENCE.as_secs();
     RunError::Harness(format!(
-        "{what} was killed and is not back after {patience} s: whatever runs it must start it again, and it must be of this \
-         cluster"
+        "{what} was killed and has not returned after {patience} s: it must be restarted by its operator, \
+         and must belong to this cluster"
     ))
 }

@@ -1,10 +1,11 @@
-//! The command that makes a run on the cluster of others again.
+//! Command that repeats a run on an external cluster.
 
 use crate::run::Fault;
 use crate::run::target::{NamedAgent, TargetOptions};
 
-/// The same draws, on what is there by then. Processes are named as they were: those that were killed have other ids now.
-/// Certificates and tokens that variables named are not repeated.
+/// The command with the same random draws, applied to the cluster as it is by then. Process ids are
+/// repeated although killed processes have new ones; certificates and tokens from variables are not
+/// included.
 pub(super) fn command(options: &TargetOptions) -> String {
     let mut words = format!(
         "muster chaos run --target {} --seed {} --repetitions {}",

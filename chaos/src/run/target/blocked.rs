@@ -1,5 +1,5 @@
-//! Nothing comes to a host that the run has blocked, from the block until it is lifted: by what watchers heard of all jobs, since
-//! a task that is short leaves no trace on the host.
+//! Checker: nothing is placed on a host blocked by the run until the block is lifted. Based on the
+//! watchers' events of all jobs, since a short task leaves no trace on the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +11,23 @@ use crate::run::judge::{Invariant, Violation};
 use crate::run::target::Tag;
 use crate::run::truth::Truth;
 
-/// What was heard of the blocks of a run.
+/// Blocks of a run and violations of them.
 #[derive(Default)]
 pub(super) struct Blocked {
-    /// Blocks of hosts that were put.
+    /// Number of blocks of hosts.
     pub(super) told: usize,
-    /// What came to such a host all the same.
+    /// Placements on a blocked host.
     pub(super) violations: Vec<Violation>,
-    /// Hosts that are blocked now, by name.
+    /// Names of the currently blocked hosts.
     closed: BTreeSet<String>,
 }
 
 impl Blocked {
-    /// Goes through everything that was heard. `names`: the hosts that the run may have blocked.
+    /// Checks all received events. `names`: the hosts that the run may have blocked.
     pub(super) fn heard(truth: &Truth, names: &BTreeMap<HostId, String>, tag: &Tag) -> Self {
         let mut blocked = Self::default();
         for event in truth.events.values().flatten() {
-            // Kinds that this build does not know are none that are judged here.
+            // Event kinds unknown to this build are not checked here.
             if let Ok(kind) = EventKind::try_from(event.clone()) {
                 blocked.hear(&kind, names, tag);
             }
@@ -45,7 +45,7 @@ impl Blocked {
                     self.told += 1;
                     self.closed.insert(name.clone());
                 } else {
-                    // What holds from here on is somebody else's word.
+                    // From here on the block belongs to another user.
                     self.closed.remove(name);
                 }
             }
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Blocks that were heard of, and placements that must not have been.
+    /// Number of blocks and of violations.
     fn heard(tag: &Tag, kinds: &[EventKind]) -> (usize, usize) {
         let events = (1..).zip(kinds);
         let events = events.map(|(at, kind)| (Revision(at), vec![v1::Event::from(kind)]));

@@ -1,6 +1,6 @@
-//! What a run made in a cluster of others, and how it is cleared away.
+//! Clean-up of everything that a run created in an external cluster.
 //!
-//! It is found by its mark, not remembered: what an interrupted call still brought about is found, too.
+//! Jobs and blocks are found by their tag, not remembered, which includes the effects of interrupted calls.
 
 use muster_client::{Client, ClientError};
 use muster_model::ids::{JobId, Revision};
@@ -13,27 +13,29 @@ use crate::run::RunError;
 use crate::run::target::Tag;
 use crate::run::target::processes::NamedProcess;
 
-/// Jobs of a run that are looked through at most.
+/// Maximum number of jobs listed.
 const JOBS_MAX: usize = 1_000_000;
-/// Longest that clearing away may take: tasks are given time to stop.
+/// Maximum time for the clean-up: tasks are given time to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks. Nothing must be found twice: a call that was under way may still take effect after the first.
+/// Interval between passes. Two passes in a row must find nothing: a call in flight may take effect after
+/// the first.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Why jobs are cancelled.
+/// Reason given for the cancels.
 const OVER: &str = "the chaos run is over";
 
-/// Lets frozen processes go on, lifts the blocks of a run, cancels its jobs and waits until they have ended. Gives the jobs,
-/// also those that have not ended in time: that is for the judges. What cannot be done keeps nothing else from being done.
+/// Resumes frozen processes, lifts the blocks of a run, cancels its jobs and waits until they have ended.
+/// Returns the jobs, including those that have not ended in time, for the checkers. Each step is attempted
+/// even if another fails.
 ///
 /// # Errors
-/// If anything else stays; the text says what, all of it.
+/// If anything else remains; the text lists all of it.
 pub(super) async fn away(
     client: &Client,
     tag: &Tag,
     processes: &[NamedProcess],
 ) -> Result<Vec<v1::Job>, RunError> {
     let thawed = processes.iter().map(NamedProcess::thaw);
-    // Before anything is waited for.
+    // Before waiting for anything.
     let mut stay: Vec<RunError> = thawed.filter_map(Result::err).collect();
     match clear(client, tag).await {
         Ok(own) if stay.is_empty() => return Ok(own),
@@ -43,7 +45,7 @@ pub(super) async fn away(
     Err(together(stay))
 }
 
-/// Several errors as one.
+/// Merges several errors into one.
 pub(super) fn together(mut errors: Vec<RunError>) -> RunError {
     if errors.len() == 1 {
         return errors.remove(0);
@@ -52,7 +54,7 @@ pub(super) fn together(mut errors: Vec<RunError>) -> RunError {
     RunError::Harness(texts.join("; and: "))
 }
 
-/// Ends what is found until nothing is found any more, or time is up.
+/// Ends everything it finds until it finds nothing more, or time is up.
 async fn clear(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, RunError> {
     let deadline = Instant::now() + PATIENCE;
     let mut was_clear = false;
@@ -64,14 +66,14 @@ async fn clear(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, RunError> {
             Ok(_) | Err(_) if Instant::now() < deadline => {}
             Ok(found) if found.blocks == 0 => return Ok(found.own),
             Ok(found) => return Err(stays(tag, &format!("{} blocks", found.blocks))),
-            Err(error) => return Err(stays(tag, &format!("it is not known what: {error}"))),
+            Err(error) => return Err(stays(tag, &format!("unknown: {error}"))),
         }
         was_clear = is_clear;
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// Whether all jobs have ended, where no judge will look at them.
+/// Checks that all jobs have ended, for runs without checkers.
 ///
 /// # Errors
 /// If one has not.
@@ -84,15 +86,16 @@ pub(super) fn check_ended(tag: &Tag, own: &[v1::Job]) -> Result<(), RunError> {
 
 fn stays(tag: &Tag, what: &str) -> RunError {
     RunError::Harness(format!(
-        "something of run {} stays ({what}): `muster job list` shows jobs named {}, blocks end by themselves within a minute",
+        "run {} was not fully cleaned up ({what}): `muster job list` shows jobs named {}; \
+         blocks expire within a minute",
         tag.run,
         tag.name()
     ))
 }
 
-/// What was there at one look.
+/// Results of one pass.
 struct Pass {
-    /// Blocks of the run.
+    /// Number of blocks of the run.
     blocks: usize,
     /// Its jobs.
     own: Vec<v1::Job>,
@@ -104,16 +107,16 @@ impl Pass {
     }
 }
 
-/// One look: ends what is found, and tells what was there.
+/// One pass: ends everything it finds, and reports it.
 async fn pass(client: &Client, tag: &Tag) -> Result<Pass, ClientError> {
-    // Neither waits for the other: blocks that cannot be lifted are no reason to leave jobs.
+    // Independent of each other: jobs are cancelled even if blocks cannot be lifted.
     let lifted = lift_all(client, tag).await;
     let own = cancel_all(client, tag).await?;
     let blocks = lifted?;
     Ok(Pass { blocks, own })
 }
 
-/// Lifts the blocks of a run; gives how many there were.
+/// Lifts the blocks of a run; returns their number.
 async fn lift_all(client: &Client, tag: &Tag) -> Result<usize, ClientError> {
     let blocks = own_blocks(client, tag).await?;
     let mut lifted = Ok(blocks.len());
@@ -125,7 +128,7 @@ async fn lift_all(client: &Client, tag: &Tag) -> Result<usize, ClientError> {
     lifted
 }
 
-/// Cancels the jobs of a run that live; gives all of them.
+/// Cancels the active jobs of a run; returns all of its jobs.
 async fn cancel_all(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, ClientError> {
     let (_, own) = own_jobs(client, tag).await?;
     let mut failed = None;
@@ -140,7 +143,7 @@ async fn cancel_all(client: &Client, tag: &Tag) -> Result<Vec<v1::Job>, ClientEr
     failed.map_or(Ok(own), Err)
 }
 
-/// What is blocked by a run.
+/// Components blocked by a run.
 async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientError> {
     let (_, hosts) = client.list_hosts(v1::ListHostsRequest::default()).await?;
     let (_, gpus) = client.list_gpus(v1::ListGpusRequest::default()).await?;
@@ -153,7 +156,7 @@ async fn own_blocks(client: &Client, tag: &Tag) -> Result<Vec<Target>, ClientErr
         .collect())
 }
 
-/// A host or a GPU as the cluster knows it now.
+/// A host or a GPU as currently known to the cluster.
 pub(super) enum Found {
     /// A host.
     Host(Box<v1::Host>),
@@ -181,7 +184,7 @@ pub(super) async fn find(client: &Client, target: &Target) -> Result<Option<Foun
     }
 }
 
-/// Whether a block of a run is on something.
+/// Whether a block of a run is on a component.
 pub(super) async fn has_blocked(
     client: &Client,
     tag: &Tag,
@@ -194,9 +197,9 @@ pub(super) async fn has_blocked(
     Ok(block.is_some_and(|block| tag.has_put(&block)))
 }
 
-/// Lifts a block of a run; one that somebody else put in its place stays.
+/// Lifts a block of a run, but not one that has replaced it.
 pub(super) async fn lift(client: &Client, tag: &Tag, target: &Target) -> Result<(), ClientError> {
-    // The cluster lifts whatever is there: it is asked at the last moment.
+    // The cluster lifts any block, so its owner is checked at the last moment.
     if !has_blocked(client, tag, target).await? {
         return Ok(());
     }
@@ -204,13 +207,13 @@ pub(super) async fn lift(client: &Client, tag: &Tag, target: &Target) -> Result<
         target: Some(target.clone()),
     };
     match client.unblock(target, &tag.user).await {
-        // It ended by itself in between.
+        // It expired in between.
         Ok(_) | Err(ClientError::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The jobs of a run that the cluster remembers, by their label.
+/// The jobs of a run that the cluster still stores, by their label.
 pub(super) async fn own_jobs(
     client: &Client,
     tag: &Tag,
@@ -224,7 +227,7 @@ pub(super) async fn own_jobs(
     Ok((revision, jobs))
 }
 
-/// Whether nothing of a job runs or waits any more.
+/// Whether no part of a job is running or waiting.
 pub(super) fn has_ended(job: &v1::Job) -> bool {
     use v1::JobPhase::{Cancelled, Failed, Succeeded};
     matches!(job.phase(), Succeeded | Failed | Cancelled)
@@ -256,7 +259,7 @@ mod tests {
         assert!(found(0, &[ended]).is_clear());
         assert!(!found(0, &[ended, live]).is_clear());
         assert!(!found(1, &[]).is_clear());
-        // Where no judge looks at it, it is an error.
+        // Without checkers it is an error.
         let tag = Tag::new("ada", None);
         let check = |phases: &[v1::JobPhase]| check_ended(&tag, &found(0, phases).own);
         assert!(check(&[ended]).is_ok());

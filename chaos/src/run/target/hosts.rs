@@ -1,7 +1,8 @@
-//! Hosts and GPUs on which nobody else has anything: only those are touched.
+//! Selection of hosts and GPUs without workloads of others: only those are touched.
 //!
-//! What may be hit is asked first. Then it is blocked, so that nothing new can come, and asked again: if somebody else came in
-//! between, the block is lifted at once, and another one is looked for.
+//! The affected workloads of a candidate are queried first. Then it is blocked, so that nothing new can be
+//! placed, and queried again: if another user's job was placed in between, the block is lifted at once, and
+//! another candidate is tried.
 
 use muster_client::ClientError;
 use muster_model::ids::{HostId, JobId};
@@ -15,17 +16,18 @@ use crate::run::options::POLL;
 use crate::run::target::clean::{self, Found};
 use crate::run::target::nemesis::{Outside, is_up};
 
-/// Longest that a host or GPU is looked for on which nobody else has anything.
+/// Maximum time to find a host or GPU without workloads of others.
 const SEARCH: Duration = Duration::from_secs(10);
-/// When a block ends by itself, in milliseconds after it was put: later than any act lasts.
+/// Expiry of a block in milliseconds: longer than any fault.
 const EXPIRY_MS: u64 = 60_000;
-/// Reason of a refusal by which a host is not to be had, and nothing is wrong.
+/// Reason of a legitimate refusal to block a host.
 const LAST_HOST: &str = "LAST_HOST";
-/// The phase of what no rule and no admin said anything about.
+/// Phase of a component without findings or blocks.
 const HEALTHY: &str = "healthy";
 
 impl Outside {
-    /// Blocks a host on which only jobs of the run have tasks: at least so many of them. None if there is no such host.
+    /// Blocks a host on which only jobs of the run have tasks, at least `tasks_min` of them. `None` if
+    /// there is no such host.
     pub(super) async fn take_host(
         &mut self,
         only: Option<&str>,
@@ -52,7 +54,7 @@ impl Outside {
         Ok(None)
     }
 
-    /// Blocks a GPU that is free or a job's of the run: none if there is none.
+    /// Blocks a GPU that is free or held by a job of the run; `None` if there is none.
     pub(super) async fn take_gpu(&mut self) -> Result<Option<v1::Gpu>, RunError> {
         let deadline = Instant::now() + SEARCH;
         while Instant::now() < deadline {
@@ -71,9 +73,9 @@ impl Outside {
         Ok(None)
     }
 
-    /// Blocks something if only jobs of the run hold anything there, before and after.
+    /// Blocks a component if only jobs of the run hold anything there, before and after.
     async fn take(&self, target: Target) -> Result<bool, RunError> {
-        // Last of all: a block takes the place of the one that was there, and the list may be old by now.
+        // Checked last: a block replaces an existing one, and the list may be outdated.
         if !self.hits_only_ours(&target).await? || !self.is_free(&target).await? {
             return Ok(false);
         }
@@ -91,7 +93,7 @@ impl Outside {
         Ok(false)
     }
 
-    /// Whether a block would hit jobs of the run only, and not the last host that takes work.
+    /// Whether a block would hit only jobs of the run, and not the last host that accepts work.
     async fn hits_only_ours(&self, target: &Target) -> Result<bool, RunError> {
         let request = v1::BlockRequest {
             dry_run: true,
@@ -102,7 +104,7 @@ impl Outside {
             Err(ClientError::Refused { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        // Of what is not listed nobody knows whose it is.
+        // Jobs beyond the listed ones may belong to others.
         if impact.takes_last || impact.jobs_total as usize != impact.jobs.len() {
             return Ok(false);
         }
@@ -114,7 +116,7 @@ impl Outside {
         Ok(true)
     }
 
-    /// Whether something takes work now, and nobody has blocked it or waits for it.
+    /// Whether a component accepts work, without any block or drain.
     async fn is_free(&self, target: &Target) -> Result<bool, RunError> {
         let found = clean::find(&self.client, target).await?;
         Ok(match found {
@@ -124,7 +126,7 @@ impl Outside {
         })
     }
 
-    /// Whether a job is of the run, by the cluster's word.
+    /// Whether a job belongs to the run, according to the cluster.
     pub(super) async fn is_ours(&self, job: JobId) -> Result<bool, RunError> {
         let read = self.client.get_job(job, 1, v1::Consistency::Linearizable);
         match read.await {
@@ -134,13 +136,13 @@ impl Outside {
         }
     }
 
-    /// Blocks something, or drains it within so many milliseconds.
+    /// Blocks a component, or drains it within `drain_ms` milliseconds.
     pub(super) async fn block(
         &self,
         target: &Target,
         drain_ms: Option<u64>,
     ) -> Result<v1::BlockResponse, ClientError> {
-        // By the cluster's clock: ours may be another one.
+        // By the cluster's clock, since ours may differ.
         let now_ms = self
             .client
             .status(v1::Consistency::Linearizable)
@@ -170,12 +172,12 @@ impl Outside {
         Ok(clean::lift(&self.client, &self.tag, target).await?)
     }
 
-    /// Whether a block of the run is on something, and no other one.
+    /// Whether the only block on a component is one of the run.
     pub(super) async fn has(&self, target: &Target) -> Result<bool, RunError> {
         Ok(clean::has_blocked(&self.client, &self.tag, target).await?)
     }
 
-    /// What the cluster knows of a host.
+    /// Reads the state of a host.
     pub(super) async fn look_at(&self, name: &str) -> Result<v1::Host, RunError> {
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let found = listed.await?.1.into_iter().find(|host| host.name == name);
@@ -183,19 +185,19 @@ impl Outside {
     }
 }
 
-/// Whether a host takes work, and nobody waits for it.
+/// Whether a host accepts work and is not being drained.
 fn is_free_to_take(host: &v1::Host) -> bool {
     let is_free = host.block.is_none() && host.planned.is_none() && host.claims.is_empty();
     is_up(host) && is_free && is_healthy(&host.health_phase, &host.kept_off)
 }
 
-/// Whether a GPU takes work, and nobody waits for it.
+/// Whether a GPU accepts work and is not being drained.
 fn is_gpu_free_to_take(gpu: &v1::Gpu) -> bool {
     let is_free = gpu.block.is_none() && gpu.claim.is_none();
     is_free && is_healthy(&gpu.health_phase, &gpu.kept_off)
 }
 
-/// Whether no rule has a word in it: a block that is lifted would be taken for an admin's word about that.
+/// Whether no rule applies to it: lifting the block would count as an admin's decision about the rule.
 fn is_healthy(phase: &str, kept_off: &[v1::KeptOff]) -> bool {
     phase == HEALTHY && kept_off.is_empty()
 }

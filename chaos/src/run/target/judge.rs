@@ -1,4 +1,5 @@
-//! What can be judged without the log: what users were told, against what watchers heard and what is there in the end.
+//! Checkers without access to the log: compare the users' history with the watchers' events and the final
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +22,22 @@ use crate::run::target::clean::has_ended;
 use crate::run::target::written::{self, Kept};
 use crate::run::truth::Truth;
 
-/// What nobody can see from outside.
+/// Invariants that cannot be checked from outside.
 pub(super) fn not_judged(has_book: bool) -> Vec<&'static str> {
     let by_tasks = if has_book {
-        "which GPUs an attempt was given, and whether what counts as a success has run to its end: events do not tell"
+        "which GPUs an attempt was given, and whether a counted success has run to its end: events do not show it"
     } else {
-        "I1, I2 and I6 by the tasks themselves (--book)"
+        "I1, I2 and I6 by the tasks' GPU ledger (--book)"
     };
     vec![
-        "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are the replicas' own",
-        "L1 to L3, L6, P1 and P4: timings, and what else befalls the cluster, are its owner's",
+        "I3 (commands of old leaders), I8, I11 and the audit: the log and the states are internal to the replicas",
+        "L1 to L3, L6, P1 and P4: timings and other faults depend on the cluster's owner",
         by_tasks,
     ]
 }
 
-/// Every event that any watcher heard: all must have heard the same, but for what the cluster said it has forgotten.
+/// Union of the events of all watchers: all must have received the same, except those reported as
+/// forgotten.
 pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
     let mut events = BTreeMap::new();
     for delivery in heard.iter().flat_map(|it| &it.deliveries) {
@@ -51,21 +53,21 @@ pub(super) fn heard_by_anybody(heard: &[Heard]) -> Truth {
     }
 }
 
-/// What the run was, and what it did to the cluster.
+/// Parameters of the run, and its effects on the cluster.
 pub(super) struct Played<'a> {
-    /// Its mark.
+    /// Tag of the run.
     pub(super) tag: &'a Tag,
-    /// What was allowed.
+    /// Allowed faults.
     pub(super) allowed: &'a BTreeSet<Fault>,
-    /// Its jobs when all was cleared away.
+    /// Jobs of the run after clean-up.
     pub(super) own: &'a [v1::Job],
-    /// Hosts that it may have blocked, and what they are called.
+    /// Ids and names of the hosts that it may have blocked.
     pub(super) taken: &'a BTreeMap<HostId, String>,
-    /// The book of its tasks, if they keep one.
+    /// GPU ledger of its tasks, if they keep one.
     pub(super) kept: Option<&'a Kept>,
 }
 
-/// Everything that must not have been, and what that rests on.
+/// Returns all violations with the evidence.
 pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
     let own = played.own;
     let story = Story::of(&evidence.truth);
@@ -103,28 +105,28 @@ pub(super) fn judge(evidence: &Evidence, played: &Played<'_>) -> Judged {
     }
 }
 
-/// Why nothing can be said of what happened, as far as events tell, if there are some that no watcher heard.
+/// Reason why events prove nothing, if there are some that no watcher received.
 fn unheard(heard: &[Heard]) -> Option<String> {
     watch::unheard(heard).map(|revision| {
         format!(
-            "no watcher heard the events of revision {revision}, as they were forgotten before: what watchers hear proves nothing. \
-             A run needs a cluster that remembers more events, or is less busy"
+            "no watcher received the events of revision {revision}, as they were forgotten before: the run proves \
+             nothing. Repeat it on a cluster that retains more events, or is less busy"
         )
     })
 }
 
-/// The revision up to which everything was heard by somebody.
+/// The revision up to which some watcher received everything.
 fn known(heard: &[Heard]) -> Revision {
     let positions = heard.iter().map(|it| it.position);
     positions.max().unwrap_or_default()
 }
 
-/// What events tell of jobs and leaders, in their order.
+/// History of jobs and leaders from the events, in order.
 #[derive(Default)]
 struct Story {
     finished: BTreeMap<JobId, (Revision, JobPhase)>,
     pruned: BTreeSet<JobId>,
-    /// The newest attempt of each unit, and whether it lives.
+    /// The newest attempt of each unit, and whether it is active.
     attempts: BTreeMap<(JobId, UnitIndex), (AttemptEpoch, bool)>,
     leader: Option<LeadershipEpoch>,
     attempts_told: usize,
@@ -136,7 +138,7 @@ impl Story {
     fn of(truth: &Truth) -> Self {
         let mut story = Self::default();
         for (revision, events) in &truth.events {
-            // Kinds that this build does not know are none that are judged here.
+            // Event kinds unknown to this build are not checked here.
             let kinds = events.iter().cloned().map(EventKind::try_from);
             for kind in kinds.flatten() {
                 story.tell(*revision, &kind);
@@ -195,7 +197,7 @@ impl Story {
     }
 }
 
-/// I4 and I5: what was acknowledged is there, once; what was refused is not.
+/// I4 and I5: acknowledged jobs exist, once; refused ones do not.
 fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violation> {
     let mut acknowledged = Acknowledged::default();
     let mut asked = BTreeSet::new();
@@ -211,7 +213,7 @@ fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violat
                     Some(job) if Tag::request_of(job) != Some(request) => {
                         let job = answer.job;
                         found.push(format!(
-                            "request {request} was answered with job {job}, which is another's"
+                            "request {request} was answered with job {job}, which belongs to others"
                         ));
                     }
                     None if !story.pruned.contains(&answer.job) => {
@@ -223,9 +225,7 @@ fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violat
             (Call::Cancel(job), Some(_)) => {
                 let is_undone = there.get(&job).is_some_and(|job| job.cancel.is_none());
                 if is_undone {
-                    found.push(format!(
-                        "job {job} was cancelled, and nothing is known of it"
-                    ));
+                    found.push(format!("job {job} was cancelled, but no event shows it"));
                 }
             }
             _ => {}
@@ -246,7 +246,7 @@ fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violat
         .collect()
 }
 
-/// I5: each job is the answer to one request that somebody made, and that was not refused.
+/// I5: each job is the answer to one request that a user sent and that was not refused.
 fn of_requests(
     own: &[v1::Job],
     asked: &BTreeSet<RequestId>,
@@ -257,25 +257,30 @@ fn of_requests(
     for job in own {
         let id = job.id;
         let Some(request) = Tag::request_of(job) else {
-            found.push(format!("job {id} is the answer to no request"));
+            found.push(format!("job {id} is not the answer to any request"));
             continue;
         };
         if let Some(first) = seen.insert(request, id) {
-            found.push(format!("request {request} made job {first} and job {id}"));
+            found.push(format!(
+                "request {request} created job {first} and job {id}"
+            ));
         }
         if !asked.contains(&request) {
             found.push(format!(
-                "job {id} is the answer to {request}, which nobody asked"
+                "job {id} is the answer to {request}, which no user sent"
             ));
         }
         if refused.contains(&request) {
-            found.push(format!("request {request} was refused, and made job {id}"));
+            found.push(format!(
+                "request {request} was refused, but created job {id}"
+            ));
         }
     }
     found
 }
 
-/// I9: a read saw the end of a job if, and only if, it was of a revision from that end on. Gives how many were compared.
+/// I9: a read returns the end of a job if, and only if, its revision is that of the end or later. Returns
+/// the number of comparisons and the violations.
 fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
     let known = known(&evidence.heard);
     let mut compared = 0;
@@ -300,7 +305,7 @@ fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
             found.push(Violation {
                 invariant: Invariant::Linearizability,
                 text: format!(
-                    "job {job} was read at revision {revision} as {phase:?}, and had {heard}"
+                    "job {job} was read at revision {revision} as {phase:?}, but had {heard}"
                 ),
             });
         }
@@ -308,7 +313,7 @@ fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
     (compared, found)
 }
 
-/// L4 and L5: the cluster was whole again after each act, and what was cancelled ended.
+/// L4 and L5: the cluster recovered after each fault, and cancelled jobs ended.
 fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
     let odd = evidence.episodes.iter().flat_map(|episode| {
         let (what, target) = (episode.fault.words(), &episode.target);
@@ -337,7 +342,7 @@ fn coverage_of(
     let if_allowed = |fault: Fault| u64::from(played.allowed.contains(&fault));
     let cancels = if_allowed(Fault::JobsCancelled);
     let blocks_min = if_allowed(Fault::HostBlocked);
-    // A cluster without any has a book of its tasks all the same.
+    // A cluster without GPUs still has a ledger of its tasks.
     let gpus_min = u64::from(played.kept.is_some_and(|kept| kept.has_gpus));
     let told: usize = evidence.heard.iter().map(|it| it.deliveries.len()).sum();
     let resumed = evidence.heard.iter().map(|it| it.resumed as usize).sum();
@@ -347,12 +352,12 @@ fn coverage_of(
         .filter(|it| matches!((it.call, &it.outcome), (Call::Cancel(_), Outcome::Done(_))));
     let rows = [
         ("jobs that succeeded", in_phase(v1::JobPhase::Succeeded), 1),
-        ("cancels that were answered", cancelled.count(), cancels),
-        ("revisions with events, told to a watcher", told, 1),
-        ("streams that were cut off and went on", resumed, 0),
+        ("answered cancels", cancelled.count(), cancels),
+        ("revisions with events, sent to a watcher", told, 1),
+        ("streams interrupted and resumed", resumed, 0),
         (coverage::TOLD_OF_GAPS, gaps, 0),
-        ("blocks of hosts, told to a watcher", blocks, blocks_min),
-        ("reads compared with what watchers heard", reads, 1),
+        ("blocks of hosts, sent to a watcher", blocks, blocks_min),
+        ("reads compared with the watchers' events", reads, 1),
         ("GPUs that tasks locked", gpus.count(), gpus_min),
     ];
     let rows = coverage::of_calls(evidence).into_iter().chain(rows);
@@ -364,7 +369,7 @@ fn coverage_of(
     .collect()
 }
 
-/// Units of others that lost their place, for whatever reason.
+/// Displaced units of others, for whatever reason.
 pub(super) fn foreign_displaced(evidence: &Evidence, own: &[v1::Job]) -> usize {
     let own: BTreeSet<JobId> = own.iter().map(|job| JobId(job.id)).collect();
     let mut displaced = BTreeSet::new();
@@ -471,7 +476,7 @@ mod tests {
         let pruned = [(9, EventKind::JobPruned { job: JobId(4) })];
         let forgotten = evidence(vec![submit(1, 3), submit(2, 4)], &pruned);
         assert_eq!(broken(&forgotten, &own), []);
-        // The request made two jobs.
+        // The request created two jobs.
         let twice = [ours(3, 1, succeeded), ours(5, 1, succeeded)];
         let one = evidence(vec![submit(1, 3)], &[]);
         assert_eq!(broken(&one, &twice), [Invariant::Durability]);
@@ -514,7 +519,7 @@ mod tests {
         let badly = [(4, placed(4)), (6, placed(6))];
         let found = broken(&evidence(Vec::new(), &badly), &[]);
         assert_eq!(found, [Invariant::OneAttempt]);
-        // Its end may be among what nobody heard: that is no violation, and no evidence.
+        // Its end may be among the events that no watcher received: neither a violation nor evidence.
         let mut deaf = evidence(Vec::new(), &badly);
         let (after, until) = (Revision(4), Revision(5));
         deaf.heard[0].gaps = vec![Gap { after, until }];

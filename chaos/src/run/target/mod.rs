@@ -1,12 +1,12 @@
-//! `muster chaos run --target`: a run on a cluster that others own and use.
+//! `muster chaos run --target`: a run on an external cluster with other users.
 //!
-//! Nothing is allowed but what its owner names. Jobs of the run carry its [`Tag`] and are of the lowest priority; before each
-//! act the cluster is asked whom it would hit, and nothing is done that hits a job of anybody else. What is blocked is blocked
-//! with an end, so that it is lifted even if nobody is left to do that. In the end, also after an interruption, everything is
-//! cleared away.
+//! Only faults that its owner names are injected. Jobs of the run carry its [`Tag`] and have the lowest
+//! priority; before each fault the cluster is asked for the affected workloads, and a fault that would hit
+//! other users' jobs is not injected. Blocks have an expiry, so that they are lifted even if the run dies.
+//! In the end, also after an interruption, everything is cleaned up.
 //!
-//! The log and the disks of the replicas are not ours to read: what users were told and watchers heard is held against itself.
-//! What cannot be judged so is named in the report.
+//! The log and the disks of the replicas cannot be read: the users' history and the watchers' events are
+//! checked against each other. The report names the invariants that cannot be checked so.
 
 mod acts;
 mod again;
@@ -51,53 +51,54 @@ use crate::run::{Fault, RunError, RunReport};
 pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
 
-/// How long users work where nothing is to be broken, for each repetition.
+/// Duration of the load per repetition if no fault is allowed.
 const LOAD_ONLY: Duration = Duration::from_secs(10);
-/// GPUs of a task that asks for several; a host with fewer has no place for it.
+/// GPUs per task of multi-GPU jobs; a host with fewer cannot run them.
 const SEVERAL_GPUS: u32 = 2;
 
-/// What a run on the cluster of others is made from.
+/// Settings of a run on an external cluster.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// Replicas (the others are learnt from the first that answers), whom to trust, and who calls.
+    /// Connection settings. Further replicas are learnt from the first that answers.
     pub cluster: ClientConfig,
-    /// What the command line calls that cluster and that caller, if it does, for the command that does it again.
+    /// Context of the command line, if given, for the command that repeats the run.
     pub context: Option<String>,
-    /// What may be done; each of them is done once a round.
+    /// Allowed faults; each is injected once per round.
     pub allowed: BTreeSet<Fault>,
-    /// Agents on this machine that may be frozen or killed, if that is allowed.
+    /// Agents on this machine that may be frozen or killed, if allowed.
     pub agents: Vec<NamedAgent>,
-    /// Process ids of replicas on this machine, likewise.
+    /// Process ids of replicas on this machine that may be frozen or killed, if allowed.
     pub replicas: Vec<i32>,
-    /// Who submits, blocks and cancels, where nobody has to prove it.
+    /// User name for submits, blocks and cancels in a cluster without authentication.
     pub user: String,
-    /// Where jobs wait; the cluster's default if none is named.
+    /// Queue of the jobs; the cluster's default if `None`.
     pub queue: Option<String>,
-    /// The example trainer, at the same path on every host, and a folder that all hosts and this machine share, likewise: tasks
-    /// lock their GPUs in a folder of the run below it. Without it they sleep, and nobody but the cluster says what they hold.
+    /// Path of the example trainer, the same on every host, and a folder shared by all hosts and this
+    /// machine: tasks lock their GPUs in a subfolder of the run. Without it tasks sleep, and only the
+    /// cluster itself reports their GPUs.
     pub book: Option<(PathBuf, PathBuf)>,
-    /// How often each fault is made.
+    /// Repetitions of each fault.
     pub repetitions: u32,
-    /// Draws what users do and what is hit.
+    /// Seed of the users' calls and the fault targets.
     pub seed: u64,
-    /// Where the report and the histories go.
+    /// Folder for the report and the histories.
     pub out: PathBuf,
 }
 
-/// Whose cluster it was, what was allowed, and what became of the others who use it.
+/// Target and permissions of a run, and the effects on its other users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Grounds {
     /// The cluster's name.
     pub cluster: String,
-    /// The run's name: jobs and blocks of the run carry it.
+    /// Name of the run, carried by its jobs and blocks.
     pub run: String,
-    /// What was allowed beside submitting.
+    /// Allowed faults.
     pub allowed: Vec<&'static str>,
-    /// Jobs of others that were not finished when the run began.
+    /// Active jobs of others when the run began.
     pub foreign_jobs: usize,
-    /// Units of others that lost their place while the run lasted, for whatever reason.
+    /// Units of others displaced during the run, for whatever reason.
     pub foreign_displaced: usize,
-    /// What cannot be judged from outside.
+    /// Invariants that cannot be checked from outside.
     pub not_judged: Vec<&'static str>,
 }
 
@@ -110,8 +111,8 @@ impl fmt::Display for Grounds {
         };
         writeln!(
             formatter,
-            "Run {} on cluster {}; allowed: {allowed}. {} jobs of others were there, {} of their units lost their place \
-             meanwhile. Not judged from outside: {}.",
+            "Run {} on cluster {}; allowed: {allowed}. {} jobs of others were active, {} of their units were displaced \
+             during the run. Not checked from outside: {}.",
             self.run,
             self.cluster,
             self.foreign_jobs,
@@ -121,19 +122,19 @@ impl fmt::Display for Grounds {
     }
 }
 
-/// Runs until everything was done or `stop` completes, clears away what the run made, and writes the report. Progress goes
-/// to standard error.
+/// Runs until done or until `stop` completes, cleans up everything that the run created, and writes the
+/// report. Progress goes to standard error.
 ///
 /// # Errors
-/// If the run is stopped, or what was named or allowed cannot be used, or something cannot be cleared away. A cluster that
-/// breaks a promise is no error, but a verdict: also one that does not end what was cancelled.
+/// If the run is stopped, a named process or an allowed fault cannot be used, or clean-up fails. A cluster
+/// that violates an invariant is no error, but a verdict: also one that does not end cancelled jobs.
 pub async fn run_target(
     options: &TargetOptions,
     stop: impl Future<Output = ()>,
 ) -> Result<RunReport, RunError> {
     let timeline = Timeline::begin(Output::Stderr);
     let making = RunError::io(format!(
-        "making the folder of the report, {}",
+        "creating the folder of the report, {}",
         options.out.display()
     ));
     fs::create_dir_all(&options.out).map_err(making)?;
@@ -141,17 +142,17 @@ pub async fn run_target(
     let client = connect(options.cluster.clone()).await?;
     client.discover().await?;
     let mut tag = Tag::new(&options.user, options.queue.as_deref());
-    let told = format!("run {}: jobs and blocks of it carry that name", tag.run);
+    let told = format!("run {}: its jobs and blocks carry this name", tag.run);
     timeline.say(Voice::Stage, &told);
     let worked = tokio::select! {
         worked = work(options, (&client, &mut tag), &processes, timeline) => Some(worked),
         () = stop => None,
     };
-    timeline.say(Voice::Stage, "what the run made is cleared away");
+    timeline.say(Voice::Stage, "cleaning up after the run");
     let cleared = clean::away(&client, &tag, &processes).await;
     let Some(worked) = worked else {
         clean::check_ended(&tag, &cleared?)?;
-        let text = "it was interrupted; what it had made is cleared away";
+        let text = "interrupted; everything that the run created is cleaned up";
         return Err(RunError::Harness(text.to_owned()));
     };
     match worked {
@@ -164,7 +165,7 @@ pub async fn run_target(
     }
 }
 
-/// Holds what was named.
+/// Opens the named processes.
 fn named_processes(options: &TargetOptions) -> Result<Vec<NamedProcess>, RunError> {
     let agents = options.agents.iter().map(NamedProcess::agent);
     let replicas = options
@@ -175,12 +176,12 @@ fn named_processes(options: &TargetOptions) -> Result<Vec<NamedProcess>, RunErro
     held.map_err(|unfit| RunError::Harness(unfit.to_string()))
 }
 
-/// What was seen while everything was broken and repaired.
+/// Observations while faults were injected and repaired.
 struct Worked {
     evidence: Evidence,
-    /// Hosts that it may have blocked, and what they are called.
+    /// Ids and names of the hosts that it may have blocked.
     taken: BTreeMap<HostId, String>,
-    /// The book of its tasks, if they keep one.
+    /// GPU ledger of its tasks, if they keep one.
     kept: Option<Kept>,
     grounds: Grounds,
     span_us: (u64, u64),
@@ -223,7 +224,7 @@ async fn work(
     let calls_until_us = now_us();
     timeline.say(
         Voice::Stage,
-        "no more calls: the jobs of the run may end now",
+        "no more calls; waiting for the jobs of the run to end",
     );
     let last = await_ended(client, tag).await;
     let heard = watchers.end(last).await;
@@ -249,7 +250,7 @@ async fn work(
     })
 }
 
-/// Whose cluster it is, and what is allowed there.
+/// The target and the permissions.
 fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: usize) -> Grounds {
     let allowed = options.allowed.iter().filter_map(|it| it.permission());
     Grounds {
@@ -262,13 +263,13 @@ fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: us
     }
 }
 
-/// The replicas that answer: nobody listens at one that did not do so from the beginning.
+/// Replicas that answer: no watcher listens at one that did not answer at the start.
 fn answering(cluster: &ClientConfig, replicas: &[Replica], timeline: Timeline) -> ClientConfig {
     let (there, absent): (Vec<&Replica>, Vec<&Replica>) =
         replicas.iter().partition(|replica| replica.was_there);
     for replica in absent {
         let text = format!(
-            "the replica at {} does not answer: no watcher listens there",
+            "the replica at {} does not answer: it gets no watcher",
             replica.address
         );
         timeline.say(Voice::Stage, &text);
@@ -279,7 +280,7 @@ fn answering(cluster: &ClientConfig, replicas: &[Replica], timeline: Timeline) -
     }
 }
 
-/// Makes every fault that is allowed, round after round; without any, lets users work.
+/// Injects every allowed fault, round after round; without any, lets users work.
 async fn strike_all(
     options: &TargetOptions,
     outside: &mut Outside,
@@ -303,7 +304,7 @@ async fn strike_all(
             let is_whole = episode.whole_us.is_some();
             episodes.push(episode);
             if !is_whole {
-                // What comes next would show nothing but this.
+                // Further faults would show nothing else.
                 return Ok(episodes);
             }
         }
@@ -311,13 +312,13 @@ async fn strike_all(
     Ok(episodes)
 }
 
-/// Waits until every job of the run has ended, or time is up: what waits for room then is no fault of the cluster's. Gives the
-/// newest revision that was seen.
+/// Waits until every job of the run has ended, or time is up: jobs that still wait for resources are not
+/// the cluster's failure. Returns the newest revision seen.
 async fn await_ended(client: &Client, tag: &Tag) -> Revision {
     let deadline = Instant::now() + DRAIN_PATIENCE;
     let mut newest = Revision(0);
     while Instant::now() < deadline {
-        // A cluster that does not answer is none that has ended its jobs.
+        // A cluster that does not answer cannot confirm that its jobs have ended.
         if let Ok((revision, jobs)) = clean::own_jobs(client, tag).await {
             newest = newest.max(revision);
             if jobs.iter().all(clean::has_ended) {
@@ -329,7 +330,7 @@ async fn await_ended(client: &Client, tag: &Tag) -> Revision {
     newest
 }
 
-/// Jobs that are not finished before the run has any.
+/// Counts active jobs before the run has any.
 async fn foreign_jobs(client: &Client) -> Result<usize, RunError> {
     let status = client.status(v1::Consistency::Linearizable).await?;
     let jobs = status.jobs.unwrap_or_default();
@@ -337,8 +338,8 @@ async fn foreign_jobs(client: &Client) -> Result<usize, RunError> {
     Ok(usize::try_from(live).unwrap_or(usize::MAX))
 }
 
-/// What users submit: gangs that fit into half of what is free now, so that they wait for nobody. Asks the cluster whether it
-/// would take such a job.
+/// Jobs to submit: gangs that fit into half of the free resources, so that they wait for no other job.
+/// Checks with the cluster that it accepts them.
 async fn workshop(
     options: &TargetOptions,
     client: &Client,
@@ -352,7 +353,7 @@ async fn workshop(
     let all = all.flat_map(|host| &host.gpus);
     let free = all.filter(|gpu| gpu.holder.is_none() && gpu.block.is_none());
     let gang_tasks_max = match gpus {
-        // Without GPUs, tasks ask for none.
+        // Without GPUs in the cluster, tasks request none.
         0 => GANG_TASKS_MAX,
         _ => (count(free.count()) / 2).clamp(1, GANG_TASKS_MAX),
     };
@@ -374,8 +375,8 @@ async fn workshop(
     Ok(workshop)
 }
 
-/// Submits the first job of the run, and gives the name under which the cluster keeps it: who proves who they are is called so,
-/// whatever they say.
+/// Submits the first job of the run, and returns the user name that the cluster stores for it: an
+/// authenticated name overrides the requested one.
 async fn introduce(
     client: &Client,
     workshop: &Workshop,
@@ -388,7 +389,7 @@ async fn introduce(
     Ok(spec.map(|spec| spec.user).unwrap_or_default())
 }
 
-/// Judges and writes the report.
+/// Checks and writes the report.
 fn conclude(
     options: &TargetOptions,
     tag: &Tag,

@@ -1,4 +1,5 @@
-//! Whoever does what is allowed, one thing at a time, and waits until the cluster is as it was.
+//! The nemesis of an external cluster: injects one allowed fault at a time, and waits until the cluster has
+//! recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,14 +21,14 @@ use crate::run::target::processes::NamedProcess;
 use crate::run::target::replicas::Replica;
 use crate::run::{Fault, RunError};
 
-/// Longest that one look may take: a replica that does not answer is not whole.
+/// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
-/// What came of an act: whom it hit, and whether it came about.
+/// Result of a fault: its target, and whether it was injected.
 pub(super) struct Act {
-    /// Whom, for people.
+    /// Description of the target.
     pub(super) target: String,
-    /// Whether it came about.
+    /// Whether it was injected.
     pub(super) made: bool,
 }
 
@@ -39,7 +40,7 @@ impl Act {
         }
     }
 
-    /// Nothing was done, for this reason.
+    /// A fault that was not injected, with the reason.
     pub(super) fn not_made(why: impl Into<String>) -> Self {
         Self {
             target: why.into(),
@@ -48,27 +49,27 @@ impl Act {
     }
 }
 
-/// Whoever does it, with everything that is needed.
+/// The fault injector with everything it needs.
 pub(super) struct Outside {
     pub(super) client: Client,
     pub(super) tag: Tag,
     pub(super) processes: Arc<Vec<NamedProcess>>,
     pub(super) history: Arc<History>,
     pub(super) random: ChaCha8Rng,
-    /// What went wrong since the act was begun.
+    /// Anomalies since the start of the fault.
     pub(super) odd: Vec<String>,
-    /// Hosts that it may have blocked, and what they are called.
+    /// Ids and names of the hosts that it may have blocked.
     pub(super) taken: BTreeMap<HostId, String>,
     timeline: Timeline,
     allowed: BTreeSet<Fault>,
-    /// Everybody who was of the cluster when the run began.
+    /// All replicas of the cluster when the run began.
     pub(super) replicas: Vec<Replica>,
     /// Hosts that were up when the run began.
     hosts: BTreeSet<String>,
 }
 
 impl Outside {
-    /// Looks at how the cluster is, before anything is done to it.
+    /// Reads the state of the cluster before the first fault.
     pub(super) async fn new(
         (client, replicas): (Client, Vec<Replica>),
         tag: Tag,
@@ -82,7 +83,10 @@ impl Outside {
         for process in processes.iter() {
             let stranger = { process.host.iter() }.find(|host| !hosts.contains(*host));
             if let Some(host) = stranger {
-                let text = format!("process {} is of host {host}, which is not up", process.pid);
+                let text = format!(
+                    "process {} belongs to host {host}, which is not up",
+                    process.pid
+                );
                 return Err(RunError::Harness(text));
             }
         }
@@ -101,10 +105,12 @@ impl Outside {
         })
     }
 
-    /// One act with the calm before it. A cluster that does not answer or is not whole in time is noted in the episode.
+    /// Injects one fault after a calm. A cluster that does not answer or recover in time is recorded in the
+    /// episode.
     ///
     /// # Errors
-    /// If it is not allowed, or a process cannot be signalled or is not started again: no fault of the cluster's.
+    /// If it is not allowed, or a process cannot be signalled or is not restarted: not the cluster's
+    /// failure.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         if !self.allowed.contains(&fault) {
             let text = format!("{} is not allowed", fault.words());
@@ -117,7 +123,8 @@ impl Outside {
         self.timeline.say(Voice::Fault, fault.words());
         let act = match self.act(fault).await {
             Err(RunError::Client(error)) => {
-                self.odd.push(format!("nobody answers: {}", chain(&error)));
+                self.odd
+                    .push(format!("no replica answers: {}", chain(&error)));
                 Act::not_made("?")
             }
             done => done?,
@@ -132,7 +139,7 @@ impl Outside {
         };
         self.timeline.say(sign, &act.target);
         if let Some(missing) = missing {
-            let late = format!("the cluster was not whole again in time: {missing}");
+            let late = format!("the cluster did not recover in time: {missing}");
             self.timeline.say(Voice::Fault, &late);
             self.odd.push(late);
         }
@@ -163,13 +170,13 @@ impl Outside {
             Fault::ReplicaFrozen => self.freeze_replica().await,
             Fault::ReplicaKilled => self.kill_replica().await,
             other => {
-                let text = format!("{} cannot be done from outside", other.words());
+                let text = format!("{} is not possible on an external cluster", other.words());
                 Err(RunError::Harness(text))
             }
         }
     }
 
-    /// Waits until the cluster is as it was; tells what is missing if that takes too long.
+    /// Waits until the cluster has recovered; returns the first failed check on timeout.
     pub(super) async fn await_whole(&self) -> Option<String> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         loop {
@@ -184,7 +191,7 @@ impl Outside {
     async fn missing(&self) -> Option<String> {
         let status = self.client.status(v1::Consistency::Linearizable);
         let Ok(Ok(status)) = timeout(LOOK, status).await else {
-            return Some("nobody leads".to_owned());
+            return Some("there is no leader".to_owned());
         };
         for replica in self.replicas.iter().filter(|it| it.was_there) {
             let missing = replica.lacks(status.revision).await;
@@ -194,7 +201,7 @@ impl Outside {
         }
         let listed = self.client.list_hosts(v1::ListHostsRequest::default());
         let Ok(Ok((_, hosts))) = timeout(LOOK, listed).await else {
-            return Some("hosts are not listed".to_owned());
+            return Some("hosts could not be listed".to_owned());
         };
         let up: BTreeSet<String> = { hosts.into_iter().filter(is_up) }
             .map(|host| host.name)
@@ -204,7 +211,7 @@ impl Outside {
     }
 }
 
-/// Whether a host's beats arrive.
+/// Whether a host's heartbeats arrive.
 pub(super) fn is_up(host: &v1::Host) -> bool {
     host.health() == v1::HostHealth::Up
 }

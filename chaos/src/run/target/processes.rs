@@ -1,5 +1,5 @@
-//! Processes that the user named: they are held by file descriptors from the beginning, so that a process id which the system
-//! gives to somebody else later hits nobody.
+//! Processes named by the user, held by file descriptors from the start: if the system reuses a process id
+//! later, the new process is not hit.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,46 +11,46 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::RunError;
 
-/// An agent that may be frozen or killed, as the user names it.
+/// An agent that may be frozen or killed, as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAgent {
-    /// Its host, as the cluster knows it.
+    /// Its host, as named in the cluster.
     pub host: String,
     /// Its process id.
     pub pid: i32,
 }
 
-/// A process that cannot be what the user says.
+/// A process that is not what the user named.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("process {pid} {why}")]
 pub struct UnfitProcess {
-    /// Which process.
+    /// The process id.
     pub pid: i32,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
-/// One process.
+/// A process held by a file descriptor.
 #[derive(Debug)]
 pub(super) struct NamedProcess {
-    /// Its process id, for people.
+    /// Process id for messages.
     pub(super) pid: i32,
-    /// The host whose agent it is; none: a replica.
+    /// The host of an agent; `None` for a replica.
     pub(super) host: Option<String>,
     descriptor: OwnedFd,
     is_frozen: AtomicBool,
 }
 
 impl NamedProcess {
-    /// The agent of a host on this machine.
+    /// Opens the agent of a host on this machine.
     ///
     /// # Errors
-    /// If it does not run, is no agent, or calls itself otherwise.
+    /// If it does not run, is no agent, or belongs to another host.
     pub(super) fn agent(named: &NamedAgent) -> Result<Self, UnfitProcess> {
         let (process, words) = Self::of(named.pid, "worker")?;
         let name = name_in(&words, named.pid);
         if name.as_ref() != Some(&named.host) {
-            let other = name.unwrap_or_else(|| "nobody that can be told".to_owned());
+            let other = name.unwrap_or_else(|| "an unknown host".to_owned());
             let why = format!("is the agent of {other}, not of {}", named.host);
             return Err(process.unfit(why));
         }
@@ -60,21 +60,21 @@ impl NamedProcess {
         })
     }
 
-    /// A replica on this machine.
+    /// Opens a replica on this machine.
     ///
     /// # Errors
-    /// If it does not run or is none.
+    /// If it does not run or is no replica.
     pub(super) fn replica(pid: i32) -> Result<Self, UnfitProcess> {
         Ok(Self::of(pid, "scheduler")?.0)
     }
 
     fn of(pid: i32, role: &str) -> Result<(Self, Vec<String>), UnfitProcess> {
         let unfit = |why: String| UnfitProcess { pid, why };
-        let id = Pid::from_raw(pid).ok_or_else(|| unfit("is none".to_owned()))?;
+        let id = Pid::from_raw(pid).ok_or_else(|| unfit("is no process id".to_owned()))?;
         let opened = pidfd_open(id, PidfdFlags::empty());
-        let descriptor = opened.map_err(|error| unfit(format!("cannot be held: {error}")))?;
+        let descriptor = opened.map_err(|error| unfit(format!("cannot be opened: {error}")))?;
         let words = fs::read(format!("/proc/{pid}/cmdline"));
-        let words = words.map_err(|error| unfit(format!("cannot be looked at: {error}")))?;
+        let words = words.map_err(|error| unfit(format!("cannot be inspected: {error}")))?;
         let words: Vec<String> = words
             .split(|byte| *byte == 0)
             .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -84,7 +84,7 @@ impl NamedProcess {
             name.is_some_and(|name| name.to_string_lossy().starts_with("muster"))
         });
         if !is_muster || words.get(1).is_none_or(|word| word != role) {
-            return Err(unfit(format!("is no `muster {role}`")));
+            return Err(unfit(format!("is not a `muster {role}`")));
         }
         let process = Self {
             pid,
@@ -99,7 +99,7 @@ impl NamedProcess {
         UnfitProcess { pid: self.pid, why }
     }
 
-    /// Whether it still runs, standing still included.
+    /// Whether it still runs, even if paused.
     pub(super) fn is_alive(&self) -> bool {
         let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let at_once = Timespec {
@@ -110,25 +110,25 @@ impl NamedProcess {
         poll(&mut descriptors, Some(&at_once)).is_ok_and(|ready| ready == 0)
     }
 
-    /// Ends it at once.
+    /// Kills it at once (SIGKILL).
     pub(super) fn kill(&self) -> Result<(), RunError> {
         self.signal(Signal::KILL)
     }
 
-    /// Lets it stand still.
+    /// Pauses it (SIGSTOP).
     pub(super) fn freeze(&self) -> Result<(), RunError> {
-        // Before it is: whoever clears away must not miss it.
+        // Set before the signal: the clean-up must not miss it.
         self.is_frozen.store(true, Ordering::SeqCst);
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on, if we froze it.
+    /// Resumes it, if we paused it.
     pub(super) fn thaw(&self) -> Result<(), RunError> {
         if !self.is_frozen.load(Ordering::SeqCst) || !self.is_alive() {
             return Ok(());
         }
         self.signal(Signal::CONT)?;
-        // Only now: if that failed, whoever clears away tries again.
+        // Cleared after the signal: if that fails, the clean-up tries again.
         self.is_frozen.store(false, Ordering::SeqCst);
         Ok(())
     }
@@ -139,7 +139,7 @@ impl NamedProcess {
     }
 }
 
-/// What an agent calls its host: by its flag, by its settings, or else the machine's name.
+/// Host name of an agent: from its flag, its settings, or the machine's name.
 fn name_in(words: &[String], pid: i32) -> Option<String> {
     let value = |flag: &str| {
         let next = words.iter().position(|word| word == flag);
@@ -154,7 +154,7 @@ fn name_in(words: &[String], pid: i32) -> Option<String> {
         return Some(name);
     }
     if let Some(settings) = value("--config") {
-        // A path may be relative to where the agent was started.
+        // A path may be relative to the agent's working directory.
         let path = Path::new("/proc").join(pid.to_string()).join("cwd");
         let text = fs::read_to_string(path.join(settings)).ok()?;
         if let Some(name) = name_in_settings(&text) {
@@ -188,7 +188,7 @@ mod tests {
         let refused = NamedProcess::replica(own).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            format!("process {own} is no `muster scheduler`")
+            format!("process {own} is not a `muster scheduler`")
         );
         assert!(NamedProcess::replica(0).is_err());
         let mut ended = Command::new("true").spawn().unwrap();

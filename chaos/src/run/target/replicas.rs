@@ -1,7 +1,7 @@
-//! Replicas that stand still or are killed: one of this cluster, and only while it can spare one.
+//! Pausing and killing a replica of an external cluster, only while the cluster can spare one.
 //!
-//! A process id does not tell of which cluster a replica is. So it stands still first, and everybody who answered before is
-//! asked: if exactly one is silent then, that is the one.
+//! A process id does not show to which cluster a replica belongs. So it is paused first, and every replica
+//! that answered before is called: if exactly one is silent then, the process is that replica.
 
 use futures::future::join_all;
 use muster_client::{Client, ClientConfig};
@@ -15,27 +15,27 @@ use crate::run::target::connect;
 use crate::run::target::nemesis::{Act, LOOK, Outside};
 use crate::run::target::processes::NamedProcess;
 
-/// Replicas that vote, at least, where one can be spared: with fewer, those that are left are no majority.
+/// Minimum voters for one to be spared: with fewer, the remaining ones are no majority.
 const VOTERS_MIN: usize = 3;
-/// Longest that all of them may take to have what the leader has: under load they are a moment behind.
+/// Maximum time for all of them to catch up with the leader: under load they are a moment behind.
 const LEVEL: Duration = Duration::from_secs(5);
-/// Longest that a killed process may take to be gone; one that waits for its disk ends only after that.
+/// Maximum time for a killed process to disappear; one that waits for its disk ends only after that.
 const GONE: Duration = Duration::from_secs(10);
-/// Why nothing was done.
-const NO_REPLICA: &str = "no replica that was named is left";
+/// Reason why the fault was not injected.
+const NO_REPLICA: &str = "none of the named replicas is running";
 
-/// A replica, and a client that asks only there.
+/// A replica with its own client.
 pub(super) struct Replica {
-    /// Where clients reach it.
+    /// Its address for clients.
     pub(super) address: String,
-    /// Reaches nobody else.
+    /// A client of this replica only.
     client: Client,
     /// Whether it answered when the run began.
     pub(super) was_there: bool,
 }
 
 impl Replica {
-    /// Everybody of a cluster, as it is before anything is done to it.
+    /// All replicas of a cluster before the first fault.
     pub(super) async fn all(cluster: &ClientConfig) -> Result<Vec<Self>, RunError> {
         let mut all = Vec::new();
         for address in &cluster.addresses {
@@ -54,13 +54,13 @@ impl Replica {
         Ok(all)
     }
 
-    /// Whether anything comes back from there, in time.
+    /// Whether it responds in time.
     async fn answers(&self) -> bool {
         let asked = self.client.status(v1::Consistency::Stale);
         matches!(timeout(LOOK, asked).await, Ok(Ok(_)))
     }
 
-    /// What it lacks of a revision that the leader has, if it lacks any of it.
+    /// Describes how far it is behind a revision of the leader; `None` if it has caught up.
     pub(super) async fn lacks(&self, revision: u64) -> Option<String> {
         let (address, asked) = (&self.address, self.client.status(v1::Consistency::Stale));
         match timeout(LOOK, asked).await {
@@ -76,7 +76,7 @@ impl Replica {
     }
 }
 
-/// A process that stands still and is known to be a replica of this cluster.
+/// A paused process that is known to be a replica of this cluster.
 struct Held<'a> {
     process: &'a NamedProcess,
     address: &'a str,
@@ -104,7 +104,10 @@ impl Outside {
         let deadline = Instant::now() + GONE;
         while held.process.is_alive() {
             if Instant::now() > deadline {
-                let text = format!("{what}, was killed and lives {} s later", GONE.as_secs());
+                let text = format!(
+                    "{what}, was killed but still exists {} s later",
+                    GONE.as_secs()
+                );
                 return Err(RunError::Harness(text));
             }
             sleep(POLL).await;
@@ -115,7 +118,8 @@ impl Outside {
         }
     }
 
-    /// Lets the first replica that was named and lives stand still, if one can be spared and it is of this cluster; else why not.
+    /// Pauses the first named replica that runs, if one can be spared and it belongs to this cluster; else
+    /// returns the reason.
     async fn hold_replica(&self) -> Result<Result<Held<'_>, String>, RunError> {
         let is_live = |process: &&NamedProcess| process.host.is_none() && process.is_alive();
         let Some(process) = self.processes.iter().find(is_live) else {
@@ -139,16 +143,16 @@ impl Outside {
                     since,
                 }));
             }
-            [] => "all replicas of the cluster answered: it is none of them".to_owned(),
-            _ => format!("nothing came from {}", silent.join(" and ")),
+            [] => "all replicas of the cluster answered: it is not one of them".to_owned(),
+            _ => format!("there was no response from {}", silent.join(" and ")),
         };
         process.thaw()?;
         let pid = process.pid;
-        Ok(Err(format!("while process {pid} stood still, {why}")))
+        Ok(Err(format!("while process {pid} was paused, {why}")))
     }
 
-    /// Waits until every replica that votes answers and has what the leader has, so that one can be spared; tells what is
-    /// missing if that takes too long.
+    /// Waits until every voter answers and has caught up with the leader, so that one can be spared;
+    /// returns the first failed check on timeout.
     async fn await_voters(&self) -> Result<Vec<&Replica>, String> {
         let deadline = Instant::now() + LEVEL;
         loop {
@@ -163,12 +167,12 @@ impl Outside {
     async fn voters(&self) -> Result<Vec<&Replica>, String> {
         let asked = self.client.status(v1::Consistency::Linearizable);
         let Ok(Ok(status)) = timeout(LOOK, asked).await else {
-            return Err("nobody leads".to_owned());
+            return Err("there is no leader".to_owned());
         };
         let mut voters = Vec::new();
         for address in voters_of(&status)? {
             let voter = self.replicas.iter().find(|it| it.address == address);
-            let voter = voter.ok_or_else(|| format!("the replica at {address} is a new one"))?;
+            let voter = voter.ok_or_else(|| format!("the replica at {address} is new"))?;
             if let Some(missing) = voter.lacks(status.revision).await {
                 return Err(missing);
             }
@@ -185,16 +189,16 @@ impl Held<'_> {
     }
 }
 
-/// Where those are who vote, if one of them can be spared.
+/// Addresses of the voters, if one of them can be spared.
 fn voters_of(status: &v1::GetStatusResponse) -> Result<Vec<&str>, String> {
-    // Whose role is not known may vote.
+    // A replica with an unknown role may be a voter.
     let voters = status.replicas.iter();
     let voters = voters.filter(|replica| replica.role() != v1::ReplicaRole::Learner);
     let voters: Vec<&str> = voters.map(|replica| replica.address.as_str()).collect();
     if voters.len() < VOTERS_MIN {
         let count = voters.len();
         return Err(format!(
-            "of {count} replicas that vote, the others are no majority"
+            "without one of the {count} voters there is no majority"
         ));
     }
     Ok(voters)
@@ -223,7 +227,7 @@ mod tests {
         let three = status(&[Leader, Follower, Learner, Follower]);
         let addresses = ["node1:7400", "node2:7400", "node4:7400"];
         assert_eq!(voters_of(&three).unwrap(), addresses);
-        // Who does not vote is no help.
+        // A learner does not count.
         assert!(voters_of(&status(&[Leader, Follower, Learner])).is_err());
         assert!(voters_of(&status(&[Leader])).is_err());
     }

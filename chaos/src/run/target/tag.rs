@@ -1,30 +1,30 @@
-//! What marks things as ours in a cluster that others use.
+//! Tag of a run's jobs and blocks in a cluster that others use.
 
 use muster_model::ids::RequestId;
 use muster_model::limits::PRIORITY_MAX;
 use muster_proto::v1;
 
-/// Label with the run that a job is of.
+/// Label of a job with its run.
 const RUN_LABEL: &str = "muster-chaos-run";
-/// Label with the request that a job is the answer to.
+/// Label of a job with the request that created it.
 const REQUEST_LABEL: &str = "muster-chaos-request";
-/// Time that tasks get to stop, in milliseconds: they save nothing.
+/// Time for tasks to stop, in milliseconds: they save nothing.
 const STOP_GRACE_MS: u64 = 1_000;
 
-/// A run's mark. Two runs never have the same one.
+/// Identity of a run; no two runs share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct Tag {
-    /// Names the run.
+    /// Name of the run.
     pub(super) run: String,
-    /// Who submits, blocks and cancels: as the cluster has it, once it has said so.
+    /// User for submits, blocks and cancels, in the cluster's spelling once it is known.
     pub(in crate::run) user: String,
-    /// Where jobs wait; the cluster's default if none is named.
+    /// Queue of the jobs; the cluster's default if `None`.
     queue: Option<String>,
     salt: u128,
 }
 
 impl Tag {
-    /// A new one.
+    /// Creates a unique tag.
     pub(super) fn new(user: &str, queue: Option<&str>) -> Self {
         let salt = uuid::Uuid::new_v4();
         let run = salt.simple().to_string();
@@ -36,12 +36,12 @@ impl Tag {
         }
     }
 
-    /// A request id that no other run draws, whatever its seed: the cluster remembers them for a day.
+    /// A request id that no other run draws, whatever its seed: the cluster stores request ids for a day.
     pub(in crate::run) fn salt(&self, drawn: RequestId) -> RequestId {
         RequestId(drawn.0 ^ self.salt)
     }
 
-    /// The job of a request, marked. It is of the lowest priority: whoever else wants its place comes first.
+    /// The job of a request with the tag. It has the lowest priority: jobs of others are placed first.
     pub(in crate::run) fn mark(&self, request: RequestId, spec: v1::JobSpec) -> v1::JobSpec {
         let labels = [
             (RUN_LABEL.to_owned(), self.run.clone()),
@@ -59,33 +59,33 @@ impl Tag {
         }
     }
 
-    /// What the names of our jobs begin with.
+    /// Prefix of the names of our jobs.
     pub(super) fn name(&self) -> String {
         format!("chaos-{}", self.run)
     }
 
-    /// Whether a job is of this run. A name proves nothing.
+    /// Whether a job belongs to this run. Its name alone proves nothing.
     pub(in crate::run) fn owns(&self, job: &v1::Job) -> bool {
         let labels = job.spec.as_ref().map(|spec| &spec.labels);
         labels.is_some_and(|labels| labels.get(RUN_LABEL) == Some(&self.run))
     }
 
-    /// The request that a job of ours is the answer to.
+    /// The request that created one of our jobs.
     pub(super) fn request_of(job: &v1::Job) -> Option<RequestId> {
         job.spec.as_ref()?.labels.get(REQUEST_LABEL)?.parse().ok()
     }
 
-    /// Why something is blocked, for those who meet it.
+    /// Reason of a block, shown to operators.
     pub(super) fn reason(&self) -> String {
         format!("chaos run {}: it is lifted within a minute", self.run)
     }
 
-    /// Whether a block was put by this run.
+    /// Whether a block was set by this run.
     pub(super) fn has_put(&self, block: &v1::Block) -> bool {
         self.has_written(&block.author, &block.reason)
     }
 
-    /// Whether it is this run that gives such a reason.
+    /// Whether author and reason are those of this run.
     pub(super) fn has_written(&self, author: &str, reason: &str) -> bool {
         author == self.user && reason == self.reason()
     }
@@ -112,7 +112,7 @@ mod tests {
         assert!(ours.owns(&job(marked.clone())));
         assert!(!others.owns(&job(marked.clone())));
         assert_eq!(Tag::request_of(&job(marked.clone())), Some(RequestId(7)));
-        // Somebody else's job of that name.
+        // Another user's job of that name.
         let alike = v1::JobSpec {
             name: marked.name,
             user: marked.user,

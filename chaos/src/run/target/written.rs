@@ -1,4 +1,4 @@
-//! What tasks of a run wrote down in its book, against the attempts that watchers heard of.
+//! Checker of the GPU ledger of a run's tasks against the attempts in the watchers' events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,43 +12,43 @@ use crate::run::judge::{Invariant, Violation, tasks};
 use crate::run::target::Tag;
 use crate::run::truth::Truth;
 
-/// Where tasks of a run keep its book.
+/// Location of the GPU ledger of a run's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// The folder: no other run writes there.
+    /// The folder, unique to this run.
     pub(super) folder: PathBuf,
     /// Whether tasks have GPUs that they lock.
     pub(super) has_gpus: bool,
 }
 
 impl Kept {
-    /// The folder of a run below the one that was named; the first task makes it.
+    /// The folder of a run below the named one; the first task creates it.
     pub(super) fn folder(named: &Path, tag: &Tag) -> PathBuf {
         named.join(tag.name())
     }
 
-    /// Everything that can be read of it here.
+    /// Reads the ledger.
     ///
     /// # Errors
-    /// If it cannot be read, or a line is not what the trainer writes.
+    /// If it cannot be read, or a line was not written by the trainer.
     pub(super) fn read(&self) -> Result<Book, RunError> {
         Book::read(&self.folder)
     }
 
-    /// Why nothing can be judged by the book, if so.
+    /// Reason why the ledger cannot be checked, if any.
     pub(super) fn missing(&self, book: &Book) -> Option<String> {
         let folder = self.folder.display();
         book.holdings.is_empty().then(|| {
             format!(
-                "no task has written in {folder}, as it is seen from here: --book must name a folder on a file system that all \
-                 hosts and this machine share, at the same path, in which tasks may write"
+                "no task has written to {folder}, as seen from here: --book must name a folder on a file system \
+                 that all hosts and this machine share, at the same path, in which tasks may write"
             )
         })
     }
 }
 
-/// I1, I2 and I6 by the locks of tasks, and I2 by who ran: in an attempt that was placed, once. `known`: up to here everything
-/// was heard.
+/// I1, I2 and I6 by the tasks' locks, and I2 by the runs: each in a placed attempt, and once. `known`: all
+/// events up to here were received.
 pub(super) fn judge(book: &Book, truth: &Truth, known: Revision) -> Vec<Violation> {
     let conflicts = book.conflicts.iter().map(|it| tasks::of_conflict(it));
     let mut found: Vec<Violation> = conflicts.collect();
@@ -70,10 +70,10 @@ pub(super) fn judge(book: &Book, truth: &Truth, known: Revision) -> Vec<Violatio
     found
 }
 
-/// Whose the attempts are that were heard of; who comes in the place of a member of a gang has an epoch of its own.
+/// Owners of the attempts in events; a replacement member of a gang has its own epoch.
 fn placed(truth: &Truth) -> BTreeMap<AttemptEpoch, JobId> {
     let kinds = truth.events.values().flatten().cloned();
-    // Kinds that this build does not know are none that are judged here.
+    // Event kinds unknown to this build are not checked here.
     let kinds = kinds.filter_map(|event| EventKind::try_from(event).ok());
     let placed = kinds.filter_map(|kind| match kind {
         EventKind::AttemptPlaced { job, epoch, .. } => Some((epoch, job)),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::run::book::Holding;
 
-    /// Job 1 was placed in attempt 5; everything was heard up to revision 9.
+    /// Job 1 was placed in attempt 5; all events up to revision 9 were received.
     fn broken(runs: &[(u64, u64)]) -> Vec<Invariant> {
         let placed = EventKind::AttemptPlaced {
             job: JobId(1),
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(broken(&[(1, 6)]), [odd]);
         assert_eq!(broken(&[(2, 5)]), [odd]);
         assert_eq!(broken(&[(1, 5), (1, 5)]), [odd]);
-        // Nobody has heard so far.
+        // Events so recent have not been received yet.
         assert_eq!(broken(&[(1, 10)]), []);
     }
 

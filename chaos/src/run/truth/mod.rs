@@ -1,7 +1,7 @@
-//! What really happened: the replicated log, applied again entry by entry by this program.
+//! The replicated log, replayed entry by entry: the reference for all checkers.
 //!
-//! Whatever users were told and watchers heard is compared with it. What is found here can be no bug of a service, a
-//! cache or a stream: only of `apply` itself, which the audit looks after.
+//! The users' history and the watchers' events are compared with it. A finding here cannot be a bug of a
+//! service, a cache or a stream, only of `apply` itself, which the audit checks.
 
 mod sight;
 
@@ -27,54 +27,54 @@ use crate::run::pictures::Picture;
 
 pub(super) use sight::Sight;
 
-/// Entries after which the whole state is looked at again, as long as it is not large.
+/// Entries between two audits of the whole state, unless it is large.
 const AUDIT_EVERY_ENTRIES: u64 = 50;
 
-/// An attempt that was placed.
+/// A placed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// Whose.
+    /// The owning job.
     pub(super) job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub(super) unit: UnitIndex,
-    /// Counts the unit's attempts.
+    /// Number of the attempt within its unit.
     pub(super) number: u32,
-    /// The GPUs that it was given.
+    /// GPUs granted to it.
     pub(super) gpus: BTreeSet<GpuUuid>,
 }
 
-/// The account of a run.
+/// The replayed log of a run.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
-    /// Everything up to this revision is not known: the log was removed behind a snapshot.
+    /// Revision before the first known entry: the log up to it was purged behind a snapshot.
     pub(super) base: Revision,
-    /// The state at its end.
+    /// The final state.
     pub(super) state: State,
-    /// Events up to this revision are not known: the state that the log begins with had forgotten them.
+    /// Revision up to which events are unknown: the state at the beginning of the log had dropped them.
     pub(super) forgotten: Revision,
     /// The events of each revision after `forgotten` that has any.
     pub(super) events: BTreeMap<Revision, Vec<v1::Event>>,
     /// Every attempt that was placed after `base`.
     pub(super) grants: BTreeMap<AttemptEpoch, Grant>,
-    /// Commands that were applied.
+    /// Number of commands replayed.
     pub(super) commands: u64,
-    /// Commands of leaders that led no more, which were refused.
+    /// Number of refused commands of deposed leaders.
     pub(super) stale: u64,
-    /// Entries of which several replicas had the same.
+    /// Number of entries compared between several replicas.
     pub(super) compared: u64,
-    /// Reads that were compared.
+    /// Number of reads compared.
     pub(super) reads: u64,
-    /// Submissions and cancels that were compared.
+    /// Number of submissions and cancels compared.
     pub(super) writes: u64,
-    /// States of replicas that were compared.
+    /// Number of states of replicas compared.
     pub(super) states: u64,
-    /// How often the whole state was looked at.
+    /// Number of audits of the whole state.
     pub(super) audits: u64,
-    /// What must not have been.
+    /// Violations found so far.
     pub(super) violations: Vec<Violation>,
 }
 
-/// Reads what the replicas left and applies the log of the one that has most of it. `pictures`: the states that they came to.
+/// Reads the replicas' data and replays the longest log. `pictures`: states sent by the replicas.
 ///
 /// # Errors
 /// If a replica's data cannot be read.
@@ -120,8 +120,9 @@ pub(super) fn replay(
     Ok(replay.truth)
 }
 
-/// The longest account: of those that reach the newest committed entry the one that begins first. If all are whole from the first
-/// entry on and none reaches it, something committed is lost, and what is left of it is judged.
+/// Selects the longest log: of those that reach the newest committed entry the one that begins first. If
+/// all are whole from the first entry on and none reaches it, something committed is lost, and the rest is
+/// checked.
 fn account(
     remains: &[Remains<State>],
     committed: u64,
@@ -134,7 +135,7 @@ fn account(
         return Ok((whole, None));
     }
     let text = format!("no replica has log entry {committed}, which was committed");
-    // A log that was cut may as well end with its snapshot.
+    // A purged log may end with its snapshot.
     let is_cut = |it: &Remains<State>| it.base.revision > Revision(0);
     let longest = remains
         .iter()
@@ -148,8 +149,8 @@ fn account(
     }
 }
 
-/// The newest committed position: the newest that any replica noted, and what a majority has beyond it. The notes may be
-/// behind.
+/// Newest committed index: the newest recorded by any replica, or the newest beyond it that a majority has.
+/// The records may be behind.
 fn committed(remains: &[Remains<State>]) -> u64 {
     let noted = remains.iter().filter_map(|it| it.committed).max();
     let mut committed = noted.unwrap_or(0);
@@ -170,7 +171,7 @@ fn committed(remains: &[Remains<State>]) -> u64 {
     }
 }
 
-/// The events that a state remembers of revisions of which it has all.
+/// Events retained by a state, of revisions that it has in full.
 fn kept_events(state: &State) -> BTreeMap<Revision, Vec<v1::Event>> {
     let kept = state.events.kept_after(state.events.compacted());
     kept.map(|(revision, events)| (revision, on_wire(events)))
@@ -184,7 +185,7 @@ fn on_wire(events: &[Event]) -> Vec<v1::Event> {
 struct Replay<Sights: Iterator<Item = Sight>> {
     truth: Truth,
     sights: std::iter::Peekable<Sights>,
-    /// States of replicas that the replay has not come to yet.
+    /// States of replicas at entries not yet replayed.
     pictures: Vec<Picture>,
 }
 
@@ -213,7 +214,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
                 self.truth.compared += 1;
                 if entry.digest != *expected {
                     let index = entry.index;
-                    let text = format!("replica {replica} has another log entry {index}");
+                    let text = format!("replica {replica} has a different log entry {index}");
                     self.violation(Invariant::Agreement, text);
                     break;
                 }
@@ -221,7 +222,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// Answers of what was removed behind a snapshot cannot be judged.
+    /// Skips answers about entries purged behind a snapshot: they cannot be checked.
     fn skip_unknown(&mut self) {
         let base = self.truth.base;
         while self.sights.next_if(|sight| sight.revision < base).is_some() {}
@@ -244,7 +245,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         self.compare_states(entry.index);
     }
 
-    /// I11: whoever applied as much has the same state.
+    /// I11: replicas that applied the same entries have the same state.
     fn compare_states(&mut self, index: u64) {
         let pictures = std::mem::take(&mut self.pictures);
         let (now, later) = pictures.into_iter().partition(|it| it.index == index);
@@ -253,18 +254,18 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
             self.truth.states += 1;
             let replica = &picture.replica;
             if picture.hash != self.truth.state.state_hash() {
-                let text = format!("{replica} had another state after log entry {index}");
+                let text = format!("{replica} had a different state after log entry {index}");
                 self.violation(Invariant::Agreement, text);
             }
             if !picture.is_as_kept {
                 let text =
-                    format!("{replica} gave another state than it had after log entry {index}");
+                    format!("{replica} sent a different state than it had after log entry {index}");
                 self.violation(Invariant::Agreement, text);
             }
         }
     }
 
-    /// States of entries that were never committed.
+    /// Reports states at entries that were never committed.
     fn report_unmade(&mut self, committed: u64) {
         for picture in std::mem::take(&mut self.pictures) {
             if picture.index > committed {
@@ -276,11 +277,12 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// I3: nothing that a leader proposes takes effect once another leads.
+    /// I3: proposals of a deposed leader take no effect.
     fn judge_stale(&mut self, leader: LeadershipEpoch, refused: bool, revision: Revision) {
         self.truth.stale += 1;
         if !refused {
-            let text = format!("revision {revision} is of leadership {leader}, which was over");
+            let text =
+                format!("revision {revision} comes from leadership {leader}, which had ended");
             self.violation(Invariant::Fencing, text);
         }
     }
@@ -302,7 +304,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// I9: what was answered with this revision was so.
+    /// I9: answers at this revision match the state.
     fn look(&mut self) {
         let revision = self.truth.state.revision;
         while let Some(sight) = self.sights.next_if(|sight| sight.revision <= revision) {
@@ -326,11 +328,11 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
         }
     }
 
-    /// Answers with revisions that never were.
+    /// Reports answers with revisions that never existed.
     fn report_unseen(&mut self) {
         while let Some(sight) = self.sights.next() {
             let text = format!(
-                "an answer about job {} names revision {}, which no committed entry made",
+                "an answer about job {} names revision {}, which no committed entry created",
                 sight.job, sight.revision
             );
             self.violation(Invariant::Linearizability, text);
@@ -338,7 +340,7 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
     }
 }
 
-/// What an event says to have been given to an attempt, by the state that it is about.
+/// The grant of a placement event, with details from its state.
 fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
     let EventKind::AttemptPlaced {
         job,
@@ -432,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_read_must_have_seen_what_was_there_at_its_revision() {
-        // Nobody ever submitted a job: whoever saw one is wrong, and so is a read of what never was.
+        // Job and revision never existed: any answer about them is wrong.
         let sights = vec![
             sight(1, None),
             sight(2, Some(JobPhase::Queued)),
@@ -464,7 +466,7 @@ mod tests {
             (replay.truth.states, invariants(&replay.truth)),
             (1, vec![])
         );
-        // Time has gone on, and a leader began.
+        // Time has advanced, and a leader was elected.
         replay.apply(&entry(2, vec![began(2)]));
         assert_eq!(invariants(&replay.truth), [Invariant::Agreement]);
         replay.pictures = vec![picture(3, replay.truth.state.state_hash(), false)];
@@ -506,7 +508,7 @@ mod tests {
             (chosen.entries.len(), invariant),
             (6, Some(Invariant::Durability))
         );
-        // It may be in the snapshot.
+        // It may be covered by the snapshot.
         all[0].base.revision = Revision(9);
         assert!(account(&all, 7).is_err());
     }

@@ -1,4 +1,4 @@
-//! What users were told of a revision, and whether it was so.
+//! Observed reads: answers to users, compared with the state at their revision.
 
 use muster_engine::state::{Answer, State};
 use muster_model::ids::{JobId, RequestId, Revision};
@@ -6,30 +6,30 @@ use muster_model::lifecycle::JobPhase;
 
 use crate::run::history::{Call, Operation};
 
-/// What somebody was told that there is at a revision.
+/// An observation about a job at a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) struct Sight {
-    /// At which revision.
+    /// The revision.
     pub(in crate::run) revision: Revision,
-    /// Of which job.
+    /// The job.
     pub(in crate::run) job: JobId,
-    /// What.
+    /// The observation.
     pub(in crate::run) seen: Seen,
 }
 
-/// What is said of a job.
+/// Observation about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum Seen {
-    /// It was read, and stood there.
+    /// It was read with this phase.
     Phase(Option<JobPhase>),
     /// It is the answer to this request.
     Submitted(RequestId),
-    /// Its end was asked for.
+    /// Its cancellation was acknowledged.
     Cancelled,
 }
 
 impl Sight {
-    /// What a call was answered, if it was.
+    /// The observation in the answer to a call, if it was answered.
     pub(in crate::run) fn of(operation: &Operation) -> Option<Self> {
         let answer = operation.answer()?;
         let seen = match operation.call {
@@ -44,12 +44,12 @@ impl Sight {
         })
     }
 
-    /// Whether it was read, and not written.
+    /// Whether it comes from a read, not from a write.
     pub(super) const fn is_read(&self) -> bool {
         matches!(self.seen, Seen::Phase(_))
     }
 
-    /// What is wrong with it by the state of its revision, for people.
+    /// Describes the contradiction to the state at its revision, if any.
     pub(super) fn contradiction(&self, state: &State) -> Option<String> {
         let Self {
             revision,
@@ -62,7 +62,7 @@ impl Sight {
                 let there = job.map(|job| job.phase);
                 (there != phase).then(|| {
                     format!(
-                        "job {id} was read at revision {revision} as {phase:?}, it was {there:?}"
+                        "job {id} was read at revision {revision} as {phase:?}, but it was {there:?}"
                     )
                 })
             }
@@ -70,14 +70,16 @@ impl Sight {
                 let kept = state.requests.get(request).map(|kept| &kept.answer);
                 let is_there = job.is_some() && kept == Some(&Answer::Job(id));
                 (!is_there).then(|| {
-                    format!("request {request} was answered with job {id} at revision {revision}, the log says {kept:?}")
+                    format!(
+                        "request {request} was answered with job {id} at revision {revision}, but the log says {kept:?}"
+                    )
                 })
             }
             Seen::Cancelled => {
                 let is_cancelled = job.is_some_and(|job| job.cancel.is_some());
                 (!is_cancelled).then(|| {
                     format!(
-                        "job {id} was cancelled at revision {revision}, which the log does not know"
+                        "job {id} was cancelled at revision {revision}, but the log does not contain it"
                     )
                 })
             }
@@ -111,7 +113,7 @@ mod tests {
         assert!(other.contradiction(&cluster.state).is_some());
         let unknown = sight(job, Seen::Submitted(RequestId(request.0 + 1)));
         assert!(unknown.contradiction(&cluster.state).is_some());
-        // Nobody has asked for its end.
+        // It was not cancelled.
         let cancelled = sight(job, Seen::Cancelled);
         assert!(cancelled.contradiction(&cluster.state).is_some());
     }

@@ -1,4 +1,4 @@
-//! A user who asks for what nobody may have, over and over.
+//! Hostile user: repeatedly sends requests that must be refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::sim::draws::{Domain, draws};
 use crate::sim::report::Violation;
 use crate::sim::scale::Tempo;
 
-/// A job that is not there.
+/// Id of a job that does not exist.
 const NOBODYS: JobId = JobId(u64::MAX);
-/// Bytes of a name that is too long.
+/// Length of an overlong name, in bytes.
 const NAME_BYTES: usize = 10_000;
-/// Ways to break a specification.
+/// Number of ways to invalidate a specification.
 const BREAKS: u32 = 8;
 
-/// Whether one of a world's users is hostile: in some worlds.
+/// Whether a world has a hostile user: in a share of the seeds.
 #[must_use]
 pub fn is_beset(seed: u64, tempo: Tempo) -> bool {
     draws(seed, Domain::Hostile, 0, 0).random_bool(tempo.rare_share())
 }
 
 impl SimClient {
-    /// Asks `count` times for what must be refused, with pauses.
+    /// Sends `count` requests that must be refused, with pauses.
     pub async fn assail(mut self, count: u32) {
         for number in 1..=count {
             self.random = draws(self.seed, Domain::Hostile, self.number, number);
@@ -52,7 +52,7 @@ impl SimClient {
         }
     }
 
-    /// Submits a job, and another one under the same request.
+    /// Submits a job, and a different one under the same request id.
     async fn reuse_request(&mut self) {
         let request = RequestId(self.random.random());
         let spec = Arc::new(self.draw_job(&[]));
@@ -72,7 +72,7 @@ impl SimClient {
         self.demand(Command::SubmitJob { request, spec }).await;
     }
 
-    /// Asks for something that must be refused.
+    /// Sends a command that must be refused.
     async fn demand(&mut self, command: Command) {
         match self.insist(command.clone()).await {
             None => self
@@ -84,7 +84,7 @@ impl SimClient {
         }
     }
 
-    /// A job that breaks a rule.
+    /// A job with an invalid specification.
     fn draw_broken(&mut self) -> JobSpec {
         let mut spec = self.draw_job(&[]);
         let group = &mut spec.groups[0];
@@ -104,7 +104,7 @@ impl SimClient {
         spec
     }
 
-    /// A word about a job or a host that is not there.
+    /// A command about a job or a host that does not exist.
     fn draw_unfounded(&mut self) -> Command {
         let request = RequestId(self.random.random());
         let (job, author, reason) = (NOBODYS, "mallory".to_owned(), "because".to_owned());

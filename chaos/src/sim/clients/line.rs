@@ -1,4 +1,4 @@
-//! A user's way to the cluster: the SDK's own calls, carried by the simulated network.
+//! Connection of a user to the cluster: the SDK's own calls over the simulated network.
 
 use std::fmt::Debug;
 use std::future::{Future, pending};
@@ -20,16 +20,16 @@ use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::transport::Registry;
 
-/// How long a user waits for one replica's answer.
+/// Timeout for one replica's answer.
 pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(2);
-/// A command, from its first try to its last.
+/// Retry behaviour of a command.
 const COMMAND: Operation = Operation {
-    name: "carry out the command",
+    name: "execute the command",
     deadline: Duration::from_secs(30),
 };
-/// A question for the replicas that there are.
+/// Retry behaviour of a query for the replicas.
 const DISCOVERY: Operation = Operation {
-    name: "learn the replicas",
+    name: "discover the replicas",
     deadline: Duration::from_secs(10),
 };
 
@@ -43,14 +43,14 @@ pub struct Line {
     calls: Arc<Calls>,
 }
 
-/// What a replica says, and the membership that it goes by.
+/// Answer of a replica, with the membership known to it.
 struct Heard<Word> {
     word: Word,
     membership: Option<u64>,
 }
 
 impl Line {
-    /// A user's, who knows these replicas to begin with. Its waits are drawn from `seed`.
+    /// Connection of a user who initially knows these replicas. Its waits are drawn from `seed`.
     #[must_use]
     pub fn new(
         (node, network): (NodeId, SimNetwork),
@@ -72,7 +72,7 @@ impl Line {
         }
     }
 
-    /// Runs a command to its end, as the SDK does.
+    /// Executes a command with retries, as the SDK does.
     pub(super) async fn run(&self, command: &Command) -> Result<Answer, ClientError> {
         let serve = |handle: Handle<State>| {
             let command = command.clone();
@@ -81,17 +81,17 @@ impl Line {
         let answer = self.call(COMMAND, serve).await?;
         if self.calls.roster().should_learn() {
             let line = self.clone();
-            // Nothing is drawn there.
+            // No random draws there.
             spawn_on(self.node, 0, async move { line.discover().await });
         }
         Ok(answer)
     }
 
-    /// Learns which replicas there are from any of them, and who leads.
+    /// Discovers the replicas and the leader from any known replica.
     pub(super) async fn discover(&self) {
         let status = |handle: Handle<State>| async move { Ok(handle.status()) };
         let Ok(status) = self.call(DISCOVERY, status).await else {
-            // Those that are known stay so, and are asked again.
+            // The known replicas remain, and are queried again.
             return;
         };
         let all = status.voters.iter().chain(&status.learners);
@@ -106,7 +106,7 @@ impl Line {
             .learn(all.map(|peer| &*peer.address), leader);
     }
 
-    /// One call; `serve` is what a replica does with it.
+    /// One call; `serve` is its execution on a replica.
     async fn call<Word, Serve, Serving>(
         &self,
         operation: Operation,
@@ -135,7 +135,7 @@ impl Line {
         Serving: Future<Output = Result<Word, Status>> + Send + 'static,
     {
         let Some((replica, handle)) = self.registry.find(address) else {
-            return Err(Failure::Unconnected("nobody listens there".to_owned()));
+            return Err(Failure::Unconnected("connection refused".to_owned()));
         };
         self.calls.roster().connected();
         let arrives = || {
@@ -147,7 +147,7 @@ impl Line {
             }
         };
         let heard = self.network.request(self.node, replica, arrives).await;
-        // Nobody tells of what is lost.
+        // Lost messages cause no error.
         let Some(Heard { word, membership }) = heard else {
             return pending().await;
         };
@@ -167,7 +167,7 @@ impl Line {
     }
 }
 
-/// The answer, or the status that a replica answers with.
+/// The answer, or the error status of a replica.
 async fn propose(handle: &Handle<State>, command: Command) -> Result<Answer, Status> {
     let applied = handle.propose(vec![command]).await;
     let applied = applied.map_err(propose_status)?.into_iter().next();

@@ -1,5 +1,5 @@
-//! Simulated users: they submit jobs of all shapes, repeat what was not answered, cancel some, and
-//! remember every answer.
+//! Simulated users: they submit jobs of all shapes, retry unanswered calls, cancel some jobs, and remember
+//! every answer.
 
 mod hostile;
 mod line;
@@ -37,19 +37,19 @@ use crate::sim::scale::Tempo;
 use crate::sim::transport::Registry;
 use crate::workload::PhillyGenerator;
 
-/// About one job in so many is submitted as a part of a pipeline.
+/// One in this many jobs is submitted as part of a pipeline.
 const PIPELINE_EVERY: u64 = 11;
-/// One job of several tasks in so many is an array, where sizes are as on Philly.
+/// One in this many multi-task jobs is an array, where job sizes follow the Philly trace.
 const ARRAY_EVERY: u64 = 3;
-/// How often a pipeline is submitted.
+/// Number of times a pipeline is submitted.
 const PIPELINE_SUBMITS: usize = 2;
-/// Pause before a call is made once more that came to nothing.
+/// Pause before an unsuccessful call is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long after its submission a job is suspended, and for how long.
+/// Delay from submission to suspension of a job, and duration of the suspension.
 const SUSPENDED_AFTER: Duration = Duration::from_secs(2);
 const SUSPENDED_FOR: Duration = Duration::from_secs(4);
-/// Longest time that a task hangs in the kernel, in milliseconds: several times what its supervisor waits.
+/// Maximum time that a task hangs in the kernel, in milliseconds: several times its supervisor's wait.
 const HANG_MS_MAX: u64 = 40_000;
 
 /// First node number of users.
@@ -62,32 +62,33 @@ pub struct SimClient {
     pub seed: u64,
     /// The user's number, from 0; the first one is the admin.
     pub number: u32,
-    /// The user's node.
+    /// Node of the user.
     pub node: NodeId,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
-    /// The replicas that are up.
+    /// The running replicas.
     pub registry: Registry<State>,
-    /// What it calls by.
+    /// Connection to the cluster.
     pub line: Line,
-    /// Who remembers what was answered.
+    /// Checkers that record its answers.
     pub judges: Judges,
-    /// Draws of this user, for the job that it is at.
+    /// Random stream of this user, for its current job.
     pub random: ChaCha8Rng,
-    /// How fast things happen.
+    /// Pace of the world.
     pub tempo: Tempo,
-    /// Whether replicas answer reads without asking who leads (a mutant).
+    /// Whether replicas answer reads without confirming their leadership (a mutant).
     pub reads_stale: bool,
 }
 
 impl SimClient {
-    /// Submits `count` jobs, one after another, with pauses. The first user configures the cluster now and then.
+    /// Submits `count` jobs, one after another, with pauses. The first user also reconfigures the cluster
+    /// now and then.
     pub async fn run(mut self, count: u32) {
         let is_admin = self.number == 0;
         let mut earlier = Vec::new();
         self.line.discover().await;
         for number in 0..count {
-            // What becomes of one job changes nothing of what the next one is.
+            // The outcome of one job does not change the draws of the next one.
             self.random = draws(self.seed, Domain::User, self.number, number);
             if is_admin && number == 1 {
                 self.set_health_rules().await;
@@ -123,8 +124,8 @@ impl SimClient {
         }
     }
 
-    /// Submits a job and one like it that waits for its end as one, and the same once more, as a client does that lost the
-    /// answer.
+    /// Submits a pipeline of a job and a similar one that depends on it, and repeats the request, like a
+    /// client that lost the answer.
     async fn submit_pipeline(&mut self, spec: JobSpec) {
         let request = RequestId(self.random.random());
         let position = 0;
@@ -154,8 +155,8 @@ impl SimClient {
         }
     }
 
-    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels it, suspends it
-    /// for a while, or none of it.
+    /// Reads an acknowledged job, resubmits it like a client that lost the answer, cancels it, suspends it
+    /// for a while, or none of these.
     async fn go_on_about(&mut self, request: RequestId, job: JobId, submit: Command) {
         match self.random.random_range(0..12) {
             0 => self.cancel(job).await,
@@ -173,8 +174,8 @@ impl SimClient {
         }
     }
 
-    /// Replaces the topology or the tree of queues; the cluster may refuse it for what it holds now.
-    /// Waits of hours would never end here.
+    /// Replaces the health rules; the cluster may refuse them. Waits are shortened: hours would never end
+    /// within a world.
     async fn set_health_rules(&mut self) {
         let request = RequestId(self.random.random());
         let rules = draw_health_rules(&mut self.random, request);
@@ -187,8 +188,8 @@ impl SimClient {
         self.insist(command).await;
     }
 
-    /// Adds a user, removes one, or gives one another token, or lets a worker in by a token, now and then; the cluster refuses
-    /// it if there is no such user or token, or one already.
+    /// Adds or removes a user, replaces a token, or admits a worker by a token, now and then; the cluster
+    /// refuses it if the user or token does not exist, or already does.
     async fn change_users(&mut self, number: u32) {
         let mut random = draws(self.seed, Domain::Access, self.number, number);
         if random.random_range(0..3) == 0 {
@@ -198,7 +199,7 @@ impl SimClient {
         }
     }
 
-    /// Plans to drain a host soon, for a while, or cancels what is planned of it.
+    /// Plans a host's maintenance with a drain, or cancels a planned one.
     async fn plan_maintenance(&mut self) {
         let request = RequestId(self.random.random());
         let Some((_, handle)) = self.registry.up().into_iter().next() else {
@@ -210,7 +211,7 @@ impl SimClient {
         }
     }
 
-    /// Lets a job stand still, or give everything back, for a while.
+    /// Suspends a job for a while, with its tasks paused or its resources released.
     async fn suspend(&mut self, job: JobId) {
         let (author, reason) = ("user".to_owned(), "another one's turn".to_owned());
         let request = RequestId(self.random.random());
@@ -254,7 +255,7 @@ impl SimClient {
         }
     }
 
-    /// Asks any replica, once: one that answers must know the job.
+    /// Reads once from a random replica: if it answers, it must know the job.
     async fn read_back(&mut self, job: JobId) {
         let replicas = self.registry.up();
         if replicas.is_empty() {
@@ -279,7 +280,7 @@ impl SimClient {
         }
     }
 
-    /// Calls with a command, by the SDK, until it is answered; none if it was refused.
+    /// Sends a command through the SDK until it is answered; `None` if it was refused.
     async fn insist(&mut self, command: Command) -> Option<Answer> {
         loop {
             self.scene(SceneKind::Call, format_args!("{command:?}"));
@@ -302,7 +303,7 @@ impl SimClient {
         self.judges.scene(|| Scene::new(kind, what).on(self.node));
     }
 
-    /// How large a job is, and how long it runs: small and short, or as on Philly.
+    /// Draws size and run time of a job: small and short, or as in the Philly trace.
     fn draw_size(&mut self) -> JobSize {
         let random = &mut self.random;
         match self.tempo {
@@ -325,7 +326,7 @@ impl SimClient {
                 let job = PhillyGenerator::new(seed).next();
                 let job = job.unwrap_or_default();
                 JobSize {
-                    // Philly tells nothing of arrays: some are as large as its gangs.
+                    // Philly has no arrays: some are as large as its gangs.
                     gang: job.tasks > 1 && !seed.is_multiple_of(ARRAY_EVERY),
                     tasks: job.tasks,
                     run_ms: job.duration_ms.unwrap_or(0).min(self.tempo.run_ms_max()),
@@ -335,7 +336,7 @@ impl SimClient {
         }
     }
 
-    /// A job, which may wait for one of this user's `earlier` ones.
+    /// Draws a job, which may depend on one of this user's `earlier` ones.
     fn draw_job(&mut self, earlier: &[JobId]) -> JobSpec {
         let JobSize {
             gang,
@@ -392,25 +393,25 @@ impl SimClient {
     }
 }
 
-/// How large a job is.
+/// Size of a job.
 #[derive(Clone, Copy, Debug)]
 struct JobSize {
     gang: bool,
     tasks: u32,
-    /// GPUs of each task.
+    /// GPUs per task.
     gpus: u32,
     run_ms: u64,
 }
 
-/// Whether a job is submitted as a part of a pipeline: it follows from its drawn running time, so that no other draw
-/// changes.
+/// Whether a job is submitted as part of a pipeline; derived from its run time, so that other draws do not
+/// change.
 fn is_of_pipeline(spec: &JobSpec) -> bool {
     let run_ms = spec.groups[0].environment.get("RUN_MS");
     let run_ms: Option<u64> = run_ms.and_then(|text| text.parse().ok());
     run_ms.is_some_and(|run_ms| run_ms.is_multiple_of(PIPELINE_EVERY))
 }
 
-/// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
+/// Execution settings of a job's tasks; derived from its run time, so that other draws do not change.
 fn execution_of(run_ms: u64) -> Execution {
     let container = run_ms.is_multiple_of(6).then(|| Container {
         image: "simulated".to_owned(),
@@ -423,7 +424,7 @@ fn execution_of(run_ms: u64) -> Execution {
     }
 }
 
-/// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
+/// Lifecycle settings of a job; derived from its run time, so that other draws do not change.
 fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
@@ -438,7 +439,7 @@ fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> L
     if run_ms.is_multiple_of(2) {
         lifecycle.local_retries_max = 1;
     }
-    // Gangs of one task may not ask for it.
+    // Not allowed for gangs of one task.
     if gang && tasks > 1 && run_ms.is_multiple_of(3) {
         lifecycle.member_swap = true;
     }
@@ -456,7 +457,7 @@ fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> L
     lifecycle
 }
 
-/// How long a job's tasks hang in the kernel when they are killed: most do not.
+/// Draws how long a job's tasks hang in the kernel when they are killed: most do not.
 fn draw_hang_ms(random: &mut impl Rng) -> u64 {
     match random.random_range(0..8) {
         0 => random.random_range(0..HANG_MS_MAX),

@@ -1,12 +1,12 @@
-//! The bytes of writes that are not synced yet, as they lie one behind the other at the end of a file: each with its length and
-//! a checksum, so that a torn one is told from a whole one.
+//! Serialized unsynced writes, appended to the end of a file: each with its length and a checksum, so that
+//! a torn write is recognized.
 
 use muster_raft_store::disk::{LogChange, MetaKey};
 
 /// Bytes before a write: its length and its checksum.
 const HEAD_BYTES: usize = 8;
 
-/// First byte of a change: which it is.
+/// Tag of a change: its first byte.
 const PUT_ENTRY: u8 = 0;
 const REMOVE_ENTRIES: u8 = 1;
 const PUT_META: u8 = 2;
@@ -19,7 +19,7 @@ const META_KEYS: [MetaKey; 4] = [
     MetaKey::Purged,
 ];
 
-/// What stands for a record.
+/// Byte that encodes a record's key.
 const fn byte_of(key: MetaKey) -> u8 {
     match key {
         MetaKey::Identity => 0,
@@ -29,16 +29,16 @@ const fn byte_of(key: MetaKey) -> u8 {
     }
 }
 
-/// What is found at the end of a file.
+/// Writes found at the end of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Whole writes.
+    /// Complete writes.
     pub(super) writes: Vec<Vec<LogChange>>,
-    /// Whether something comes behind them that is not whole.
+    /// Whether an incomplete write follows them.
     pub(super) is_torn: bool,
 }
 
-/// A write as it lies on the disk.
+/// Serializes a write.
 pub(super) fn frame(write: &[LogChange]) -> Vec<u8> {
     let mut body = Vec::new();
     for change in write {
@@ -67,7 +67,7 @@ pub(super) fn frame(write: &[LogChange]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the whole writes at the beginning of some bytes.
+/// Parses the complete writes at the beginning of `bytes`.
 pub(super) fn read(mut bytes: &[u8]) -> Found {
     let mut found = Found::default();
     while !bytes.is_empty() {
@@ -129,7 +129,7 @@ fn take_record(body: &mut &[u8]) -> Option<Vec<u8>> {
     Some(record.to_vec())
 }
 
-/// A length as it is written; none is longer than 4 GiB.
+/// Encodes a length; none exceeds 4 GiB.
 fn length_of(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -1,4 +1,4 @@
-//! What lies on a simulated disk, and what may become of it.
+//! Contents of a simulated disk, and the damage they may take.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::sim::disk::{Condition, Deceit};
 
-/// Error number of a disk that fails.
+/// Error number of a failing disk.
 const EIO: i32 = 5;
-/// One decay in so many hits a snapshot, if there is one.
+/// One in this many decays hits a snapshot, if there is one.
 const SNAPSHOTS_AMONG: usize = 5;
-/// Votes that are forgotten at once: one is stored when it is given, and again when it has won.
+/// Number of votes forgotten at once: a vote is stored when it is given, and again when it has won.
 const VOTES_FORGOTTEN: usize = 3;
 
-/// Where a bit has flipped: what is there, and what was.
+/// Location of a flipped bit: the damaged and the original content.
 #[derive(Clone, Debug)]
 pub(super) enum Damage {
     /// An entry of the log.
@@ -35,9 +35,9 @@ pub(super) enum Damage {
 
 #[derive(Debug, Default)]
 pub(super) struct Medium {
-    /// What a reader sees: durable and not yet durable alike.
+    /// Contents seen by readers, whether durable or not.
     pub(super) visible: Contents,
-    /// What survives a kill for certain.
+    /// Contents that certainly survive a kill.
     pub(super) durable: Contents,
     /// Writes after `durable`, in order; each is atomic.
     pub(super) pending: Vec<Vec<LogChange>>,
@@ -48,15 +48,15 @@ pub(super) struct Medium {
     pub(super) mount: u64,
     pub(super) deceit: Deceit,
     pub(super) condition: Condition,
-    /// Whether a write of this mount failed for want of space.
+    /// Whether a write of this mount failed for lack of space.
     pub(super) ran_out_of_space: bool,
-    /// When a write or sync of this mount's log failed first, because the disk does.
+    /// Time of the first log write or sync of this mount that failed because of the disk.
     pub(super) failed: Option<Instant>,
-    /// What decayed and was not replaced since.
+    /// Decayed content that was not replaced since.
     pub(super) damage: Option<Damage>,
     /// Whether anything decayed since the disk was mounted.
     pub(super) was_damaged: bool,
-    /// Writes of this mount that were made durable; syncs that were asked for, and that are done.
+    /// Number of writes of this mount made durable; number of syncs requested, and completed.
     pub(super) made_durable: usize,
     pub(super) syncs_asked: u64,
     pub(super) syncs_done: u64,
@@ -66,7 +66,7 @@ pub(super) struct Medium {
 pub(super) struct Contents {
     pub(super) entries: BTreeMap<u64, Vec<u8>>,
     pub(super) meta: BTreeMap<MetaKey, Vec<u8>>,
-    /// The votes before the newest one.
+    /// Votes before the newest one.
     pub(super) earlier_votes: Vec<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ impl Contents {
         }
     }
 
-    /// Goes back by some votes.
+    /// Reverts to an earlier vote.
     pub(super) fn forget_votes(&mut self) {
         let kept = self.earlier_votes.len().saturating_sub(VOTES_FORGOTTEN - 1);
         self.earlier_votes.truncate(kept);
@@ -125,7 +125,7 @@ impl Medium {
         self.damage.is_some()
     }
 
-    /// Replaces what is good by what is bad, or the other way round, where it is still there.
+    /// Replaces the original content by the damaged one, or the reverse, if it is still there.
     pub(super) fn replace(&mut self, by_bad: bool) {
         match self.damage.clone() {
             Some(Damage::Entry { index, bad, good }) => {
@@ -154,7 +154,7 @@ impl Medium {
         match &self.damage {
             Some(Damage::Entry { index, bad, .. }) => self.visible.entries.get(index) == Some(bad),
             Some(Damage::Snapshot { name, bad, .. }) => {
-                // Only the newest one is read.
+                // Only the newest snapshot is read.
                 self.published.last_key_value() == Some((name, bad))
             }
             None => false,
@@ -166,7 +166,7 @@ impl Medium {
         self.damage = None;
     }
 
-    /// What a write comes to on a disk in this condition.
+    /// The error of a write to a disk in this condition, if any.
     pub(super) fn refusal(&mut self) -> Option<io::Error> {
         if self.condition.full {
             self.ran_out_of_space = true;
@@ -188,7 +188,7 @@ pub(super) fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-// A panic while the lock is held ends the world anyway; what is behind it is plain data.
+// A panic while the lock is held ends the world anyway, and the data has no invariants.
 pub(super) fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
     medium.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! A simulated disk: what was not synced is lost at a kill, in whole or from some byte on. It runs full, fails, stalls, and
-//! what lies on it decays.
+//! Simulated disk: a kill loses unsynced data, entirely or from some byte on. It can be full, fail or
+//! stall, and its contents can decay.
 
 mod journal;
 mod medium;
@@ -13,16 +13,16 @@ use tokio::time::Instant;
 
 use medium::{Medium, lock};
 
-/// How often a sync looks whether its turn has come.
+/// Interval at which a sync checks whether its turn has come.
 const STALL_LOOK: Duration = Duration::from_millis(20);
 
-/// The log of one replica's machine; survives the replica's kills.
+/// Disk of one replica's machine; survives the replica's kills.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     medium: Arc<Mutex<Medium>>,
 }
 
-/// The disk as one incarnation of the replica sees it: dead after the next kill.
+/// The disk as mounted by one incarnation of the replica: unusable after the next kill.
 #[derive(Clone, Debug)]
 pub struct MountedDisk {
     medium: Arc<Mutex<Medium>>,
@@ -30,44 +30,45 @@ pub struct MountedDisk {
     sync_latency: Duration,
 }
 
-/// What a disk says is durable and is not: a mutant.
+/// Data that a disk reports as durable although it is not: a mutant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deceit {
-    /// Nothing: what it says is so.
+    /// No deceit.
     #[default]
     None,
-    /// Nothing that is synced is durable.
+    /// No synced data is durable.
     Syncs,
-    /// The snapshot that was published last is not.
+    /// The snapshot published last is not durable.
     Snapshots,
-    /// The newest votes are not.
+    /// The newest votes are not durable.
     Votes,
-    /// What a failing disk was given is not, although nobody was told: the replica went on after the error.
+    /// Data given to a failing disk is not durable, and no error is reported: the replica continues after
+    /// the failure.
     Errors,
 }
 
-/// What a kill took from a disk.
+/// Data lost from a disk by a kill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Writes that are gone, the torn one included.
+    /// Number of lost writes, including a torn one.
     pub writes: usize,
     /// Whether a part of one of them was on the disk.
     pub is_torn: bool,
 }
 
-/// What is wrong with a disk.
+/// Fault of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Writes and syncs fail for want of space.
+    /// Writes and syncs fail for lack of space.
     pub full: bool,
-    /// Writes and syncs fail, for no reason that could be helped.
+    /// Writes and syncs fail with an I/O error.
     pub failing: bool,
-    /// Syncs do not come to an end.
+    /// Syncs do not complete.
     pub stalled: bool,
 }
 
 impl SimDisk {
-    /// An empty disk; one that deceives models a replica that goes on before what it wrote is durable.
+    /// An empty disk; a deceitful one models a replica that continues before its writes are durable.
     #[must_use]
     pub fn new(deceit: Deceit) -> Self {
         let medium = Medium {
@@ -97,9 +98,10 @@ impl SimDisk {
         }
     }
 
-    /// A kill: everything staged is gone, and of the bytes of the writes that were not synced only the first `kept` of 1,000
-    /// parts are left, because the operating system had written those out by itself. The write that the cut goes through is
-    /// torn; who reads the disk next finds that by its checksum, and goes on with those before it.
+    /// Simulates a kill: all staged data is lost, and of the bytes of unsynced writes only the first
+    /// `kept_permille` thousandths remain, which the operating system had written out by itself. The write
+    /// at the cut is torn; the next reader detects it by its checksum and continues with the writes before
+    /// it.
     pub fn kill(&self, kept_permille: usize) -> Loss {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
@@ -127,7 +129,7 @@ impl SimDisk {
         }
     }
 
-    /// Makes everything durable that was written, as a tool does that ends when it is.
+    /// Makes all written data durable, like a tool that exits only then.
     pub fn settle(&self) {
         let mut medium = lock(&self.medium);
         for change in std::mem::take(&mut medium.pending).iter().flatten() {
@@ -135,7 +137,7 @@ impl SimDisk {
         }
     }
 
-    /// Loses everything, as a replaced disk does.
+    /// Loses everything, like a replaced disk.
     pub fn wipe(&self) {
         let mut medium = lock(&self.medium);
         let (mount, deceit) = (medium.mount + 1, medium.deceit);
@@ -146,43 +148,43 @@ impl SimDisk {
         };
     }
 
-    /// Whether a write failed for want of space since the disk was mounted last.
+    /// Whether a write failed for lack of space since the last mount.
     #[must_use]
     pub fn ran_out_of_space(&self) -> bool {
         lock(&self.medium).ran_out_of_space
     }
 
-    /// When a write or sync of the log failed first since the disk was mounted last, because the disk does.
+    /// Time of the first log write or sync since the last mount that failed because of the disk.
     #[must_use]
     pub fn failed(&self) -> Option<Instant> {
         lock(&self.medium).failed
     }
 
-    /// Whether anything decayed since the disk was mounted last, or was decayed then.
+    /// Whether the disk decayed since the last mount, or was damaged then.
     #[must_use]
     pub fn was_damaged(&self) -> bool {
         lock(&self.medium).was_damaged
     }
 
-    /// Makes something of it worse or better.
+    /// Changes the condition of the disk.
     pub fn set_condition(&self, change: impl FnOnce(&mut Condition)) {
         change(&mut lock(&self.medium).condition);
     }
 
-    /// Flips a bit of an entry of the log or, now and then, of the newest snapshot; false if there is neither, or if something
-    /// is damaged already.
+    /// Flips a bit of an entry of the log or, now and then, of the newest snapshot; returns false if there
+    /// is neither, or if the disk is already damaged.
     #[must_use]
     pub fn decay(&self, at: u32) -> bool {
         lock(&self.medium).decay(at as usize)
     }
 
-    /// Whether what decayed is still there.
+    /// Whether the damaged content is still there.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         lock(&self.medium).is_damaged()
     }
 
-    /// Puts back what decayed, if it is still there.
+    /// Restores the damaged content, if it is still there.
     pub fn restore(&self) {
         lock(&self.medium).restore();
     }
@@ -197,7 +199,7 @@ impl MountedDisk {
         }
     }
 
-    /// For the log: a replica whose log cannot be written must stop.
+    /// Lock for log writes; an error must stop the replica.
     fn log_writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
         let mut medium = self.readable()?;
         if medium.condition.failing {
@@ -267,7 +269,7 @@ impl LogDisk for MountedDisk {
             }
             Err(dead) => return done(Err(dead)),
         };
-        // Syncs of one disk complete in order, each over what was written before it began.
+        // Syncs of one disk complete in order, each covering the writes before its start.
         let _task = <super::runtime::SimRuntime as openraft_rt::AsyncRuntime>::spawn(async move {
             let turn = disk.await_turn(ticket).await;
             let result = turn.and_then(|()| disk.make_durable(upto));
@@ -404,12 +406,15 @@ mod tests {
             mounted.write(vec![put(1), put(2), put(3)]).unwrap();
             mounted.write(vec![put(4), put(5)]).unwrap();
             let lost = disk.kill(kept_permille);
-            assert!(mounted.write(vec![put(6)]).is_err(), "it was killed");
+            assert!(
+                mounted.write(vec![put(6)]).is_err(),
+                "the replica was killed"
+            );
             let left = disk.mount(Duration::ZERO).read_entries(0, 9, 99).unwrap();
             assert_eq!(left.len(), [5, 3, 0][lost.writes]);
             torn += usize::from(lost.is_torn);
         }
-        assert!(torn > 500, "{torn} of 1,001 cuts went through a write");
+        assert!(torn > 500, "{torn} of 1,001 cuts tore a write");
     }
 
     #[test]
@@ -418,7 +423,7 @@ mod tests {
         let mounted = disk.mount(Duration::ZERO);
         mounted.write(vec![put(1)]).unwrap();
         mounted.write(vec![put(2)]).unwrap();
-        // Two syncs over both; a third write comes before the second one is done.
+        // Two syncs cover both; a third write arrives before the second sync is done.
         mounted.make_durable(2).unwrap();
         mounted.write(vec![put(3)]).unwrap();
         mounted.make_durable(2).unwrap();
@@ -428,7 +433,7 @@ mod tests {
     #[test]
     fn what_decayed_is_put_back_where_it_is_still_there() {
         let disk = SimDisk::new(Deceit::None);
-        assert!(!disk.decay(3), "nothing is there");
+        assert!(!disk.decay(3), "the disk is empty");
         let mounted = disk.mount(Duration::ZERO);
         let record = vec![7; 4];
         let put = |record: &[u8]| LogChange::PutEntry {

@@ -1,14 +1,14 @@
-//! When a simulated agent beats, and how long it waits for an answer.
+//! Heartbeat timing of a simulated agent, and its timeout for an answer.
 
 use std::time::Duration;
 
 use muster_model::timings::Timings;
 use tokio::time::Instant;
 
-/// The beats of one stream.
+/// Heartbeats of one stream.
 pub(super) struct Beats {
     pub(super) sequence: u64,
-    /// When the leader answered last; the welcome counts.
+    /// Time of the leader's last answer, the welcome included.
     answered: Instant,
     period_ms: u64,
     pub(super) next: Instant,
@@ -25,7 +25,7 @@ impl Beats {
         }
     }
 
-    /// The leader answered, and says how often it wants to hear; as the real worker obeys it.
+    /// Records an answer of the leader with the heartbeat period it requests, as the real worker does.
     pub(super) fn answered(&mut self, period_ms: Option<u64>, timings: Timings) {
         self.answered = Instant::now();
         self.period_ms = period_ms.unwrap_or(timings.beat_ms);

@@ -1,7 +1,7 @@
-//! A simulated host: the real `core::agent` driven over a simulated stream, with simulated supervisors.
+//! Simulated host: the real `core::agent` driven over a simulated stream, with simulated supervisors.
 //!
-//! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, on which
-//! the supervisors live.
+//! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, with the
+//! supervisors.
 
 mod beats;
 mod driver;
@@ -34,31 +34,31 @@ use crate::sim::supervisors::Supervisors;
 /// Model of the simulated GPUs.
 const GPU_MODEL: &str = "H100";
 
-/// What distinguishes a host.
+/// Settings of a host.
 #[derive(Clone, Debug)]
 pub struct HostSettings {
     /// The world's seed.
     pub seed: u64,
-    /// Its number, from 0.
+    /// Number of the host, from 0.
     pub number: u32,
-    /// GPUs that it has.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Whether its agent knows where it lies: the rack, and the sockets of its GPUs.
+    /// Location reported by its agent: the rack, and the sockets of its GPUs; `None` if unknown.
     pub place: Option<SimPlace>,
-    /// Periods of the heartbeat protocol.
+    /// Heartbeat and lease timings.
     pub timings: Timings,
     /// A known bug, switched on.
     pub mutant: Option<Mutant>,
 }
 
-/// Where an agent says that its host lies.
+/// Location of a host as reported by its agent.
 #[derive(Clone, Copy, Debug)]
 pub struct SimPlace {
-    /// Number of the pod around the rack; racks of one number may contradict each other in it.
+    /// Number of the pod around the rack; reports for one rack may contradict each other.
     pub pod: u32,
     /// Number of the rack.
     pub rack: u32,
-    /// GPUs of each socket.
+    /// GPUs per socket.
     pub socket_gpus: u32,
 }
 
@@ -95,28 +95,27 @@ pub struct SimHost {
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
     sensors: Arc<Mutex<Sensors>>,
     power: Arc<Mutex<Power>>,
-    /// The memory of the agent process that runs (or ran last), and its stream: shared so that a report
-    /// can tell them.
+    /// Memory of the current or last agent process, and its stream; shared for reports.
     agent: Arc<Mutex<Agent>>,
     link: Arc<Mutex<AgentLink>>,
-    /// Whether an old order is to arrive once more.
+    /// Whether an old order is to be delivered again.
     repeats_order: Arc<Mutex<bool>>,
-    /// Whether those who submit have no accounts on it.
+    /// Whether the submitting users have no accounts on it.
     lacks_accounts: Arc<Mutex<bool>>,
 }
 
-/// An agent's stream, for reports.
+/// State of an agent's stream, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentLink {
-    /// The replica that it is connected to.
+    /// The connected replica.
     pub replica: Option<NodeId>,
-    /// Sequence of the last beat on this stream.
+    /// Sequence number of the last heartbeat on this stream.
     pub sequence: u64,
-    /// Newest acknowledged sequence on this stream.
+    /// Newest acknowledged sequence number on this stream.
     pub acknowledged: u64,
 }
 
-/// What survives a kill of everything.
+/// State that survives a kill of everything.
 #[derive(Debug, Default)]
 struct HostDisk {
     journal: Vec<JournalRecord>,
@@ -126,7 +125,7 @@ struct HostDisk {
 }
 
 impl SimHost {
-    /// A host that is switched off.
+    /// Creates a host that is switched off.
     #[must_use]
     pub fn new(
         settings: HostSettings,
@@ -160,25 +159,25 @@ impl SimHost {
         }
     }
 
-    /// Its name in the cluster.
+    /// Name in the cluster.
     #[must_use]
     pub fn name(&self) -> String {
         format!("node{:02}", self.settings.number)
     }
 
-    /// What its agent knows.
+    /// Memory of its agent.
     #[must_use]
     pub fn agent(&self) -> Agent {
         lock(&self.agent).clone()
     }
 
-    /// Its agent's stream.
+    /// Stream of its agent.
     #[must_use]
     pub fn link(&self) -> AgentLink {
         *lock(&self.link)
     }
 
-    /// What its monotonic clock shows.
+    /// Reads its monotonic clock.
     #[must_use]
     pub fn now(&self) -> MonotonicMs {
         self.clock.monotonic()
@@ -195,19 +194,19 @@ impl SimHost {
         &self.supervisors
     }
 
-    /// The node of its agent.
+    /// Node of its agent.
     #[must_use]
     pub const fn agent_node(&self) -> NodeId {
         Self::agent_node_of(self.settings.number)
     }
 
-    /// The node of the agent of the host of that number.
+    /// Node of the agent of the host with this number.
     #[must_use]
     pub const fn agent_node_of(number: u32) -> NodeId {
         NodeId(1_000 + 2 * number)
     }
 
-    /// The node of its supervisors.
+    /// Node of its supervisors.
     #[must_use]
     pub const fn host_node(&self) -> NodeId {
         NodeId(1_001 + 2 * self.settings.number)
@@ -223,23 +222,25 @@ impl SimHost {
         seed_of(self.settings.seed, domain, self.settings.number, life)
     }
 
-    /// Makes a GPU fail, or heals it.
+    /// Makes a GPU fail, or repairs it.
     pub fn set_gpu(&self, gpu: GpuUuid, health: GpuHealth) {
         lock(&self.gpus).insert(gpu, health);
     }
 
-    /// Lets an order that its agent has had arrive once more.
+    /// Delivers one of its agent's past orders again.
     pub fn repeat_order(&self) {
         *lock(&self.repeats_order) = true;
     }
 
-    /// Takes the accounts of those who submit off it, until it is healed. Whether there were any.
+    /// Removes the accounts of the submitting users until the host is repaired. Returns whether there were
+    /// any.
     #[must_use]
     pub fn forget_accounts(&self) -> bool {
         !std::mem::replace(&mut *lock(&self.lacks_accounts), true)
     }
 
-    /// Whether its agent holds prepared tasks until their gang is released; one host in four has an older one.
+    /// Whether its agent holds prepared tasks until their gang is released; one host in four has an older
+    /// agent.
     fn can_hold(&self) -> bool {
         self.settings.number % 4 != 3
     }
@@ -283,7 +284,7 @@ fn count(lives: &mut u64) -> u32 {
     u32::try_from(*lives).unwrap_or(u32::MAX)
 }
 
-// A panic while a lock is held ends the world anyway; what is behind it is plain data.
+// A panic while a lock is held ends the world anyway, and the data has no invariants.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! How a simulated host, and its agent, begin, end and stand still.
+//! Start, end and pause of a simulated host and of its agent.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::{SimHost, count, lock};
 use crate::sim::runtime::{NodeId, freeze, kill, spawn_on, thaw};
 
-/// First node number of what boots a host that was told to: it outlives all that runs there.
+/// First node number of rebooters: these outlive everything else on the host.
 const REBOOT_NODES: u32 = 2_000_000;
-/// How long a host that boots by order is off.
+/// Downtime of an ordered reboot.
 const REBOOT: Duration = Duration::from_secs(2);
 
-/// Whether a host runs.
+/// Power state of a host.
 #[derive(Debug, Default)]
 pub(super) struct Power {
     is_on: bool,
-    /// How often somebody ended it, or its agent: a boot that was under way is none any more.
+    /// Number of times the host or its agent was ended: this cancels a reboot in progress.
     cuts: u64,
 }
 
 impl SimHost {
-    /// Switches it on.
+    /// Switches the host on.
     pub fn boot(&self) {
         lock(&self.power).is_on = true;
         let life = count(&mut lock(&self.disk).boots);
@@ -31,7 +31,7 @@ impl SimHost {
         self.run_agent();
     }
 
-    /// Starts its agent; of a host that is off, the host.
+    /// Starts its agent; if the host is off, starts the host.
     pub fn start_agent(&self) {
         if lock(&self.power).is_on {
             self.run_agent();
@@ -50,21 +50,21 @@ impl SimHost {
         );
     }
 
-    /// Lets everything on it stand still: agent, supervisors and tasks, as a machine does that is paused.
+    /// Pauses everything on it: agent, supervisors and tasks, like a suspended machine.
     pub fn freeze(&self) {
         freeze(self.agent_node());
         freeze(self.host_node());
         self.supervisors.freeze();
     }
 
-    /// Lets it go on. Its supervisors come first: what has no lease any more does nothing more.
+    /// Resumes it. Supervisors are resumed first: tasks with an expired lease do nothing more.
     pub fn thaw(&self) {
         self.supervisors.thaw();
         thaw(self.host_node());
         thaw(self.agent_node());
     }
 
-    /// Kills its agent alone.
+    /// Kills its agent only.
     pub fn kill_agent(&self) {
         lock(&self.power).cuts += 1;
         self.network.node_down(self.agent_node());
@@ -79,8 +79,8 @@ impl SimHost {
         self.supervisors.die();
     }
 
-    /// Boots it, as its agent was ordered to. If somebody ends the host, or what would be its agent, meanwhile, it stays off until
-    /// they start it.
+    /// Reboots it on order of its agent. If the host or its future agent is killed meanwhile, it stays off
+    /// until it is started explicitly.
     pub(super) fn reboot(&self) {
         let host = self.clone();
         let node = NodeId(REBOOT_NODES + self.settings.number);

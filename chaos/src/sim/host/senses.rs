@@ -1,5 +1,5 @@
-//! What a simulated host reads of itself and of its adapters, held against the rules as real workers do it: what stands is known
-//! to the next agent, and what was found is told until the state has heard it.
+//! Readings of a simulated host and its adapters, evaluated by the rules as in real workers: persistent
+//! findings carry over to the next agent, and findings are reported until the state acknowledges them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -15,25 +15,25 @@ use crate::sim::coverage::Situation;
 use crate::sim::host::{SimHost, lock};
 use crate::sim::mutant::Mutant;
 
-/// The rules of this build: those that simulated admins set differ from them in how long components wait alone.
+/// Rules of this build; those set by simulated admins differ only in their delays.
 static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| HealthRules::default().set);
 
-/// How long something is wrong.
+/// Duration of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lasts {
-    /// It is read once.
+    /// Read once.
     Once,
-    /// It is read until it is healed.
+    /// Read until repaired.
     On,
-    /// It is well again.
+    /// Repaired.
     Over,
 }
 
-/// What the sensors of a host have to tell: of each rule and component the last that was wrong, and whether it is.
+/// Faults behind the sensors of a host: by rule and component the last fault, and its duration.
 #[derive(Debug, Default)]
 pub(super) struct Sensors(BTreeMap<(&'static str, Component), (Ailment, Lasts)>);
 
-/// What is read of a component for one rule.
+/// Reading of a component for one rule.
 struct Sample {
     rule: &'static str,
     component: Component,
@@ -47,7 +47,7 @@ impl Sensors {
         self.0.insert(key, (ailment, lasts));
     }
 
-    /// Whether anything was wrong.
+    /// Repairs all faults; returns whether there was one.
     fn heal(&mut self) -> bool {
         let mut was_ill = false;
         for (_, lasts) in self.0.values_mut() {
@@ -57,7 +57,7 @@ impl Sensors {
         was_ill
     }
 
-    /// Services were started again.
+    /// Handles the restart of services.
     fn restart(&mut self, rule: &str) {
         for ((of, _), (_, lasts)) in &mut self.0 {
             if *of == rule {
@@ -83,32 +83,32 @@ impl Sensors {
                 },
             }
         });
-        // Of what only happens there is nothing to read when it does not.
+        // One-time events have no reading in between.
         read.filter(|sample| !sample.metrics.is_empty()).collect()
     }
 }
 
-/// What an agent leaves on its disk for the next one.
+/// Persistent notes of an agent for its successor.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What is not well, by which rule.
+    /// Unhealthy components by rule.
     standing: BTreeMap<(String, Component), Severity>,
-    /// What the state has not acknowledged, by the agent's numbers.
+    /// Findings not acknowledged by the state, by the agent's numbers.
     waiting: VecDeque<(u64, Finding)>,
-    /// The boot in which they were made.
+    /// Boot in which they were made.
     boot: u64,
 }
 
-/// An agent's watch over its host.
+/// An agent's monitoring of its host.
 pub(super) struct Watch {
     host: SimHost,
     readings: Readings,
-    /// Findings that the agent was told of.
+    /// Number of findings passed to the agent.
     told: u64,
 }
 
 impl Watch {
-    /// Goes on with what the last agent left.
+    /// Restores the notes of the last agent.
     pub(super) fn recover(host: SimHost) -> Self {
         let now = time(&host);
         let mut readings = Readings::default();
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// What earlier agents found and nobody has heard: to be told again at once.
+    /// Unacknowledged findings of earlier agents, to be reported again at once.
     pub(super) fn unheard(&self) -> Vec<Finding> {
         let waiting = std::mem::take(&mut lock(&self.host.disk).notes.waiting);
         let waiting: Vec<Finding> = waiting.into_iter().map(|(_, finding)| finding).collect();
@@ -144,7 +144,7 @@ impl Watch {
         waiting
     }
 
-    /// Reads all sensors; returns what was found.
+    /// Reads all sensors; returns new findings.
     pub(super) fn look(&mut self) -> Vec<Finding> {
         let now = time(&self.host);
         let mut found = Vec::new();
@@ -184,7 +184,8 @@ impl Watch {
         }
     }
 
-    /// The agent is told of these, and numbers them. What a GPU shows is looked at anew by the next agent.
+    /// Records findings passed to the agent, which numbers them. Findings of GPUs are read again by the
+    /// next agent.
     pub(super) fn told(&mut self, found: &[Finding]) {
         let waiting = &mut lock(&self.host.disk).notes.waiting;
         for finding in found {
@@ -195,7 +196,7 @@ impl Watch {
         }
     }
 
-    /// The state has heard all up to this number.
+    /// Records that the state acknowledged all findings up to this number.
     pub(super) fn heard(&self, number: u64) {
         let waiting = &mut lock(&self.host.disk).notes.waiting;
         while waiting.front().is_some_and(|(told, _)| *told <= number) {
@@ -203,12 +204,13 @@ impl Watch {
         }
     }
 
-    /// Services were started again.
+    /// Records that services were restarted.
     pub(super) fn restarted(&self, rule: &str) {
         lock(&self.host.sensors).restart(rule);
     }
 
-    /// Whether a rule that a reading ends finds a component ill; of a host, or of a part of it.
+    /// Whether a rule whose findings end with a reading finds a component faulty; for a host also one of
+    /// its parts.
     pub(super) fn is_ill(&self, component: &Component) -> bool {
         let is_its = |of: &Component| match (component, of) {
             (Component::Host(_), _) => true,
@@ -226,30 +228,30 @@ impl Watch {
 }
 
 impl SimHost {
-    /// Something is wrong with it, or with a port of an adapter of it: for one reading, or until it is healed.
+    /// Injects a fault into the host, or a port of one of its adapters: for one reading, or until repaired.
     pub fn fall_ill(&self, ailment: Ailment, port: u32, lasts: bool) {
         lock(&self.sensors).fall_ill(ailment, port, lasts);
     }
 
-    /// All of its sensors read what they should, and all accounts are there. Whether anything was otherwise.
+    /// Repairs all sensors and accounts. Returns whether anything was faulty.
     pub fn heal(&self) -> bool {
         let lacked_accounts = std::mem::take(&mut *lock(&self.lacks_accounts));
         lock(&self.sensors).heal() || lacked_accounts
     }
 
-    /// Whether its agent has told all that it found, and was heard.
+    /// Whether all findings of its agent are reported and acknowledged.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         lock(&self.disk).notes.waiting.is_empty()
     }
 
-    /// Whether hosts find something by a rule themselves.
+    /// Whether hosts evaluate this rule themselves.
     #[must_use]
     pub fn can_find(rule: &str) -> bool {
         Ailment::ALL.iter().any(|it| it.signs().rule == rule)
     }
 
-    /// Whether it is not well by a rule, as far as its agents know.
+    /// Whether a component is faulty by a rule, as far as its agents know.
     #[must_use]
     pub fn is_ill_by(&self, rule: &str, component: &Component) -> bool {
         let is_its = |of: &Component| match (component, of) {
@@ -263,7 +265,7 @@ impl SimHost {
     }
 }
 
-/// The host's monotonic time, by which windows run.
+/// Monotonic time of the host, on which windows are based.
 fn time(host: &SimHost) -> TimeMs {
     TimeMs(host.now().0)
 }

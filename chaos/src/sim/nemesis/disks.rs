@@ -1,4 +1,4 @@
-//! Faults of the replicas' disks, and what a replica must do about them.
+//! Faults of the replicas' disks, and the required reactions of the replicas.
 
 use crate::error_chain::chain;
 use crate::sim::coverage::Situation;
@@ -10,7 +10,7 @@ use crate::sim::world::World;
 impl Nemesis {
     pub(super) fn fill_disk(&mut self, world: &World, id: u32) -> Done {
         if !self.disks_ill.insert(id) {
-            return Done::Skipped("something is wrong with it already");
+            return Done::Skipped("the disk is already faulty");
         }
         world.replicas.disk(id).set_condition(|now| now.full = true);
         self.broke(world, "disk full", format_args!("replica {id}"))
@@ -18,7 +18,7 @@ impl Nemesis {
 
     pub(super) fn fail_disk(&mut self, world: &World, id: u32) -> Done {
         if !self.disks_ill.insert(id) {
-            return Done::Skipped("something is wrong with it already");
+            return Done::Skipped("the disk is already faulty");
         }
         let disk = world.replicas.disk(id);
         disk.set_condition(|now| now.failing = true);
@@ -27,7 +27,7 @@ impl Nemesis {
 
     pub(super) fn stall_disk(&mut self, world: &World, id: u32) -> Done {
         if !self.disks_stalled.insert(id) {
-            return Done::Skipped("it stands still");
+            return Done::Skipped("the disk is already stalled");
         }
         let disk = world.replicas.disk(id);
         disk.set_condition(|now| now.stalled = true);
@@ -36,24 +36,24 @@ impl Nemesis {
 
     pub(super) fn rot_disk(&mut self, world: &World, id: u32, at: u32) -> Done {
         if self.disks_ill.contains(&id) {
-            return Done::Skipped("something is wrong with it already");
+            return Done::Skipped("the disk is already faulty");
         }
         if !world.replicas.disk(id).decay(at) {
-            return Done::Skipped("there is nothing on it");
+            return Done::Skipped("the disk is empty");
         }
         self.disks_ill.insert(id);
         self.broke(world, "disk decayed", format_args!("replica {id}"))
     }
 
-    /// Repairs all disks. Before, a replica must have stopped if its log could not be written, and may not start on a log or a
-    /// snapshot that is damaged.
+    /// Repairs all disks. First checks that each replica with an unwritable log has stopped, and that none
+    /// starts on a damaged log or snapshot.
     pub(super) async fn repair_disks(&mut self, world: &mut World) {
         for id in std::mem::take(&mut self.disks_stalled) {
             let disk = world.replicas.disk(id);
             disk.set_condition(|now| now.stalled = false);
             let reached = Situation::DiskStalled;
             world.judges.with(|seen| seen.coverage.reached(reached));
-            self.repaired(world, "disk goes on", format_args!("replica {id}"));
+            self.repaired(world, "disk resumed", format_args!("replica {id}"));
         }
         for id in std::mem::take(&mut self.disks_ill) {
             judge_failed(world, id);
@@ -71,7 +71,7 @@ impl Nemesis {
     }
 }
 
-/// A replica whose log could not be written does not know what is on its disk: it must have stopped.
+/// Checks that a replica whose log could not be written has stopped: the contents of its disk are unknown.
 fn judge_failed(world: &World, id: u32) {
     if !world.replicas.nodes[id as usize - 1].failed_long_ago() {
         return;
@@ -79,12 +79,12 @@ fn judge_failed(world: &World, id: u32) {
     let up = world.replicas.registry.up();
     let own = up.into_iter().find(|(node, _)| node.0 == id);
     if own.is_some_and(|(_, handle)| !handle.leadership().borrow().stopped) {
-        let text = format!("({id}) goes on although its log could not be written");
+        let text = format!("({id}) keeps running although its log could not be written");
         world.judges.violate(Violation::Replica(text));
     }
 }
 
-/// A replica must refuse what is damaged; one that was killed while it opened did so as well.
+/// Checks that a replica refuses a damaged disk; one killed while it opened the disk refused it as well.
 async fn judge_damaged(world: &mut World, id: u32) {
     match world.start_replica(id).await {
         Err(StartError::Open(_)) => {

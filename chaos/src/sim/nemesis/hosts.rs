@@ -1,4 +1,4 @@
-//! What the nemesis does to the health of hosts: their GPUs, their own sensors, and those of their adapters.
+//! Health faults of hosts: their GPUs, their own sensors, and those of their adapters.
 
 use muster_model::command::GpuHealth;
 
@@ -27,7 +27,7 @@ impl Nemesis {
         for (host, gpu) in std::mem::take(&mut self.gpus_out) {
             world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
             let name = host_name(host);
-            self.repaired(world, "GPU healed", format_args!("{gpu} of {name}"));
+            self.repaired(world, "GPU repaired", format_args!("{gpu} of {name}"));
         }
     }
 
@@ -40,10 +40,10 @@ impl Nemesis {
     ) {
         world.hosts[host].fall_ill(ailment, port, lasts);
         let fault = match (ailment.signs().is_adapters, lasts) {
-            (false, false) => "host ill for a moment",
-            (false, true) => "host ill",
-            (true, false) => "adapter ill for a moment",
-            (true, true) => "adapter ill",
+            (false, false) => "transient host fault",
+            (false, true) => "host fault",
+            (true, false) => "transient adapter fault",
+            (true, true) => "adapter fault",
         };
         let name = host_name(host);
         self.broke(
@@ -55,7 +55,7 @@ impl Nemesis {
 
     pub(super) fn forget_accounts(&mut self, world: &World, host: usize) -> Done {
         if !world.hosts[host].forget_accounts() {
-            return Done::Skipped("it has none");
+            return Done::Skipped("the host has no accounts");
         }
         self.broke(world, "accounts lost", format_args!("{}", host_name(host)))
     }
@@ -63,7 +63,11 @@ impl Nemesis {
     pub(super) fn heal_hosts(&mut self, world: &World) {
         for (number, host) in world.hosts.iter().enumerate() {
             if host.heal() {
-                self.repaired(world, "host healed", format_args!("{}", host_name(number)));
+                self.repaired(
+                    world,
+                    "host repaired",
+                    format_args!("{}", host_name(number)),
+                );
             }
         }
     }

@@ -1,11 +1,11 @@
-//! What the nemesis does to links. That of a machine without a replica is cut as well, since one may come there before links are
-//! healed; but it counts as no fault.
+//! Network faults. Links of a machine without a replica are cut as well, since one may be started there
+//! before links are healed; but this is not counted as a fault.
 
 use crate::sim::nemesis::{Done, Nemesis, everybody, node_of};
 use crate::sim::plan::Place;
 use crate::sim::world::World;
 
-/// Why nothing is broken by what befalls a link.
+/// Reason why a fault of a link has no effect.
 const VACANT: &str = "no replica is on that machine";
 
 impl Nemesis {
@@ -24,7 +24,7 @@ impl Nemesis {
 
     pub(super) fn cut(&mut self, world: &World, from: Place, to: Place) -> Done {
         if from == to {
-            return Done::Skipped("nobody is cut off from itself");
+            return Done::Skipped("both ends are the same node");
         }
         world.network.cut(node_of(from), node_of(to));
         if self.is_vacant(world, from) || self.is_vacant(world, to) {
@@ -41,13 +41,13 @@ impl Nemesis {
 
     pub(super) fn spoil(&mut self, world: &World, from: Place, to: Place) -> Done {
         if from == to {
-            return Done::Skipped("nobody is far from itself");
+            return Done::Skipped("both ends are the same node");
         }
         world.network.spoil(node_of(from), node_of(to));
         if self.is_vacant(world, from) || self.is_vacant(world, to) {
             return Done::Skipped(VACANT);
         }
-        self.broke(world, "link gone bad", format_args!("{from} to {to}"))
+        self.broke(world, "link degraded", format_args!("{from} to {to}"))
     }
 
     pub(super) fn heal_links(&mut self, world: &World) {
@@ -55,7 +55,7 @@ impl Nemesis {
         self.repaired(world, "links healed", format_args!("all"));
     }
 
-    /// Whether a machine for a replica has none: it had none yet, or it is lost.
+    /// Whether a machine for a replica has none: not yet, or no longer.
     fn is_vacant(&self, world: &World, place: Place) -> bool {
         match place {
             Place::Replica(id) => world.replicas.life(id) == 0 || self.replicas_lost.contains(&id),

@@ -1,4 +1,4 @@
-//! The loss of all replicas with their disks, and the new group that goes on from the newest backup.
+//! Loss of all replicas with their disks, and recovery of a new group from the newest backup.
 
 use std::time::Duration;
 
@@ -18,26 +18,27 @@ use crate::sim::report::Violation;
 use crate::sim::runtime::{NodeId, kill};
 use crate::sim::world::World;
 
-/// How long a leader may take to say that it leads.
+/// Maximum time for a new leader to announce itself.
 const LEADS_MAX: Duration = Duration::from_secs(2);
-/// From the loss to the new group: by then no answer of the old one is under way any more, but leases run.
+/// Time from the loss to the new group: by then no answer of the old one is in flight, but leases still
+/// run.
 const FOUNDED_AFTER: Duration = Duration::from_millis(2_100);
 
 /// A backup.
 #[derive(Debug)]
 pub(super) struct Saved {
     bytes: Vec<u8>,
-    /// Whether a group went on from it.
+    /// Whether a group was restored from it.
     has_served: bool,
 }
 
 impl Nemesis {
-    /// Takes a backup from whoever leads: all that was answered before is in it.
+    /// Takes a backup on the leader: it contains everything answered before.
     pub(super) async fn back_up(&mut self, world: &World) -> Done {
         let mut up = world.replicas.registry.up().into_iter();
         let leader = up.find(|(_, handle)| handle.leadership().borrow().is_self);
         let Some((replica, handle)) = leader else {
-            return Done::Skipped("nobody leads");
+            return Done::Skipped("there is no leader");
         };
         let mut told = world.judges.with(|seen| seen.acknowledged.clone());
         if !matches!(
@@ -60,7 +61,7 @@ impl Nemesis {
         };
         let mut bytes = Vec::new();
         if let Err(error) = picture.write_backup(&mut bytes, &about, None) {
-            let text = format!("({}) writes no backup: {error}", replica.0);
+            let text = format!("({}) cannot write a backup: {error}", replica.0);
             world.judges.violate(Violation::Replica(text));
         }
         let (revision, length) = (picture.state().revision, bytes.len());
@@ -73,8 +74,8 @@ impl Nemesis {
         Done::Yes
     }
 
-    /// All replicas are lost with their disks. On machines that are left a new group goes on from the newest backup, as large as
-    /// the first one was.
+    /// Loses all replicas with their disks. On the remaining machines a new group of the original size is
+    /// restored from the newest backup.
     pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
         let Some(saved) = self.backup.take() else {
             return Done::Skipped("there is no backup");
@@ -89,12 +90,12 @@ impl Nemesis {
         let read = Backup::read(&mut saved.bytes.as_slice(), None);
         match read {
             Ok(backup) if !backup.has_known_hash => {
-                let text = "the backup holds another state than was saved".to_owned();
+                let text = "the backup holds a different state than was saved".to_owned();
                 world.judges.violate(Violation::Replica(text));
             }
             Ok(backup) => {
                 let how = (founder, saved.has_served);
-                // It serves again if the next group is lost as well.
+                // It is used again if the next group is lost as well.
                 self.backup = Some(Saved {
                     has_served: true,
                     ..saved
@@ -137,7 +138,7 @@ impl Nemesis {
         let mut state = backup.state;
         let now_ms = match world.options.mutant {
             Some(Mutant::RestoresLow) => 0,
-            // Whoever restores looks at a clock that is right.
+            // The operator who restores has a correct clock.
             _ => SimClock::new(self.began, 0).now_ms(),
         };
         let last = (backup.term, backup.index, now_ms);
@@ -150,14 +151,14 @@ impl Nemesis {
         let revision = state.revision;
         let founded = world.replicas.found_anew(founder, last, state);
         if let Err(error) = founded {
-            let text = format!("({founder}) founds no group: {error}");
+            let text = format!("({founder}) could not create the group: {error}");
             return world.judges.violate(Violation::Replica(text));
         }
         if let Err(error) = world.start_replica(founder).await {
             let text = format!("({founder}) did not start: {}", chain(&error));
             return world.judges.violate(Violation::Replica(text));
         }
-        let what = format_args!("replica {founder} goes on from revision {revision}");
+        let what = format_args!("replica {founder} continues from revision {revision}");
         self.repaired(world, "cluster restored", what);
         let restored = match is_again {
             true => Situation::RestoredAgain,
@@ -165,7 +166,7 @@ impl Nemesis {
         };
         world.judges.with(|seen| seen.coverage.reached(restored));
         for _ in 1..world.founders() {
-            // There may be too few machines left: a smaller group does as well.
+            // There may be too few machines left: a smaller group is accepted.
             let Done::Yes = self.bring_replica(world, Errand::Add).await else {
                 return;
             };
@@ -173,7 +174,7 @@ impl Nemesis {
     }
 }
 
-/// As if whatever else of the old group runs had lost its lease long ago: a mutant.
+/// Pretends that all leases of the old group expired long ago: a mutant.
 fn hold_nothing(state: &mut State) {
     let past = TimeMs::default();
     if let Some(refounding) = &mut state.refounding {

@@ -1,4 +1,5 @@
-//! The nemesis: carries out what the plan says, within a budget that lets the cluster recover, so that every failure is a bug.
+//! The nemesis of a simulated world: executes the fault plan within a budget that lets the cluster recover,
+//! so that every failure is a bug.
 
 mod disks;
 mod hosts;
@@ -23,14 +24,14 @@ use crate::sim::runtime::{NodeId, freeze, thaw};
 use crate::sim::scale::Tempo;
 use crate::sim::world::World;
 
-/// What is broken now, and what was.
+/// Active faults, and counts of past ones.
 #[derive(Debug)]
 pub struct Nemesis {
     began: Instant,
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
     hosts_frozen: BTreeSet<usize>,
-    /// Replicas with a disk that is full, fails or decayed, and those with one that stands still.
+    /// Replicas with a full, failing or decayed disk, and those with a stalled one.
     disks_ill: BTreeSet<u32>,
     disks_stalled: BTreeSet<u32>,
     frozen: BTreeSet<NodeId>,
@@ -38,24 +39,24 @@ pub struct Nemesis {
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
     skipped: u64,
-    /// The newest backup, and the machines that were lost with all that they had.
+    /// The newest backup, and the machines lost with all their data.
     backup: Option<loss::Saved>,
     replicas_lost: BTreeSet<u32>,
-    /// Changes of the replicas that operators were sent for.
+    /// Membership changes in progress by operators.
     errands: Vec<oneshot::Receiver<()>>,
     incidents: Vec<Incident>,
 }
 
-/// What became of an act.
+/// Outcome of an act.
 pub(super) enum Done {
-    /// It was carried out.
+    /// It was executed.
     Yes,
-    /// It could not be, for this reason.
+    /// It could not be executed, for this reason.
     Skipped(&'static str),
 }
 
 impl Nemesis {
-    /// A nemesis in a world that begins now.
+    /// The nemesis of a new world.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -77,7 +78,7 @@ impl Nemesis {
         }
     }
 
-    /// Writes down what it did.
+    /// Writes its counts into the report.
     pub fn tell(self, report: &mut Report) {
         report.faults = self.faults;
         report.repairs = self.repairs;
@@ -85,7 +86,7 @@ impl Nemesis {
         report.incidents = self.incidents;
     }
 
-    /// Carries out an act. One that cannot be, because what it is about is down or not there, is noted as skipped.
+    /// Executes an act. If its target is down or missing, the act is recorded as skipped.
     pub async fn perform(&mut self, world: &mut World, act: &Act) {
         if let Done::Skipped(why) = self.carry_out(world, &act.deed).await {
             self.skipped += 1;
@@ -100,13 +101,13 @@ impl Nemesis {
 
     async fn carry_out(&mut self, world: &mut World, deed: &Deed) -> Done {
         if !exists(world, deed) {
-            return Done::Skipped("it is about what is not there");
+            return Done::Skipped("its target does not exist");
         }
         if disk_of(deed).is_some_and(|id| self.replicas_lost.contains(&id)) {
             return Done::Skipped("its machine is lost");
         }
         if disk_of(deed).is_some_and(|id| world.replicas.life(id) == 0) {
-            return Done::Skipped("no replica was on that machine yet");
+            return Done::Skipped("no replica has run on that machine");
         }
         match deed {
             Deed::KillReplica(id) => return self.kill_replica(world, *id),
@@ -159,7 +160,8 @@ impl Nemesis {
         Done::Yes
     }
 
-    /// Repairs everything; hosts while their agents are still down, who then have to know from before what was wrong.
+    /// Repairs everything. Hosts are repaired while their agents are still down, so that these must know
+    /// the faults from before.
     pub async fn repair(&mut self, world: &mut World) {
         self.heal_links(world);
         self.thaw(world);
@@ -201,7 +203,7 @@ impl Nemesis {
             return Done::Skipped("it is down");
         }
         if self.hosts_frozen.contains(&host) {
-            return Done::Skipped("its host stands still");
+            return Done::Skipped("its host is paused");
         }
         self.agents_down.insert(host);
         world.hosts[host].kill_agent();
@@ -242,12 +244,12 @@ impl Nemesis {
         );
     }
 
-    /// Ends of all changes of the replicas that were begun.
+    /// Takes the completion signals of all membership changes.
     pub fn errands(&mut self) -> Vec<oneshot::Receiver<()>> {
         std::mem::take(&mut self.errands)
     }
 
-    /// Starts the next machine that has had no replica yet, and sends somebody to add it.
+    /// Starts a replica on the next unused machine, and an operator that adds it.
     async fn bring_replica(&mut self, world: &mut World, what: impl Fn(u32) -> Errand) -> Done {
         let Some(id) = self.next_machine(world) else {
             return Done::Skipped("no machine is left for a new replica");
@@ -255,13 +257,13 @@ impl Nemesis {
         if let Err(error) = world.start_replica(id).await {
             let refusal = format!("({id}) did not start: {}", chain(&error));
             world.judges.violate(Violation::Replica(refusal));
-            return Done::Skipped("it does not start");
+            return Done::Skipped("it could not start");
         }
         self.send(world, what(id))
     }
 
-    /// The first machine after all that were replicas ever: ids are not used again. Some are kept for a group that is founded
-    /// anew.
+    /// The first machine after all that ever had a replica: ids are not reused. Some machines are reserved
+    /// for a restored group.
     fn next_machine(&self, world: &World) -> Option<u32> {
         let last = if self.replicas_lost.is_empty() {
             world.machines_of_before()
@@ -274,7 +276,7 @@ impl Nemesis {
 
     fn remove_replica(&mut self, world: &World, id: u32) -> Done {
         if world.replicas.life(id) == 0 {
-            return Done::Skipped("it never was a replica");
+            return Done::Skipped("it was never a replica");
         }
         self.send(world, Errand::Remove(id))
     }
@@ -287,7 +289,7 @@ impl Nemesis {
 
     fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
         if !world.replicas.is_up(id) || !self.frozen.insert(NodeId(id)) {
-            return Done::Skipped("it is down or stands still");
+            return Done::Skipped("it is down or paused");
         }
         freeze(NodeId(id));
         self.broke(world, "replica frozen", format_args!("{id}"))
@@ -296,7 +298,7 @@ impl Nemesis {
     fn freeze_agent(&mut self, world: &World, host: usize) -> Done {
         let node = world.hosts[host].agent_node();
         if self.is_agent_away(host) || !self.frozen.insert(node) {
-            return Done::Skipped("it is down or stands still");
+            return Done::Skipped("it is down or paused");
         }
         freeze(node);
         self.broke(world, "agent frozen", format_args!("{}", host_name(host)))
@@ -306,7 +308,7 @@ impl Nemesis {
         let machine = &world.hosts[host];
         let is_still = self.frozen.contains(&machine.agent_node());
         if is_still || self.is_agent_away(host) {
-            return Done::Skipped("it, or its agent, is down or stands still");
+            return Done::Skipped("it or its agent is down or paused");
         }
         self.hosts_frozen.insert(host);
         machine.freeze();
@@ -329,8 +331,8 @@ impl Nemesis {
         }
     }
 
-    /// Starts what is down; a replica whose disk was full, failed or decayed gets a good one with what was there and, because
-    /// it may have stopped, a new start.
+    /// Starts everything that is down. A replica whose disk was full, failing or decayed gets a repaired
+    /// disk with its contents and, because it may have stopped, is restarted.
     async fn start_replicas(&mut self, world: &mut World) {
         self.repair_disks(world).await;
         for id in 1..=world.replicas_count() {
@@ -373,7 +375,7 @@ impl Default for Nemesis {
     }
 }
 
-/// Whether everything that a deed is about is there: what a file says need not fit.
+/// Whether all targets of a fault exist: a script may not match the cluster.
 fn exists(world: &World, deed: &Deed) -> bool {
     let has_replica = |id: u32| (1..=world.replicas_count()).contains(&id);
     let has_host = |host: u32| (host as usize) < world.hosts.len();
@@ -420,13 +422,13 @@ fn exists(world: &World, deed: &Deed) -> bool {
     }
 }
 
-/// Whether those who repair something say so to the cluster at once: in the long run nothing would be in placement otherwise. In a
-/// short one the rules themselves have to.
+/// Whether repaired components are unblocked at once: in a long world nothing would remain in placement
+/// otherwise. In a short one the rules themselves have to unblock them.
 fn gives_back(world: &World) -> bool {
     world.options.scale.tempo == Tempo::Production
 }
 
-/// The highest id that a replica ever had.
+/// Highest replica id ever used.
 fn last_used(world: &World) -> u32 {
     let mut machines = (1..=world.replicas_count()).rev();
     machines
@@ -434,7 +436,7 @@ fn last_used(world: &World) -> u32 {
         .unwrap_or_default()
 }
 
-/// Whose disk a deed is about.
+/// The replica whose disk a fault hits.
 const fn disk_of(deed: &Deed) -> Option<u32> {
     match deed {
         Deed::FillDisk(id) | Deed::FailDisk(id) | Deed::StallDisk(id) => Some(*id),

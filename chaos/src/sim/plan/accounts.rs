@@ -1,11 +1,11 @@
-//! Hosts on which those who submit have no accounts for a while.
+//! Fault plan: hosts on which the submitting users temporarily have no accounts.
 
 use crate::sim::draws::Domain;
 use crate::sim::plan::rare::{Rare, draw_rare};
 use crate::sim::plan::{Act, Deed, Shape};
 use crate::sim::scale::Tempo;
 
-/// Hosts that lose their accounts: a few of a world, and in long ones one an hour.
+/// Frequency of lost accounts: a few per short world, and one an hour in long ones.
 const FORGETFUL: Rare = Rare {
     domain: Domain::Accounts,
     first_act: 910_000,
@@ -13,7 +13,7 @@ const FORGETFUL: Rare = Rare {
     every_s: 3_600,
 };
 
-/// In some worlds hosts lose their accounts; they have them again when hosts are healed.
+/// Draws in some worlds hosts that lose their accounts until hosts are repaired.
 pub(super) fn draw_forgotten_accounts(
     seed: u64,
     shape: &Shape,

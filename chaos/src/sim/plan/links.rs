@@ -1,4 +1,4 @@
-//! Links that are bad: they lose some of what is sent, hold some of it up, and deliver some requests twice.
+//! Fault plan: bad links, which lose and delay some messages and deliver some requests twice.
 
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -8,7 +8,7 @@ use crate::sim::plan::rare::{Rare, draw_rare};
 use crate::sim::plan::{Act, Deed, Place, Shape};
 use crate::sim::scale::Tempo;
 
-/// Links that go bad: a few of a world, and in long ones one in half an hour.
+/// Frequency of bad links: a few per short world, and one in half an hour in long ones.
 const BAD_LINKS: Rare = Rare {
     domain: Domain::BadLinks,
     first_act: 920_000,
@@ -16,7 +16,7 @@ const BAD_LINKS: Rare = Rare {
     every_s: 1_800,
 };
 
-/// In some worlds links go bad until links are healed.
+/// Draws in some worlds links that go bad until links are repaired.
 pub(super) fn draw_bad_links(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     draw_rare(&BAD_LINKS, (seed, tempo), faults_s, |random| {
         let (from, to) = draw_link(random, shape);
@@ -24,7 +24,7 @@ pub(super) fn draw_bad_links(seed: u64, shape: &Shape, faults_s: u64, tempo: Tem
     })
 }
 
-/// A link between a replica and somebody else, in either direction.
+/// Draws a link between a replica and another node, in either direction.
 pub(super) fn draw_link(random: &mut ChaCha8Rng, shape: &Shape) -> (Place, Place) {
     let replica = Place::Replica(shape.draw_replica(random));
     let other = match random.random_range(0..4) {

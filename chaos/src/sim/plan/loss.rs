@@ -1,4 +1,4 @@
-//! Worlds in which all replicas are lost.
+//! Fault plan: the loss of all replicas.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use rand::Rng as _;
 use crate::sim::draws::{Domain, draws};
 use crate::sim::plan::{Act, Deed, Place, Shape};
 
-/// Numbers of the acts that lose all replicas begin here: a world has fewer others.
+/// First number of the acts that lose all replicas: other acts have lower numbers.
 const LOSS_ACTS: u32 = 900_000;
-/// Shortest time with faults in which all replicas may be lost, and how long after the backup they are, in milliseconds.
+/// Minimum fault phase for the loss of all replicas, and time from the backup to the loss, in milliseconds.
 const LOSS_FAULTS_MS_MIN: u64 = 20_000;
 const LOST_AFTER_MS: Range<u64> = 500..12_000;
-/// How long after the loss the next group is lost as well: it may have led for a while, or not at all.
+/// Time from the first loss to the loss of the next group, which may have led for a while, or not at all.
 const LOST_AGAIN_AFTER_MS: Range<u64> = 3_000..15_000;
-/// How long before the loss hosts are cut off.
+/// Time between the isolation of hosts and the loss.
 const CUT_BEFORE_MS: Range<u64> = 0..600;
-/// Users of such a world beside those that are drawn: jobs that wait in the backup are what may have begun since.
+/// Additional users of such a world: jobs that are queued in the backup may have started since.
 pub(super) const USERS_MORE: u32 = 3;
 
-/// How often all replicas are lost: in one world in four, and in half of those the group that goes on from the backup is lost as
-/// well, and the next one goes on from the same backup.
+/// Number of losses of all replicas: one in a quarter of the worlds; in half of those the restored group is
+/// lost as well, and the next one is restored from the same backup.
 pub(in crate::sim) fn losses(seed: u64) -> u32 {
     let mut random = draws(seed, Domain::Loss, 0, 0);
     let is_lost = random.random_bool(0.25);
@@ -28,8 +28,8 @@ pub(in crate::sim) fn losses(seed: u64) -> u32 {
     u32::from(is_lost) + u32::from(is_lost && again)
 }
 
-/// A backup, and the loss of all replicas a while later, just after some hosts were cut off: what runs there hears of the new
-/// group late, or never. Nothing where there is no time for it.
+/// A backup, and the loss of all replicas a while later, just after some hosts were isolated: they learn of
+/// the new group late, or never. Empty if there is no time for it.
 pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
     let faults_ms = faults_s * 1_000;
     let losses = losses(seed);

@@ -1,5 +1,5 @@
-//! The plan of a world: what is broken and repaired, and when. It is drawn before the world begins, each act from a stream of
-//! its own, so that acts can be left out one by one.
+//! Fault plan of a world: faults and repairs with their times. It is drawn before the world begins, each
+//! act from its own random stream, so that acts can be left out one by one.
 
 mod accounts;
 mod links;
@@ -24,39 +24,40 @@ use crate::sim::ailments::Ailment;
 use crate::sim::draws::{Domain, draws};
 use crate::sim::scale::{Scale, Tempo};
 
-/// GPUs of each host where the number of hosts is given.
+/// GPUs per host if the number of hosts is given.
 const GPUS_OF_EACH: u32 = 8;
-/// One world in so many has more hosts than the others, and how many it may have: such a one takes as long as dozens.
+/// One in this many worlds is large, and its number of hosts: a large world takes as long as dozens of
+/// others.
 const LARGE_WORLDS: u64 = 64;
 const LARGE_HOSTS: RangeInclusive<u32> = 8..=200;
 /// Largest step of a wall clock, in milliseconds: one hour.
 const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
-/// Faults of GPUs, as drivers number them: a double bit error, a fault of an application, a row that could not be remapped, a
-/// broken link, fallen off the bus, contained errors, and a processor on it that hangs.
+/// GPU errors by XID: a double bit error, a fault of an application, a row that could not be remapped, a
+/// broken link, fallen off the bus, contained errors, and a hung processor on the GPU.
 const XIDS: [u32; 7] = [48, 31, 64, 74, 79, 94, 119];
-/// Ports of adapters of each host.
+/// Adapter ports per host.
 const PORTS: u32 = 2;
-/// Largest number that a list of acts may name.
+/// Largest number in a list of acts.
 const NUMBER_MAX: u32 = 1_000_000;
-/// How large a cluster is, as its seed says.
+/// Size of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Replicas that found the group.
+    /// Initial replicas.
     pub replicas: u32,
-    /// Machines beside them, for replicas that come later. Without them the replicas do not change.
+    /// Spare machines for later replicas. Without them the membership does not change.
     #[serde(default)]
     pub spares: u32,
-    /// Machines that are kept for groups that are founded anew, if all replicas are lost.
+    /// Recovery machines for rebuilding the group after the loss of all replicas.
     #[serde(default)]
     pub heirs: u32,
     /// GPUs of each host.
     pub hosts: Vec<u32>,
-    /// Users, of whom the first is the admin.
+    /// Number of users; the first one is the admin.
     pub users: u32,
 }
 
 impl Shape {
-    /// The shape of a seed's world.
+    /// Draws the shape of a seed's world.
     #[must_use]
     pub fn draw(seed: u64, scale: Scale) -> Self {
         let mut random = draws(seed, Domain::Shape, 0, 0);
@@ -76,7 +77,7 @@ impl Shape {
         .with_hosts(scale.hosts.or_else(|| draw_many(seed)))
     }
 
-    /// The same with so many hosts that are alike, and users for them.
+    /// The same shape with `hosts` identical hosts and a matching number of users.
     fn with_hosts(self, hosts: Option<u32>) -> Self {
         let Some(hosts) = hosts else {
             return self;
@@ -88,13 +89,14 @@ impl Shape {
         }
     }
 
-    /// Machines for replicas.
+    /// Number of machines for replicas.
     #[must_use]
     pub const fn machines(&self) -> u32 {
         self.replicas + self.spares + self.heirs
     }
 
-    /// Replicas that users know to begin with: founders, also those of a group founded anew. The others they learn of.
+    /// Replicas initially known to users: the initial ones, including those of a restored group. Users
+    /// discover the others.
     pub fn known(&self) -> impl Iterator<Item = u32> + use<> {
         let heirs = self.machines() - self.heirs + 1..=self.machines();
         (1..=self.replicas).chain(heirs)
@@ -114,13 +116,13 @@ impl Shape {
     }
 }
 
-/// Every so many-th world is a large one.
+/// Draws the number of hosts if the world is a large one.
 fn draw_many(seed: u64) -> Option<u32> {
     let is_large = (seed + 1).is_multiple_of(LARGE_WORLDS);
     is_large.then(|| draws(seed, Domain::Large, 0, 0).random_range(LARGE_HOSTS))
 }
 
-/// Some worlds have machines for new replicas, if they have several to begin with.
+/// Draws spare machines for new replicas: some worlds with several initial replicas have them.
 fn draw_spares(seed: u64, replicas: u32, tempo: Tempo) -> u32 {
     let mut random = draws(seed, Domain::Spares, 0, 0);
     if replicas < 3 || !random.random_bool(tempo.rare_share()) {
@@ -129,7 +131,7 @@ fn draw_spares(seed: u64, replicas: u32, tempo: Tempo) -> u32 {
     random.random_range(1..4)
 }
 
-/// Somebody in the network.
+/// A node in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -151,121 +153,121 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that is done to a cluster. Replicas count from 1, hosts, their GPUs and users from 0.
+/// A fault or repair. Replicas count from 1; hosts, their GPUs and users from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
     /// A replica is killed.
     KillReplica(u32),
-    /// Somebody is cut off from all others, both ways.
+    /// A node is cut off from all others, both ways.
     Isolate(Place),
     /// A link is cut, one way.
     Cut {
-        /// Who is not heard any more.
+        /// The sender.
         from: Place,
-        /// By whom.
+        /// The receiver.
         to: Place,
     },
-    /// A link loses some of what it carries, and delivers some requests twice.
+    /// A link loses and delays some messages, and delivers some requests twice.
     Spoil {
-        /// Who sends.
+        /// The sender.
         from: Place,
-        /// Who is to receive it.
+        /// The receiver.
         to: Place,
     },
     /// A host's agent is killed.
     KillAgent(u32),
-    /// A host dies with all that runs on it.
+    /// A host dies with all its processes.
     KillHost(u32),
-    /// A GPU of a host has an error of this number.
+    /// A GPU reports an XID error.
     BreakGpu {
-        /// Which host.
+        /// The host.
         host: u32,
-        /// Which of its GPUs.
+        /// Index of the GPU.
         gpu: u32,
-        /// The driver's number of the error.
+        /// XID of the error.
         xid: u32,
     },
-    /// Something is wrong with a host, or with a port of an adapter of it.
+    /// A host, or a port of one of its adapters, becomes faulty.
     FallIll {
-        /// Which host.
+        /// The host.
         host: u32,
-        /// Which port, if it is an adapter's.
+        /// The port, for an adapter's fault.
         port: u32,
-        /// What.
+        /// The fault.
         ailment: Ailment,
-        /// Whether it is there until it is healed; else it is read once.
+        /// Whether it persists until repaired; otherwise it is read once.
         lasts: bool,
     },
-    /// The wall clocks of all hosts are set: a time server went wrong.
+    /// The wall clocks of all hosts are set: a time server is wrong.
     StepHostClocks {
-        /// By how much.
+        /// Step in milliseconds.
         by_ms: i64,
     },
     /// The wall clock of a replica is set.
     StepReplicaClock {
-        /// Which replica.
+        /// The replica.
         replica: u32,
-        /// By how much.
+        /// Step in milliseconds.
         by_ms: i64,
     },
     /// The disk of a replica is full.
     FillDisk(u32),
     /// The disk of a replica fails.
     FailDisk(u32),
-    /// The disk of a replica stands still.
+    /// The disk of a replica stalls.
     StallDisk(u32),
     /// A bit on the disk of a replica flips.
     RotDisk {
-        /// Which replica.
+        /// The replica.
         replica: u32,
-        /// Says which bit of which entry.
+        /// Selects the entry and the bit.
         at: u32,
     },
-    /// An order that a host's agent has had arrives once more.
+    /// One of the past orders of a host's agent arrives again.
     RepeatOrder(u32),
-    /// Those who submit have no accounts on a host any more.
+    /// The submitting users lose their accounts on a host.
     ForgetAccounts(u32),
     /// A new replica is started and added, and votes once it has caught up.
     AddReplica,
     /// A replica is removed from the group.
     RemoveReplica(u32),
-    /// A new replica votes in place of another one.
+    /// A new replica becomes a voter in place of another one.
     ReplaceReplica(u32),
-    /// A replica stands still.
+    /// A replica is paused.
     FreezeReplica(u32),
-    /// A host's agent stands still; its supervisors and tasks go on.
+    /// A host's agent is paused; its supervisors and tasks continue.
     FreezeAgent(u32),
-    /// A host stands still as a whole: agent, supervisors and tasks.
+    /// A whole host is paused: agent, supervisors and tasks.
     FreezeHost(u32),
     /// A backup is taken.
     BackUp,
-    /// All replicas are lost with their disks, and a new group goes on from the backup.
+    /// All replicas are lost with their disks, and a new group is restored from the backup.
     LoseReplicas,
     /// All links are repaired.
     HealLinks,
-    /// All replicas that are down start; full disks get room, and others are repaired.
+    /// All stopped replicas are started; full disks get space, and others are repaired.
     StartReplicas,
-    /// Whatever stands still goes on.
+    /// Everything paused is resumed.
     Thaw,
-    /// All agents that are down start.
+    /// All stopped agents are started.
     StartAgents,
     /// All hosts that are down are switched on.
     StartHosts,
-    /// All GPUs are as they were.
+    /// All GPUs are repaired.
     HealGpus,
-    /// Nothing is wrong with hosts and adapters any more, and all accounts are there.
+    /// All hosts, adapters and accounts are repaired.
     HealHosts,
 }
 
-/// A deed at its time.
+/// A fault or repair with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Act {
-    /// Counts from 1.
+    /// Number, from 1.
     pub number: u32,
-    /// When, in milliseconds since the users began.
+    /// Milliseconds since the users began.
     pub at_ms: u64,
-    /// What is done.
+    /// The fault or repair.
     pub deed: Deed,
 }
 
@@ -280,29 +282,29 @@ impl fmt::Display for Act {
     }
 }
 
-/// Which acts of its plan a world goes through.
+/// Selection of the acts that a world executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Acts {
     /// All of them.
     #[default]
     All,
-    /// Those of these numbers.
+    /// Those with these numbers.
     Only(Numbers),
-    /// Others than those that are drawn now, in a cluster of another shape: what a file says.
+    /// Acts and cluster from a script instead of drawn ones.
     Script(Arc<Plan>),
 }
 
-/// A cluster and what is done to it.
+/// A cluster with its acts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The cluster.
     pub shape: Shape,
-    /// The acts, in order of their times.
+    /// The acts in order of their times.
     pub acts: Vec<Act>,
 }
 
 impl Plan {
-    /// What a world of this seed goes through in so many seconds with faults.
+    /// Acts of a seed's world with `faults_s` seconds of faults.
     #[must_use]
     pub fn of(seed: u64, faults_s: u64, scale: Scale, chosen: &Acts) -> Self {
         if let Acts::Script(plan) = chosen {
@@ -317,18 +319,18 @@ impl Plan {
     }
 }
 
-/// Acts from an illness that lasts to the death of the host's agent, where that follows: it has told what it found by then, and
-/// the next one has to know.
+/// Number of acts from a persistent host fault to the death of the host's agent, where that follows: by
+/// then the agent has reported the fault, and the next one must know it.
 const AGENT_DIES_ACTS_LATER: usize = 2;
 
-/// The deed so many acts before the next one.
+/// The fault or repair `distance` acts before the next one.
 fn before(acts: &[Act], distance: usize) -> Option<&Deed> {
     let index = acts.len().checked_sub(distance)?;
     acts.get(index).map(|act| &act.deed)
 }
 
-/// All acts of a seed's world. What one of them is depends on nothing but the seed, its number, the cluster's shape and the
-/// acts just before it; when it comes, on the pauses before it as well.
+/// All acts of a seed's world. Each depends only on the seed, its number, the cluster's shape and the acts
+/// just before it; its time also on the pauses before it.
 #[must_use]
 pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     let mut acts = Vec::new();
@@ -358,7 +360,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
     acts
 }
 
-/// Kinds of deeds by their weights, and those that change replicas.
+/// Total weight of all faults, without and with membership changes.
 const DEEDS: u32 = 44;
 const DEEDS_WITH_SPARES: u32 = 50;
 
@@ -424,7 +426,7 @@ fn draw_ailment(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     }
 }
 
-/// One in three is an adapter's: what keeps gangs off, and nothing else, is told and taken back most often.
+/// One in three is an adapter's fault: rules that only hold off gangs are reported and reverted most often.
 fn draw_kind(random: &mut ChaCha8Rng) -> Ailment {
     let is_adapters = |it: &Ailment| it.signs().is_adapters;
     let adapters: Vec<Ailment> = Ailment::ALL.into_iter().filter(is_adapters).collect();
@@ -445,19 +447,19 @@ fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
     Deed::StepReplicaClock { replica, by_ms }
 }
 
-/// Numbers of acts, as people write them: `3,7-9`.
+/// Numbers of acts as users write them: `3,7-9`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers(pub BTreeSet<u32>);
 
-/// A list of numbers that cannot be read.
+/// A list of numbers that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no list of acts; one looks like 3,7-9, with numbers up to {NUMBER_MAX}")]
+#[error("{0:?} is not a list of acts; expected for example 3,7-9, with numbers up to {NUMBER_MAX}")]
 pub struct OddNumbers(String);
 
 impl FromStr for Numbers {
     type Err = OddNumbers;
 
-    /// An empty text names no act.
+    /// An empty text contains no act.
     fn from_str(text: &str) -> Result<Self, OddNumbers> {
         let odd = || OddNumbers(text.to_owned());
         let mut numbers = BTreeSet::new();
@@ -502,7 +504,7 @@ impl fmt::Display for Numbers {
 mod tests {
     use super::*;
 
-    /// A seed of which nothing is drawn but the acts that all worlds have: when others come depends on the time that there is.
+    /// A seed with only the acts that all worlds have: the times of others depend on the duration.
     fn plain_seed() -> u64 {
         let is_plain = |seed: &u64| {
             let shape = Shape::draw(*seed, Scale::default());

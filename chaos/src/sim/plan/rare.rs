@@ -1,4 +1,4 @@
-//! Acts that some worlds have and others do not.
+//! Acts that occur only in some worlds.
 
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
@@ -7,19 +7,19 @@ use crate::sim::draws::{Domain, draws};
 use crate::sim::plan::{Act, Deed};
 use crate::sim::scale::Tempo;
 
-/// A kind of acts that some worlds have.
+/// A kind of act that occurs only in some worlds.
 pub(super) struct Rare {
-    /// Where its draws come from.
+    /// Owner of its random stream.
     pub(super) domain: Domain,
-    /// Numbers of its acts begin here: a world has fewer others.
+    /// First number of its acts; other acts have lower numbers.
     pub(super) first_act: u32,
-    /// Most of them in a short world.
+    /// Maximum count in a short world.
     pub(super) count_max: u32,
-    /// In a long one there is one in so many seconds, at least.
+    /// In a long world there is at least one in this many seconds.
     pub(super) every_s: u64,
 }
 
-/// Acts of such a kind at any time, or none.
+/// Draws such acts at any time, or none.
 pub(super) fn draw_rare(
     rare: &Rare,
     (seed, tempo): (u64, Tempo),

@@ -1,18 +1,18 @@
-//! What one state has that another has not, record by record and line by line.
+//! Difference between two states, record by record and line by line.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 
 use muster_engine::state::State;
 
-/// Lines of a difference, or of a state, that are shown; the others are counted.
+/// Maximum lines of a difference, or of a state, that are shown; the others are counted.
 const LINES_MAX: usize = 400;
-/// Lines of one record that are compared pair by pair; of longer ones the whole middle is shown.
+/// Maximum lines of one record that are compared pairwise; of longer records the whole middle is shown.
 const COMPARED_MAX: usize = 600;
-/// Lines around a change that are shown with it.
+/// Lines of context around a change.
 const CONTEXT: usize = 2;
 
-/// Everything in a state, as people read it.
+/// Formats a whole state as text.
 #[must_use]
 pub fn describe(state: &State) -> String {
     let mut text = String::new();
@@ -25,7 +25,7 @@ pub fn describe(state: &State) -> String {
     bounded(&text)
 }
 
-/// What changed from one state to another: the records that differ, with the lines that do.
+/// Formats the records that differ between two states, with the lines that do.
 #[must_use]
 pub fn difference(before: &State, after: &State) -> String {
     let (old, new) = (records(before), records(after));
@@ -75,7 +75,7 @@ fn records(state: &State) -> BTreeMap<String, Vec<String>> {
     records
 }
 
-/// Writes the lines that differ, with some around them.
+/// Writes the lines that differ, with context.
 fn changed(old: &[String], new: &[String], text: &mut String) {
     let same_first = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let rest = old.len().min(new.len()) - same_first;
@@ -94,7 +94,7 @@ fn changed(old: &[String], new: &[String], text: &mut String) {
     context.for_each(|it| line(text, &format!("    {it}")));
 }
 
-/// Lines that are gone, have come, or stay between those, by the longest common subsequence.
+/// Removed, added and unchanged lines, by the longest common subsequence.
 fn edits<'a>(old: &'a [String], new: &'a [String]) -> Vec<(char, &'a str)> {
     if old.len() + new.len() > COMPARED_MAX {
         let gone = old.iter().map(|it| ('-', it.as_str()));

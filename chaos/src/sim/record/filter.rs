@@ -1,33 +1,33 @@
-//! Which scenes of a record somebody wants to see.
+//! Filter for the scenes of a record.
 
 use muster_model::ids::JobId;
 
 use crate::sim::record::{Record, Scene, SceneKind};
 
-/// Which scenes; all of them by default.
+/// Selected scenes; all of them by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// From this time on, in milliseconds.
+    /// Start time in milliseconds.
     pub from_ms: Option<u64>,
-    /// Until this time, in milliseconds.
+    /// End time in milliseconds.
     pub until_ms: Option<u64>,
-    /// Only what happened here: `replica-1`, `node03`, `user-0`.
+    /// Only scenes on this node: `replica-1`, `node03`, `user-0`.
     pub node: Option<String>,
-    /// Only what is about this job.
+    /// Only scenes about this job.
     pub job: Option<JobId>,
-    /// Only the last so many of them.
+    /// Only the last scenes, this many.
     pub last: Option<usize>,
 }
 
 impl Filter {
-    /// Whether it says anything about times.
+    /// Whether it limits the time.
     #[must_use]
     pub const fn has_times(&self) -> bool {
         self.from_ms.is_some() || self.until_ms.is_some()
     }
 
-    /// The scenes that it lets through. Without times, none after the first violation. What was broken and what must not have
-    /// happened is seen whatever node and job are asked for: without it nothing else makes sense.
+    /// Returns the matching scenes. Without times, none after the first violation. Faults and violations
+    /// match whatever node and job are selected: without them nothing else makes sense.
     #[must_use]
     pub fn select<'a>(&self, record: &'a Record) -> Vec<&'a Scene> {
         let scenes = match self.has_times() {

@@ -1,6 +1,6 @@
-//! The record of a world: everything that happened, scene by scene, and every state that it went through.
+//! Record of a world: all events, scene by scene, and every state.
 //!
-//! Worlds are deterministic, so nobody keeps a record while thousands of them run: the one that failed is run again.
+//! Worlds are deterministic, so no record is kept while thousands of them run: a failed one is run again.
 
 mod difference;
 mod filter;
@@ -19,32 +19,32 @@ pub use stepper::Stepper;
 
 use crate::sim::runtime::NodeId;
 
-/// Scenes and states that a record keeps; what comes after is dropped, and the record says so. A world of a minute has some
+/// Maximum scenes and states in a record; later ones are dropped and counted. A world of a minute has some
 /// thousands.
 pub const SCENES_MAX: usize = 500_000;
 const STATES_MAX: usize = 50_000;
-/// Characters of what a scene says; specifications can be long.
+/// Maximum characters of a scene's text; specifications can be long.
 const WHAT_CHARS_MAX: usize = 240;
 
-/// What kind of thing happened.
+/// Kind of a scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SceneKind {
-    /// Something was broken or repaired, or could not be.
+    /// A fault or a repair, or a skipped one.
     Act,
-    /// Somebody leads, or a term began.
+    /// A new leader or term.
     Leader,
-    /// A command was applied for the first time.
+    /// A command applied for the first time.
     Command,
     /// An event of the state.
     Event,
     /// A user called.
     Call,
-    /// A user was answered.
+    /// An answer to a user.
     Answer,
-    /// A process of a task began, or ended.
+    /// Start or end of a task's process.
     Task,
-    /// Something must not have happened.
+    /// A violation of an invariant.
     Violation,
 }
 
@@ -63,25 +63,25 @@ impl SceneKind {
     }
 }
 
-/// Something that happened.
+/// One event of a world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scene {
-    /// Milliseconds since the world began.
+    /// Milliseconds since the start of the world.
     pub at_ms: u64,
-    /// What kind of thing.
+    /// Kind of the scene.
     pub kind: SceneKind,
-    /// Where: `replica-1`, `node03`, `user-0`; none where it is about the whole world.
+    /// Name of the node, `replica-1`, `node03` or `user-0`; `None` for the whole world.
     pub node: Option<String>,
-    /// Which job it is about.
+    /// The job concerned.
     pub job: Option<JobId>,
-    /// Revision of the state that it made, or was told.
+    /// Revision that was created, or returned in an answer.
     pub revision: Option<Revision>,
-    /// What happened, for people.
+    /// Description.
     pub what: String,
 }
 
 impl Scene {
-    /// A scene about the whole world; its time is that at which it is noted.
+    /// A scene about the whole world; its time is set when it is recorded.
     #[must_use]
     pub fn new(kind: SceneKind, what: impl fmt::Display) -> Self {
         let mut text = what.to_string();
@@ -99,21 +99,21 @@ impl Scene {
         }
     }
 
-    /// Where it happened.
+    /// Sets the node.
     #[must_use]
     pub fn on(mut self, node: NodeId) -> Self {
         self.node = Some(name_of(node));
         self
     }
 
-    /// Which job it is about.
+    /// Sets the job.
     #[must_use]
     pub fn about(mut self, job: Option<JobId>) -> Self {
         self.job = job;
         self
     }
 
-    /// Which revision it made.
+    /// Sets the revision.
     #[must_use]
     pub const fn at(mut self, revision: Revision) -> Self {
         self.revision = Some(revision);
@@ -134,7 +134,7 @@ impl fmt::Display for Scene {
     }
 }
 
-/// Name of a node, as filters take it.
+/// Name of a node, as used in filters.
 fn name_of(node: NodeId) -> String {
     match node.0 {
         0 => "world".to_owned(),
@@ -144,7 +144,7 @@ fn name_of(node: NodeId) -> String {
     }
 }
 
-/// Everything that happened.
+/// All scenes and states of a world.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     scenes: Vec<Scene>,
@@ -153,7 +153,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Notes a scene, at a time.
+    /// Records a scene with its time.
     pub fn push(&mut self, at_ms: u64, scene: Scene) {
         if self.scenes.len() >= SCENES_MAX {
             self.dropped += 1;
@@ -162,32 +162,33 @@ impl Record {
         self.scenes.push(Scene { at_ms, ..scene });
     }
 
-    /// Keeps a state.
+    /// Records a state.
     pub fn keep(&mut self, state: &State) {
         if self.states.len() < STATES_MAX {
             self.states.insert(state.revision, state.clone());
         }
     }
 
-    /// All scenes, in order.
+    /// All scenes in order.
     #[must_use]
     pub fn scenes(&self) -> &[Scene] {
         &self.scenes
     }
 
-    /// Scenes that were not kept, because there were too many.
+    /// Number of scenes dropped because there were too many.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The state at a revision: several commands of one entry leave one state, so it may be that of a later one.
+    /// The state at a revision. Several commands of one entry result in one state, so it may be that of a
+    /// later revision.
     #[must_use]
     pub fn state(&self, revision: Revision) -> Option<&State> {
         self.states.range(revision..).next().map(|(_, state)| state)
     }
 
-    /// The newest state that is not newer than a revision.
+    /// The newest state up to a revision.
     #[must_use]
     pub fn state_upto(&self, revision: Revision) -> Option<&State> {
         let mut older = self.states.range(..=revision);
@@ -201,7 +202,7 @@ impl Record {
         scenes.position(|scene| scene.kind == SceneKind::Violation)
     }
 
-    /// The scenes that end with the first violation, or with the end of the world: so many at most.
+    /// The last `count` scenes up to the first violation, or up to the end of the world.
     #[must_use]
     pub fn last(&self, count: usize) -> &[Scene] {
         let end = self
@@ -210,7 +211,7 @@ impl Record {
         &self.scenes[end.saturating_sub(count)..end]
     }
 
-    /// What the last command before the first violation changed: the revisions around it.
+    /// Revisions before and after the last command before the first violation.
     #[must_use]
     pub fn last_change(&self) -> Option<(Revision, Revision)> {
         let end = self.first_violation().unwrap_or(self.scenes.len());

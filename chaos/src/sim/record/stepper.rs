@@ -1,4 +1,4 @@
-//! Steps through a record, one command after another.
+//! Interactive stepping through a record, one command at a time.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use muster_model::ids::Revision;
 
 use crate::sim::record::{Record, Scene, SceneKind, describe, difference};
 
-/// What can be said.
+/// Help text.
 const HELP: &str = "\
-n [COUNT]  the next scene, or so many     a  the next act         s [REVISION]  the state here, or there
-p [COUNT]  the one before, or so many     v  the first violation  d [FROM TO]   what the last command changed, or all between
-g SECONDS  the first scene from there on  q  enough               h             this
+n [COUNT]  next scene, or COUNT ahead    a  the next act         s [REVISION]  state here, or at REVISION
+p [COUNT]  previous, or COUNT back       v  the first violation  d [FROM TO]   change by the last command, or between
+g SECONDS  first scene from SECONDS on   q  quit                 h             this help
 ";
 
-/// Somebody who stands at a scene of a record.
+/// Position in a record, moved by commands.
 #[derive(Debug)]
 pub struct Stepper<'a> {
     record: &'a Record,
@@ -22,7 +22,7 @@ pub struct Stepper<'a> {
 }
 
 impl<'a> Stepper<'a> {
-    /// Begins before the first of these scenes of a record.
+    /// Starts before the first of these scenes of a record.
     #[must_use]
     pub const fn new(record: &'a Record, scenes: Vec<&'a Scene>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Does what a line asks for, and tells what there is to see; none once it is enough.
+    /// Executes a command line and returns its output; `None` to quit.
     pub fn obey(&mut self, line: &str) -> Option<String> {
         let mut words = line.split_whitespace();
         let command = words.next().unwrap_or("n");
@@ -73,7 +73,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn back(&mut self, count: usize) -> String {
-        // The scene that was seen last lies before where it stands.
+        // The scene shown last lies before the current position.
         let Some(seen) = self.at.checked_sub(1).filter(|seen| *seen > 0) else {
             return "that was the first scene\n".to_owned();
         };
@@ -85,13 +85,13 @@ impl<'a> Stepper<'a> {
     fn seek(&mut self, is_wanted: impl Fn(&Scene) -> bool) -> String {
         let found = self.scenes[self.at..].iter().position(|it| is_wanted(it));
         let Some(found) = found else {
-            return "there is none from here on\n".to_owned();
+            return "no such scene from here on\n".to_owned();
         };
         self.at += found;
         self.forward(1)
     }
 
-    /// The newest revision that is known where it stands.
+    /// The newest revision known at the current position.
     fn revision(&self) -> Revision {
         let seen = self.scenes[..self.at].iter().rev();
         let made = seen.filter(|it| matches!(it.kind, SceneKind::Command | SceneKind::Event));
@@ -123,7 +123,7 @@ impl<'a> Stepper<'a> {
 }
 
 fn unknown(revision: Revision) -> String {
-    format!("no state of revision {revision} was seen\n")
+    format!("no state of revision {revision} was recorded\n")
 }
 
 fn told(scenes: &[&Scene]) -> String {
@@ -171,7 +171,7 @@ mod tests {
         says("p", "replica killed");
         says("p", "that was the first");
         says("a", "replica restarted");
-        says("a", "there is none");
+        says("a", "no such scene");
         says("v", "two at once");
         says("n", "that was the last");
         says("g 2", "SubmitJob");

@@ -1,5 +1,5 @@
-//! The replicas of a simulated cluster: each a node with a disk and a clock, started, killed and started
-//! again on what its disk still holds.
+//! Replicas of a simulated cluster: each a node with a disk and a clock, started, killed and restarted on
+//! the contents of its disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, SimRuntime, kill, spawn_on};
 use crate::sim::transport::{Registry, SimTransport};
 
-/// The name of a world's cluster.
+/// Name of a world's cluster.
 const CLUSTER: &str = "simulated";
-/// Time that one sync takes, in microseconds.
+/// Duration of one sync, in microseconds.
 const SYNC_US: std::ops::Range<u64> = 100..3_000;
-/// Largest error of a machine's monotonic clock, in thousandths; the leases allow for 50.
+/// Maximum drift of a machine's monotonic clock, in thousandths; the leases allow for 50.
 pub(super) const DRIFT_PERMILLE_MAX: i64 = 45;
-/// How soon a replica must have stopped after its log could not be written.
+/// Time within which a replica must stop after its log could not be written.
 const NOTICED: Duration = Duration::from_secs(1);
 /// Log entries between two snapshots: few, so that lagging replicas need one.
 const SNAPSHOT_EVERY_ENTRIES: u64 = 200;
 /// Log entries kept behind a snapshot.
 const KEEP_ENTRIES: u64 = 50;
-/// Most snapshots that a replica keeps with their log.
+/// Maximum snapshots that a replica keeps with their log.
 const HISTORY_SNAPSHOTS_MAX: u64 = 3;
 
 /// A replica that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It refuses what it finds.
+    /// It refuses the contents of its disk.
     #[error("opening the replica")]
     Open(#[from] OpenError),
     /// It was killed before it was open.
@@ -44,7 +44,7 @@ pub enum StartError {
     Killed,
 }
 
-/// One replica's machine.
+/// Machine of one replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaNode {
     /// Its node in the network; the replica id is the same number.
@@ -55,13 +55,13 @@ pub struct ReplicaNode {
 }
 
 impl ReplicaNode {
-    /// Whether a write failed for want of space since the replica was started last.
+    /// Whether a write failed for lack of space since the last start.
     #[must_use]
     pub fn ran_out_of_space(&self) -> bool {
         self.disk.ran_out_of_space()
     }
 
-    /// Whether a write or sync of its log failed since it was started last, because the disk does.
+    /// Whether a write or sync of its log failed since the last start because of the disk.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.disk.failed().is_some()
@@ -73,7 +73,7 @@ impl ReplicaNode {
         self.disk.failed().is_some_and(|at| at.elapsed() > NOTICED)
     }
 
-    /// Whether anything on its disk decayed since it was started last, or was decayed then.
+    /// Whether its disk decayed since the last start, or was damaged then.
     #[must_use]
     pub fn was_damaged(&self) -> bool {
         self.disk.was_damaged()
@@ -91,16 +91,16 @@ impl ReplicaNode {
 pub struct Replicas<M: StateMachine> {
     /// The machines, in order of their ids from 1.
     pub nodes: Vec<ReplicaNode>,
-    /// Who listens where.
+    /// The running replicas by address.
     pub registry: Registry<M>,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
     seed: u64,
-    /// How often each was started.
+    /// Number of starts of each replica.
     lives: Vec<u32>,
 }
 
-/// A world that is over keeps nothing: a replica that is still up knows the registry, and that the replica.
+/// Breaks the reference cycle between a running replica and the registry at the end of a world.
 impl<M: StateMachine> Drop for Replicas<M> {
     fn drop(&mut self) {
         self.registry.close_all();
@@ -133,7 +133,7 @@ impl<M: StateMachine> Replicas<M> {
         }
     }
 
-    /// How a replica is reached.
+    /// Address and id of a replica.
     #[must_use]
     pub fn peer(id: u32) -> Peer {
         Peer {
@@ -151,7 +151,7 @@ impl<M: StateMachine> Replicas<M> {
             .collect()
     }
 
-    /// How often a replica was started.
+    /// Number of starts of a replica.
     #[must_use]
     pub fn life(&self, id: u32) -> u32 {
         self.lives[id as usize - 1]
@@ -163,10 +163,11 @@ impl<M: StateMachine> Replicas<M> {
         self.registry.find(&Self::peer(id).address).is_some()
     }
 
-    /// Starts a replica on what its disk holds, and lets it listen; `observer` sees what it applies.
+    /// Starts a replica on the contents of its disk, and makes it reachable; `observer` sees its applied
+    /// entries.
     ///
     /// # Errors
-    /// If the replica refuses what it finds, which no fault of a simulation may cause.
+    /// If the replica refuses its disk, which no simulated fault may cause.
     pub async fn start(
         &mut self,
         id: u32,
@@ -194,7 +195,7 @@ impl<M: StateMachine> Replicas<M> {
         spawn_on(replica.node, random.random(), async move {
             let opening = Handle::open_observed::<SimRuntime>(config, seams, observer);
             let handle = opening.await;
-            // The world waits for it; if the node is killed meanwhile, nobody does.
+            // The world waits for it, unless the node is killed meanwhile.
             let _unheard = opened.send(handle);
         });
         let handle = outcome.await.map_err(|_| StartError::Killed)??;
@@ -204,14 +205,14 @@ impl<M: StateMachine> Replicas<M> {
         Ok(handle)
     }
 
-    /// The name of the group's cluster.
+    /// Name of the group's cluster.
     #[must_use]
     pub const fn cluster_id(&self) -> &'static str {
         CLUSTER
     }
 
-    /// Writes the data of a new group's only member onto a machine's empty disk, as whoever restores a backup does: the
-    /// term and the index that the state covers, and when that is.
+    /// Writes the data of a new group's only member onto a machine's empty disk, like an operator who
+    /// restores a backup: the term and the index covered by the state, and the current time.
     ///
     /// # Errors
     /// Those of the disk.
@@ -236,7 +237,7 @@ impl<M: StateMachine> Replicas<M> {
         Ok(())
     }
 
-    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced.
+    /// Kills a replica like `kill -9` with a power cut: all its tasks end, and unsynced data is lost.
     pub fn kill(&mut self, id: u32) -> Loss {
         let replica = &self.nodes[id as usize - 1];
         self.network.node_down(replica.node);
@@ -253,7 +254,7 @@ impl<M: StateMachine> Replicas<M> {
     }
 }
 
-/// Replicas of a world keep more or less of the past.
+/// Configuration of a replica; replicas of a world keep histories of different lengths.
 fn config(id: u32, seed: u64) -> Config {
     let mut config = Config::new(u64::from(id), CLUSTER, "");
     config.timings = Timings {

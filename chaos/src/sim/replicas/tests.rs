@@ -1,4 +1,5 @@
-//! Replication alone under kills and cuts: acknowledged writes survive, replicas agree, a seed replays.
+//! Tests of the replication alone under kills and cuts: acknowledged writes survive, replicas agree, a seed
+//! replays.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::sim::runtime::run_world;
 
-/// Nobody looks on.
+/// An observer that ignores everything.
 struct Nobody;
 
 impl Observer<Numbers> for Nobody {
@@ -19,7 +20,7 @@ impl Observer<Numbers> for Nobody {
     fn installed(&self, _index: u64, _state: &Numbers) {}
 }
 
-/// A set of numbers, with a running digest of the order in which they came.
+/// A set of numbers, with a running digest of the order of their arrival.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     applied: u64,
@@ -58,7 +59,7 @@ impl StateMachine for Numbers {
     }
 
     fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
-        unreachable!("no group is founded anew here");
+        unreachable!("no group is restored here");
     }
 
     fn write_snapshot(&self, sink: &mut dyn std::io::Write) -> std::io::Result<()> {
@@ -89,7 +90,7 @@ impl StateMachine for Numbers {
     }
 }
 
-/// What a run amounts to; equal for equal seeds.
+/// Result of a run; equal for equal seeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     acknowledged: BTreeSet<u64>,

@@ -1,5 +1,5 @@
-//! A simulated host's supervisors and tasks: they outlive their agent, hold the lease deadline
-//! themselves, and report to the oracle when they take and give back GPUs.
+//! Supervisors and tasks of a simulated host: they outlive their agent, enforce the lease deadline
+//! themselves, and report acquired and released GPUs to the checker.
 
 mod task;
 
@@ -31,7 +31,7 @@ pub struct Supervisors {
     inner: Arc<Mutex<Inner>>,
     changed: Arc<Notify>,
     clock: SimClock,
-    /// Whether they go by a clock that can be set (a mutant).
+    /// Whether they measure leases by a clock that can be set (a mutant).
     by_wall: bool,
     judges: Judges,
 }
@@ -40,7 +40,7 @@ pub struct Supervisors {
 struct Inner {
     tasks: BTreeMap<Owner, Supervised>,
     agent: Option<mpsc::Sender<(Owner, SupervisorReport)>>,
-    /// Since when the whole host stands still.
+    /// Time since which the whole host is paused.
     frozen_at: Option<MonotonicMs>,
 }
 
@@ -51,7 +51,7 @@ const fn owner_of(assignment: &TaskAssignment) -> Owner {
     }
 }
 
-/// What a task has in common with the other members of its gang, whoever of them came later.
+/// The attempt that a task shares with the other members of its gang, including replacements.
 const fn gang_of(assignment: &TaskAssignment) -> Gang {
     Gang {
         unit: assignment.unit,
@@ -59,7 +59,7 @@ const fn gang_of(assignment: &TaskAssignment) -> Gang {
     }
 }
 
-/// What happened to a task, on its host.
+/// Scene about a task on its host.
 fn scene_of(owner: Owner, what: &str, happened: impl std::fmt::Display) -> Scene {
     let Owner { key, epoch } = owner;
     let (job, task) = (key.job, key.task);
@@ -70,7 +70,7 @@ fn scene_of(owner: Owner, what: &str, happened: impl std::fmt::Display) -> Scene
 }
 
 impl Supervisors {
-    /// No supervisors yet.
+    /// Creates an empty set of supervisors.
     #[must_use]
     pub fn new(clock: SimClock, by_wall: bool, judges: Judges) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Supervisors {
         }
     }
 
-    /// An agent begins to listen; an earlier one hears nothing more.
+    /// Connects a new agent; an earlier one receives nothing more.
     pub fn attach(&self, agent: mpsc::Sender<(Owner, SupervisorReport)>) {
         let mut inner = self.lock();
         inner.agent = Some(agent);
@@ -114,7 +114,7 @@ impl Supervisors {
         self.report(owner, SupervisorReport::Stuck { detail, exit });
     }
 
-    /// What an agent that starts finds of each supervisor, in order.
+    /// State of each supervisor as found by a starting agent, in order.
     #[must_use]
     pub fn found(&self) -> Vec<Found> {
         let say = |(owner, task): (&Owner, &Supervised)| Found {
@@ -150,11 +150,11 @@ impl Supervisors {
         self.changed.notify_one();
     }
 
-    /// Does not start a task: its user has no account here.
+    /// Refuses to start a task: its user has no account here.
     pub fn refuse(&self, assignment: &TaskAssignment, deadline: MonotonicMs, behaviour: Behaviour) {
         let owner = owner_of(assignment);
         let exit = Exit {
-            start_error: Some(format!("{NO_ACCOUNT}: the submitter is unknown here")),
+            start_error: Some(format!("{NO_ACCOUNT}: unknown submitter on this host")),
             ..Exit::default()
         };
         let mut task = Supervised::new(assignment, deadline, behaviour, self.now());
@@ -167,7 +167,7 @@ impl Supervisors {
         self.report(owner, SupervisorReport::Exited(exit));
     }
 
-    /// The gang of a prepared task is released; one that has begun hears it again in vain.
+    /// Releases the gang of a prepared task; no effect if it has already started.
     pub fn begin(&self, owner: Owner) {
         let now = self.now();
         let begun = self.lock().tasks.get_mut(&owner).and_then(|task| {
@@ -194,7 +194,7 @@ impl Supervisors {
         self.report(owner, SupervisorReport::Started);
     }
 
-    /// Lets a task stand still, or go on with what is left of its work.
+    /// Pauses a task, or resumes it with the rest of its work.
     pub fn suspend(&self, owner: Owner, suspended: bool) {
         let now = self.now();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
@@ -213,17 +213,17 @@ impl Supervisors {
         self.changed.notify_one();
     }
 
-    /// Asks a task to stop; it is killed when the grace is over.
+    /// Asks a task to stop; it is killed at the end of the grace period.
     pub fn stop(&self, owner: Owner, grace_ms: u64) {
         let now = self.now();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             task.kill_at = Some(now.after(grace_ms));
             if let Some(left_ms) = task.left_ms.take() {
-                // What stands still hears nothing: it goes on, to be asked.
+                // A paused task cannot react: it is resumed in order to be asked.
                 task.ends_at = now.after(left_ms);
             }
             if task.waits {
-                // There is nothing to be asked.
+                // There is no process to ask.
                 task.kill_at = Some(now);
             }
             if task.behaviour.heeds_stop {
@@ -234,7 +234,7 @@ impl Supervisors {
         self.changed.notify_one();
     }
 
-    /// Pushes out a task's deadline.
+    /// Extends a task's deadline.
     pub fn extend(&self, owner: Owner, deadline: MonotonicMs) {
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             task.deadline = task.deadline.max(deadline);
@@ -242,17 +242,17 @@ impl Supervisors {
         self.changed.notify_one();
     }
 
-    /// The end of a task is acknowledged: its supervisor may go.
+    /// Acknowledges the end of a task: its supervisor may exit.
     pub fn release(&self, owner: Owner) {
         let mut inner = self.lock();
         match inner.tasks.get_mut(&owner) {
-            // What lives stays until it is dead, whatever is forgotten.
+            // A live task stays until it is dead, even if it is forgotten.
             Some(task) if task.exit.is_none() => task.released = true,
             _ => drop(inner.tasks.remove(&owner)),
         }
     }
 
-    /// The host stands still: no line of any task runs, no supervisor counts.
+    /// Pauses the host: no task makes progress, no supervisor measures time.
     pub fn freeze(&self) {
         let now = self.now();
         let mut inner = self.lock();
@@ -264,7 +264,7 @@ impl Supervisors {
             .with(|seen| running.into_iter().for_each(|owner| seen.book.froze(owner)));
     }
 
-    /// The host goes on: tasks with what was left of their work, supervisors with what the clock says.
+    /// Resumes the host: tasks with the rest of their work, supervisors by the clock.
     pub fn thaw(&self) {
         let now = self.now();
         let mut inner = self.lock();
@@ -288,7 +288,7 @@ impl Supervisors {
         self.changed.notify_one();
     }
 
-    /// The host dies: every process is gone at once, and nobody reports it.
+    /// Kills the host: every process is gone at once, without a report.
     pub fn die(&self) {
         let mut inner = self.lock();
         for owner in std::mem::take(&mut inner.tasks).into_keys() {
@@ -298,7 +298,7 @@ impl Supervisors {
         inner.frozen_at = None;
     }
 
-    /// Lets time pass for all tasks; runs until the host is killed.
+    /// Advances all tasks with time; runs until the host is killed.
     pub async fn run(self) {
         loop {
             let now = self.now();
@@ -313,7 +313,7 @@ impl Supervisors {
         }
     }
 
-    /// Ends every task whose time has come; returns when the next one's comes.
+    /// Ends every task that is due; returns when the next one is due.
     fn settle(&self, now: MonotonicMs) -> Option<MonotonicMs> {
         let mut turns = Vec::new();
         let mut inner = self.lock();
@@ -361,7 +361,7 @@ impl Supervisors {
 
     fn report(&self, owner: Owner, report: SupervisorReport) {
         if let Some(agent) = &self.lock().agent {
-            // A dead agent hears it from `alive` when it is back; a living one has room for every task.
+            // A restarted agent learns it from `alive`; a live one has room for every task.
             let heard = agent.try_send((owner, report));
             assert!(
                 !matches!(heard, Err(TrySendError::Full(_))),
@@ -370,7 +370,7 @@ impl Supervisors {
         }
     }
 
-    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    // A panic while the lock is held ends the world anyway, and the data has no invariants.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,26 +1,26 @@
-//! One supervisor and its task.
+//! One simulated supervisor and its task.
 
 use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::KILL_MS_MAX;
 
-/// Signal number of a kill.
+/// Number of the SIGKILL signal.
 const SIGKILL: i32 = 9;
 
-/// How long a supervisor kills before it says that it cannot, in milliseconds.
+/// Time after which a supervisor reports that it cannot kill its task, in milliseconds.
 const UNKILLABLE_MS: u64 = KILL_MS_MAX;
 
-/// How a simulated task will behave if nobody stops it.
+/// Behaviour of an undisturbed simulated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Milliseconds that it runs.
+    /// Run time in milliseconds.
     pub run_ms: u64,
-    /// Exit code in the end.
+    /// Exit code at the end.
     pub exit_code: i32,
-    /// Whether it ends when asked to; one that does not is killed at the end of the grace.
+    /// Whether it ends when asked to; otherwise it is killed at the end of the grace period.
     pub heeds_stop: bool,
-    /// Milliseconds that it hangs in the kernel when it is killed.
+    /// Milliseconds for which it hangs in the kernel when it is killed.
     pub hang_ms: u64,
 }
 
@@ -33,30 +33,30 @@ pub(super) struct Supervised {
     pub(super) deadline: MonotonicMs,
     pub(super) kill_at: Option<MonotonicMs>,
     pub(super) exit: Option<Exit>,
-    /// What is left of its work while it stands still, in milliseconds.
+    /// Remaining work of a paused task, in milliseconds.
     pub(super) left_ms: Option<u64>,
-    /// Whether it has all that it needs and waits for its gang: nothing of it runs.
+    /// Whether it is prepared and waits for its gang, without a running process.
     pub(super) waits: bool,
-    /// Present once it was killed and hangs.
+    /// Present while it is killed but hangs.
     pub(super) hang: Option<Hang>,
-    /// Whether it was let go while it lived.
+    /// Whether its supervisor was released while it was alive.
     pub(super) released: bool,
 }
 
-/// A task that was killed and hangs in the kernel.
+/// A killed task that hangs in the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Hang {
-    /// When its supervisor says that it cannot kill it.
+    /// Time at which its supervisor reports that it cannot kill it.
     told_at: MonotonicMs,
-    /// Whether it said so.
+    /// Whether the supervisor has reported it.
     told: bool,
-    /// When it is dead at last.
+    /// Time at which it is finally dead.
     until: MonotonicMs,
-    /// How it ends then.
+    /// Its exit status then.
     exit: Exit,
 }
 
-/// Something that happens to a task by itself.
+/// A due change of a task.
 pub(super) enum Turn {
     /// It was killed, and hangs.
     Killed,
@@ -87,7 +87,7 @@ impl Supervised {
         }
     }
 
-    /// When something happens to it next, if nobody interferes.
+    /// Time of the next change, if nothing else intervenes.
     pub(super) fn due(&self) -> Option<MonotonicMs> {
         if self.exit.is_some() {
             return None;
@@ -147,7 +147,7 @@ impl Supervised {
         Some(Turn::Ended(exit))
     }
 
-    /// Whether lines of its program run, or would if its host did not stand still.
+    /// Whether its program runs, or would if its host were not paused.
     pub(super) const fn runs(&self) -> bool {
         self.exit.is_none() && self.hang.is_none() && !self.waits
     }

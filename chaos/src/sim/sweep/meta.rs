@@ -1,4 +1,4 @@
-//! The meta test: the same seed gives the same world, wherever it is run.
+//! Meta test: the same seed gives the same world, wherever it is run.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -9,17 +9,18 @@ use crate::sim::report::Report;
 use crate::sim::sweep::{SweepOptions, world_of};
 use crate::sim::world::{WorldOptions, simulate};
 
-/// Simulated seconds with faults up to which a world is run again: one that takes an hour is the same as its shorter kin are.
+/// Maximum seconds of faults for which a world is run again: an hour-long one is no different from shorter
+/// ones.
 const AGAIN_FAULTS_S_MAX: u64 = 3_600;
 
-/// Whether the first seed's world is the same again; what was not tried is none.
+/// Results of running the first seed's world again; `None` if not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Run alone as it was among the others; the only one of a sweep was alone.
+    /// Run alone, compared with its run among the others; skipped if the sweep has only one world.
     pub alone: Option<bool>,
-    /// Run once more in the same thread.
+    /// Run again in the same thread.
     pub again: Option<bool>,
-    /// Run by a fresh process; there may be no program to start.
+    /// Run by a new process; skipped without a program to start.
     pub fresh: Option<bool>,
 }
 
@@ -27,12 +28,12 @@ impl Meta {
     fn all(self) -> [(Option<bool>, &'static str); 3] {
         [
             (self.alone, "alone as among the others"),
-            (self.again, "once more"),
-            (self.fresh, "in a process of its own"),
+            (self.again, "again"),
+            (self.fresh, "in a separate process"),
         ]
     }
 
-    /// Whether it was the same every time.
+    /// Whether every run gave the same world.
     #[must_use]
     pub fn holds(self) -> bool {
         self.all()
@@ -45,21 +46,21 @@ impl fmt::Display for Meta {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tried = self.all().into_iter();
         let tried = tried.filter_map(|(is_same, how)| {
-            let world = if is_same? { "the same" } else { "ANOTHER" };
+            let world = if is_same? { "the same" } else { "A DIFFERENT" };
             Some(format!("{world} world {how}"))
         });
         let tried: Vec<String> = tried.collect();
         if tried.is_empty() {
             return write!(
                 formatter,
-                "not run again, for it has more than {AGAIN_FAULTS_S_MAX} s with faults"
+                "not run again, because it has more than {AGAIN_FAULTS_S_MAX} s of faults"
             );
         }
         formatter.write_str(&tried.join(", "))
     }
 }
 
-/// Whether the first seed's world is the same again.
+/// Runs the first seed's world again and compares the reports.
 pub(super) fn meta_test(options: &SweepOptions, swept: Option<&Report>) -> io::Result<Meta> {
     if options.faults_s > AGAIN_FAULTS_S_MAX {
         return Ok(Meta::default());
@@ -84,10 +85,10 @@ pub(super) fn meta_test(options: &SweepOptions, swept: Option<&Report>) -> io::R
     })
 }
 
-/// The digest of a world's report, by a process of its own.
+/// Computes the digest of a world's report in a separate process.
 fn digest_by(program: &Path, world: &WorldOptions) -> io::Result<u64> {
     let command = world.command();
-    // Behind the program's name: nothing in it has quotes but a list of numbers.
+    // Without the program's name; only a list of numbers is quoted.
     let words = command.split_whitespace().skip(1);
     let words = words.map(|word| word.trim_matches('\''));
     let ended = Command::new(program).args(words).arg("--digest").output()?;
@@ -95,7 +96,9 @@ fn digest_by(program: &Path, world: &WorldOptions) -> io::Result<u64> {
     let digest = u64::from_str_radix(text.trim(), 16);
     digest.map_err(|_| {
         let complaint = String::from_utf8_lossy(&ended.stderr);
-        io::Error::other(format!("a process of its own gave no digest: {complaint}"))
+        io::Error::other(format!(
+            "a separate process returned no digest: {complaint}"
+        ))
     })
 }
 
@@ -111,7 +114,7 @@ mod tests {
             ..Meta::default()
         };
         assert!(!tried.holds() && Meta::default().holds());
-        let told = "the same world once more, ANOTHER world in a process of its own";
+        let told = "the same world again, A DIFFERENT world in a separate process";
         assert_eq!(tried.to_string(), told);
         assert!(Meta::default().to_string().contains("not run again"));
     }

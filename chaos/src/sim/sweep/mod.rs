@@ -1,4 +1,5 @@
-//! Many worlds: one per seed, on all cores, then the proofs that the judges see what they are there for.
+//! Sweep of many worlds: one per seed, on all cores, then the meta test and the mutants, which prove that
+//! the checkers work.
 
 mod meta;
 mod options;
@@ -26,42 +27,42 @@ use crate::sim::record::difference;
 use crate::sim::report::{Report, Violation};
 use crate::sim::world::{WorldOptions, judged, record, simulate};
 
-/// Worlds within which each mutant must be found; those that cannot show it are passed over.
+/// Worlds within which each mutant must be found; those that cannot show it are skipped.
 pub const MUTANT_WORLDS_MAX: u64 = 100;
-/// Worlds from which on a sweep must have gone through every situation.
+/// Number of worlds from which on a sweep must reach every situation.
 pub const COVERAGE_WORLDS_MIN: u64 = 100;
-/// Lines of progress of a sweep, beside one every minute.
+/// Maximum progress lines of a sweep, in addition to one every minute.
 const PROGRESS_LINES: u64 = 10;
-/// Last scenes before a violation that are told, and failures that are told so much of.
+/// Number of scenes printed before a violation, and number of failures printed in such detail.
 const SCENES_TOLD: usize = 20;
 const FAILURES_TOLD: usize = 5;
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: f64 = 3_600_000.0;
 
-/// The outcome of a sweep.
+/// Result of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepReport {
-    /// What was run.
+    /// Options of the sweep.
     pub options: SweepOptions,
-    /// Worlds in which something happened that must not.
+    /// Reports of worlds with violations.
     pub failures: Vec<Report>,
     /// Whether the first seed gave the same bytes every time.
     pub meta: Meta,
-    /// Mutants, the seed that found each, and what gave it away.
+    /// Mutants, each with the seed and violation that revealed it.
     pub mutants: Vec<(Mutant, Option<Find>)>,
     sums: Sums,
 }
 
-/// What gave a mutant away.
+/// Discovery of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
-    /// The world's seed.
+    /// Seed of the world.
     pub seed: u64,
-    /// The first violation of the kind that it must show as.
+    /// The first violation of the expected kind.
     pub violation: Violation,
 }
 
-/// Sums over worlds.
+/// Totals over worlds.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     worlds: u64,
@@ -73,7 +74,7 @@ struct Sums {
     entries: u64,
     skipped: u64,
     simulated_ms: u64,
-    /// Time that cores spent on it.
+    /// CPU time spent.
     spent: Duration,
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
@@ -103,7 +104,7 @@ impl Sums {
 }
 
 impl SweepReport {
-    /// Whether everything held, and the judges have proved that they see.
+    /// Whether all worlds passed and the checkers have proved their sensitivity.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.failures.is_empty()
@@ -112,7 +113,7 @@ impl SweepReport {
             && self.unreached().is_empty()
     }
 
-    /// Situations that no world came to, if there were worlds enough.
+    /// Required situations that no world reached, if there were enough worlds.
     #[must_use]
     pub fn unreached(&self) -> Vec<Situation> {
         if self.sums.worlds < COVERAGE_WORLDS_MIN {
@@ -121,15 +122,16 @@ impl SweepReport {
         self.sums.coverage.missing().collect()
     }
 
-    /// What it comes to, in words. A few worlds in which nothing broke are no evidence unless every situation came about.
+    /// The verdict in words. A few worlds without a violation are no evidence unless every situation
+    /// occurred.
     fn verdict(&self) -> String {
         let missing = self.sums.coverage.missing().count();
         match (self.holds(), missing) {
             (false, _) => "REJECTED".to_owned(),
             (true, 0) => "accepted".to_owned(),
-            (true, _) => format!(
-                "nothing was broken, which is no evidence ({missing} situations never came)"
-            ),
+            (true, _) => {
+                format!("no violation, but no evidence ({missing} situations never occurred)")
+            }
         }
     }
 
@@ -137,7 +139,7 @@ impl SweepReport {
         let sums = &self.sums;
         writeln!(
             formatter,
-            "\n{} worlds of {} s with faults and a quiet end: {} acknowledged jobs, {} task starts, {} messages",
+            "\n{} worlds of {} s of faults with a quiet phase: {} acknowledged jobs, {} task starts, {} messages",
             sums.worlds, self.options.faults_s, sums.acknowledged, sums.task_starts, sums.messages
         )?;
         let ranges = self.options.ranges();
@@ -157,7 +159,7 @@ impl SweepReport {
         write_counts(formatter, "repairs", &sums.repairs)?;
         writeln!(
             formatter,
-            "  {:>8}  acts skipped, because what they are about was down",
+            "  {:>8}  acts skipped, because their target was down",
             sums.skipped
         )?;
         writeln!(formatter, "situations")?;
@@ -187,7 +189,7 @@ impl SweepReport {
                     let (name, command) = (mutant.name(), world.command());
                     writeln!(
                         formatter,
-                        "  mutant {name} is found by seed {seed}: {violation}"
+                        "  mutant {name} found by seed {seed}: {violation}"
                     )?;
                     writeln!(formatter, "    replay: {command}")?;
                 }
@@ -199,13 +201,13 @@ impl SweepReport {
             }
         }
         for situation in self.unreached() {
-            writeln!(formatter, "  NO WORLD came to: {situation}")?;
+            writeln!(formatter, "  NO WORLD reached: {situation}")?;
         }
         let missing = self.sums.coverage.missing().count();
         if self.sums.worlds < COVERAGE_WORLDS_MIN && missing > 0 {
             writeln!(
                 formatter,
-                "  no evidence: {} worlds are fewer than {COVERAGE_WORLDS_MIN}, and {missing} situations never came",
+                "  no evidence: {} worlds are fewer than {COVERAGE_WORLDS_MIN}, {missing} situations never occurred",
                 self.sums.worlds
             )?;
         }
@@ -234,18 +236,15 @@ impl SweepReport {
         Ok(())
     }
 
-    /// The last of what happened in a world that failed, and what the last command changed: it is run again for that.
+    /// Prints the last scenes of a failed world and the change by the last command: the world is run again
+    /// for that.
     fn write_end(&self, formatter: &mut fmt::Formatter<'_>, failure: &Report) -> fmt::Result {
         let world = world_of(&self.options, failure.seed, self.options.mutant);
         let record = match record(&world) {
             Ok((_, record)) => record,
             Err(error) => return writeln!(formatter, "it cannot be run again: {error}"),
         };
-        writeln!(
-            formatter,
-            "\nseed {}: the last of what happened",
-            failure.seed
-        )?;
+        writeln!(formatter, "\nseed {}: last scenes", failure.seed)?;
         for scene in record.last(SCENES_TOLD) {
             writeln!(formatter, "  {scene}")?;
         }
@@ -263,23 +262,30 @@ impl SweepReport {
     }
 }
 
-/// What is checked, for people; `Violation` has a kind for each.
+/// Description of the checks, one for each kind of `Violation`.
 const CHECKS: [&str; 15] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
-    "acknowledged: every answered submit is there under its answer, every job is the answer to one request that somebody sent, every refused submit did nothing, every answered cancel stands",
-    "reads: a linearizable read after an answer sees the job, whichever replica is asked",
-    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; replicas that apply it later have the same state hash, and are audited when they start, get a snapshot, and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
-    "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
+    "acknowledged: every answered submit exists under its answer, every job is the answer to one request that a \
+     user sent, every refused submit had no effect, every answered cancel took effect",
+    "reads: a linearizable read after an answer returns the job, whichever replica serves it",
+    "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, after every entry; \
+     replicas that apply it later have the same state hash, and are audited when they start, install a snapshot, \
+     and after one entry in 16; of a state of N x 5,000 records, after one entry in N + 1 of these",
+    "assembly: no member of a gang with a start barrier starts before all members are prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "fencing: no command of a leadership takes effect once another one has begun",
-    "agreement: replicas at one revision have one state hash, also in what one of them tells of the past; at rest they stand at one revision",
-    "raft: one leader after the other, who has all that was committed before, terms never go back, entries never change and are applied in order, a log is cut only behind a snapshot",
-    "closed: nothing is placed on what health or an admin keeps out of placement, no more is repaired at a time than may be, and no rule speaks against what is healed",
-    "admission: what breaks a rule, is about what is not there, or comes under another one's request is refused",
-    "blame: nobody is blamed, or charged, for an account that a host lacks",
-    "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",
-    "recovery: two minutes after the last repair somebody leads, has written something, and every replica has that",
-    "progress: after the last repair every job that fits ends, no process is left; no panic, no replica stops by itself",
+    "agreement: replicas at one revision have one state hash, also in reads of past states; \
+     idle replicas are at one revision",
+    "raft: leaders in sequence, each with all previously committed entries; terms never decrease, entries never change \
+     and are applied in order, a log is purged only behind a snapshot",
+    "closed: nothing is placed on components out of placement, repairs stay within their limits, \
+     and no rule holds a repaired component",
+    "admission: requests that break a rule, name missing objects, or reuse another request's id are refused",
+    "blame: a missing user account on a host is neither attributed nor charged",
+    "success: every task of a successful unit has run to exit code 0 (tasks' side)",
+    "recovery: two minutes after the last repair there is a leader whose writes have reached every replica",
+    "progress: after the last repair every job that fits ends, no process is left; \
+     no panic, no replica stops by itself",
 ];
 
 fn write_counts(
@@ -309,8 +315,8 @@ impl fmt::Display for SweepReport {
     }
 }
 
-/// Runs the worlds of `options`, then the meta test (the first of them again) and the mutants; writes lines to
-/// `progress` meanwhile.
+/// Runs the worlds of `options`, then the meta test (the first of them again) and the mutants; writes
+/// progress lines to `progress`.
 ///
 /// # Errors
 /// If `progress` or the operating system fails.
@@ -338,7 +344,7 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
     }
 }
 
-/// Looks for every mutant of the options, in their order.
+/// Searches for every mutant of the options, in their order.
 fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
     let next = AtomicUsize::new(0);
     let find_some = || {
@@ -356,7 +362,7 @@ fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
     Ok(found.into_iter().map(|(_, found)| found).collect())
 }
 
-/// Does something in a thread for each core, until it has ended in all.
+/// Runs `work` in one thread per core, and waits for all.
 fn on_all_cores<T: Send>(work: impl Fn() -> io::Result<T> + Sync) -> io::Result<Vec<T>> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
@@ -370,7 +376,7 @@ fn on_all_cores<T: Send>(work: impl Fn() -> io::Result<T> + Sync) -> io::Result<
     })
 }
 
-/// The first seed that finds a mutant by what it must show as.
+/// The first seed that reveals a mutant by its expected violation.
 fn find(mutant: Mutant, options: &SweepOptions) -> io::Result<Option<Find>> {
     let seeds = (options.first..).filter(|seed| mutant.can_show_in(*seed));
     for seed in seeds.zip(0..MUTANT_WORLDS_MAX).map(|(seed, _)| seed) {
@@ -383,12 +389,12 @@ fn find(mutant: Mutant, options: &SweepOptions) -> io::Result<Option<Find>> {
     Ok(None)
 }
 
-/// A sweep under way.
+/// A running sweep.
 struct Sweep<'a> {
     options: &'a SweepOptions,
     sums: Sums,
     failures: Vec<Report>,
-    /// What the first seed came to.
+    /// Report of the first seed.
     first: Option<Report>,
     progress: &'a mut (dyn Write + Send),
 }
@@ -448,7 +454,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Time that this thread has spent on a core.
+/// CPU time of the current thread.
 fn core_time() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(spent.tv_sec).unwrap_or_default();
@@ -476,7 +482,7 @@ fn run_some(
 mod tests {
     use super::*;
 
-    /// Sweeps four worlds from a seed on; the mutants must be found in them or soon after.
+    /// Sweeps four worlds from `first` on; the mutants must be found in them or soon after.
     fn short_sweep_finds(first: u64, mutants: &[Mutant]) {
         let options = SweepOptions {
             first,
@@ -500,12 +506,12 @@ mod tests {
             first + 3
         );
         assert!(text.contains(&seeds), "{text}");
-        // Every bug that was found comes with the command that shows it again.
+        // Every bug found comes with the command that reproduces it.
         let replays = text.lines().filter(|line| line.contains("replay: muster"));
         assert_eq!(replays.count(), mutants.len());
     }
 
-    /// One mutant of each part: supervisor, agent, replica, watch. Each shows in the first world.
+    /// One mutant of each component: supervisor, agent, replica, watch. Each shows in the first world.
     #[test]
     fn a_short_sweep_holds_and_finds_a_mutant_of_each_part() {
         short_sweep_finds(
@@ -524,7 +530,7 @@ mod tests {
 
         #[test]
         fn a_short_sweep_holds_and_finds_every_mutant() {
-            // What takes longest to be found shows soon after this seed.
+            // The slowest mutants to find show soon after this seed.
             short_sweep_finds(103, &Mutant::ALL);
         }
     }
@@ -545,7 +551,7 @@ mod tests {
         assert_eq!(seeds(options(1, Some(100))), [5]);
     }
 
-    /// Whoever reads the last line only must not take it for proved.
+    /// The last line alone must not look like a proof.
     #[test]
     fn worlds_that_came_to_little_are_not_accepted() {
         let mut report = SweepReport {
@@ -560,7 +566,7 @@ mod tests {
         };
         let last = |report: &SweepReport| report.to_string().lines().next_back().map(str::to_owned);
         let told = last(&report).unwrap();
-        assert!(report.holds() && told.starts_with("nothing was broken, which is no evidence"));
+        assert!(report.holds() && told.starts_with("no violation, but no evidence"));
         assert!(told.ends_with("99 worlds passed, 0 failed"), "{told}");
         report.sums.worlds = COVERAGE_WORLDS_MIN;
         assert!(last(&report).unwrap().starts_with("REJECTED: "));

@@ -1,4 +1,4 @@
-//! Which worlds a sweep runs.
+//! Options of a sweep.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,35 +7,35 @@ use crate::sim::mutant::Mutant;
 use crate::sim::plan::Acts;
 use crate::sim::scale::Scale;
 
-/// Which worlds to run.
+/// Options of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepOptions {
     /// First seed.
     pub first: u64,
     /// Number of seeds.
     pub seeds: u64,
-    /// Where the second half of the seeds begins; right after the first half by default.
+    /// First seed of the second half of the seeds; follows the first half by default.
     pub second_half: Option<u64>,
     /// Simulated seconds with faults, per world.
     pub faults_s: u64,
-    /// Whether each world gets a line, not only those that fail.
+    /// Whether each world gets a line, not only failed ones.
     pub all_lines: bool,
-    /// Mutants that the judges must find.
+    /// Mutants that the checkers must find.
     pub mutants: Vec<Mutant>,
-    /// A known bug that is switched on in every world.
+    /// A mutant that is switched on in every world.
     pub mutant: Option<Mutant>,
-    /// Which acts are carried out.
+    /// Acts to execute.
     pub acts: Acts,
     /// Jobs of each user.
     pub jobs: Option<u32>,
-    /// How large and how fast the worlds are.
+    /// Size and pace of the worlds.
     pub scale: Scale,
-    /// This program, to run one world in a process of its own.
+    /// Path of this program, to run one world in a separate process.
     pub program: Option<PathBuf>,
 }
 
 impl SweepOptions {
-    /// The seeds, in the order in which they are run.
+    /// The seeds in the order of execution.
     #[must_use]
     pub fn ranges(&self) -> [Range<u64>; 2] {
         let half = self.seeds.div_ceil(2);

@@ -1,4 +1,4 @@
-//! Tells how far a sweep has come, or its only world.
+//! Progress reports of a sweep, or of its only world.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,12 +8,12 @@ use std::{io, thread};
 
 use crate::sim::sweep::{HOUR_MS, Sweep};
 
-/// Nothing is ever sent to whoever tells: that it ends is the news.
+/// No message is ever sent: only the end of the channel counts.
 const NEWS_MAX: usize = 0;
-/// How often it is told how far a sweep has come.
+/// Interval between progress lines.
 const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
-/// Does something, and tells meanwhile how far it has come.
+/// Runs `work` and reports progress meanwhile.
 pub(super) fn telling<'a>(
     sweep: &Mutex<Sweep<'a>>,
     tell: impl Fn(&mut Sweep<'a>) -> io::Result<()> + Send,
@@ -36,18 +36,18 @@ pub(super) fn telling<'a>(
 }
 
 impl Sweep<'_> {
-    /// Tells how far the only world has come.
+    /// Reports the progress of the only world.
     pub(super) fn tell_reached(&mut self, reached_ms: u64) -> io::Result<()> {
         let hours = reached_ms as f64 / HOUR_MS;
         let faults_h = self.options.faults_s as f64 * 1_000.0 / HOUR_MS;
         writeln!(
             self.progress,
-            "{hours:>6.2} h simulated, of {faults_h:.2} with faults and a quiet end"
+            "{hours:>6.2} h simulated, of {faults_h:.2} h of faults and a quiet phase"
         )?;
         self.progress.flush()
     }
 
-    /// Tells how many worlds have ended, unless each is told of.
+    /// Reports the number of finished worlds, unless each has its own line.
     pub(super) fn tell_worlds(&mut self) -> io::Result<()> {
         if self.options.all_lines {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What must be so once all is healed: whatever hosts found is heard, and no rule speaks against what is well by its word.
+//! Checks after the last repair: all findings of hosts are acknowledged, and no rule holds a component that
+//! reads healthy.
 
 use std::time::Duration;
 
@@ -11,19 +12,21 @@ use crate::sim::host::SimHost;
 use crate::sim::report::Violation;
 use crate::sim::world::World;
 
-/// Beats within which hosts that are well have said so: more than any window of readings that ends by their number, and a boot.
+/// Heartbeats within which healthy hosts have reported so: more than any window counted in readings, plus a
+/// boot.
 const HEALED_BEATS: u64 = 60;
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl World {
-    /// How long what is healed may count as ill.
+    /// Maximum time for which a repaired component may count as faulty.
     pub(super) fn healed_max(&self) -> Duration {
         let beat_ms = self.options.scale.tempo.timings().beat_ms;
         Duration::from_millis(HEALED_BEATS * beat_ms)
     }
 
-    /// Waits until everything that hosts found is heard and nothing counts as ill that is not, but not beyond what may take.
+    /// Waits until all findings are acknowledged and nothing healthy counts as faulty, up to the maximum
+    /// time.
     pub(super) async fn heal(&self, repaired: Instant) {
         let deadline = repaired + self.healed_max();
         while Instant::now() < deadline && self.goes_on() && !self.is_healed() {
@@ -35,10 +38,10 @@ impl World {
         self.hosts.iter().all(SimHost::is_heard) && self.forgotten().is_empty()
     }
 
-    /// All was repaired long enough ago.
+    /// Checks the state once the maximum time has passed.
     pub(super) fn judge_healed(&self) {
         for host in self.hosts.iter().filter(|host| !host.is_heard()) {
-            let stuck = format!("what {} found is never heard", host.name());
+            let stuck = format!("a finding of {} is never acknowledged", host.name());
             self.judges.violate(Violation::Stuck(stuck));
         }
         for (rule, component) in self.forgotten() {
@@ -47,7 +50,8 @@ impl World {
         }
     }
 
-    /// Rules that speak against hosts or adapters whose agents know of nothing, though all that they found was heard.
+    /// Rules that hold hosts or adapters without a finding known to their agents, although all findings are
+    /// acknowledged.
     fn forgotten(&self) -> Vec<(String, Component)> {
         let up = self.members_up();
         let newest = { up.iter() }.max_by_key(|(_, handle)| handle.with_state(|it| it.revision));
@@ -70,7 +74,7 @@ impl World {
             let holds = condition.holds.iter().map(|held| &held.rule);
             let suspects = condition.suspected.iter().map(|it| &it.rule);
             let is_hosts_word = |rule: &&String| {
-                // Of a rack others say more, and of what a host went through the state does.
+                // Findings on racks come from several hosts, and those on a host's history from the state.
                 let of = state.health_rules.set.rule(rule).map(|rule| rule.component);
                 matches!(of, Some(ComponentKind::Host | ComponentKind::Nic))
                     && condition.phase.accepts_work()

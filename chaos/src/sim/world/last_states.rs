@@ -1,4 +1,4 @@
-//! What replicas hold in the end, and what they tell of the past.
+//! Checks of the replicas' final states and of their answers about the past.
 
 use muster_engine::state::State;
 use muster_raft_store::{Handle, PastError};
@@ -9,13 +9,13 @@ use crate::sim::report::Violation;
 use crate::sim::world::World;
 
 impl World {
-    /// Judges the final states.
+    /// Checks the final states.
     pub(super) fn judge(&self) {
         let up = self.members_up();
         let mut revisions = Vec::new();
         for (node, handle) in &up {
             if handle.status().removal.is_some() {
-                let mistaken = format!("({}) is a member and takes itself for removed", node.0);
+                let mistaken = format!("({}) is a member but considers itself removed", node.0);
                 self.judges.violate(Violation::Replica(mistaken));
             }
             let state = handle.fork();
@@ -26,7 +26,7 @@ impl World {
         if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
             self.judges.violate(Violation::Apart(revisions));
         }
-        // A world that ended early has told nobody everything.
+        // In a world that ended early, deliveries to watchers are incomplete.
         if self.judges.content() {
             self.judges.with(|seen| {
                 let behind = seen.watching.behind().into_iter();
@@ -35,7 +35,8 @@ impl World {
         }
     }
 
-    /// What a replica tells of the past is what replicas had then; it may keep too little of it.
+    /// Checks a replica's answers about past states against the states that replicas had then; it may have
+    /// retained too little.
     fn judge_past(&self, id: u32, handle: &Handle<State>) {
         let some: Vec<_> = self.judges.with(|seen| seen.agreement.some().collect());
         for (revision, hash) in some {
@@ -45,11 +46,11 @@ impl World {
                     self.judges.with(|seen| seen.coverage.reached(told));
                     continue;
                 }
-                Ok(state) => format!("shows revision {} with another state", state.revision),
+                Ok(state) => format!("returns revision {} with a different state", state.revision),
                 Err(PastError::TooOld { oldest, .. }) if oldest > revision.get() => continue,
                 Err(error) => error.to_string(),
             };
-            let text = format!("({id}) does not tell the past at revision {revision}: {wrong}");
+            let text = format!("({id}) cannot read the past at revision {revision}: {wrong}");
             self.judges.violate(Violation::Replica(text));
         }
     }

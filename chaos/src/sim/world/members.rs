@@ -1,4 +1,4 @@
-//! Who belongs to the group of a world, and who changes that.
+//! Membership of a world's group, and its changes.
 
 use muster_engine::state::State;
 use muster_raft_store::{Handle, Status};
@@ -10,7 +10,8 @@ use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::world::World;
 
 impl World {
-    /// The replicas that are up and belong to the group, by the word of whoever leads; if nobody does, each by its own.
+    /// Running replicas that are members according to the leader; without a leader, according to each
+    /// replica itself.
     #[must_use]
     pub fn members_up(&self) -> Vec<(NodeId, Handle<State>)> {
         let mut up = self.replicas.registry.up();
@@ -25,7 +26,7 @@ impl World {
         up
     }
 
-    /// Lets an operator change the replicas; completes when it is done or has given up.
+    /// Sends an operator to change the membership; completes when it is done or has given up.
     #[must_use]
     pub fn send_operator(&self, number: u32, errand: Errand) -> oneshot::Receiver<()> {
         let operator = Operator {

@@ -1,4 +1,4 @@
-//! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
+//! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the checkers.
 
 mod healed;
 mod last_states;
@@ -49,56 +49,56 @@ use crate::sim::watchers::Hubs;
 
 pub use options::WorldOptions;
 
-/// One world in so many has leaders that bear few beats.
+/// One in this many worlds has leaders with a low limit on heartbeats.
 const BURDENED_WORLDS: u64 = 3;
-/// Beats in a second that those bear: two hosts send more.
+/// Heartbeats per second within that limit: two hosts send more.
 const BEATS_PER_SECOND_BURDENED: u64 = 2;
-/// How often a replica is asked what it says of itself, and the world whether it goes on.
+/// Interval of checks of each replica's metrics, and of the world's continuation.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A cluster under test.
 #[derive(Debug)]
 pub struct World {
-    /// What it is made from.
+    /// Options of the world.
     pub options: WorldOptions,
-    /// The replicas' machines.
+    /// Machines of the replicas.
     pub replicas: Replicas<State>,
     /// The hosts.
     pub hosts: Vec<SimHost>,
-    /// The links.
+    /// The network.
     pub network: SimNetwork,
     gateway: Gateway,
     shadows: ShadowServices,
     hubs: Hubs,
     plan: Plan,
-    /// Requests that operators sent.
+    /// Number of requests sent by operators.
     operators_requests: AtomicU64,
-    /// Who watches.
+    /// The checkers.
     pub judges: Judges,
 }
 
 /// Runs one world to its end. A panic is a violation like any other.
 ///
 /// # Errors
-/// If the operating system gives no event loop.
+/// If the operating system cannot create an event loop.
 pub fn simulate(options: &WorldOptions) -> std::io::Result<Report> {
     judged(options, &Judges::default())
 }
 
-/// Runs one world to its end and keeps a record of everything.
+/// Runs one world to its end with a full record.
 ///
 /// # Errors
-/// If the operating system gives no event loop.
+/// If the operating system cannot create an event loop.
 pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
     let judges = Judges::with_record();
     let report = judged(options, &judges)?;
     Ok((report, judges.take_record().unwrap_or_default()))
 }
 
-/// Runs one world to its end before judges who can be asked meanwhile how far it has come.
+/// Runs one world to its end with the given checkers, which can be queried for its progress meanwhile.
 ///
 /// # Errors
-/// If the operating system gives no event loop.
+/// If the operating system cannot create an event loop.
 pub fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report> {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let (options, judges) = (options.clone(), judges.clone());
@@ -199,7 +199,7 @@ impl World {
         report
     }
 
-    /// Lets time pass, but not beyond what ends the world.
+    /// Waits until `at`, or until the world ends.
     async fn wait_until(&self, at: Instant) {
         while self.goes_on() && Instant::now() < at {
             tokio::time::sleep_until(at.min(Instant::now() + LOOK)).await;
@@ -227,19 +227,19 @@ impl World {
         Ok(())
     }
 
-    /// Number of machines for replicas, started or not.
+    /// Number of machines for replicas, in use or not.
     #[must_use]
     pub fn replicas_count(&self) -> u32 {
         u32::try_from(self.replicas.nodes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Number of replicas that found the group.
+    /// Number of initial replicas.
     #[must_use]
     pub const fn founders(&self) -> u32 {
         self.plan.shape.replicas
     }
 
-    /// Number of machines for replicas, but for those that are kept for a group that is founded anew.
+    /// Number of machines for replicas, without the recovery machines.
     #[must_use]
     pub const fn machines_of_before(&self) -> u32 {
         self.plan.shape.replicas + self.plan.shape.spares
@@ -251,10 +251,10 @@ impl World {
         self.plan.shape.users
     }
 
-    /// Starts a replica with its leader loop; the judges look on.
+    /// Starts a replica with its leader loop, observed by the checkers.
     ///
     /// # Errors
-    /// If it refuses what its disk holds.
+    /// If it refuses the contents of its disk.
     pub async fn start_replica(&mut self, id: u32) -> Result<(), StartError> {
         let onlooker = self.judges.onlooker(id);
         let handle = self.replicas.start(id, onlooker).await?;
@@ -300,7 +300,8 @@ impl World {
         Ok(())
     }
 
-    /// Leaders of every third world bear so few beats that they ask for less, as real ones of huge clusters do.
+    /// Heartbeat limit of leaders: in every third world so low that they ask for fewer, like real ones of
+    /// huge clusters.
     const fn beats_per_second_max(&self) -> u64 {
         if self.options.seed.is_multiple_of(BURDENED_WORLDS) {
             BEATS_PER_SECOND_BURDENED
@@ -309,7 +310,7 @@ impl World {
         }
     }
 
-    /// Kills a replica and everything that runs in it.
+    /// Kills a replica with everything that runs in it.
     pub fn kill_replica(&mut self, id: u32) {
         let node = NodeId(id);
         if self.leads_with_open_proposals(id) {
@@ -330,7 +331,7 @@ impl World {
         });
     }
 
-    /// Whether a replica leads and has something in its log that is not committed.
+    /// Whether a replica leads with uncommitted entries in its log.
     fn leads_with_open_proposals(&self, id: u32) -> bool {
         let found = self.replicas.registry.up();
         let mut found = found.into_iter().filter(|(node, _)| node.0 == id);
@@ -340,14 +341,14 @@ impl World {
         })
     }
 
-    /// Starts all users, and in some worlds a hostile one; what each returns is heard of when it is done.
+    /// Starts all users, and in some worlds a hostile one; each receiver completes when its user is done.
     fn start_users(&self) -> Vec<oneshot::Receiver<()>> {
         let jobs = self.options.jobs();
         let users = (0..self.users()).map(|number| {
             let client = self.client(number);
             self.start_user(number, client.run(jobs))
         });
-        // What a lost group answered is no word of the next one's.
+        // The answers of a lost group do not bind the next one.
         let tempo = self.options.scale.tempo;
         let is_beset = is_beset(self.options.seed, tempo) && self.plan.shape.heirs == 0;
         let hostile = is_beset.then(|| {
@@ -398,7 +399,7 @@ impl World {
         finished
     }
 
-    /// A replica may stop by itself only because of its disk.
+    /// Checks that a replica stops by itself only because of its disk.
     fn start_warden(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
         let machine = self.replicas.nodes[id as usize - 1].clone();
@@ -463,7 +464,8 @@ impl World {
     }
 }
 
-/// Racks of three hosts; some agents know nothing, some put their rack into another pod than the others do.
+/// Draws the location of a host, in racks of three; some agents report none, some put their rack into a
+/// different pod than the others.
 fn draw_place(random: &mut ChaCha8Rng, number: u32) -> Option<SimPlace> {
     random.random_bool(0.7).then(|| SimPlace {
         pod: random.random_range(0..8) / 7,

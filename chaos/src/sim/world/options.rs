@@ -1,4 +1,4 @@
-//! What makes a world.
+//! Options of a world.
 
 use std::fmt::Write as _;
 
@@ -6,25 +6,25 @@ use crate::sim::mutant::Mutant;
 use crate::sim::plan::{Acts, Plan};
 use crate::sim::scale::{Scale, Tempo};
 
-/// What makes a world.
+/// Options of a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorldOptions {
-    /// Everything that is drawn is drawn from it.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Simulated time with faults.
+    /// Simulated seconds of the fault phase.
     pub faults_s: u64,
-    /// A known bug, switched on to prove that the judges find it.
+    /// A mutant, switched on to prove that the checkers find it.
     pub mutant: Option<Mutant>,
-    /// Which of its acts are carried out.
+    /// Acts to execute.
     pub acts: Acts,
-    /// Jobs of each user; as many as the time is good for, if nothing is said.
+    /// Jobs of each user; `None` derives the number from the duration.
     pub jobs: Option<u32>,
-    /// How large and how fast it is.
+    /// Size and pace.
     pub scale: Scale,
 }
 
 impl WorldOptions {
-    /// How many jobs each user submits.
+    /// Number of jobs that each user submits.
     #[must_use]
     pub fn jobs(&self) -> u32 {
         let by_time = self.faults_s / self.scale.tempo.job_every_s();
@@ -32,13 +32,14 @@ impl WorldOptions {
         self.jobs.unwrap_or(by_time)
     }
 
-    /// The cluster and what is done to it.
+    /// The cluster and its acts.
     #[must_use]
     pub fn plan(&self) -> Plan {
         Plan::of(self.seed, self.faults_s, self.scale, &self.acts)
     }
 
-    /// The command that shows this world again, by its seed. Acts that come from a file are not shown by it: they need the file.
+    /// Command that reproduces this world by its seed. If the acts come from a file, it does not reproduce
+    /// them: they need the file.
     #[must_use]
     pub fn command(&self) -> String {
         let (seed, faults_s) = (self.seed, self.faults_s);

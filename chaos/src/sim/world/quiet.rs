@@ -1,4 +1,4 @@
-//! The quiet phase: all is repaired, and then everything must come to rest.
+//! Quiet phase: all faults are repaired, and the cluster must become idle.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -19,15 +19,15 @@ use crate::sim::report::Violation;
 use crate::sim::stuck::describe_stuck;
 use crate::sim::world::World;
 
-/// How long replicas may take until they stand at one revision.
+/// Maximum time for replicas to reach one revision.
 const REST_MAX: Duration = Duration::from_secs(30);
-/// Ids of the requests by which an operator gives things back; those of users are drawn.
+/// First request id of the operator's unblocks; those of users are random.
 const OPERATORS_REQUESTS: u128 = 1 << 100;
-/// How long giving one thing back may take.
+/// Timeout of one unblock.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World {
-    /// Waits until every acknowledged job has ended and no process is left, as long as one more ends now and then.
+    /// Waits until every acknowledged job has ended and no process is left, as long as jobs keep ending.
     pub(super) async fn quiet(&self, users: Vec<oneshot::Receiver<()>>) {
         if !self.goes_on() {
             return;
@@ -54,7 +54,8 @@ impl World {
             if jobs + processes == 0 {
                 break;
             }
-            // The more was submitted, the longer it takes; what never ends stays when all the rest has ended.
+            // The time depends on the number of jobs; jobs that never end remain when all others have
+            // ended.
             if jobs < fewest {
                 fewest = jobs;
                 deadline = Instant::now() + patience;
@@ -66,8 +67,8 @@ impl World {
             }
             tokio::time::sleep(tempo.quiet_look()).await;
         }
-        // Followers apply what they have once they hear the next heartbeat. Checks, probations and their ticks go on although
-        // no job is left: what is committed meanwhile is waited for as well.
+        // Followers apply committed entries at the next heartbeat. Checks, probations and their ticks
+        // continue although no job is left: entries committed meanwhile are awaited as well.
         let rest = Instant::now() + REST_MAX;
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -85,8 +86,8 @@ impl World {
         revisions.all(|revision| Some(revision) == first)
     }
 
-    /// All is repaired: an operator gives back what rules still keep out of placement, and lets jobs go on of which a lost
-    /// group had been told so.
+    /// Acts as the operator after all repairs: lifts the remaining blocks by rules, and resumes jobs whose
+    /// resumption was known only to a lost group.
     pub async fn give_back(&self) {
         let went_back = self.judges.with(|seen| seen.went_back);
         let author = || "operator".to_owned();
@@ -114,15 +115,16 @@ impl World {
             });
             commands.extend(resume);
             for command in commands {
-                // Who does not lead says so, and the next one is asked; what was given back before is refused.
+                // A follower refuses, and the next replica is asked; repeated unblocks are refused.
                 let proposed = handle.propose(vec![command]);
                 drop(tokio::time::timeout(ANSWER_TIMEOUT, proposed).await);
             }
         }
     }
 
-    /// Acknowledged jobs that have not ended, by the replica that knows of the fewest ends, and processes that run. Those that
-    /// never can are left out, and looked for when nothing runs: to ask why a job waits costs a round of planning.
+    /// Number of acknowledged jobs that have not ended, according to the replica that knows of the fewest
+    /// ends, and of running processes. Jobs that can never start are excluded, and searched for when
+    /// nothing runs: to explain why a job waits costs a round of planning.
     fn left(&self, hopeless: &mut BTreeSet<JobId>) -> (usize, usize) {
         let (running, jobs) = self.judges.with(|seen| {
             let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
@@ -143,7 +145,7 @@ impl World {
         };
         if running == 0 {
             handle.with_state(|state| {
-                // One that can is enough to wait for.
+                // One job that can start is enough to keep waiting.
                 while let Some(job) = left.pop_if(|job| never_can(state, *job)) {
                     hopeless.insert(job);
                 }
@@ -158,14 +160,14 @@ impl World {
     }
 }
 
-/// Jobs that stand still until they are let go on.
+/// Suspended jobs.
 fn suspended(state: &State) -> Vec<JobId> {
     let jobs = state.jobs.values();
     let suspended = jobs.filter(|job| job.suspension.is_some() && !job.phase.is_terminal());
     suspended.map(|job| job.id).collect()
 }
 
-/// What is out of placement, or what rules keep something off.
+/// Components out of placement, or with work held off by rules.
 fn blocked(state: &State) -> Vec<BlockTarget> {
     let is_held = |component: &Component| {
         let condition = state.health.condition(component);
@@ -188,14 +190,14 @@ fn blocked(state: &State) -> Vec<BlockTarget> {
         .collect()
 }
 
-/// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody but
-/// those that depend on it.
+/// Whether a job can never start. Users also request more than the cluster could ever provide; such a job
+/// waits, reports the reason, and blocks only jobs that depend on it.
 fn never_can(state: &State, job: JobId) -> bool {
     let never = |blocker| match blocker {
         Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } => true,
-        // One that is reached by the job alone.
+        // A limit that the job exceeds on its own.
         Blocker::Limit(limit) => !state.index.usage.contains_key(limit.queue.as_str()),
-        // Of older jobs only, so that this comes to an end.
+        // Dependencies are always older jobs, so the recursion ends.
         Blocker::Dependencies { open, .. } => open.iter().all(|on| never_can(state, on.job)),
         _ => false,
     };

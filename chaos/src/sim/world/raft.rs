@@ -1,4 +1,4 @@
-//! What is seen of a replica's Raft.
+//! Observation of a replica's Raft metrics.
 
 use muster_engine::state::State;
 use muster_raft_store::{Handle, Leadership};
@@ -8,7 +8,7 @@ use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::world::{LOOK, World};
 
 impl World {
-    /// Looks at what a replica says of its term, its leadership and its log: whenever that changes, and each second.
+    /// Observes a replica's term, leadership and log: on every change, and each second.
     pub(super) fn start_raft_watch(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
         let node = NodeId(id);
@@ -17,7 +17,7 @@ impl World {
             loop {
                 let now = leadership.borrow_and_update().clone();
                 judges.with(|seen| {
-                    // Before it knows anything, it says 0.
+                    // Initially it reports 0.
                     if now.term > 0 {
                         seen.raft.in_term(id, now.term);
                     }
@@ -43,7 +43,7 @@ impl World {
 fn scene_of(node: NodeId, now: &Leadership) -> Scene {
     let leader = now.leader.as_ref().map_or(0, |leader| leader.id);
     let role = match (now.stopped, now.is_self) {
-        (true, _) => "has stopped".to_owned(),
+        (true, _) => "stopped".to_owned(),
         (false, true) => "leads".to_owned(),
         (false, false) if leader > 0 => format!("follows replica {leader}"),
         (false, false) => "knows no leader".to_owned(),

@@ -1,5 +1,5 @@
-//! What must be so soon after everything was repaired: somebody leads, what it writes is committed, and every replica has it.
-//! Nobody is asked anything for it: a call more would change what comes after.
+//! Check soon after the last repair: there is a leader, its writes are committed, and every replica has
+//! them. No calls are made for it, since they would change later draws.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use crate::sim::report::Violation;
 use crate::sim::runtime::NodeId;
 use crate::sim::world::World;
 
-/// How long that may take, in simulated time, from when all replicas are up and connected. An election takes a second, a snapshot
-/// some more, and operators may still be changing the replicas: four times what chaos runs allow real processes.
+/// Maximum recovery time, in simulated time from when all replicas are up and connected. An election takes
+/// a second, a snapshot some more, and operators may still be changing the replicas: four times what chaos
+/// runs allow real processes.
 const RECOVERED_MAX: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl World {
-    /// Waits until the replicas have recovered, but not beyond what that may take.
+    /// Waits until the replicas have recovered, up to the maximum time.
     pub(super) async fn recover(&self, repaired: Instant) {
         let mut due = None;
         while self.goes_on() {
@@ -28,7 +29,7 @@ impl World {
             };
             if repaired.elapsed() > RECOVERED_MAX {
                 let seconds = RECOVERED_MAX.as_secs();
-                let text = format!("{seconds} s after the last repair {lacking}");
+                let text = format!("{seconds} s after the last repair: {lacking}");
                 self.judges.violate(Violation::Unrecovered(text));
                 return;
             }
@@ -36,21 +37,22 @@ impl World {
         }
     }
 
-    /// What is not as it must be. Replicas of a cluster at work are never all at one revision: they must come to the one that
-    /// is `due`, which the first leader that was seen had come to.
+    /// The first failed condition. Replicas of a busy cluster are never all at one revision: they must
+    /// reach the revision `due`, where the first observed leader was.
     fn lacking(&self, due: &mut Option<Revision>) -> Option<&'static str> {
         let members = self.members_up();
         *due = due.or_else(|| self.written(&members));
         let Some(due) = *due else {
-            return Some("nobody leads whose writes are committed");
+            return Some("there is no leader with a committed entry of its term");
         };
         let lags =
             |(_, handle): &(NodeId, Handle<State>)| handle.with_state(|it| it.revision) < due;
         let has_laggard = members.iter().any(lags);
-        has_laggard.then_some("a replica lacks what the leader had written")
+        has_laggard.then_some("a replica lacks entries of the leader")
     }
 
-    /// The revision of who leads by its own word, if it has begun, and something of its term is committed.
+    /// Revision of the replica that considers itself leader, if its term has begun and an entry of it is
+    /// committed.
     fn written(&self, members: &[(NodeId, Handle<State>)]) -> Option<Revision> {
         members.iter().find_map(|(node, handle)| {
             let now = handle.leadership().borrow().clone();

@@ -1,4 +1,4 @@
-//! Whole clusters under faults.
+//! Tests of whole clusters under faults.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn a_cluster_under_faults_keeps_every_promise() {
     }
 }
 
-/// All replicas are lost with their disks while tasks run that no backup knows of.
+/// All replicas are lost with their disks while tasks unknown to any backup run.
 #[test]
 fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup() {
     let mut restored = 0;
@@ -95,7 +95,7 @@ fn a_record_changes_nothing_and_has_everything() {
     assert_eq!(last.map(State::state_hash), Some(report.state_hash));
 }
 
-/// Acts that are left out change nothing before the first of them.
+/// Leaving out acts changes nothing before the first of them.
 #[test]
 fn the_first_acts_alone_give_the_same_beginning() {
     let whole = WorldOptions {
@@ -120,7 +120,7 @@ fn the_first_acts_alone_give_the_same_beginning() {
     assert_eq!(until(&whole), until(&some));
 }
 
-/// A machine for a replica that is to come has nobody on it that could be cut off.
+/// A machine reserved for a later replica has no node that could be cut off.
 #[test]
 fn who_is_not_there_yet_is_cut_off_in_vain() {
     let plans = (0..).map(|seed| Plan::of(seed, 20, Scale::default(), &Acts::All));
@@ -152,7 +152,7 @@ fn who_is_not_there_yet_is_cut_off_in_vain() {
     assert_eq!(report.skipped, 3);
 }
 
-/// A cluster of one has nobody to agree with, and still keeps every promise.
+/// A cluster of one replica has no peers to agree with, and still holds every invariant.
 #[test]
 fn clusters_of_every_size_are_drawn() {
     let sizes: BTreeSet<u32> = (0..20)
@@ -165,7 +165,7 @@ fn clusters_of_every_size_are_drawn() {
     assert_eq!(sizes, [1, 3, 5].into());
 }
 
-/// What takes minutes: `make soak` runs it.
+/// Tests that take minutes: `make soak` runs them.
 mod soak {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The watchers of a world, and the hubs that tell them.
+//! Watchers of a world, and the watch hubs of its replicas.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::watchers::{QUEUED_REVISIONS, SimWatcher, WATCHES_MAX};
 use crate::sim::world::World;
 
-/// Watchers of a world.
+/// Number of watchers of a world.
 const WATCHERS: u32 = 2;
 
 impl World {
-    /// Lets a replica serve watches.
+    /// Starts the watch hub of a replica.
     pub(super) fn start_hub(&self, id: u32, handle: Handle<State>) {
         let revision = handle.with_state(|state| state.revision);
         let hub = Arc::new(WatchHub::new(revision, WATCHES_MAX, QUEUED_REVISIONS));
@@ -31,7 +31,7 @@ impl World {
         });
     }
 
-    /// Lets all watchers begin.
+    /// Starts all watchers.
     pub(super) fn start_watchers(&self) {
         for number in 0..WATCHERS {
             self.judges.with(|seen| seen.watching.began(number));

@@ -1,4 +1,4 @@
-//! `muster chaos`: proofs that the product survives.
+//! `muster chaos`: fault injection tests of the product.
 
 mod replay;
 mod run;
@@ -23,7 +23,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document};
 
-/// Longest that a cluster which is being stopped is waited for.
+/// Longest wait for a cluster to stop.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// `muster chaos`
@@ -31,57 +31,57 @@ const STOP_MAX: Duration = Duration::from_secs(30);
 pub(crate) enum Chaos {
     /// Simulate whole clusters under faults, one per seed; the same seed gives the same cluster
     Sim(sim::Sim),
-    /// Make a failure of a simulated cluster small: leave out faults as long as it still fails
+    /// Minimize a failure of a simulated cluster: leave out faults as long as it still fails
     Shrink(shrink::Shrink),
-    /// Run a simulated cluster again and step through what happened
+    /// Run a simulated cluster again and step through its events
     Replay(replay::Replay),
-    /// Break a real cluster under load, fault after fault, and judge what everybody saw
+    /// Break a real cluster under load, fault after fault, and check all observations
     Run(run::Run),
-    /// Break a real cluster under a training, one fault at a time, and measure what that costs
+    /// Break a real cluster during a training, one fault at a time, and measure the cost
     Tasks(Tasks),
-    /// Make a host of a running cluster that simulates its GPUs see a fault
+    /// Inject a fault on a host with simulated GPUs of a running cluster
     Inject(Inject),
 }
 
 /// `muster chaos tasks`
 ///
-/// Three replicas and three workers as processes, each in a network namespace of its own; a training of four ranks. One
-/// trial after another breaks one thing, a while after a checkpoint. Ends with a table, and with 0 only if every promise
-/// held. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces.
+/// Three replicas and three workers as processes, each in its own network namespace; a training of four
+/// ranks. Each trial injects one fault, a while after a checkpoint. Ends with a table, and with 0 only if
+/// every promise held. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to create namespaces.
 #[derive(Debug, Args)]
 pub(crate) struct Tasks {
-    /// Only this trial; may be given several times
+    /// Only this trial; repeatable
     #[arg(long, value_name = "NAME", value_parser = trial_parser())]
     trial: Vec<Trial>,
-    /// The program that workers begin with in trial `agent-upgraded`, where this one takes the place of an agent; a copy of
-    /// this one does if none is given
+    /// The program that workers start with in trial `agent-upgraded`, which replaces an agent by this one; by
+    /// default a copy of this one
     #[arg(long, value_name = "FILE")]
     previous: Option<PathBuf>,
     #[command(flatten)]
     apart: Apart,
 }
 
-/// What everything has in common that makes a place of its own and starts clusters in it.
+/// Options shared by commands that start clusters in their own namespaces.
 #[derive(Debug, Args)]
 struct Apart {
-    /// The example trainer; beside this program if none is given
+    /// The example trainer; by default the one beside this program
     #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
     trainer: Option<PathBuf>,
-    /// Leave what the clusters wrote (data and logs) behind
+    /// Keep the clusters' data and logs
     #[arg(long)]
     keep: bool,
-    /// Set by the program itself where it is under its own guard
+    /// Set by the program itself when it runs under its own guard
     #[arg(long, hide = true)]
     inside: bool,
 }
 
 fn trial_parser() -> impl TypedValueParser<Value = Trial> {
     let names = PossibleValuesParser::new(Trial::ALL.map(Trial::name));
-    names.try_map(|name| Trial::named(&name).ok_or("no such trial"))
+    names.try_map(|name| Trial::named(&name).ok_or("unknown trial"))
 }
 
 impl Chaos {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Sim(sim) => sim.run(options),
@@ -119,13 +119,14 @@ impl Tasks {
             keep: self.apart.keep,
         };
         let played = runtime.block_on(play("the trials", muster_chaos::trials::run(&wanted)));
-        // A cluster that is being stopped is stopped to the end.
+        // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
         tell(&options.screen(), &played?)
     }
 }
 
-/// Starts this program again, with `more` arguments, in the place that a network needs, and ends as it does.
+/// Restarts this program with `more` arguments in the environment required by the network, and returns its
+/// exit.
 async fn guard(binary: &Path, network: NetworkKind, more: &[&str]) -> Result<Exit, Failure> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     arguments.extend(more.iter().map(OsString::from));
@@ -142,17 +143,17 @@ async fn guard(binary: &Path, network: NetworkKind, more: &[&str]) -> Result<Exi
         Some(code) if code == i32::from(Exit::Usage.code()) => Ok(Exit::Usage),
         Some(_) => Ok(Exit::Error),
         None => Err(Failure::new(format!(
-            "what was started in there ended with {ended}"
+            "the process in the namespace ended with {ended}"
         ))),
     }
 }
 
-/// Plays something until it is over or an end is wanted. What it started is gone when this returns.
+/// Runs a test until it ends or an end is requested. All its processes are gone when this returns.
 async fn play<Report, Error: std::error::Error + 'static>(
     what: &str,
     played: impl Future<Output = Result<Report, Error>>,
 ) -> Result<Report, Failure> {
-    let listening = |error| Failure::new(format!("cannot listen to the guard: {error}"));
+    let listening = |error| Failure::new(format!("cannot read from the guard: {error}"));
     let guard_gone = apart::guard_gone().map_err(listening)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
     let stopped = || Failure::new(format!("{what} stopped: interrupted"));

@@ -1,4 +1,4 @@
-//! `muster chaos replay`: runs a simulated cluster again and steps through what happened.
+//! `muster chaos replay`: runs a simulated cluster again and steps through its events.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -18,16 +18,17 @@ use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_documents};
 
-/// Scenes that are shown where nothing is said about which.
+/// Scenes shown by default.
 const SCENES_SHOWN: usize = 40;
-/// Milliseconds of a second.
+/// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
 
 /// `muster chaos replay`
 ///
-/// Shows the last scenes before the first violation, or others: what was broken and repaired, who led, commands as they were
-/// applied, events, what users called and were answered, processes of tasks. With --step it waits for commands: n, p, a, v, g,
-/// s, d, q; h says what they are. Ends with 0 if no promise was broken, with 1 otherwise.
+/// Shows the last scenes before the first violation, or selected ones: faults and repairs, changes of leader,
+/// commands as they were applied, events, calls of users and their answers, processes of tasks. With --step
+/// it waits for commands: n, p, a, v, g, s, d, q; h explains them. Ends with 0 if no promise was broken, with
+/// 1 otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// Seed of a world, or a file that `muster chaos shrink` wrote
@@ -41,19 +42,19 @@ pub(crate) struct Replay {
     /// Only until this time
     #[arg(long, value_name = "SECONDS")]
     until: Option<f64>,
-    /// Only what happened there: replica-1, node03, user-0
+    /// Only events of this node: replica-1, node03, user-0
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Only what is about this job
+    /// Only events of this job
     #[arg(long, value_name = "ID")]
     job: Option<JobId>,
-    /// Only the last so many scenes; by default 40 if nothing else is said
+    /// Only the last scenes; 40 if no filter is given
     #[arg(long, value_name = "COUNT")]
     last: Option<usize>,
     /// The state at this revision instead
     #[arg(long, value_name = "REVISION", conflicts_with = "step")]
     state: Option<u64>,
-    /// What changed between two revisions instead, as 40..57
+    /// The differences between two revisions instead, as 40..57
     #[arg(long, value_name = "A..B", conflicts_with_all = ["step", "state"])]
     diff: Option<Span>,
     /// Step through the scenes by commands on standard input
@@ -61,7 +62,7 @@ pub(crate) struct Replay {
     step: bool,
 }
 
-/// Which world: a number is a seed, anything else a file.
+/// A world: a number is a seed, anything else a file.
 #[derive(Clone, Debug)]
 pub(crate) enum World {
     /// A seed.
@@ -95,7 +96,7 @@ impl FromStr for Span {
     }
 }
 
-/// The world of a seed or of a file. A file says everything itself.
+/// The world of a seed or of a file. A file contains all options.
 pub(super) fn read_world(world: &World, flags: &WorldFlags) -> Result<WorldOptions, Failure> {
     let path = match world {
         World::Seed(seed) => return Ok(flags.world(*seed)),
@@ -121,7 +122,7 @@ fn neither(world: &Path) -> Failure {
 }
 
 impl Replay {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let world = read_world(&self.world, &self.flags)?;
         let screen = options.screen();
@@ -142,7 +143,9 @@ impl Replay {
         }
         if record.dropped() > 0 {
             let dropped = record.dropped();
-            screen.progress(&format!("{dropped} scenes were too many to be kept"));
+            screen.progress(&format!(
+                "{dropped} scenes were dropped (limit of kept scenes)"
+            ));
         }
         screen.progress(&report.to_string());
         Ok(if report.violations.is_empty() {
@@ -161,7 +164,7 @@ impl Replay {
             job: self.job,
             last: self.last,
         };
-        // Whoever steps through it, or says what is wanted, gets all of that.
+        // With --step or a filter, nothing is cut.
         if filter == Filter::default() && !self.step {
             return Filter {
                 last: Some(SCENES_SHOWN),
@@ -188,7 +191,7 @@ fn show(scenes: &[&Scene], screen: &Screen) -> Result<(), Failure> {
 
 fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Failure> {
     let count = scenes.len();
-    screen.progress(&format!("{count} scenes; h says what can be asked for"));
+    screen.progress(&format!("{count} scenes; h lists the commands"));
     let mut stepper = Stepper::new(record, scenes);
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| Failure::new(format!("cannot read a command: {error}")))?;
@@ -212,5 +215,5 @@ fn changed(record: &Record, from: Revision, to: Revision) -> Result<String, Fail
 }
 
 fn unknown(revision: Revision) -> Failure {
-    Failure::new(format!("the world never came to revision {revision}"))
+    Failure::new(format!("the world never reached revision {revision}"))
 }

@@ -1,4 +1,4 @@
-//! `muster chaos run`: real processes under load and faults, judged.
+//! `muster chaos run`: fault injection on real processes under load, with checks.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -20,34 +20,37 @@ use crate::output::{Format, note, render_document};
 
 /// `muster chaos run`
 ///
-/// Three replicas and four hosts as processes that can be cut off from each other, on real disks; users who submit, read and
-/// cancel without a pause, watchers at every replica, tasks that lock their GPUs and keep a book of it. One
-/// thing after another is broken and repaired. Then everything that was seen is held against the replicated log.
+/// Three replicas and four hosts as processes that can be disconnected from each other, on real disks; users
+/// who submit, read and cancel without a pause, watchers at every replica, tasks that lock their GPUs and
+/// record that in a ledger. Faults are injected and repaired one after another. Then all observations are
+/// checked against the replicated log.
 ///
-/// With --target the same users and watchers work on a cluster of yours. Nothing is done to it but what --allow names, and
-/// nothing that would hit a job of anybody else. Ctrl-C clears away what the run made.
+/// With --target the same users and watchers work on an existing cluster. Only faults named by --allow are
+/// injected, and none that would affect a job of another user. Ctrl-C removes everything that the run
+/// created.
 ///
-/// Writes report.md, report.html, report.json and the histories. Ends with 0 if every promise held, with 1 if one was
-/// broken or if the run proves nothing; then the cluster's folder stays.
+/// Writes report.md, report.html, report.json and the histories. Ends with 0 if every promise held, with 1 if
+/// one was broken or if the run proves nothing; then the cluster's folder is kept.
 ///
-/// Each replica and each host has a network namespace of its own; that needs `unshare`, `nsenter`, `ip` and `mount`, and the
-/// right to make namespaces. Where they cannot be made, everything is on loopback with a proxy before each replica; disk-full
-/// and all are not to be had then. slow-fsync, io-error and clock also need `cc`. None of that with --target.
+/// Each replica and each host has its own network namespace; that needs `unshare`, `nsenter`, `ip` and
+/// `mount`, and the right to create namespaces. Where they cannot be created, everything is on loopback with
+/// a proxy before each replica; disk-full and all are not available then. slow-fsync, io-error and clock also
+/// need `cc`. None of that applies to --target.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 accepted, every promise held; 1 rejected (one was broken), invalid (too little load, or a fault without its \
-effect: the run proves nothing), or the run itself failed; 64 usage.
+Exit codes: 0 accepted, every promise held; 1 rejected (one was broken), invalid (too little load, or a \
+fault without its effect: the run proves nothing), or the run itself failed; 64 usage.
 
 --network namespaces needs `unshare`, `nsenter`, `ip` and `mount` and the right to make namespaces (root, or user \
-namespaces), --network proxies nothing; profiles disk-full and all need namespaces, and slow-fsync, io-error, clock and all \
-also `cc`. --target needs none of that. docs/chaos.md has the profiles, the judges, and what may be done to a cluster of \
-yours.")]
+namespaces), --network proxies nothing; profiles disk-full and all need namespaces, and slow-fsync, \
+io-error, clock and all also `cc`. --target needs none of that. docs/chaos.md describes the profiles, the \
+checkers, and the faults for an existing cluster.")]
 pub(crate) struct Run {
-    /// What is broken, in a cluster of our own [default: smoke]
+    /// The faults to inject, in a cluster of its own [default: smoke]
     #[arg(long, value_name = "NAME", value_parser = profile_parser(), conflicts_with = "target")]
     profile: Option<Profile>,
-    /// What stands between replicas and hosts, in a cluster of our own [default: namespaces where they can be made, else
-    /// proxies]
+    /// The network between replicas and hosts, in a cluster of its own [default: namespaces where they can be
+    /// created, else proxies]
     #[arg(
         long,
         value_name = "KIND",
@@ -56,16 +59,16 @@ pub(crate) struct Run {
         overrides_with = "network"
     )]
     network: Option<NetworkKind>,
-    /// How often each fault is made
+    /// How often each fault is injected
     #[arg(long, default_value = "1", value_name = "COUNT")]
     repetitions: NonZero<u32>,
-    /// Draws what users do and who is hit; times differ from run to run
+    /// Seed for the actions of users and the targets of faults; times differ from run to run
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Folder of the report
     #[arg(long, default_value = "chaos-report", value_name = "FOLDER")]
     out: PathBuf,
-    /// The program to begin with; only for profile `upgrade`, which replaces it by this one
+    /// The program to start with; only for profile `upgrade`, which replaces it by this one
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     previous: Option<PathBuf>,
     #[command(flatten)]
@@ -76,15 +79,16 @@ pub(crate) struct Run {
 
 fn profile_parser() -> impl TypedValueParser<Value = Profile> {
     let names = PossibleValuesParser::new(Profile::ALL.map(Profile::name));
-    names.try_map(|name| Profile::named(&name).ok_or("no such profile"))
+    names.try_map(|name| Profile::named(&name).ok_or("unknown profile"))
 }
 
 fn network_parser() -> impl TypedValueParser<Value = NetworkKind> {
     let names = PossibleValuesParser::new(NetworkKind::ALL.map(NetworkKind::name));
-    names.try_map(|name| NetworkKind::named(&name).ok_or("no such network"))
+    names.try_map(|name| NetworkKind::named(&name).ok_or("unknown network"))
 }
 
-/// What stands between replicas and hosts: what was asked for, or what is to be had here. Not everything can be done with it.
+/// The network between replicas and hosts: the requested one, or one that is available here. Some profiles
+/// need a certain one.
 async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<NetworkKind, Failure> {
     let network = match asked {
         Some(network) => network,
@@ -93,8 +97,8 @@ async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<Net
     if profile.needs_namespaces() && network != NetworkKind::Namespaces {
         let name = profile.name();
         return Err(Failure::usage(format!(
-            "profile {name} mounts small disks, for which it needs namespaces (--network namespaces): run it as root, or where \
-             user namespaces are allowed, or name another profile"
+            "profile {name} mounts small disks and needs namespaces (--network namespaces): run it as \
+             root, or where user namespaces are allowed, or choose another profile"
         )));
     }
     Ok(network)
@@ -105,13 +109,13 @@ async fn network_to_be_had() -> NetworkKind {
         return NetworkKind::Namespaces;
     };
     note(&format!(
-        "no network namespaces can be made here ({refusal}): proxies stand between the processes instead"
+        "cannot create network namespaces ({refusal}): using proxies instead"
     ));
     NetworkKind::Proxies
 }
 
 impl Run {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         if !self.target.target.is_empty() {
             return self.run_target(options);
@@ -119,12 +123,12 @@ impl Run {
         let profile = self.profile.unwrap_or(Profile::Smoke);
         if profile == Profile::Upgrade && self.previous.is_none() {
             return Err(Failure::usage(
-                "profile upgrade needs the program to begin with: --previous FILE",
+                "profile upgrade needs the previous program: --previous FILE",
             ));
         }
         if profile == Profile::Upgrade && self.repetitions.get() > 1 {
             return Err(Failure::usage(
-                "a cluster is upgraded once: --repetitions is for the other profiles",
+                "a cluster is upgraded only once: --repetitions is for the other profiles",
             ));
         }
         let runtime = runtime()?;
@@ -149,12 +153,12 @@ impl Run {
             keep: self.apart.keep,
         };
         let run = runtime.block_on(play("the run", muster_chaos::run::run(&wanted)));
-        // A cluster that is being stopped is stopped to the end.
+        // A cluster that is stopping is waited for.
         runtime.shutdown_timeout(STOP_MAX);
         tell(options, &run?, &out)
     }
 
-    /// The same on a cluster of others.
+    /// Runs against an existing cluster.
     fn run_target(self, options: &Options) -> Result<Exit, Failure> {
         let out = std::path::absolute(&self.out)
             .map_err(|error| Failure::new(format!("--out {}: {error}", self.out.display())))?;
@@ -168,7 +172,7 @@ impl Run {
         };
         let run = runtime()?.block_on(async {
             let mut terminate = signal(SignalKind::terminate())
-                .map_err(|error| Failure::new(format!("cannot listen to signals: {error}")))?;
+                .map_err(|error| Failure::new(format!("cannot handle signals: {error}")))?;
             let stop = async {
                 tokio::select! {
                     _ = tokio::signal::ctrl_c() => {}

@@ -1,4 +1,4 @@
-//! `muster chaos shrink`: makes a failure of a simulation small.
+//! `muster chaos shrink`: minimizes a failure of a simulation.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::failure::{Failure, chain};
 
 /// `muster chaos shrink`
 ///
-/// Leaves out faults, repairs and users' jobs as long as a violation of the same kind is still found, until none that is left
-/// can be left out. Prints what is left, the last of what happened, and the command that shows it again; writes the world to a
-/// file, which `muster chaos replay` takes whatever seeds mean by then.
+/// Leaves out faults, repairs and users' jobs as long as a violation of the same kind is still found, until
+/// nothing more can be left out. Prints the remaining world, its last scenes, and the command that reproduces
+/// it; writes the world to a file, which `muster chaos replay` accepts even if the meaning of seeds changes.
 #[derive(Debug, Args)]
 pub(crate) struct Shrink {
     /// Seed of a world that fails, or a file with one
@@ -24,16 +24,16 @@ pub(crate) struct Shrink {
     world: World,
     #[command(flatten)]
     flags: WorldFlags,
-    /// Worlds that are run, at most
+    /// Worlds that are run at most
     #[arg(long, default_value_t = 500, value_name = "COUNT")]
     runs: u64,
-    /// File for the world that is left; by default shrunk-SEED.json
+    /// File for the minimized world; by default shrunk-SEED.json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 impl Shrink {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let world = read_world(&self.world, &self.flags)?;
         let default = PathBuf::from(format!("shrunk-{}.json", world.seed));

@@ -16,18 +16,20 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// Hosts of a simulated cluster at most.
+/// Maximum number of hosts of a simulated cluster.
 const WORKERS_MAX: i64 = 1_000;
 
 /// `muster chaos sim`
 ///
-/// Each seed is a cluster of one, three or five replicas with hosts, users and faults, all in one deterministic thread. Ends
-/// with 0 only if every promise held, the known bugs were found and, in 100 worlds or more, every situation came about. Fewer
-/// worlds in which some did not are no evidence. Whatever fails is printed with the command that shows it again.
+/// Each seed is a cluster of one, three or five replicas with hosts, users and faults, all in one
+/// deterministic thread. Ends with 0 only if every promise held, the known bugs were found and, in 100 worlds
+/// or more, every situation occurred. Fewer worlds in which some did not occur are no evidence. Every failure
+/// is printed with the command that reproduces it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 every promise held, the known bugs were found and, in 100 worlds or more, every situation came about; 1 \
-otherwise; 64 usage. Whatever fails is printed with the command that shows it again. Text is printed as it comes about: of -o only table is possible.")]
+Exit codes: 0 every promise held, the known bugs were found and, in 100 worlds or more, every situation occurred; 1 \
+otherwise; 64 usage. Every failure is printed with the command that reproduces it. Output is streamed as \
+text: only -o table is possible.")]
 pub(crate) struct Sim {
     /// First seed
     #[arg(long, default_value_t = 0)]
@@ -35,7 +37,7 @@ pub(crate) struct Sim {
     /// Number of seeds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Begin the second half of the seeds here, for instance at a number drawn from a commit
+    /// Start the second half of the seeds here, for instance at a number drawn from a commit
     #[arg(long, value_name = "SEED")]
     second_half: Option<u64>,
     #[command(flatten)]
@@ -43,34 +45,34 @@ pub(crate) struct Sim {
     /// A line for every world, not only for those that fail
     #[arg(long)]
     all_lines: bool,
-    /// Do not prove that the judges find the known bugs
+    /// Do not verify that the checkers find the known bugs
     #[arg(long)]
     skip_mutants: bool,
-    /// Print a hash of the first seed's world and nothing else; a sweep asks another process for it
+    /// Print a hash of the first seed's world and nothing else; a sweep requests it from another process
     #[arg(long, hide = true)]
     digest: bool,
 }
 
-/// What makes a world, but for its seed.
+/// Options of a world except its seed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorldFlags {
     /// Simulated seconds with faults in each cluster
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     faults_seconds: u64,
-    /// Switch a known bug on
+    /// Enable a known bug
     #[arg(long, value_name = "NAME", value_parser = mutant_parser())]
     mutant: Option<Mutant>,
-    /// Only these acts of what is drawn, as 3,7-9; none if the list is empty
+    /// Only these fault actions of the drawn ones, as 3,7-9; none if the list is empty
     #[arg(long, value_name = "NUMBERS")]
     only_acts: Option<Numbers>,
-    /// Jobs of each user; by default one in four seconds, or in 150 where things go as in production
+    /// Jobs of each user; by default one in four seconds, or in 150 with the production tempo
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u32>,
     /// Hosts of eight GPUs each; by default two to seven of different sizes, and in one world in 64 up to 200
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=WORKERS_MAX))]
     workers: Option<u32>,
-    /// How fast things happen: jobs of seconds and a fault every two, or as in production, where jobs run as long as on
-    /// Microsoft's Philly cluster
+    /// Pace: jobs of seconds and a fault every two, or as in production, with job run times as on Microsoft's
+    /// Philly cluster
     #[arg(long, value_name = "NAME", default_value = Tempo::default().name(), value_parser = tempo_parser())]
     tempo: Tempo,
 }
@@ -103,20 +105,20 @@ impl WorldFlags {
 
 fn mutant_parser() -> impl TypedValueParser<Value = Mutant> {
     let names = PossibleValuesParser::new(Mutant::ALL.map(Mutant::name));
-    names.try_map(|name| Mutant::named(&name).ok_or("no such bug"))
+    names.try_map(|name| Mutant::named(&name).ok_or("unknown bug"))
 }
 
 fn tempo_parser() -> impl TypedValueParser<Value = Tempo> {
     let names = PossibleValuesParser::new(Tempo::ALL.map(Tempo::name));
-    names.try_map(|name| Tempo::named(&name).ok_or("no such tempo"))
+    names.try_map(|name| Tempo::named(&name).ok_or("unknown tempo"))
 }
 
 impl Sim {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, connection: &Options) -> Result<Exit, Failure> {
         if connection.screen().format != Format::Table {
             return Err(Failure::usage(
-                "a sweep prints text as it comes about: there is no other form of it (-o)",
+                "a sweep streams text: -o supports only table",
             ));
         }
         let failed = |error| Failure::new(format!("cannot simulate: {error}"));

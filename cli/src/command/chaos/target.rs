@@ -1,4 +1,4 @@
-//! What `muster chaos run` may do to a cluster of others.
+//! Options of `muster chaos run` for an existing cluster.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -13,17 +13,17 @@ use crate::command::demo::{own_binary, trainer_program};
 use crate::connection::{Options, current_user};
 use crate::failure::Failure;
 
-/// Which cluster, and what its owner allows.
+/// The target cluster, and the faults that its owner permits.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "On a cluster of yours")]
+#[command(next_help_heading = "On an existing cluster")]
 pub(super) struct Target {
-    /// Replicas of the cluster as host:port, comma separated; the others are learnt from them
+    /// Replicas of the cluster as host:port, comma separated; the others are discovered through them
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     pub(super) target: Vec<String>,
-    /// What may be done to it beside submitting jobs; nothing if none is given
+    /// Permitted faults beside submitting jobs; none by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "target", value_parser = fault_parser())]
     allow: Vec<Fault>,
-    /// An agent on this machine that may be frozen or killed, if --allow says so: HOST=PID
+    /// An agent on this machine that may be frozen or killed, if --allow permits it: HOST=PID
     #[arg(
         long,
         value_name = "HOST=PID",
@@ -31,14 +31,14 @@ pub(super) struct Target {
         requires = "target"
     )]
     agent_pid: Vec<Agent>,
-    /// A replica on this machine that may be frozen or killed, if --allow says so
+    /// A replica on this machine that may be frozen or killed, if --allow permits it
     #[arg(long, value_name = "PID", value_delimiter = ',', requires = "target")]
     replica_pid: Vec<i32>,
-    /// Queue that the jobs wait in; the cluster's default if none is given
+    /// Queue of the jobs; by default the cluster's default queue
     #[arg(long, value_name = "NAME", requires = "target")]
     queue: Option<String>,
-    /// A folder that all hosts and this machine share at this path: tasks run the trainer (--trainer, also everywhere) and lock
-    /// their GPUs in a folder of the run there. Without it they sleep
+    /// A folder shared by all hosts and this machine at this path: tasks run the trainer (--trainer, also
+    /// everywhere) and lock their GPUs in a folder of the run there. Without it they sleep
     #[arg(long, value_name = "FOLDER", requires = "target")]
     book: Option<PathBuf>,
 }
@@ -58,16 +58,17 @@ impl FromStr for Agent {
     }
 }
 
-const AGENT_FORM: &str = "an agent is named as HOST=PID";
+const AGENT_FORM: &str = "must be HOST=PID";
 
 fn fault_parser() -> impl TypedValueParser<Value = Fault> {
     let names = Fault::OUTSIDE.map(|fault| fault.permission().unwrap_or_default());
     PossibleValuesParser::new(names)
-        .try_map(|name| Fault::permitted(&name).ok_or("nothing that can be allowed"))
+        .try_map(|name| Fault::permitted(&name).ok_or("not a fault that can be allowed"))
 }
 
 impl Target {
-    /// What is wanted, but for what every run has. `trainer` only counts with a book.
+    /// The target of a run, without the options that every run has. `trainer` applies only with a ledger
+    /// folder.
     pub(super) fn wanted(
         self,
         connection: &Options,
@@ -91,7 +92,8 @@ impl Target {
         for (fault, named) in [(AgentKilled, agents), (ReplicaKilled, replicas)] {
             if allowed.contains(&fault) && named < repeated {
                 return Err(Failure::usage(format!(
-                    "what is killed gets another process id: {} can be made {named} times with what is named, not {repeated}",
+                    "a killed process gets a new id: {} can be injected {named} times with the named \
+                     processes, not {repeated}",
                     fault.permission().unwrap_or_default()
                 )));
             }
@@ -116,7 +118,7 @@ impl Target {
     }
 }
 
-/// What is done to processes needs some that are named, and what is named must be allowed.
+/// Faults of processes need named processes, and named processes need a permitted fault.
 fn check_named(
     allowed: &BTreeSet<Fault>,
     faults: [Fault; 2],
@@ -126,7 +128,7 @@ fn check_named(
     let names = names.join(" and ");
     match (faults.iter().any(|it| allowed.contains(it)), named) {
         (true, 0) => Err(Failure::usage(format!(
-            "{names} need the process that may be hit: {flag}"
+            "{names} need a target process: {flag}"
         ))),
         (false, 1..) => Err(Failure::usage(format!(
             "{flag} is for {names}: allow one of them"

@@ -17,27 +17,27 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
 use crate::view::StatusView;
 
-/// Time between two pictures of a watched status: it holds things that are no events.
+/// Refresh interval of a watched status: it contains values that have no events.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// What to do with the cluster.
+/// Commands of `muster cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Who leads, how the replicas are, and counts of everything
+    /// The leader, the state of the replicas, and counts of all objects
     Status(Status),
-    /// The replicas: what each is to the group, how far it is, when it was heard, its version
+    /// The replicas: role, log position, last contact, version
     Members(replicas::Members),
     /// Add a replica: it learns, catches up, and then votes
     Add(replicas::Add),
-    /// Let a learner vote, once it has caught up
+    /// Make a learner a voter, once it has caught up
     Promote(replicas::Promote),
-    /// Remove a replica, for ever
+    /// Remove a replica permanently
     Remove(replicas::Remove),
-    /// Let a new replica vote in place of another one, which leaves
+    /// Replace a voter by a new replica
     Replace(replicas::Replace),
-    /// Make another replica lead
+    /// Transfer leadership to another replica
     TransferLeader(TransferLeader),
-    /// Go on with one replica when a majority is lost for good; no cluster is needed
+    /// Continue from one replica after the permanent loss of a majority; needs no running cluster
     #[cfg(feature = "server")]
     Recover(recover::Recover),
     /// Make the replica that answers write a snapshot and drop the log before it
@@ -47,7 +47,7 @@ pub(crate) enum Verb {
 /// `muster cluster status`
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Show it again every second
+    /// Refresh it every second
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
@@ -57,13 +57,13 @@ pub(crate) struct Status {
 /// `muster cluster transfer-leader`
 #[derive(Debug, Args)]
 pub(crate) struct TransferLeader {
-    /// The replica that should lead; any other that is up to date if none is given
+    /// The replica that should lead; by default any other that is up to date
     #[arg(long, value_name = "REPLICA")]
     to: Option<u64>,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Status(status) => status.run(options).await,
@@ -100,8 +100,8 @@ impl Status {
     }
 }
 
-/// The status, from the leader if it answers: nobody else knows how far the others are, and when they were heard. Where it may be
-/// stale, any replica's word is what was asked for.
+/// Reads the status, from the leader if it answers: only the leader knows the positions of the other replicas
+/// and the last contact with them. A stale read accepts the answer of any replica.
 async fn look(
     client: &Client,
     consistency: v1::Consistency,
@@ -129,7 +129,9 @@ impl TransferLeader {
         let asked = client.transfer_leader(self.to.map(ReplicaId)).await?;
         let screen = options.screen();
         screen.tell(&match screen.format {
-            Format::Table | Format::Wide => format!("replica {asked} was asked to lead\n"),
+            Format::Table | Format::Wide => {
+                format!("leadership transfer to replica {asked} requested\n")
+            }
             Format::Name => format!("{asked}\n"),
             format => render_document(format, &serde_json::json!({"to_replica": asked}))?,
         })?;

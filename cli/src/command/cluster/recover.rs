@@ -14,18 +14,19 @@ use crate::output::{Format, Screen, ago, instant, note, render_document};
 
 /// `muster cluster recover`
 ///
-/// For when a majority of the voters is lost for good. Run it on one replica that is left, which must not run. Where several
-/// are left, look at each with --dry-run first, and take the one with the highest term, and among those the highest index. It
-/// becomes the only member; the others can never come back, and new ones join with new ids (docs/backup.md).
+/// For the permanent loss of a majority of the voters. Run it on one replica that is left, which must be
+/// stopped. If several are left, inspect each with --dry-run first, and choose the one with the highest term,
+/// and among those the highest index. It becomes the only member; the others must never be started again, and
+/// new ones join with new ids (docs/backup.md).
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
-    /// Data directory of the replica that is left
+    /// Data directory of the source replica
     #[arg(long, value_name = "DIR")]
     from_survivor: PathBuf,
-    /// Only tell what the replica has and what may be lost
+    /// Only print the data of the replica and what may be lost
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -57,7 +58,7 @@ impl Recover {
             Format::Table | Format::Wide => {
                 let address = own.map_or_else(String::new, |(peer, _)| peer.address);
                 format!(
-                    "replica {id} is the only member of cluster {cluster} now; what it had is kept in {}\n\
+                    "replica {id} is the only member of cluster {cluster} now; its old data is kept in {}\n\
                      start it; new replicas join with empty data directories, new ids, and --join {address}\n",
                     kept.display()
                 )
@@ -73,7 +74,7 @@ impl Recover {
     }
 }
 
-/// What the replica has, and what may be lost.
+/// Describes the data of the replica, and what may be lost.
 fn told(survivor: &Survivor, now: Timestamp) -> String {
     let loss = survivor.loss();
     let id = survivor.replica_id();
@@ -91,16 +92,16 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
         instant(loss.time_ms),
         ago(now, loss.time_ms),
     );
-    text += "lost for good: whatever the others acknowledged after that; nobody knows how much that is\n";
+    text += "permanently lost: everything that the others acknowledged after that; its extent is unknown\n";
     if loss.voted_term > loss.term {
         text += &format!(
-            "there was an election after its last entry (term {}): another replica may have led since\n",
+            "there was an election after its last entry (term {}): another replica may have led since then\n",
             loss.voted_term
         );
     }
     if loss.unconfirmed > 0 {
         text += &format!(
-            "kept: {} at the end that it does not know to be acknowledged\n",
+            "kept: {} at the end that may not have been acknowledged\n",
             match loss.unconfirmed {
                 1 => "1 entry".to_owned(),
                 more => format!("{more} entries"),
@@ -108,7 +109,7 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
         );
     }
     text += &format!(
-        "never to be started again, their data directories to be removed: {}\n",
+        "never start these again, remove their data directories: {}\n",
         if others.is_empty() {
             "none".to_owned()
         } else {
@@ -122,10 +123,10 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
         .filter(|job| !job.phase.is_terminal())
         .count();
     text += &format!(
-        "{} on; those that wait begin only once no task that nobody remembers can have a lease",
+        "{}; waiting jobs start only once no unknown task can hold a lease",
         match live {
-            1 => "1 job goes".to_owned(),
-            count => format!("{count} jobs go"),
+            1 => "1 job continues".to_owned(),
+            count => format!("{count} jobs continue"),
         }
     );
     text
@@ -133,7 +134,11 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
 
 fn document(survivor: &Survivor, kept: Option<&str>) -> serde_json::Value {
     let loss = survivor.loss();
-    let member = |(peer, votes): &(Peer, bool)| serde_json::json!({"id": peer.id, "address": peer.address, "votes": votes});
+    let member = |(peer, votes): &(Peer, bool)| {
+        serde_json::json!({
+            "id": peer.id, "address": peer.address, "votes": votes,
+        })
+    };
     serde_json::json!({
         "cluster_id": survivor.cluster_id(),
         "replica_id": survivor.replica_id(),
@@ -157,15 +162,15 @@ fn tell(screen: &Screen, survivor: &Survivor, kept: Option<&str>) -> Result<Exit
     Ok(Exit::Ok)
 }
 
-/// Lets a person say that this is meant.
+/// Asks the operator for confirmation.
 fn confirm(cluster: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return Err(
-            Failure::usage("nothing was changed: nobody is there to be asked")
-                .help("--yes does it without asking"),
+            Failure::usage("nothing was changed: confirmation needs a terminal")
+                .help("--yes skips the confirmation"),
         );
     }
-    note(&format!("type the cluster's name ({cluster}) to go on:"));
+    note(&format!("type the cluster's name ({cluster}) to continue:"));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::new(format!("cannot read the answer: {error}")))?;

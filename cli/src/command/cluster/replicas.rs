@@ -18,13 +18,13 @@ use crate::output::{Format, Screen, note, render_document, render_rows};
 use crate::parse;
 use crate::view::MemberView;
 
-/// Time between two looks at a replica that catches up.
+/// Interval of checks of a replica that catches up.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Longest that a replica is asked for its version.
+/// Longest wait for a replica's version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(1);
-/// Longest that catching up may take where nothing else is said.
+/// Default limit of the time to catch up.
 const CATCH_UP_MAX: Duration = Duration::from_mins(10);
-/// Log entries with which a learner may vote: the scheduler's `PROMOTION_LAG_ENTRIES_MAX`.
+/// Lag in log entries at which a learner may become a voter: the scheduler's `PROMOTION_LAG_ENTRIES_MAX`.
 const LEVEL_LAG_ENTRIES_MAX: u64 = 256;
 
 /// `muster cluster members`
@@ -37,11 +37,11 @@ pub(crate) struct Members {
 /// `muster cluster add`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The replica must run already, with an empty data directory:\n\n  \
+    after_help = "The replica must already be running, with an empty data directory:\n\n  \
     muster scheduler --replica-id 4 --join node1:7400,node2:7400 --advertise node4:7400"
 )]
 pub(crate) struct Add {
-    /// The new replica: an id that was never used, above all others, and where it is reached
+    /// The new replica: an id that was never used, above all others, and its address
     #[arg(value_name = "ID=HOST:PORT", value_parser = parse::replica)]
     replica: (ReplicaId, String),
     /// Leave it a learner: it receives the log and does not vote
@@ -64,10 +64,10 @@ pub(crate) struct Promote {
 /// `muster cluster remove`
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
-    /// The replica that leaves, for ever: a leader hands leadership over first
+    /// The replica to remove permanently: a leader hands leadership over first
     #[arg(value_name = "ID")]
     replica: u64,
-    /// Also where fewer than three voters are left, which survive no failure
+    /// Also if fewer than three voters are left, which survive no failure
     #[arg(long)]
     force: bool,
 }
@@ -75,10 +75,11 @@ pub(crate) struct Remove {
 /// `muster cluster replace`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The new replica must run already, with an empty data directory; `muster cluster add --help` shows how."
+    after_help = "The new replica must already be running, with an empty data directory; `muster cluster \
+        add --help` shows how."
 )]
 pub(crate) struct Replace {
-    /// The voter that leaves, dead or alive
+    /// The voter to replace, dead or alive
     #[arg(value_name = "OLD")]
     old: u64,
     /// The new replica; the id alone if it is a learner already
@@ -88,11 +89,11 @@ pub(crate) struct Replace {
     patience: Patience,
 }
 
-/// How long to wait for a replica that catches up.
+/// Limit of the wait for a replica that catches up.
 #[derive(Clone, Copy, Debug, Args)]
 struct Patience {
-    /// Longest that catching up may take once the replica is added (10m); asking again later goes on where this ended. How long a
-    /// replica that does not answer is waited for is the leader's, 5s
+    /// Longest time to catch up once the replica is added (10m); a later call continues where this one ended.
+    /// The wait for a replica that does not answer is limited by the leader, to 5s
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
 }
@@ -116,7 +117,7 @@ impl Members {
     }
 }
 
-/// The versions of those that answer, each asked by itself.
+/// The versions of the replicas that answer, each asked individually.
 async fn versions(client: &Client, replicas: &[v1::Replica]) -> BTreeMap<u64, String> {
     let mut asked = JoinSet::new();
     for replica in replicas {
@@ -139,7 +140,7 @@ async fn version(id: u64, config: ClientConfig) -> Option<(u64, String)> {
     };
     let client = Client::connect(config).await.ok()?;
     let status = client.status(v1::Consistency::Stale).await.ok()?;
-    // Somebody else may listen there by now.
+    // Another replica may listen there by now.
     (status.replica_id == id).then_some((id, status.version))
 }
 
@@ -150,14 +151,14 @@ impl Add {
         let (id, address) = self.replica;
         let added = client.change_replicas(add(id, &address), false).await?;
         if self.learner {
-            return told(&screen, id, "is a learner", "was a learner already", &added);
+            return told(&screen, id, "is a learner", "was already a learner", &added);
         }
         screen.progress(&format!(
-            "replica {id} at {address} learns; it catches up before it votes"
+            "replica {id} at {address} added as a learner; it catches up before it votes"
         ));
         let change = Change::PromoteReplicaId(id.get());
         let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
-        told(&screen, id, "votes", "voted already", &promoted)
+        told(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
 
@@ -168,7 +169,7 @@ impl Promote {
         let id = ReplicaId(self.replica);
         let change = Change::PromoteReplicaId(self.replica);
         let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
-        told(&screen, id, "votes", "voted already", &promoted)
+        told(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
 
@@ -179,7 +180,13 @@ impl Remove {
         let change = Change::RemoveReplicaId(self.replica);
         let removed = client.change_replicas(change, self.force).await?;
         let id = ReplicaId(self.replica);
-        told(&screen, id, "is removed", "was removed already", &removed)
+        told(
+            &screen,
+            id,
+            "was removed",
+            "had already been removed",
+            &removed,
+        )
     }
 }
 
@@ -191,7 +198,7 @@ impl Replace {
         if let Some(address) = address {
             client.change_replicas(add(new, &address), false).await?;
             screen.progress(&format!(
-                "replica {new} at {address} learns; it catches up before it votes in place of replica {}",
+                "replica {new} at {address} added as a learner; it catches up before it replaces replica {}",
                 self.old
             ));
         }
@@ -200,14 +207,8 @@ impl Replace {
             new_replica_id: new.get(),
         });
         let replaced = catch_up(&client, &screen, (new, change), self.patience).await?;
-        let done = format!("votes in place of replica {}", self.old);
-        told(
-            &screen,
-            new,
-            &done,
-            "had taken its place already",
-            &replaced,
-        )
+        let done = format!("replaces replica {}", self.old);
+        told(&screen, new, &done, "had already replaced it", &replaced)
     }
 }
 
@@ -218,8 +219,8 @@ fn add(id: ReplicaId, address: &str) -> Change {
     })
 }
 
-/// Waits until a learner is nearly level, telling how far it is, and lets it vote. Under load it may fall behind between the
-/// look and the request: then it is looked at again.
+/// Waits until a learner has nearly caught up, printing its lag, and promotes it. Under load it may fall
+/// behind between the check and the request: then it is checked again.
 async fn catch_up(
     client: &Client,
     screen: &Screen,
@@ -233,7 +234,8 @@ async fn catch_up(
         let replica = status.replicas.iter().find(|known| known.id == id.get());
         let lag = replica.and_then(|replica| replica.lag_entries);
         let is_learner = replica.is_some_and(|replica| replica.role() == v1::ReplicaRole::Learner);
-        // Followers do not know how far the others are: then the leader is asked at once, and refuses what is too early.
+        // Followers do not know the lag of others: then the leader is asked at once, and refuses a promotion
+        // that is too early.
         if !is_learner || lag.is_none_or(|lag| lag <= LEVEL_LAG_ENTRIES_MAX) {
             match client.change_replicas(change.clone(), false).await {
                 Ok(changed) => return Ok(changed),
@@ -243,23 +245,23 @@ async fn catch_up(
         } else if Instant::now() >= deadline {
             let lag = lag.unwrap_or_default();
             return Err(
-                Failure::new(format!("replica {id} still lacks {lag} log entries"))
+                Failure::new(format!("replica {id} still lags by {lag} log entries"))
                     .exiting(Exit::TimedOut)
                     .help(format!(
-                        "it goes on catching up; `muster cluster promote {id}` lets it vote"
+                        "it continues to catch up; `muster cluster promote {id}` makes it a voter"
                     )),
             );
         }
         if lag != shown {
             shown = lag;
             let lag = lag.map_or_else(String::new, |lag| format!(": {lag} log entries behind"));
-            screen.progress(&format!("replica {id} catches up{lag}"));
+            screen.progress(&format!("replica {id} is catching up{lag}"));
         }
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// Whether a refusal passes by waiting: the replica is not level, or not heard yet.
+/// Whether a retry may succeed: the replica lags, or has no contact to the leader yet.
 fn lags(error: &ClientError) -> bool {
     error.refusal().is_some_and(|refusal| {
         refusal.reason == "NOT_LEVEL" || refusal.reason == "CHANGE_UNDER_WAY"

@@ -25,30 +25,31 @@ use crate::view::{
     StatusView,
 };
 
-/// Jobs that wait and are explained.
+/// Waiting jobs that are explained.
 const EXPLAINED_MAX: usize = 20;
 /// Jobs that are listed.
 const JOBS_MAX: usize = 1_000;
 /// Revisions whose events are collected, the newest.
 const REVISIONS_MAX: u64 = 5_000;
-/// Longest that events are read: a cluster that does much never comes to an end of them.
+/// Limit of the time to read events: a busy cluster would never reach their end.
 const EVENTS_WAIT: Duration = Duration::from_secs(10);
-/// Workers that are asked where none is named.
+/// Workers asked by default.
 const WORKERS_MAX: usize = 16;
-/// Reads need no leader: what is wrong may be just that.
+/// Stale reads work without a leader, which may be the problem to diagnose.
 const STALE: v1::Consistency = v1::Consistency::Stale;
 
 /// `muster debug bundle`
 ///
-/// Collects versions, settings, logs and metrics of replicas and workers, and the cluster's state as lists show it. It holds no
-/// tokens, keys, task secrets, commands or environments of jobs; look through it all the same before you give it away. What
-/// could not be had is named in its manifest.json. Where nobody answers, the file is made all the same, and the command fails.
+/// Collects versions, settings, logs and metrics of replicas and workers, and the cluster's state as shown by
+/// lists. It contains no tokens, keys, task secrets, commands or environments of jobs; nevertheless review it
+/// before sharing it. Missing parts are listed in its manifest.json. If no process answers, the file is still
+/// written, and the command fails.
 #[derive(Debug, Args)]
 pub(crate) struct Bundle {
-    /// The file; muster-debug-TIME.tar.gz in this folder if none is given
+    /// The file; by default muster-debug-TIME.tar.gz in this folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The worker of this host, by name; may be repeated. Without it, those of hosts that are not well first, up to 16
+    /// The worker of this host, by name; repeatable. By default up to 16, unhealthy hosts first
     #[arg(long, value_name = "HOST")]
     worker: Vec<String>,
 }
@@ -75,12 +76,12 @@ impl Bundle {
         let made = (folder.as_str(), &*now.to_string(), time_s);
         collection.write(BufWriter::new(file), made)?;
         for (name, why) in collection.missing() {
-            note(&format!("{name} is not in it: {why}"));
+            note(&format!("{name} is missing: {why}"));
         }
         let (path, files) = (path.display().to_string(), collection.count());
         screen.tell(&match screen.format {
             Format::Table | Format::Wide => {
-                format!("{path}: {files} files; look through it before you give it away\n")
+                format!("{path}: {files} files; review it before sharing it\n")
             }
             Format::Name => format!("{path}\n"),
             format => {
@@ -97,7 +98,7 @@ impl Bundle {
     }
 }
 
-/// Asks for one thing after the other; what cannot be had is noted.
+/// Collects one part after the other and records failures.
 struct Collector {
     client: Client,
     author: String,
@@ -106,7 +107,7 @@ struct Collector {
 
 impl Collector {
     /// # Errors
-    /// Why nobody told anything.
+    /// The failure of all replicas to answer.
     async fn collect(&mut self, workers: &[String]) -> Result<(), ClientError> {
         let client = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -173,7 +174,7 @@ impl Collector {
         self.collection.add("health.json", health);
     }
 
-    /// Jobs that have not ended, and why those wait that do.
+    /// Unfinished jobs, and explanations of the waiting ones.
     async fn jobs(&mut self) {
         let live = [
             v1::JobPhase::Queued,
@@ -199,7 +200,7 @@ impl Collector {
         }
     }
 
-    /// The newest events, a line each.
+    /// The newest events, one per line.
     async fn events(&mut self, revision: u64, hosts: &[v1::Host]) {
         let names: HostNames = { hosts.iter() }
             .map(|host| (host.id, host.name.clone()))
@@ -207,7 +208,8 @@ impl Collector {
         let mut lines = String::new();
         let read = self.read_events(revision, &names, &mut lines);
         let ended = timeout(EVENTS_WAIT, read).await;
-        let ended = ended.unwrap_or_else(|_| Err("the rest did not come in time".to_owned()));
+        let ended =
+            ended.unwrap_or_else(|_| Err("the rest did not arrive before the timeout".to_owned()));
         self.collection.add_text("events.jsonl", &lines);
         if let Err(why) = ended {
             self.collection.miss("events.jsonl (all of it)", &why);
@@ -260,7 +262,7 @@ impl Collector {
         self.process(&format!("replicas/{}", replica.id), told);
     }
 
-    /// What a process tells of itself.
+    /// Adds the debug information of a process.
     fn process(&mut self, folder: &str, told: Result<v1::GetDebugInfoResponse, String>) {
         let info = match told {
             Ok(info) => info,
@@ -294,7 +296,7 @@ impl Collector {
     }
 }
 
-/// The rows of a list, or why there are none.
+/// The rows of a list, or the error.
 fn split<T>(read: Result<(Revision, Vec<T>), ClientError>) -> (Vec<T>, Option<ClientError>) {
     match read {
         Ok((_, rows)) => (rows, None),
@@ -304,7 +306,7 @@ fn split<T>(read: Result<(Revision, Vec<T>), ClientError>) -> (Vec<T>, Option<Cl
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "it maps errors, which come by value"
+    reason = "maps errors, which are passed by value"
 )]
 fn text(error: ClientError) -> String {
     error.to_string()
@@ -314,7 +316,7 @@ fn silent() -> String {
     format!("no answer within {} s", ANSWER_MAX.as_secs())
 }
 
-/// The workers to ask: those that are named, else some, hosts that are not well first.
+/// The workers to ask: the named ones, else a selection with unhealthy hosts first.
 fn chosen(named: &[String], hosts: &[v1::Host], collection: &mut Collection) -> Vec<String> {
     if !named.is_empty() {
         return named.to_vec();
@@ -323,7 +325,9 @@ fn chosen(named: &[String], hosts: &[v1::Host], collection: &mut Collection) -> 
     hosts.sort_by_key(|host| host.health() == v1::HostHealth::Up);
     let left = hosts.len().saturating_sub(WORKERS_MAX);
     if left > 0 {
-        let why = format!("only {WORKERS_MAX} are asked (WORKERS_MAX): name them by --worker");
+        let why = format!(
+            "only {WORKERS_MAX} workers are asked (WORKERS_MAX): select them with --worker"
+        );
         collection.miss(&format!("{left} more workers"), &why);
     }
     let chosen = hosts.into_iter().take(WORKERS_MAX);

@@ -1,4 +1,4 @@
-//! What a bundle is made of, while it is collected.
+//! Contents of a bundle while it is collected.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Version of the bundle's layout.
 const FORMAT: u32 = 1;
 
-/// Files, and what could not be had.
+/// Files, and missing parts.
 #[derive(Debug, Default)]
 pub(super) struct Collection {
     files: Vec<(String, String)>,
@@ -20,7 +20,7 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    /// Adds a document, or notes why it is missing. Nothing secret comes in.
+    /// Adds a document, or records why it is missing. Secrets are redacted.
     pub(super) fn add<T: Serialize>(&mut self, name: &str, read: Result<T, impl Display>) {
         let value = read.map_err(|error| error.to_string()).and_then(|value| {
             let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
@@ -33,29 +33,29 @@ impl Collection {
         }
     }
 
-    /// Adds a text. Nothing secret comes in.
+    /// Adds a text. Secrets are redacted.
     pub(super) fn add_text(&mut self, name: &str, text: &str) {
         self.files
             .push((name.to_owned(), muster_service::logging::redact(text)));
     }
 
-    /// Notes what is not in it.
+    /// Records a missing part.
     pub(super) fn miss(&mut self, name: &str, why: &str) {
         self.missing
             .push((name.to_owned(), muster_service::logging::redact(why)));
     }
 
-    /// What is not in it, and why.
+    /// The missing parts, with reasons.
     pub(super) fn missing(&self) -> &[(String, String)] {
         &self.missing
     }
 
-    /// How many files are in it.
+    /// Number of files.
     pub(super) fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// Writes everything below one folder, its table of contents first.
+    /// Writes everything below one folder, the manifest first.
     pub(super) fn write(
         &self,
         out: impl Write,

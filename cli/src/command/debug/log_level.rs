@@ -16,12 +16,13 @@ use crate::failure::Failure;
 use crate::output::{Format, render_document};
 use crate::parse::{self, format_duration};
 
-/// For how long, where nothing else is said.
+/// Default duration.
 const SPAN: Duration = Duration::from_secs(600);
 
 /// `muster debug log-level`
 ///
-/// Afterwards all is as before by itself, also if the process is started again. `logging.filter` is for what stays.
+/// Reverts automatically afterwards, also after a restart of the process. Use `logging.filter` for permanent
+/// changes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "muster debug log-level --replica 2 muster_scheduler::leader=debug --for 10m"
@@ -29,11 +30,11 @@ const SPAN: Duration = Duration::from_secs(600);
 pub(crate) struct LogLevel {
     #[command(flatten)]
     whose: Whose,
-    /// What to log: TARGET=LEVEL for a module as it is called in the logs, or LEVEL for everything; off, error, warn, info,
-    /// debug, trace
+    /// The change: TARGET=LEVEL for a module as named in the logs, or LEVEL for everything; off, error, warn,
+    /// info, debug, trace
     #[arg(value_name = "TARGET=LEVEL", value_parser = change)]
     change: LevelChange,
-    /// For how long (10m); at most 24h
+    /// Duration (10m); at most 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = parse::duration)]
     span: Option<Duration>,
 }
@@ -42,10 +43,10 @@ pub(crate) struct LogLevel {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Whose {
-    /// A replica, by id; may be repeated
+    /// A replica, by id; repeatable
     #[arg(long, value_name = "ID")]
     replica: Vec<u64>,
-    /// The worker of a host, by name; may be repeated
+    /// The worker of a host, by name; repeatable
     #[arg(long, value_name = "HOST")]
     worker: Vec<String>,
 }
@@ -69,7 +70,7 @@ impl LogLevel {
         for id in self.whose.replica {
             let replica = { replicas.iter() }.find(|replica| replica.id == id);
             let replica = replica.ok_or_else(|| {
-                Failure::new(format!("there is no replica {id}"))
+                Failure::new(format!("replica {id} does not exist"))
                     .help("`muster cluster members` shows the replicas")
             })?;
             let replica: Client = client_of(&client, replica).await?;
@@ -87,7 +88,7 @@ impl LogLevel {
         screen.tell(&match screen.format {
             Format::Table | Format::Wide => {
                 let lines = done.iter().map(|(process, filter)| {
-                    format!("{process} logs {change} for {span_text}; all of it: {filter}\n")
+                    format!("{process} logs {change} for {span_text}; effective filter: {filter}\n")
                 });
                 lines.collect()
             }

@@ -17,17 +17,17 @@ use crate::failure::Failure;
 /// Longest wait for one process that does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// What to do to find a fault.
+/// Commands of `muster debug`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Change what a replica or a worker logs, for a while
+    /// Change the log level of a replica or a worker temporarily
     LogLevel(log_level::LogLevel),
-    /// Collect what a bug report needs into a file, without secrets
+    /// Collect data for a bug report into a file, without secrets
     Bundle(bundle::Bundle),
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::LogLevel(level) => level.run(options).await,
@@ -36,7 +36,7 @@ impl Verb {
     }
 }
 
-/// A client that talks to one replica alone, and waits for nobody.
+/// A client of one replica only, without retries at others.
 async fn client_of(client: &Client, replica: &v1::Replica) -> Result<Client, ClientError> {
     let config = ClientConfig {
         addresses: vec![replica.address.clone()],

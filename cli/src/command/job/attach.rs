@@ -15,21 +15,22 @@ use crate::failure::Failure;
 
 /// `muster job attach`
 ///
-/// The input of a task is closed, so there is nothing to type: `muster job exec` runs a command beside it.
+/// The standard input of a task is closed, so nothing can be typed: `muster job exec` runs a command beside
+/// it.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
     /// The job, by id
     job: u64,
-    /// Which task
+    /// The task
     #[arg(long, default_value = "0")]
     task: u32,
-    /// Begin with so many of the last lines
+    /// Start with this many of the last lines
     #[arg(long, value_name = "LINES", default_value = "10")]
     tail: u64,
 }
 
 impl Attach {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect_to_follow().await?;
         let screen = options.screen();
@@ -52,7 +53,7 @@ impl Attach {
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted.map_err(|error| Failure::internal(&error))?;
                 let (job, task) = (self.job, self.task);
-                screen.progress(&format!("note: detached; task {task} of job {job} goes on"));
+                screen.progress(&format!("note: detached; task {task} of job {job} continues"));
             }
         }
         Ok(Exit::Ok)

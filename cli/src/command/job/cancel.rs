@@ -18,7 +18,7 @@ pub(crate) struct Cancel {
     /// Jobs, by id
     #[arg(required = true)]
     jobs: Vec<u64>,
-    /// Why; kept with the job
+    /// The reason, kept with the job
     #[arg(
         long,
         value_name = "TEXT",
@@ -26,7 +26,7 @@ pub(crate) struct Cancel {
         hide_default_value = true
     )]
     reason: String,
-    /// Wait until nothing of the jobs runs any more
+    /// Wait until no task of the jobs runs
     #[arg(long)]
     wait: bool,
     /// With --wait: stop waiting after this time, with exit code 124
@@ -35,7 +35,7 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Does it. One job's failure does not keep the others from being cancelled.
+    /// Runs the command. One job's failure does not keep the others from being cancelled.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let screen = options.screen();

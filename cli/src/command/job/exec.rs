@@ -14,29 +14,29 @@ use crate::failure::Failure;
 use crate::output::Screen;
 use crate::platform::{RawTerminal, WindowChanges, window_size};
 
-/// Bytes of input that are read at a time.
+/// Bytes of input read at a time.
 const INPUT_BYTES: usize = 16 << 10;
-/// Pieces of input that may wait.
+/// Pieces of input that may be queued.
 const INPUTS_MAX: usize = 4;
-/// The size of a terminal where ours has none.
+/// Terminal size if ours is unknown.
 const WINDOW: v1::WindowSize = v1::WindowSize {
     columns: 80,
     rows: 24,
 };
-/// What a shell adds to the number of the signal that ended a command.
+/// Added by a shell to the number of the signal that ended a command.
 const SIGNALLED: i32 = 128;
-/// How a command ends whose reader went away, as shells show it: by SIGPIPE.
+/// Exit code of a command whose reader closed its output, as in shells: by SIGPIPE.
 const READER_GONE: u8 = 128 + 13;
 
 /// `muster job exec`
 ///
-/// The command runs on the task's host, in its environment, its working directory and its cgroup, and ends with the task.
-/// Its exit code is passed on; 128 and more stand for signals.
+/// The command runs on the task's host, in its environment, its working directory and its cgroup, and ends
+/// with the task. Its exit code is passed on; 128 and more stand for signals.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     /// The job, by id
     job: u64,
-    /// Which task
+    /// The task
     #[arg(long, default_value = "0")]
     task: u32,
     /// Give the command a terminal of the size of this one
@@ -51,7 +51,7 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
@@ -84,7 +84,7 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
     while let Some(update) = running.next().await? {
         match update {
             ExecUpdate::Begun { attempt, host } => {
-                tracing::debug!(attempt, host, "the command runs");
+                tracing::debug!(attempt, host, "command started");
             }
             ExecUpdate::Stdout(bytes) => screen.bytes(&bytes).map_err(cut_off)?,
             ExecUpdate::Stderr(bytes) => screen.error_bytes(&bytes),
@@ -93,11 +93,12 @@ async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Fail
         }
     }
     Err(Failure::new(
-        "the connection to the command ended before it",
+        "the connection closed before the command ended",
     ))
 }
 
-/// A command that nobody reads is given up before its end, as one here is: that is not its success.
+/// A remote command whose output is no longer read is abandoned before its end, like a local one: that is no
+/// success.
 fn cut_off(failure: Failure) -> Failure {
     match failure.is_reader_gone() {
         true => failure.exiting(Exit::Passed(READER_GONE)),
@@ -111,7 +112,7 @@ fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
     code.map_or(Exit::Error, Exit::Passed)
 }
 
-/// Hands our input on. It is read by a thread of its own, which may wait for ever without keeping anybody.
+/// Forwards our input. A separate thread reads it, since a read may block forever.
 async fn copy_input(input: ExecInput) {
     let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(INPUTS_MAX);
     std::thread::spawn(move || {
@@ -130,10 +131,10 @@ async fn copy_input(input: ExecInput) {
     input.end().await;
 }
 
-/// Tells of every new size of our terminal.
+/// Forwards every change of our terminal's size.
 async fn copy_sizes(input: ExecInput) {
     let Some(mut changes) = WindowChanges::listen() else {
-        tracing::debug!("changes of the terminal's size cannot be heard of");
+        tracing::debug!("cannot observe changes of the terminal's size");
         return;
     };
     while changes.next().await {

@@ -19,7 +19,7 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = self.moment.connect(options).await?;
         let screen = options.screen();

@@ -15,7 +15,7 @@ use crate::view::JobDetailView;
 pub(crate) struct Get {
     /// The job, by id
     job: u64,
-    /// Show so many of its units at most
+    /// Show at most this many of its units
     #[arg(long, value_name = "COUNT", default_value = "100")]
     units: usize,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) struct Get {
 }
 
 impl Get {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = self.moment.connect(options).await?;
         let screen = options.screen();
@@ -32,13 +32,13 @@ impl Get {
         let detail = client
             .get_job(JobId(self.job), units_max, consistency)
             .await?;
-        // What tasks say of themselves is known of the present alone.
+        // Progress of tasks is only known for the present.
         let is_running = !self.moment.is_past() && detail.units.iter().any(runs);
         let mut view = JobDetailView::from(detail);
         if is_running {
             match client.job_progress(JobId(self.job)).await {
                 Ok(said) => view.add_progress(&said),
-                // It is an extra: all that counts has been read.
+                // Optional data: everything required has been read.
                 Err(error) => screen.progress(&error.to_string()),
             }
         }
@@ -51,7 +51,7 @@ impl Get {
     }
 }
 
-/// Whether a task of the unit may say something of itself.
+/// Whether a task of the unit may report progress.
 fn runs(unit: &v1::Unit) -> bool {
     let mut tasks = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
     tasks.any(|task| task.phase() == v1::TaskPhase::Running)

@@ -40,17 +40,17 @@ pub(crate) struct List {
     /// Only jobs that have not ended
     #[arg(long, conflicts_with = "phase")]
     live: bool,
-    /// Show so many jobs at most
+    /// Show at most this many jobs
     #[arg(long, value_name = "COUNT", default_value = "100")]
     limit: NonZero<usize>,
-    /// Show the list again whenever something changes
+    /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
     #[command(flatten)]
     moment: Moment,
 }
 
-/// Where a job stands.
+/// Phase of a job.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Phase {
     /// It waits
@@ -59,9 +59,9 @@ enum Phase {
     Running,
     /// It is being ended
     Cancelling,
-    /// It ended well
+    /// It succeeded
     Succeeded,
-    /// It ended badly
+    /// It failed
     Failed,
     /// It was ended on request
     Cancelled,
@@ -83,7 +83,7 @@ impl Phase {
 }
 
 impl List {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let phases = if self.live {
             &Phase::LIVE[..]

@@ -21,7 +21,7 @@ use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What to do with jobs.
+/// Commands of `muster job`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Submit jobs, from flags or from files
@@ -32,32 +32,32 @@ pub(crate) enum Verb {
     Get(get::Get),
     /// Why a job waits, and what would let it run
     ///
-    /// The first thing that is in its way as the planner meets it, the smallest change that was tried and is enough, its
-    /// position, and when it should start. Looks ahead for 5 s at most. All reasons are described in docs/explain.md.
+    /// The planner's first blocker, the smallest tested change that is sufficient, its position, and its
+    /// expected start. Looks ahead for 5 s at most. All reasons are described in docs/explain.md.
     Explain(explain::Explain),
-    /// End jobs
+    /// Cancel jobs
     Cancel(cancel::Cancel),
-    /// Let jobs stand still, or give their resources back for a while
+    /// Suspend jobs: pause them, or release their resources
     ///
-    /// Nothing more of them is placed. What runs stands still where it is and keeps its resources, or saves, stops and
-    /// gives them back, as the job says (`lifecycle.suspend`). Leases go on.
+    /// Nothing more of them is placed. Running tasks are paused in place and keep their resources, or save,
+    /// stop and release them, as the job specifies (`lifecycle.suspend`). Leases are kept.
     Suspend(suspend::Suspend),
-    /// Let suspended jobs go on
+    /// Resume suspended jobs
     Resume(suspend::Suspend),
     /// Show a task's output
     Logs(logs::Logs),
-    /// Follow what a task prints from now on; ^C detaches, and the task goes on
+    /// Follow a task's output from now on; ^C detaches, and the task continues
     Attach(attach::Attach),
     /// Run a command beside a running task
     Exec(exec::Exec),
-    /// Wait until jobs have ended; the exit code tells how
+    /// Wait until jobs have ended; the exit code shows how
     Wait(wait::Wait),
-    /// What happened to a job, or to everything
+    /// Events of a job, or of the whole cluster
     Events(events::Events),
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Submit(submit) => submit.run(options).await,

@@ -15,22 +15,22 @@ pub(crate) struct Suspend {
     /// Jobs, by id
     #[arg(required = true)]
     jobs: Vec<u64>,
-    /// Why; told in the job's events, and beside the job for as long as it is suspended
+    /// The reason, shown in the job's events, and with the job while it is suspended
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }
 
-/// What to do with a job.
+/// Requested state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// It stands still.
+    /// Suspended.
     Suspended,
-    /// It goes on.
+    /// Resumed.
     Resumed,
 }
 
 impl Suspend {
-    /// Does it. One job's failure does not keep the others from it.
+    /// Runs the command. One job's failure does not affect the others.
     pub(crate) async fn run(self, wanted: Wanted, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let screen = options.screen();
@@ -40,8 +40,8 @@ impl Suspend {
                 Ok(revision) => match screen.format {
                     Format::Table | Format::Wide => {
                         let text = match wanted {
-                            Wanted::Suspended => format!("job {job} is suspended\n"),
-                            Wanted::Resumed => format!("job {job} goes on\n"),
+                            Wanted::Suspended => format!("job {job} suspended\n"),
+                            Wanted::Resumed => format!("job {job} resumed\n"),
                         };
                         screen.tell(&text)?;
                     }

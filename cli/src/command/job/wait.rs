@@ -1,4 +1,4 @@
-//! `muster job wait`, and the waiting of `job submit --wait`.
+//! `muster job wait`, and the wait of `job submit --wait`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::output::{Screen, render_rows};
 use crate::parse;
 use crate::view::{ExplanationView, JobView, job_phase};
 
-/// Exit code of a command whose waiting was ended by Ctrl-C, as shells tell it: 128 and the number of SIGINT.
+/// Exit code after Ctrl-C during the wait, as in shells: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// `muster job wait`
@@ -32,7 +32,7 @@ pub(crate) struct Wait {
     timeout: Option<Duration>,
 }
 
-/// What is waited for.
+/// Condition to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// All tasks of the job run, or it has ended.
@@ -41,23 +41,23 @@ pub(crate) enum Goal {
     Finished,
 }
 
-/// How the waiting for several jobs ended: the worst of all.
+/// Outcome of the wait for several jobs: the worst of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ended {
-    /// Every job reached the goal and none ended badly.
+    /// Every job reached the goal and none failed.
     Well,
     /// A job was cancelled.
     Cancelled,
     /// A job failed.
     Failed,
-    /// The time was over, every job had been placed.
+    /// Timed out; every job had been placed.
     TimedOut,
-    /// The time was over, and a job had not been placed.
+    /// Timed out; a job had not been placed.
     NotPlaced,
 }
 
 impl Ended {
-    /// The exit code for it.
+    /// The exit code of this outcome.
     pub(crate) fn exit(self) -> Exit {
         match self {
             Self::Well => Exit::Ok,
@@ -78,7 +78,7 @@ impl Goal {
 }
 
 impl Wait {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
@@ -89,7 +89,7 @@ impl Wait {
     }
 }
 
-/// Waits for all jobs; what became of each is told on stderr. Ctrl-C ends the waiting, and nothing else.
+/// Waits for all jobs; the outcome of each is printed on stderr. Ctrl-C ends only the wait.
 pub(crate) async fn wait_for(
     client: &Client,
     screen: &Screen,
@@ -106,14 +106,14 @@ pub(crate) async fn wait_for(
     }
 }
 
-/// Nobody waits for these jobs any more.
+/// The failure of an interrupted wait for these jobs.
 fn left_alone(jobs: &[JobId]) -> Failure {
     let go_on = match jobs {
-        [job] => format!("job {job} goes on"),
-        jobs => format!("{} jobs go on", jobs.len()),
+        [job] => format!("job {job} continues"),
+        jobs => format!("{} jobs continue", jobs.len()),
     };
     let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-    Failure::new(format!("interrupted: this command waits no more, {go_on}"))
+    Failure::new(format!("interrupted: the wait has ended, {go_on}"))
         .help(format!("`muster job wait {}` waits again", ids.join(" ")))
         .exiting(Exit::Passed(INTERRUPTED))
 }
@@ -156,11 +156,11 @@ fn ended(detail: &JobDetail) -> Ended {
     }
 }
 
-/// What became of a job that did not end well, and why.
+/// Describes a job that did not succeed, and why.
 fn became(ended: Ended, detail: Option<&JobDetail>) -> Option<String> {
     let became = match ended {
         Ended::Failed if detail.is_some_and(|detail| detail.job.skipped) => {
-            return Some("was skipped: others did not end as it waited for".to_owned());
+            return Some("was skipped: its dependencies did not end as required".to_owned());
         }
         Ended::Failed => "failed",
         Ended::Cancelled => "was cancelled",
@@ -170,12 +170,12 @@ fn became(ended: Ended, detail: Option<&JobDetail>) -> Option<String> {
     if reason.is_empty() {
         return Some(became.to_owned());
     }
-    // Part of it may be what a task printed.
+    // Part of it may be output of a task.
     let reason = reason.replace(char::is_control, "\u{fffd}");
     Some(format!("{became}: {reason}"))
 }
 
-/// The time is over: tells where the job stands, and why it waits if it does.
+/// Reports a timeout: the phase of the job, and why it waits if it does.
 async fn out_of_time(client: &Client, screen: &Screen, job: JobId) -> Result<Ended, ClientError> {
     let consistency = v1::Consistency::Linearizable;
     let detail = client.get_job(job, 1, consistency).await?;
@@ -199,7 +199,7 @@ async fn out_of_time(client: &Client, screen: &Screen, job: JobId) -> Result<End
     Ok(Ended::NotPlaced)
 }
 
-/// Prints the jobs as they stand now.
+/// Prints the current state of the jobs.
 async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut revision = 0;
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn whoever_waits_no_more_is_told_that_the_jobs_go_on() {
         let one = left_alone(&[JobId(69)]);
-        assert!(one.text().ends_with("job 69 goes on"), "{}", one.text());
+        assert!(one.text().ends_with("job 69 continues"), "{}", one.text());
         assert_eq!(one.exit().code(), INTERRUPTED);
         let two = left_alone(&[JobId(69), JobId(70)]);
-        assert!(two.text().ends_with("2 jobs go on"), "{}", two.text());
+        assert!(two.text().ends_with("2 jobs continue"), "{}", two.text());
     }
 }

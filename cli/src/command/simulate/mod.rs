@@ -1,4 +1,5 @@
-//! `muster simulate`: a trace, or the future of a running cluster, played through the real planner in virtual time.
+//! `muster simulate`: plays a trace, or the future of a running cluster, through the real planner in virtual
+//! time.
 
 mod what_if;
 
@@ -25,7 +26,7 @@ use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
 
-/// The bar of one policy: ended jobs out of all.
+/// Template of one policy's progress bar: ended jobs out of all.
 const PROGRESS: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
 
 /// `muster simulate`
@@ -47,57 +48,72 @@ pub(crate) struct Simulate {
     /// submit_s
     #[arg(long, value_name = "FILE", required_unless_present = "from_cluster")]
     jobs: Option<PathBuf>,
-    /// Quotas for the policies that go by them: a file with the columns vc, from_date, gpus. Or a whole tree of queues as
-    /// `muster queue apply` reads it (.yaml, .yml, .json), for the policy `tree` and with --from-cluster
+    /// Quotas for the policies that use them: a file with the columns vc, from_date, gpus. Or a complete
+    /// queue tree as `muster queue apply` reads it (.yaml, .yml, .json), for the policy `tree` and with
+    /// --from-cluster
     #[arg(long, value_name = "FILE")]
     queues: Option<PathBuf>,
     /// Outages of hosts and GPUs: a file with the columns node, start_s, end_s, gpu
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells, tree (the last three need
-    /// --queues)
+    /// Policies, one run each: fifo, priority, backfill, queues, fair, capacity, cells, tree (the last three
+    /// need --queues)
     #[arg(long, default_value = "queues", value_name = "NAMES", value_delimiter = ',', value_parser = policy)]
     policy: Vec<Policy>,
-    /// Nothing but the jobs of these virtual clusters
+    /// Only the jobs of these virtual clusters
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vcs: Vec<String>,
-    /// Virtual clusters with a quota do not use what others leave idle
+    /// Virtual clusters with a quota do not borrow idle resources of others
     #[arg(long)]
     no_borrow: bool,
-    /// Nobody goes before a job of the same queue that waits for room
+    /// No job may overtake a job of the same queue that waits for resources
     #[arg(long)]
     strict: bool,
-    /// Running work may be moved to where it fits as well, so that a job at the head finds room in one piece
+    /// Running work may be moved to other hosts, so that a job at the head of the queue finds contiguous
+    /// resources
     #[arg(long)]
     defragment: bool,
-    /// Time limits that the users give their jobs: none, exact, or the time needed rounded up: rounded-up:1h
+    /// Time limits that users give their jobs: none, exact, or the time needed rounded up: rounded-up:1h
     #[arg(long, default_value = "none", value_name = "LIMITS", value_parser = limits)]
     limits: TimeLimits,
     /// Learn how long jobs of one virtual cluster, user and number of GPUs usually run
     #[arg(long)]
     learn: bool,
-    /// Jobs do not commit their checkpoints: the scheduler takes all work since a start for lost
+    /// Jobs do not commit their checkpoints: the scheduler assumes that all work since a start is lost
     #[arg(long)]
     untold_checkpoints: bool,
-    /// Jobs of the file's beginning to leave out
+    /// Jobs at the start of the file to leave out
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     skip: usize,
-    /// Jobs to read at most
+    /// Maximum number of jobs to read
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     jobs_max: Option<u64>,
-    /// How many times as fast as in the file jobs come
+    /// Factor of the arrival rate compared to the file
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = load)]
     load: f64,
-    /// Running time between two checkpoints (`none`: a stopped job begins anew)
-    #[arg(long, visible_alias = "checkpoint-every", default_value = "1h", value_name = "DURATION", value_parser = checkpoint_interval)]
+    /// Running time between two checkpoints (`none`: a stopped job restarts from the beginning)
+    #[arg(
+        long,
+        visible_alias = "checkpoint-every",
+        default_value = "1h",
+        value_name = "DURATION",
+        value_parser = checkpoint_interval
+    )]
     checkpoint_interval: CheckpointInterval,
-    /// All jobs come at once and never end: how many find a place?
+    /// All jobs arrive at once and never end: how many can be placed?
     #[arg(long)]
     packing: bool,
-    /// Check all invariants of the state after every instant, or after every so many
-    #[arg(long, value_name = "INSTANTS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Check all invariants of the state after every instant, or after every N instants
+    #[arg(
+        long,
+        value_name = "INSTANTS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     audit: Option<u64>,
-    /// Folder for report.html, the figures as JSON and the CSV files; made if it is not there
+    /// Folder for report.html, the figures as JSON and the CSV files; created if missing
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -109,7 +125,7 @@ pub(crate) struct Simulate {
 struct CheckpointInterval(Option<Duration>);
 
 impl Simulate {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         if self.what_if.is_asked() {
@@ -194,12 +210,12 @@ impl Simulate {
         let names: Vec<&str> = self.vcs.iter().map(String::as_str).collect();
         let scenario = scenario.of_queues(&names);
         match scenario.jobs() {
-            0 => Err(Failure::usage("no job is of these virtual clusters").about("--vcs")),
+            0 => Err(Failure::usage("no jobs of these virtual clusters").about("--vcs")),
             _ => Ok(scenario),
         }
     }
 
-    /// The file of queues if it is a tree.
+    /// The queue file if it contains a tree.
     fn tree_file(&self) -> Option<&Path> {
         let path = self.queues.as_deref()?;
         let extension = path.extension()?.to_str()?;
@@ -215,7 +231,7 @@ impl Simulate {
         match (file, needing) {
             (Some(path), _) => read_quotas(path).map_err(|error| Failure::usage(chain(&error))),
             (None, Some(policy)) => Err(Failure::usage(format!(
-                "policy {policy} goes by quotas: name their file (vc, gpus) with --queues"
+                "policy {policy} uses quotas: give their file (vc, gpus) with --queues"
             ))),
             (None, None) => Ok(Vec::new()),
         }
@@ -225,7 +241,7 @@ impl Simulate {
         let Some(path) = self.tree_file() else {
             return match self.policy.contains(&Policy::Tree) {
                 true => Err(Failure::usage(
-                    "policy tree goes by a tree of queues: name its file (.yaml, .json) with --queues",
+                    "policy tree uses a queue tree: give its file (.yaml, .json) with --queues",
                 )),
                 false => Ok(QueueTree::default()),
             };
@@ -244,13 +260,13 @@ impl Simulate {
     }
 }
 
-/// A cluster's short form, or else its file.
+/// Parses a cluster's short form, or else reads its file.
 fn cluster(text: &str) -> Result<Cluster, Failure> {
     let path = Path::new(text);
     match text.parse() {
         Ok(cluster) => Ok(cluster),
         Err(shape) if !path.exists() => {
-            let message = format!("there is no file `{text}`, and as a shape {shape}");
+            let message = format!("file `{text}` does not exist, and as a short form {shape}");
             Err(Failure::usage(message).about("--cluster"))
         }
         Err(_) => Cluster::read(path).map_err(|error| Failure::usage(chain(&error))),
@@ -258,7 +274,7 @@ fn cluster(text: &str) -> Result<Cluster, Failure> {
 }
 
 fn play(scenario: &Scenario, policy: Policy, screen: &Screen) -> Result<Outcome, Failure> {
-    // The bar hides itself where stderr is no terminal.
+    // The bar hides itself if stderr is not a terminal.
     let bar = if screen.quiet {
         ProgressBar::hidden()
     } else {
@@ -279,7 +295,7 @@ fn play(scenario: &Scenario, policy: Policy, screen: &Screen) -> Result<Outcome,
             SimulateError::Setup { .. } => Failure::usage(chain(&error)).about(&about),
             _ => Failure::new(chain(&error))
                 .about(&about)
-                .help("the engine contradicts itself: please report this as a bug"),
+                .help("inconsistent engine state; please report this as a bug"),
         }
     })
 }
@@ -292,7 +308,7 @@ fn load(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (LOAD_MIN..=LOAD_MAX).contains(&factor) => Ok(factor),
         _ => Err(format!(
-            "a number from {LOAD_MIN} (LOAD_MIN) to {LOAD_MAX} (LOAD_MAX) is needed: 2 brings jobs twice as fast"
+            "must be a number from {LOAD_MIN} (LOAD_MIN) to {LOAD_MAX} (LOAD_MAX): 2 doubles the arrival rate"
         )),
     }
 }
@@ -306,7 +322,7 @@ fn limits(text: &str) -> Result<TimeLimits, String> {
     match text {
         "none" => Ok(TimeLimits::None),
         "exact" => Ok(TimeLimits::Exact),
-        _ => Err("none, exact or rounded-up:DURATION is needed".to_owned()),
+        _ => Err("must be none, exact or rounded-up:DURATION".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `muster simulate --from-cluster`: what would follow of a change, told before it is made.
+//! `muster simulate --from-cluster`: predicts the effect of a change to a running cluster.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,52 +31,52 @@ use crate::output::{Format, Screen, render_document, span};
 use crate::parse;
 use crate::view::WhatIfView;
 
-/// Bytes that have come out of all.
+/// Template of the transfer's progress bar: received bytes out of all.
 const TRANSFER: &str = "{prefix:>10} {bar:32} {bytes} of {total_bytes}";
-/// Virtual time that has passed out of all.
+/// Template of the simulation's progress bar: elapsed virtual time out of all.
 const PLAYING: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
-/// Shortest running time that may be assumed: shorter ones make more work than they tell.
+/// Shortest assumed running time: shorter ones cost more work without better predictions.
 const ASSUMED_RUN_MIN: Duration = Duration::from_secs(1);
 
-/// What would happen to the running cluster.
+/// Prediction for the running cluster.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What if")]
 pub(super) struct WhatIf {
-    /// Fork the state of the running cluster, and tell what the changes below would change; touches nothing
+    /// Fork the state of the running cluster, and predict the effect of the changes below; changes nothing
     #[arg(long, conflicts_with_all = [
         "cluster", "jobs", "faults", "policy", "vcs", "no_borrow", "strict", "defragment", "limits", "learn",
         "untold_checkpoints", "skip", "jobs_max", "load", "checkpoint_interval", "packing",
     ])]
     from_cluster: bool,
-    /// What if these jobs were submitted: job files as `muster job submit -f` takes them
+    /// Predict: these jobs were submitted; job files as `muster job submit -f` takes them
     #[arg(long, value_name = "FILE")]
     submit: Vec<String>,
-    /// What if these hosts were drained: node[01-16]
+    /// Predict: these hosts were drained: node[01-16]
     #[arg(long, value_name = "HOSTS")]
     drain: Vec<String>,
-    /// What if these hosts were blocked: what runs there goes on
+    /// Predict: these hosts were blocked; running work continues
     #[arg(long, value_name = "HOSTS")]
     block: Vec<String>,
-    /// What if these GPUs were blocked, by UUID or as HOST:INDEX (node[01-04]:3)
+    /// Predict: these GPUs were blocked, by UUID or as HOST:INDEX (node[01-04]:3)
     #[arg(long, value_name = "GPU")]
     block_gpu: Vec<String>,
-    /// How far to look ahead (1d)
+    /// Time to look ahead (1d)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     horizon: Option<Duration>,
-    /// How long work runs of which nothing is known (1h; `forever`): neither a time limit of its own, nor finished jobs
-    /// of the same queue, user and name
+    /// Run time of work with neither a time limit nor finished jobs of the same queue, user and name (1h;
+    /// `forever`)
     #[arg(long, value_name = "DURATION", value_parser = assumed_run)]
     assume_run_time: Option<AssumedRun>,
 }
 
-/// Running time, if it ends.
+/// Running time; `None` if it never ends.
 #[derive(Clone, Copy, Debug)]
 struct AssumedRun(Option<Duration>);
 
-/// Options that a trace has as well.
+/// Options shared with traces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared<'a> {
-    /// The tree of queues.
+    /// The queue tree.
     pub(super) queues: Option<&'a Path>,
     /// Instants between two audits.
     pub(super) audit_every: Option<u64>,
@@ -84,23 +84,23 @@ pub(super) struct Shared<'a> {
     pub(super) report: Option<&'a Path>,
 }
 
-/// What was asked, and the file that a refused tree came from.
+/// The changes, and the file of a refused tree.
 struct Question {
     changes: Vec<Change>,
-    /// GPUs that are blocked: which they are, the cluster's state tells.
+    /// Blocked GPUs, to be resolved in the cluster's state.
     gpus: Vec<Wanted>,
-    /// How many changes go before their blocks.
+    /// Number of changes that precede their blocks.
     before_gpus: usize,
     queues: Option<ConfigFile<QueueTree>>,
 }
 
 impl WhatIf {
-    /// Whether a running cluster is asked about.
+    /// Whether a running cluster is queried.
     pub(super) const fn is_asked(&self) -> bool {
         self.from_cluster
     }
 
-    /// Nothing of a trace follows from these options. (`requires` would not say so: `--from-cluster` is excused where
+    /// Refuses options that need a cluster. (`requires` would not do: `--from-cluster` is exempt where
     /// `--cluster` is given, because both together are refused.)
     pub(super) fn refuse_without_cluster(&self) -> Result<(), Failure> {
         let given = [
@@ -113,13 +113,13 @@ impl WhatIf {
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => Err(Failure::usage(format!(
-                "{option} asks about a running cluster: it needs --from-cluster"
+                "{option} is about a running cluster: it needs --from-cluster"
             ))),
             None => Ok(()),
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub(super) fn run(&self, options: &Options, shared: Shared<'_>) -> Result<Exit, Failure> {
         let screen = options.screen();
         let settings = self.settings(shared.audit_every)?;
@@ -158,7 +158,7 @@ impl WhatIf {
         })
     }
 
-    /// All changes: first the queues, then what goes out of placement, then the jobs.
+    /// All changes: first the queues, then blocks and drains, then the jobs.
     fn question(&self, queues: Option<&Path>) -> Result<Question, Failure> {
         let read = |path: &Path| ConfigFile::<QueueTree>::read(&path.to_string_lossy());
         let queues = queues.map(read).transpose()?;
@@ -178,7 +178,7 @@ impl WhatIf {
         }
         if changes.is_empty() && gpus.is_empty() {
             return Err(
-                Failure::usage("--from-cluster needs a change to ask about").help(
+                Failure::usage("--from-cluster needs a change to predict").help(
                     "--submit FILE, --drain HOSTS, --block HOSTS, --block-gpu GPU or --queues FILE",
                 ),
             );
@@ -193,7 +193,7 @@ impl WhatIf {
 }
 
 impl Question {
-    /// Puts the blocks of GPUs among the changes.
+    /// Inserts the blocks of GPUs into the changes.
     fn find_gpus(&mut self, state: &State) -> Result<(), Failure> {
         let found = self.gpus.iter().map(|gpu| gpu.uuid_in(state));
         let found: Vec<GpuUuid> = found.collect::<Result<_, _>>()?;
@@ -228,13 +228,13 @@ async fn export(client: &Client, screen: &Screen) -> Result<Export, Failure> {
     exported.map_err(|error| {
         if error.is_unknown_request() {
             return Failure::new("this cluster's version of Muster cannot export its state")
-                .help("`muster cluster status` tells its version; what-if needs a newer one");
+                .help("`muster cluster status` shows its version; what-if needs a newer one");
         }
         Failure::from(error)
     })
 }
 
-/// The state in an export.
+/// Reads the state of an export.
 fn read(export: &Export) -> Result<Fork, Failure> {
     let head = &export.head;
     let state = read_state(&mut export.bytes.as_slice()).map_err(|error| {
@@ -269,7 +269,7 @@ fn play(
     played.map_err(|error| match error {
         ForkError::Refused { change, rejection } => refused(question, &change, &rejection),
         ForkError::Simulate(error) => Failure::new(chain(&error))
-            .help("the engine contradicts itself: please report this as a bug"),
+            .help("inconsistent engine state; please report this as a bug"),
     })
 }
 
@@ -284,7 +284,8 @@ fn tell(bar: &ProgressBar, settings: ForkSettings, progress: ForkProgress) {
     bar.set_message(span(progress.virtual_ms));
 }
 
-/// A change that the cluster would refuse; broken rules of a tree of queues are shown at their places.
+/// Error for a change that the cluster would refuse; broken rules of a queue tree are shown at their
+/// position.
 fn refused(question: &Question, change: &str, rejection: &Rejection) -> Failure {
     if let (Rejection::InvalidConfiguration(broken), Some(file)) = (rejection, &question.queues) {
         let broken = broken
@@ -313,7 +314,7 @@ fn show(difference: &Difference, screen: &Screen, report: Option<&Path>) -> Resu
     screen.data(&text)
 }
 
-/// A bar that hides itself where stderr is no terminal.
+/// A bar that hides itself if stderr is not a terminal.
 fn bar(screen: &Screen, template: &str, prefix: &'static str) -> Result<ProgressBar, Failure> {
     let bar = if screen.quiet {
         ProgressBar::hidden()

@@ -16,29 +16,29 @@ use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, instant, render_document};
 use crate::view::BackupView;
 
-/// By how much a machine's clock may be behind that of the replica that saved a file: as far as clocks that are kept differ, and
-/// less than it takes to restore one.
+/// Tolerance for a clock behind that of the replica that saved a file: above the skew of synchronized clocks,
+/// and below the time of a restore.
 const CLOCK_SKEW_MS_MAX: u64 = 10_000;
 
-/// What to do with backups.
+/// Commands of `muster snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Save the cluster's whole state into a file, and check it
+    /// Save the cluster's complete state to a file, and check it
     Save(save::Save),
-    /// Check every byte of a saved file and show what it holds; no cluster is needed
+    /// Check every byte of a saved file and show its contents; needs no running cluster
     Inspect(Inspect),
-    /// Make the data of a new cluster's first replica from a saved file; no cluster is needed
+    /// Create the data of a new cluster's first replica from a saved file; needs no running cluster
     ///
-    /// Everything that was acknowledged after the file was saved is lost. The old cluster must not run any more. Workers that
-    /// still run tasks of it keep those that the file knows, and stop the others; what waits is held back for as long as a
-    /// task that nobody remembers may still run (docs/backup.md).
+    /// Everything that was acknowledged after the save is lost. The old cluster must not run any more.
+    /// Workers that still run tasks of it keep those that the file contains, and stop the others; waiting
+    /// jobs are held back for as long as an unknown task may still run (docs/backup.md).
     Restore(Restore),
 }
 
 /// The key of an encrypted file.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFile {
-    /// File with the key, 64 hexadecimal digits: `openssl rand -hex 32` makes one
+    /// File with the key, 64 hexadecimal digits: `openssl rand -hex 32` creates one
     #[arg(long = "key-file", alias = "encrypt-key-file", value_name = "FILE")]
     path: Option<PathBuf>,
 }
@@ -57,22 +57,23 @@ pub(crate) struct Inspect {
 pub(crate) struct Restore {
     /// The saved file
     file: PathBuf,
-    /// Where the replica's data is to lie; empty, or not there yet
+    /// Data directory of the replica; empty, or not yet existing
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// Name of the new cluster; that of the old one if none is given
+    /// Name of the new cluster; by default that of the old one
     #[arg(long, value_name = "NAME")]
     cluster_id: Option<String>,
     /// Id of the new cluster's first replica
     #[arg(long, value_name = "ID", default_value_t = 1)]
     replica_id: u64,
-    /// How others will reach it: host:port
+    /// Address at which others will reach it: host:port
     #[arg(long, value_name = "ADDRESS")]
     advertise: String,
-    /// The clock of this machine is right, although the file says that it was saved later: that replica's was wrong
+    /// The clock of this machine is right, although the file was saved later by its own clock: the clock of
+    /// that replica was wrong
     ///
-    /// Numbers that workers go by are taken from this machine's clock. If it is behind, workers of the old cluster take the
-    /// new one for something older, and do not obey it.
+    /// Fencing numbers for workers are derived from this machine's clock. If it is behind, workers of the old
+    /// cluster consider the new one outdated, and do not obey it.
     #[arg(long)]
     clock_is_right: bool,
     #[command(flatten)]
@@ -80,7 +81,7 @@ pub(crate) struct Restore {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Save(save) => save.run(options).await,
@@ -91,7 +92,7 @@ impl Verb {
 }
 
 impl KeyFile {
-    /// The key, if one was given.
+    /// The key, if given.
     pub(crate) fn read(&self) -> Result<Option<Key>, Failure> {
         let Some(path) = &self.path else {
             return Ok(None);
@@ -104,7 +105,7 @@ impl KeyFile {
     }
 }
 
-/// Reads a saved file and checks all of it.
+/// Reads a saved file and verifies all of it.
 pub(crate) fn read(path: &Path, key: Option<&Key>) -> Result<Backup, Failure> {
     let about = |detail: String| Failure::new(format!("{}: {detail}", path.display()));
     let file = File::open(path).map_err(|error| about(error.to_string()))?;
@@ -170,7 +171,8 @@ impl Restore {
     }
 }
 
-/// A new group's numbers go by this machine's clock ([`Foundation::restore`]), and must be above all that the old group had.
+/// Refuses a file from the future: a new group's numbers are derived from this machine's clock
+/// ([`Foundation::restore`]), and must exceed all numbers of the old group.
 fn refuse_from_the_future(
     file: &Path,
     (replica, saved_ms): (u64, u64),
@@ -180,13 +182,14 @@ fn refuse_from_the_future(
         return Ok(());
     }
     let refused = Failure::new(format!(
-        "{} was saved at {}, and this machine's clock is at {}: workers do not obey a new cluster whose clock is behind",
+        "{} was saved at {}, but this machine's clock is at {}: workers do not obey a new cluster whose \
+         clock is behind",
         file.display(),
         instant(saved_ms),
         instant(now_ms),
     ));
     Err(refused.help(format!(
-        "set the clock; or say --clock-is-right if that of replica {replica}, which saved the file, was wrong"
+        "set the clock; or give --clock-is-right if the clock of replica {replica}, which saved the file, was wrong"
     )))
 }
 
@@ -194,8 +197,8 @@ fn told(view: &BackupView, foundation: &Foundation) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, &foundation.replica.address);
     format!(
-        "{folder} holds replica {id} of cluster {cluster}, as cluster {} was at {}\n\
-         what was acknowledged later is lost; start it only once nothing of the old cluster runs:\n{}\
+        "{folder} contains replica {id} of cluster {cluster}, with the state of cluster {} at {}\n\
+         later acknowledged changes are lost; start it only after the old cluster has stopped:\n{}\
          others join it with empty data directories, new ids, and --join {address}\n",
         view.cluster_id(),
         view.taken_at(),
@@ -203,7 +206,8 @@ fn told(view: &BackupView, foundation: &Foundation) -> String {
     )
 }
 
-/// The command that starts the restored replica. What the file does not know it says in words: which certificates it has.
+/// The command that starts the restored replica, with a note on the certificates, which the file does not
+/// know.
 fn start(foundation: &Foundation) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, foundation.replica.address.as_str());
@@ -216,9 +220,10 @@ fn start(foundation: &Foundation) -> String {
         _ => "0.0.0.0",
     };
     let command = format!(
-        "  muster scheduler --cluster-id {cluster} --replica-id {id} --peer {id}={address} --listen {host}:{port} --data-dir {folder}\n"
+        "  muster scheduler --cluster-id {cluster} --replica-id {id} --peer {id}={address} --listen \
+         {host}:{port} --data-dir {folder}\n"
     );
-    let certificates = "and --tls-ca, --tls-certificate, --tls-key with its certificates; a cluster without any: --insecure\n";
+    let certificates = "and --tls-ca, --tls-certificate, --tls-key with its certificates, or --insecure without any\n";
     command + if is_here { "" } else { certificates }
 }
 

@@ -16,24 +16,24 @@ use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::view::BackupView;
 
-/// Pieces that wait to be written.
+/// Pieces buffered for the writer.
 const PIECES_AHEAD: usize = 4;
-/// Saves begun at most: one that is cut off begins anew, at another replica where one is known.
+/// Maximum number of attempts: an interrupted save restarts, at another replica if one is known.
 const TRIES_MAX: usize = 3;
 
 /// `muster snapshot save`
 #[derive(Debug, Args)]
 pub(crate) struct Save {
-    /// The file; it appears only once it is whole and checked
+    /// The file; it appears only once it is complete and verified
     file: PathBuf,
     #[command(flatten)]
     key: KeyFile,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
 }
 
-/// How a try ended that brought no file.
+/// Outcome of an attempt without a file.
 enum Cut {
     Final(Failure),
     /// The connection broke, or the replica stopped.
@@ -44,7 +44,7 @@ impl Save {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let key = self.key.read()?;
         if self.file.exists() && !self.force {
-            let told = format!("{} is there already", self.file.display());
+            let told = format!("{} already exists", self.file.display());
             return Err(Failure::usage(told).help("--force replaces it"));
         }
         let client = options.connect_to_follow().await?;
@@ -54,7 +54,7 @@ impl Save {
             tries += 1;
             match receive(&client, &partial, key.clone()).await {
                 Err(Cut::Again(error)) if tries < TRIES_MAX => {
-                    tracing::debug!(%error, "a save was cut off");
+                    tracing::debug!(%error, "save interrupted");
                 }
                 Err(Cut::Again(error)) => break Err(error.into()),
                 Err(Cut::Final(failure)) => break Err(failure),
@@ -62,7 +62,7 @@ impl Save {
             }
         };
         if saved.is_err() {
-            // What failed is told; a file that was never made is no further trouble.
+            // The failure is reported; the file may not exist.
             drop(fs::remove_file(&partial));
         }
         let view = saved?;
@@ -71,7 +71,7 @@ impl Save {
         Ok(Exit::Ok)
     }
 
-    /// Checks what lies on the disk now, and gives it its name.
+    /// Verifies the file on disk, and renames it to its final name.
     fn publish(&self, partial: &Path, key: Option<&Key>) -> Result<BackupView, Failure> {
         let backup = read(partial, key)?;
         let renamed = fs::rename(partial, &self.file).and_then(|()| sync_folder(&self.file));
@@ -80,7 +80,7 @@ impl Save {
     }
 }
 
-/// Where a file lies until it is whole.
+/// Name of an incomplete file.
 fn partial(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".partial");
@@ -94,7 +94,7 @@ fn sync_folder(file: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// Writes what a replica sends, checked and sealed on the way.
+/// Writes the received data, checked and encrypted on the way.
 async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), Cut> {
     let saved = client.save_snapshot(&current_user()).await;
     let mut saved = saved.map_err(|error| Cut::Final(error.into()))?;
@@ -124,7 +124,7 @@ async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), C
     }
 }
 
-/// Hands a piece to the writer without blocking the runtime's thread; false if the writer has given up.
+/// Passes a piece to the writer without blocking the runtime's thread; false if the writer has given up.
 async fn send(sender: &SyncSender<Vec<u8>>, piece: Vec<u8>) -> bool {
     let sender = sender.clone();
     let sent = tokio::task::spawn_blocking(move || sender.send(piece).is_ok());
@@ -144,7 +144,7 @@ fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<
         Err(BackupError::Read(error)) => return Err(about(error.to_string())),
         Err(error) => {
             return Err(Failure::new(format!(
-                "what the replica sent is unusable: {}",
+                "the replica sent invalid data: {}",
                 chain(&error)
             )));
         }
@@ -153,8 +153,8 @@ fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<
     synced.map_err(|error| about(error.to_string()))
 }
 
-/// Begins a file that its owner alone reads: everybody's secrets come into it. One that was left of an earlier save may be open to
-/// others, and goes.
+/// Creates a file readable by its owner only: it will contain the secrets of all users. A leftover of an
+/// earlier save may have other permissions, and is removed.
 fn begin(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -162,7 +162,7 @@ fn begin(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads what arrives.
+/// Reader of the received pieces.
 struct Pieces {
     receiver: Receiver<Vec<u8>>,
     piece: io::Cursor<Vec<u8>>,

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
 
-/// What a task has beside the variables that begin with `MUSTER_`.
+/// Variables of a task beside those that begin with `MUSTER_`.
 const OTHERS: [&str; 10] = [
     "RANK",
     "WORLD_SIZE",
@@ -25,14 +25,14 @@ const OTHERS: [&str; 10] = [
     "TORCHELASTIC_ERROR_FILE",
 ];
 
-/// Prints the variables that Muster gives its tasks, as lines that a shell can read
+/// Prints the variables that Muster gives its tasks, as lines for a shell
 #[derive(Debug, Args)]
 pub(crate) struct Environment {}
 
 impl Environment {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
-        // Only a task has it, whatever else of the names is set.
+        // Set only inside a task, whatever other variables are set.
         task_side::variable(SOCKET_VARIABLE).map_err(failure)?;
         let is_ours = |name: &str| name.starts_with("MUSTER_") || OTHERS.contains(&name);
         let ours: BTreeMap<String, String> = std::env::vars_os()
@@ -52,7 +52,7 @@ impl Environment {
     }
 }
 
-/// A value as a shell reads it.
+/// Quotes a value for a shell.
 fn quoted(value: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:,=@+".contains(letter);
     if value.chars().all(is_plain) {

@@ -1,5 +1,5 @@
-//! `muster task`: what a program says to Muster from inside its task. It needs the task's environment and its control
-//! socket, no cluster, no runtime and no configuration, so that it starts at once.
+//! `muster task`: requests of a program to Muster from inside its task. Needs only the task's environment and
+//! its control socket, no cluster, runtime or configuration, so that it starts fast.
 
 mod environment;
 
@@ -20,33 +20,33 @@ use crate::output::{Format, counted, render_document};
 use crate::parse;
 use environment::Environment;
 
-/// What to say from inside a task
+/// Commands inside a task
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Register checkpoints
     #[command(subcommand)]
     Checkpoint(Checkpoint),
-    /// Say which training step the task is at
+    /// Report the current training step of the task
     Progress(Progress),
     /// Wait until the task is asked to stop, or its gang meets elsewhere
     ///
-    /// A task with such a connection is not sent SIGTERM at once when it is asked to stop: it has until shortly before the
-    /// end of its grace, or until it commits a checkpoint (docs/task-interface.md).
+    /// A task with such a connection is not sent SIGTERM at once when it is asked to stop: it has until
+    /// shortly before the end of its grace period, or until it commits a checkpoint (docs/task-interface.md).
     Watch(Watch),
-    /// Print what Muster says to the task by its environment
+    /// Print the environment variables that Muster sets for the task
     Env(Environment),
 }
 
-/// What to say about checkpoints
+/// Commands for checkpoints
 #[derive(Debug, Subcommand)]
 pub(crate) enum Checkpoint {
-    /// A checkpoint is about to be written: the time until its commit is measured
+    /// Announce a checkpoint: the time until its commit is measured
     Begin(Begin),
-    /// A checkpoint is complete and durable: later attempts begin from it
+    /// Commit a complete and durable checkpoint: later attempts start from it
     ///
-    /// Says when the task had better save again, once it is known how long a save takes: `begin` measures that.
+    /// Prints when the task should save next, once the duration of a save is known: `begin` measures it.
     Commit(Commit),
-    /// A checkpoint of an earlier attempt cannot be read: later attempts begin from the one before
+    /// Report an unreadable checkpoint of an earlier attempt: later attempts start from the one before
     Spoil(Spoil),
 }
 
@@ -65,10 +65,10 @@ muster task checkpoint commit 4000 --path /data/run/step_4000 --digest sha256:00
 pub(crate) struct Commit {
     /// Training step, greater than that of the last commit
     step: u64,
-    /// Where it lies; $MUSTER_CKPT_DIR/step_STEP if nothing is said
+    /// Its location; by default $MUSTER_CKPT_DIR/step_STEP
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Its bytes
+    /// Its size in bytes
     #[arg(
         long,
         value_name = "BYTES",
@@ -79,10 +79,10 @@ pub(crate) struct Commit {
     /// Its digest, as algorithm:hex
     #[arg(long, default_value = "", hide_default_value = true)]
     digest: String,
-    /// It is the last one: when the task is asked to stop, it need not be given time to save
+    /// It is the last one: when the task is asked to stop, it needs no time to save
     #[arg(long, conflicts_with = "more")]
     last: bool,
-    /// More follow: the task that is asked to stop still needs time
+    /// More follow: a task that is asked to stop still needs time
     #[arg(long)]
     more: bool,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Commit {
 pub(crate) struct Spoil {
     /// Its training step
     step: u64,
-    /// What is wrong with it
+    /// The defect
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }
@@ -107,16 +107,16 @@ pub(crate) struct Progress {
 /// `muster task watch`
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// Also end when a member of the task's gang was swapped, and say where the gang meets now
+    /// Also end when a member of the task's gang was swapped, and print the gang's new meeting point
     #[arg(long)]
     gang: bool,
-    /// Longest wait (for ever); exit code 124 when it is over
+    /// Longest wait (unlimited); then exit code 124
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Checkpoint(Checkpoint::Begin(Begin { step })) => say(|epoch| {
@@ -143,7 +143,7 @@ impl Verb {
     }
 }
 
-/// Says something to the supervisor and waits until it is done. What is said carries the attempt's epoch.
+/// Sends a request to the supervisor and waits for its completion. Requests carry the attempt's epoch.
 fn ask(
     request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
 ) -> Result<ControlAnswer, Failure> {
@@ -153,7 +153,7 @@ fn ask(
     done.map_err(failure)
 }
 
-/// The same where the answer says nothing else.
+/// Sends a request whose answer has no content.
 fn say(
     request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
 ) -> Result<Exit, Failure> {
@@ -164,19 +164,19 @@ fn failure(error: TaskSideError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         TaskSideError::NotInTask(_) => failure.help(
-            "run it in the program that a job's task starts, which has the variables of docs/task-interface.md",
+            "run it inside a job's task, which has the variables of docs/task-interface.md",
         ),
         TaskSideError::Connect { .. } => failure.help(
-            "the task's supervisor is gone, or the socket's folder is not visible from here (a container needs it mounted)",
+            "the task's supervisor is gone, or the socket's folder is not visible here (mount it into the container)",
         ),
         _ => failure,
     }
 }
 
-/// What a commit says beside that it is done.
+/// Advice in the answer to a commit.
 #[derive(Debug, Serialize)]
 struct Advice {
-    /// Seconds after which the task had better save again.
+    /// Seconds after which the task should save again.
     interval_s: u64,
 }
 
@@ -185,7 +185,7 @@ impl Commit {
         let answer = ask(|epoch| self.request(epoch))?;
         if let Some(interval_s) = answer.interval_s {
             let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
-            let sentence = format!("had better save again after {span}\n");
+            let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
             let text = shown(format, &Advice { interval_s }, (&word, &sentence))?;
             options.screen().tell(&text)?;
@@ -236,7 +236,7 @@ impl Watch {
     }
 }
 
-/// What was heard: as a document, as a word, or as a sentence.
+/// Formats a notification: as a document, a word, or a sentence.
 fn shown(
     format: Format,
     heard: &impl Serialize,

@@ -1,4 +1,4 @@
-//! Events about who may do what, and who came in.
+//! Events about users, roles and join tokens.
 
 use muster_proto::v1;
 use muster_proto::v1::access_changed::{
@@ -12,7 +12,7 @@ use crate::output::{Tone, instant};
 use crate::view::event::Facts;
 use crate::view::event::cluster_facts::facts;
 
-/// What an event about users and join tokens says; none if it is about something else.
+/// Text of an event about users and join tokens; `None` for others.
 pub(super) fn of(kind: &Kind) -> Option<Facts> {
     let Kind::AccessChanged(v1::AccessChanged { kind: Some(change) }) = kind else {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn of(kind: &Kind) -> Option<Facts> {
         ),
         Change::UserTokenRotated(UserTokenRotated { name, author }) => (
             Tone::Plain,
-            format!("user {name} has another token, by {author}"),
+            format!("user {name} token rotated by {author}"),
             json!({"change": "user_token_rotated", "name": name, "author": author}),
         ),
         Change::JoinTokenAdded(added) => join_token_added(added),
@@ -41,7 +41,7 @@ pub(super) fn of(kind: &Kind) -> Option<Facts> {
             uses_left,
         }) => (
             Tone::Good,
-            format!("worker {host} joined by token {id}, which has {uses_left} uses left"),
+            format!("worker {host} joined with token {id}, {uses_left} uses left"),
             json!({"change": "worker_joined", "host": host, "join_token": id, "uses_left": uses_left}),
         ),
     };
@@ -76,8 +76,9 @@ fn join_token_added(added: &JoinTokenAdded) -> (Tone, String, Value) {
     } = added;
     let expires = instant(added.expires_at_ms);
     let hosts = host_pattern.as_deref().unwrap_or("*");
-    let text =
-        format!("join token {id} made by {author}: {uses_max} hosts named {hosts} until {expires}");
+    let text = format!(
+        "join token {id} created by {author}: {uses_max} hosts named {hosts} until {expires}"
+    );
     let detail = json!({
         "change": "join_token_added", "id": id, "uses_max": uses_max, "host_pattern": host_pattern,
         "expires_at": expires, "author": author,

@@ -8,7 +8,7 @@ use crate::output::{Tone, instant};
 use crate::view::event::Facts;
 use crate::view::word;
 
-/// What an event about the cluster says; none if it is about a job.
+/// Text of an event about the cluster; `None` if it is about a job.
 pub(super) fn of(kind: &Kind) -> Option<Facts> {
     machines(kind)
         .or_else(|| health(kind))
@@ -83,9 +83,9 @@ fn replica_changed(event: &v1::ReplicaChanged) -> Facts {
     let replica = event.replica_id;
     let standing = word::word(event.standing().as_str_name(), "REPLICA_STANDING_");
     let (tone, what) = match event.standing() {
-        v1::ReplicaStanding::Learner => (Tone::Waiting, "learns, and does not vote"),
-        v1::ReplicaStanding::Voter => (Tone::Good, "votes from now on"),
-        _ => (Tone::Waiting, "belongs to the group no more"),
+        v1::ReplicaStanding::Learner => (Tone::Waiting, "is a learner"),
+        v1::ReplicaStanding::Voter => (Tone::Good, "is a voter"),
+        _ => (Tone::Waiting, "left the group"),
     };
     let text = format!("replica {replica} at {} {what}", event.address);
     let detail = json!({"replica": replica, "address": event.address, "standing": standing});
@@ -134,7 +134,7 @@ fn block_planned(event: &v1::BlockPlanned) -> Facts {
     let target = word::block_target(event.target.as_ref());
     let author = &event.author;
     let Some(block) = &event.block else {
-        let text = format!("{target} not after all, by {author}");
+        let text = format!("{target} cancelled by {author}");
         let detail = json!({"target": target, "author": author, "planned_at": null});
         return facts("block_planned", Tone::Plain, text, detail);
     };
@@ -219,7 +219,7 @@ fn cells(kind: &Kind) -> Option<Facts> {
         }
         Kind::HostCellsDoubted(event) => {
             let (tone, told) = match event.flaws.as_slice() {
-                [] => (Tone::Good, "lies where its worker says".to_owned()),
+                [] => (Tone::Good, "location confirmed".to_owned()),
                 flaws => (Tone::Waiting, flaws.join("; ")),
             };
             let text = format!("{}: {told}", event.name);

@@ -9,7 +9,7 @@ use crate::view::event::{Facts, HostNames, host_list, host_name};
 use crate::view::standing::StandingView;
 use crate::view::{BlameView, describe_exit, describe_stop, job_phase, phase_tone, word};
 
-/// What an event about a job says; none if it is about something else.
+/// Text of an event about a job; `None` for others.
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
@@ -76,14 +76,14 @@ fn job_level(kind: &Kind) -> Option<(u64, Facts)> {
             (event.job_id, facts("job_finished", tone, text, detail))
         }
         Kind::JobEligible(event) => {
-            let text = "waits for no other job any more".to_owned();
+            let text = "all dependencies satisfied".to_owned();
             (
                 event.job_id,
                 facts("job_eligible", Tone::Good, text, json!({})),
             )
         }
         Kind::JobPruned(event) => {
-            let text = "forgotten: it ended long ago".to_owned();
+            let text = "removed from the state: ended long ago".to_owned();
             (
                 event.job_id,
                 facts("job_pruned", Tone::Faint, text, json!({})),
@@ -100,7 +100,7 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             let (unit, number, gpus) = (event.unit, event.number, event.gpus);
             let resumes_step = event.resumes_step;
             let from =
-                resumes_step.map_or_else(String::new, |step| format!(", goes on from step {step}"));
+                resumes_step.map_or_else(String::new, |step| format!(", resumes from step {step}"));
             let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}{from}");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "number": number, "host_ids": event.host_ids,
@@ -124,7 +124,7 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             )
         }
         Kind::AttemptRunning(event) => {
-            let text = format!("unit {}: all tasks run", event.unit);
+            let text = format!("unit {}: all tasks are running", event.unit);
             let detail = json!({"unit": event.unit, "epoch": event.epoch});
             (
                 event.job_id,
@@ -160,7 +160,7 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     })
 }
 
-/// Why something is stopped, with its host by name, and what alone speaks for it.
+/// Stop reason with the host's name, and the evidence alone.
 fn stopped(reason: Option<&v1::StopReason>, hosts: &HostNames) -> (String, String) {
     use v1::stop_reason::Kind::{DrainHostId, HostFaultId};
     let Some(reason) = reason else {
@@ -173,7 +173,7 @@ fn stopped(reason: Option<&v1::StopReason>, hosts: &HostNames) -> (String, Strin
     (describe_stop(&reason), reason.detail)
 }
 
-/// Whose fault an end was, with its host by name.
+/// Attribution of an end, with the host's name.
 fn blamed(blame: v1::Blame, hosts: &HostNames) -> BlameView {
     let kind = { blame.component.as_ref() }.and_then(|component| component.kind.as_ref());
     let id = match kind {
@@ -189,7 +189,7 @@ fn retry_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     Some(match kind {
         Kind::UnitRequeued(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
-            let text = format!("unit {}: to be run again ({reason})", event.unit);
+            let text = format!("unit {}: to be retried ({reason})", event.unit);
             let not_before = (event.not_before_ms > 0).then(|| instant(event.not_before_ms));
             let detail = json!({"unit": event.unit, "reason": reason, "not_before": not_before});
             (
@@ -219,7 +219,7 @@ fn member_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             let (why, cause) = stopped(event.reason.as_ref(), hosts);
             let host = host_name(event.host_id, hosts);
             let text =
-                format!("task {task} on {host}: told to stop while the others go on ({why})");
+                format!("task {task} on {host}: asked to stop while the others continue ({why})");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "task": task, "host_id": event.host_id,
                 "reason": why, "detail": cause,
@@ -232,7 +232,7 @@ fn member_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             let (unit, task) = (event.unit, event.task);
             let host = host_name(event.host_id, hosts);
             let text = format!(
-                "task {task} on {host}: gone, its place is vacant while the others go on ({reason}): {}",
+                "task {task} on {host}: gone, vacant while the others continue ({reason}): {}",
                 event.detail
             );
             let detail = json!({
@@ -292,11 +292,7 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
         }
         Kind::CheckpointsForgotten(event) => {
             let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
-            let folders = if event.removed {
-                "removed"
-            } else {
-                "left alone"
-            };
+            let folders = if event.removed { "removed" } else { "kept" };
             let text = format!(
                 "unit {}: steps {} are not kept, their folders are {folders}",
                 event.unit,
@@ -334,7 +330,7 @@ fn ground_level(kind: &Kind) -> Option<(u64, Facts)> {
             let (unit, moved) = (event.unit, event.moved.len());
             let (cost_gpu_ms, gain_gpu_ms) = (event.cost_gpu_ms, event.gain_gpu_ms);
             let text = format!(
-                "unit {unit}: {moved} attempts go on elsewhere to make room, {} GPU-seconds lost for {} saved",
+                "unit {unit}: {moved} attempts moved for defragmentation, {} GPU-seconds lost for {} saved",
                 cost_gpu_ms / 1_000,
                 gain_gpu_ms / 1_000
             );

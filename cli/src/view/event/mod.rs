@@ -1,4 +1,4 @@
-//! What happened, as one line and as a document.
+//! An event, as one line and as a document.
 
 mod access_facts;
 mod cluster_facts;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::output::{Cell, Column, Table, Tone, instant};
 use crate::parse::compress;
 
-/// Widths that keep the columns of a stream aligned without knowing the lines to come.
+/// Column width that keeps the columns of a stream aligned without knowledge of later lines.
 const KIND_WIDTH: usize = 20;
 
-/// Host names by id: events carry ids.
+/// Host names by id: events contain ids.
 pub(crate) type HostNames = BTreeMap<u32, String>;
 
 /// One event.
@@ -32,7 +32,7 @@ pub(crate) struct EventView {
     tone: Tone,
 }
 
-/// What one kind of event says.
+/// Text and facts of one kind of event.
 struct Facts {
     kind: &'static str,
     job: Option<u64>,
@@ -42,7 +42,7 @@ struct Facts {
 }
 
 impl EventView {
-    /// An event of a revision; none of a kind that this version does not know.
+    /// An event of a revision; `None` for a kind that this version does not know.
     pub(crate) fn new(
         revision: u64,
         time_ms: u64,
@@ -64,7 +64,7 @@ impl EventView {
         })
     }
 
-    /// One line for people.
+    /// One line of text.
     pub(crate) fn line(&self) -> String {
         const COLUMNS: &[Column] = &[
             Column::new(""),
@@ -85,7 +85,7 @@ impl EventView {
         table.render(false)
     }
 
-    /// What kind of event it is.
+    /// The kind of the event.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
     }
@@ -101,7 +101,7 @@ impl EventView {
     }
 }
 
-/// Names of hosts where they are known, as a short list.
+/// Names of hosts where known, as a short list.
 fn host_list(ids: &[u32], hosts: &HostNames) -> String {
     let names: Vec<String> = ids.iter().map(|id| host_name(*id, hosts)).collect();
     compress(&names)

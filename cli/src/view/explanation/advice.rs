@@ -1,4 +1,4 @@
-//! What would help a waiting job, for people.
+//! Remedies for a waiting job, as text.
 
 use jiff::Timestamp;
 use muster_proto::v1;
@@ -6,11 +6,11 @@ use muster_proto::v1;
 use crate::output::{counted, span, until};
 use crate::view::word::block_target;
 
-/// A remedy as something to do.
+/// A remedy as an instruction.
 pub(super) fn remedy(remedy: &v1::Remedy, now: Timestamp) -> Option<String> {
     use v1::remedy::Kind;
     Some(match remedy.kind.as_ref()? {
-        Kind::WaitUntilMs(at) => format!("wait; the time comes {}", until(now, *at)),
+        Kind::WaitUntilMs(at) => format!("wait; due {}", until(now, *at)),
         Kind::PlaceAheadJobId(job) => {
             format!("job {job} goes first: it has to be placed, changed or cancelled")
         }
@@ -32,7 +32,7 @@ pub(super) fn remedy(remedy: &v1::Remedy, now: Timestamp) -> Option<String> {
         Kind::Grow(need) => format!("add {need} to the cluster, or ask for less"),
         Kind::RaiseLimit(reached) => raise(reached),
         Kind::BorrowQueue(queue) => {
-            format!("let queue {queue} use what others leave idle (`borrow: true`)")
+            format!("let queue {queue} borrow idle resources (`borrow: true`)")
         }
         Kind::Change(asked) => change(asked)?,
     })
@@ -47,7 +47,7 @@ fn raise(reached: &v1::LimitReached) -> String {
     let otherwise = if reached.asked > reached.limit {
         "ask for less"
     } else {
-        "wait for others there to end"
+        "wait for other jobs of it to end"
     };
     format!(
         "raise {field} {} of queue {} by {} to {}, or {otherwise}",
@@ -62,7 +62,7 @@ fn change(change: &v1::JobChange) -> Option<String> {
     use v1::job_change::Kind;
     Some(match change.kind.as_ref()? {
         Kind::FewerTasks(fewer) => format!(
-            "ask for {} of group {}: so many fit now",
+            "ask for {} of group {}: that many fit now",
             counted(fewer.tasks, "task"),
             fewer.group
         ),
@@ -76,7 +76,7 @@ fn change(change: &v1::JobChange) -> Option<String> {
             let group = group.map_or_else(String::new, |group| format!(" for group {group}"));
             format!("{verb} `within: {}`{group}", within.level)
         }
-        Kind::AnyPlace(_) => "name no hosts and no GPUs".to_owned(),
+        Kind::AnyPlace(_) => "do not restrict hosts and GPUs".to_owned(),
         Kind::IncludeHosts(hosts) => format!("do not exclude {}", hosts.names.join(", ")),
         Kind::AcceptModels(models) => {
             format!("accept GPUs of model {} too", models.names.join(", "))
@@ -89,7 +89,7 @@ fn change(change: &v1::JobChange) -> Option<String> {
             ),
             None => format!("let all tasks of group {} share a host", most.group),
         },
-        Kind::ShareHosts(_) => "let other jobs be on its hosts (no `exclusive`)".to_owned(),
+        Kind::ShareHosts(_) => "let other jobs share its hosts (no `exclusive`)".to_owned(),
         Kind::Less(less) => {
             let cpus = less
                 .cpus_milli
@@ -99,7 +99,7 @@ fn change(change: &v1::JobChange) -> Option<String> {
             format!("ask for at most {} for each task", most.join(" and "))
         }
         Kind::RunTimeMsMax(run_time_ms_max) => format!(
-            "give it a `run_time` of at most {}: then it ends before that room is needed",
+            "give it a `run_time` of at most {}: then it ends before the reserved start",
             span(*run_time_ms_max)
         ),
         Kind::Opportunistic(_) => "submit it as `opportunistic`".to_owned(),

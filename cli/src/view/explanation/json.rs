@@ -1,4 +1,4 @@
-//! Explanations for programs: a word for the kind, and its figures.
+//! Explanations for programs: a kind, and its figures.
 
 use muster_proto::v1;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::output::instant;
 use crate::view::word::{block_target, word};
 
-/// Why a unit waits.
-// Long, with one arm for each kind, so that the compiler finds the one that is missing.
+/// The reason why a unit waits.
+// Long, with one arm for each kind, so that the compiler finds a missing one.
 pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
     use v1::blocker::Kind;
     Some(match blocker.kind.as_ref()? {
@@ -124,7 +124,7 @@ fn cells(short: &v1::blocker::Cells) -> Value {
     })
 }
 
-/// What would help.
+/// A remedy.
 pub(super) fn remedy(remedy: &v1::Remedy) -> Option<Value> {
     use v1::remedy::Kind;
     Some(match remedy.kind.as_ref()? {

@@ -1,4 +1,4 @@
-//! Why a job waits.
+//! Explanation why a job waits.
 
 mod advice;
 mod json;
@@ -24,7 +24,7 @@ const CLASS_COLUMNS: &[Column] = &[
     Column::new("OUT"),
 ];
 
-/// Why a job waits, counted over the hosts.
+/// Explanation why a job waits, counted over the hosts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ExplanationView {
     revision: u64,
@@ -47,7 +47,7 @@ pub(crate) struct ExplanationView {
     remedy_wire: Option<v1::Remedy>,
 }
 
-/// When the unit should start.
+/// Expected start of the unit.
 #[derive(Clone, Debug, Serialize)]
 struct StartView {
     at: String,
@@ -147,12 +147,12 @@ impl From<v1::HostClass> for ClassView {
 }
 
 impl ExplanationView {
-    /// One line that says it all, for progress notes.
+    /// Summary in one line, for progress notes.
     pub(crate) fn summary(&self) -> &str {
         &self.summary
     }
 
-    /// For people.
+    /// Text for a terminal.
     pub(crate) fn render(&self, now: Timestamp) -> String {
         let summary = printable(&self.summary);
         let mut lines = vec![match self.blocker {
@@ -165,9 +165,7 @@ impl ExplanationView {
             lines.push(self.start(now));
         }
         if self.cut_short {
-            lines.push(
-                "not all was looked at in the time there was: a smaller change may do".to_owned(),
-            );
+            lines.push("search timed out: a smaller change might suffice".to_owned());
         }
         lines.extend(self.cells.iter().map(CellsView::line));
         let missing = self.cells_missing.iter();
@@ -212,23 +210,23 @@ impl ExplanationView {
     fn start(&self, now: Timestamp) -> String {
         let Some(start) = &self.expected_start else {
             return match self.cut_short {
-                true => "expected start: not found in the time there was",
-                false => "expected start: nobody can tell",
+                true => "expected start: not found before the search timed out",
+                false => "expected start: unknown",
             }
             .to_owned();
         };
         let at = until(now, start.at_ms);
         let why = match start.basis.as_str() {
-            "free" => "there is room",
+            "free" => "resources are free",
             "reserved" => "reserved",
-            "told" => "by time limits and usual run times",
-            _ => "a guess by the age of what runs",
+            "told" => "from time limits and usual run times",
+            _ => "estimated from the age of running work",
         };
         format!("expected start: {at} ({why})")
     }
 }
 
-/// Without control characters, so that no name can forge output.
+/// Replaces control characters, so that no name can forge output.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
@@ -236,7 +234,7 @@ fn printable(text: &str) -> String {
 impl CellsView {
     fn line(&self) -> String {
         format!(
-            "cells of kind {}: {} of {} bound; not bound to anybody: {} free, {} in use, {} unhealthy",
+            "cells of kind {}: {} of {} bound; unbound: {} free, {} in use, {} unhealthy",
             self.kind, self.bound, self.guaranteed, self.free, self.in_use, self.unhealthy
         )
     }
@@ -273,7 +271,7 @@ impl ClassView {
 mod tests {
     use super::*;
 
-    /// The documentation that users read.
+    /// The user documentation.
     const DOCUMENT: &str = include_str!("../../../../docs/explain.md");
     const NOW_MS: u64 = 1_704_067_200_000;
 
@@ -343,10 +341,10 @@ mod tests {
         let now = Timestamp::from_millisecond(NOW_MS.try_into().unwrap()).unwrap();
         let text = ExplanationView::from(cut).render(now);
         assert!(
-            text.contains("expected start: not found in the time"),
+            text.contains("expected start: not found before the search timed out"),
             "{text}"
         );
-        assert!(text.contains("not all was looked at"), "{text}");
+        assert!(text.contains("a smaller change might suffice"), "{text}");
     }
 
     #[test]

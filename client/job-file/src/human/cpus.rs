@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const MILLI: u32 = 1_000;
 
-/// Most digits that are read after the point.
+/// Maximum number of digits after the decimal point.
 const FRACTION_DIGITS_MAX: usize = 3;
 
 /// A number of CPUs, exact to a thousandth.
@@ -17,10 +17,10 @@ pub struct CpuCount {
     pub milli: u32,
 }
 
-/// Reads a number of CPUs.
+/// Parses a number of CPUs.
 ///
 /// # Errors
-/// What is wrong with the text, and what would be right.
+/// Names the problem and the expected form.
 pub fn cpu_count(text: &str) -> Result<CpuCount, String> {
     let unusable = || format!("`{text}` is not a number of CPUs (write 4 or 0.5)");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));

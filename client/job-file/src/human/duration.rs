@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Units with their milliseconds, largest first; `ms` stands before `m` so that it is found first.
+/// Units with their milliseconds, largest first; `ms` precedes `m` so that it matches first.
 const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -30,10 +30,10 @@ pub struct HumanDuration {
     pub ms: u64,
 }
 
-/// Reads a duration; every number needs its unit.
+/// Parses a duration; every number needs its unit.
 ///
 /// # Errors
-/// What is wrong with the text, and what would be right.
+/// Names the problem and the expected form.
 pub fn duration(text: &str) -> Result<Duration, String> {
     milliseconds(text).map(Duration::from_millis)
 }
@@ -74,7 +74,7 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     Ok(total)
 }
 
-/// Writes a duration of so many milliseconds so that it is read back exactly.
+/// Formats a duration in milliseconds; [`duration`] parses the result back exactly.
 #[must_use]
 pub fn format_duration(ms: u64) -> String {
     if ms == 0 {

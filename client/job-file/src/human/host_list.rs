@@ -1,13 +1,13 @@
-//! Host lists as Slurm and Flux users write them: `node[01-16,20],gpu7`.
+//! Host list expressions in the syntax of Slurm and Flux: `node[01-16,20],gpu7`.
 
 use std::collections::BTreeSet;
 
 use muster_model::limits::{HOSTS_MAX, NAME_BYTES_MAX, shortened};
 
-/// All names of several host lists, in the order given, without repetition.
+/// Expands several host lists in the order given, without duplicates.
 ///
 /// # Errors
-/// What is wrong with the first list that is none, and what would be right.
+/// Names the problem of the first invalid list and the expected form.
 pub fn expand_all<Text: AsRef<str>>(lists: &[Text]) -> Result<Vec<String>, String> {
     let mut seen = BTreeSet::new();
     let mut names = Vec::new();
@@ -18,10 +18,10 @@ pub fn expand_all<Text: AsRef<str>>(lists: &[Text]) -> Result<Vec<String>, Strin
     Ok(names)
 }
 
-/// All names of a host list, in order.
+/// Expands a host list, in order.
 ///
 /// # Errors
-/// What is wrong with the list, and what would be right.
+/// Names the problem and the expected form.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for word in split_outside_brackets(list)? {
@@ -31,7 +31,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Splits at the commas that stand outside of brackets.
+/// Splits at the commas outside of brackets.
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
     let mut words = Vec::new();
     let (mut depth, mut begin) = (0u32, 0usize);
@@ -57,20 +57,20 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
     Ok(words)
 }
 
-/// A word taken apart: texts with the numbers that follow each, and what follows the last ones.
+/// A parsed word: literal texts with the numbers that follow each, and the trailing text.
 struct Pattern<'a> {
     numbered: Vec<(&'a str, Vec<Numbers>)>,
     tail: &'a str,
 }
 
-/// Numbers from the first to the last, filled up with zeros to so many digits.
+/// An inclusive range of numbers, zero-padded to a width.
 struct Numbers {
     first: u64,
     last: u64,
     width: usize,
 }
 
-/// Takes a word apart.
+/// Parses a word.
 fn pattern<'a>(word: &'a str, list: &str) -> Result<Pattern<'a>, String> {
     let (mut numbered, mut tail) = (Vec::new(), word);
     while let Some((text, rest)) = tail.split_once('[') {
@@ -80,7 +80,7 @@ fn pattern<'a>(word: &'a str, list: &str) -> Result<Pattern<'a>, String> {
         let numbers = ranges.split(',').map(|range| parse_range(range, list));
         numbered.push((text, numbers.collect::<Result<_, _>>()?));
         tail = rest;
-        // Each stands for one digit at least.
+        // Each number adds at least one digit.
         if numbered.len() > NAME_BYTES_MAX {
             return Err(too_long(list));
         }
@@ -88,7 +88,7 @@ fn pattern<'a>(word: &'a str, list: &str) -> Result<Pattern<'a>, String> {
     Ok(Pattern { numbered, tail })
 }
 
-/// Appends all names that begin so and go on by a pattern from there on.
+/// Appends all names with this prefix that the rest of the pattern yields.
 fn append_names(
     begin: &mut String,
     numbered: &[(&str, Vec<Numbers>)],
@@ -119,7 +119,7 @@ fn append_names(
     Ok(())
 }
 
-/// Reads `07` or `01-16`; leading zeros ask for a width.
+/// Parses `07` or `01-16`; leading zeros set the width.
 fn parse_range(range: &str, list: &str) -> Result<Numbers, String> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let number = |text: &str| {
@@ -149,7 +149,7 @@ fn parse_range(range: &str, list: &str) -> Result<Numbers, String> {
 
 fn too_long(list: &str) -> String {
     let why = format!("a name has over {NAME_BYTES_MAX} bytes (NAME_BYTES_MAX)");
-    // What is too long to be a name is too long to be shown.
+    // A name that is too long is also too long to print in full.
     unusable(shortened(list), &why)
 }
 
@@ -157,7 +157,7 @@ fn unusable(list: &str, why: &str) -> String {
     format!("`{list}` is not a host list: {why} (write node7, node[01-16] or node[1,3-5],other)")
 }
 
-/// Writes names as a short host list: neighbours that differ in their last number share brackets.
+/// Formats names as a short host list: neighbours that differ only in their last number share brackets.
 pub fn compress<Text: AsRef<str>>(names: &[Text]) -> String {
     let mut parts: Vec<Run> = Vec::new();
     for name in names {
@@ -171,12 +171,12 @@ pub fn compress<Text: AsRef<str>>(names: &[Text]) -> String {
     texts.join(",")
 }
 
-/// Names with one stem, and their numbers in order as ranges.
+/// Names with a common stem, and their numbers in order as ranges.
 struct Run {
     stem: String,
-    /// Digits of every number if leading zeros fill them up; 0 if not.
+    /// Width of zero-padded numbers; 0 without padding.
     width: usize,
-    /// Digits of the last number.
+    /// Number of digits of the last number.
     digits: usize,
     ranges: Vec<(u64, u64)>,
 }

@@ -1,4 +1,4 @@
-//! Texts that people write in files and flags: durations, sizes, CPU counts, signals, host lists, task lists.
+//! Human-readable values in files and flags: durations, sizes, CPU counts, signals, host lists, task lists.
 
 mod cpus;
 mod duration;

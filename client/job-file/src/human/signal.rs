@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Signals by which a job may want to be asked to stop, with their numbers on Linux. Other ones have a number only.
+/// Named signals that a job may choose as its stop warning, with their numbers on Linux. Other signals are
+/// written by number only.
 const NAMES: [(&str, i32); 9] = [
     ("HUP", 1),
     ("INT", 2),
@@ -18,14 +19,14 @@ const NAMES: [(&str, i32); 9] = [
 /// A signal that is written by its name in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HumanSignal {
-    /// Its number.
+    /// Signal number.
     pub number: i32,
 }
 
-/// Reads a signal.
+/// Parses a signal.
 ///
 /// # Errors
-/// What would be right.
+/// Names the expected form.
 pub fn signal(text: &str) -> Result<HumanSignal, String> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     let named = NAMES.iter().find(|(known, _)| *known == name);

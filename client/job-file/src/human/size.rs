@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const MIB: u128 = 1 << 20;
 
-/// Units with their bytes; longer names stand before those they begin with.
+/// Units with their bytes; a longer name precedes the names that are its prefixes.
 const UNITS: [(&str, u128); 8] = [
     ("KiB", 1 << 10),
     ("MiB", MIB),
@@ -18,7 +18,7 @@ const UNITS: [(&str, u128); 8] = [
     ("TB", 1_000_000_000_000),
 ];
 
-/// Most digits that are read after the point: a thousandth of a unit.
+/// Maximum number of digits after the decimal point: a thousandth of a unit.
 const FRACTION_DIGITS_MAX: usize = 3;
 
 /// An amount of memory that is written as text in files.
@@ -28,10 +28,10 @@ pub struct HumanSize {
     pub mib: u64,
 }
 
-/// Reads a size into MiB, rounding up.
+/// Parses a size into MiB, rounding up.
 ///
 /// # Errors
-/// What is wrong with the text, and what would be right.
+/// Names the problem and the expected form.
 pub fn size(text: &str) -> Result<HumanSize, String> {
     let unusable =
         |why: &str| format!("`{text}` is not a size: {why} (write 512MiB, 16GiB, 1.5TiB or 64GB)");
@@ -72,7 +72,7 @@ fn thousandths(whole: &str, fraction: &str) -> Option<u128> {
     whole.checked_mul(1_000)?.checked_add(fraction)
 }
 
-/// Writes an amount in the largest unit that holds it whole.
+/// Formats an amount in the largest unit that divides it.
 #[must_use]
 pub fn format_mib(mib: u64) -> String {
     const STEP: u64 = 1 << 10;

@@ -1,23 +1,23 @@
-//! Tasks of a job: `3`, `0,4-7`, `all`.
+//! Task lists of a job: `3`, `0,4-7`, `all`.
 
 use std::collections::BTreeSet;
 
-/// Which tasks.
+/// A selection of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskList {
     /// Every task of the job.
     All,
-    /// These, ascending.
+    /// These tasks, ascending.
     Some(Vec<u32>),
 }
 
-/// Tasks that one list may name.
+/// Maximum number of tasks in one list.
 const LISTED_MAX: u32 = 100_000;
 
-/// Reads a list of tasks.
+/// Parses a list of tasks.
 ///
 /// # Errors
-/// What is wrong with the text, and what would be right.
+/// Names the problem and the expected form.
 pub fn task_list(text: &str) -> Result<TaskList, String> {
     if text == "all" {
         return Ok(TaskList::All);
@@ -31,10 +31,10 @@ pub fn task_list(text: &str) -> Result<TaskList, String> {
                 "`{text}` names no tasks: `{part}` is neither a number nor a range (write 3, 0,4-7 or all)"
             ));
         };
-        // Repetitions count, so that none costs more than what is listed.
+        // Repetitions count, which bounds the work by the limit.
         listed = (last - first).saturating_add(listed).saturating_add(1);
         if listed > LISTED_MAX {
-            return Err(format!("`{part}` makes it over {LISTED_MAX} tasks"));
+            return Err(format!("`{part}` exceeds the limit of {LISTED_MAX} tasks"));
         }
         tasks.extend(first..=last);
     }

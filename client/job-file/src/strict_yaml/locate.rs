@@ -1,29 +1,29 @@
-//! Finding where a field stands in a document, for rules that are checked after it was read.
+//! Positions of fields in a document, for rules that are checked after parsing.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// A document reduced to its shape: what stands where.
+/// A document reduced to its structure, with positions.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),
     Scalar,
 }
 
-/// Where the fields of a document stand. It is read once, however many fields are asked for.
+/// Positions of a document's fields. The document is parsed once for any number of lookups.
 pub struct Places(Option<Spanned<Node>>);
 
 impl Places {
-    /// Those of a document; none if it cannot be read.
+    /// Parses a document; empty if it cannot be parsed.
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self(serde_saphyr::from_str(text).ok())
     }
 
-    /// Line and column, counted from 1 within the document, of the field with this path, or of the nearest thing around it that
-    /// is there.
+    /// Line and column, counted from 1 within the document, of the field with this path, or of its nearest
+    /// existing ancestor.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<(u64, u64)> {
         let mut found = self.0.as_ref()?;

@@ -1,7 +1,7 @@
-//! Reading YAML and JSON strictly: an unknown field, a repeated key or a wrong type is an error that
-//! says where it stands.
+//! Strict YAML and JSON parsing: an unknown field, a repeated key or a wrong type is an error with its
+//! position.
 //!
-//! JSON is read by the same parser, as YAML contains it.
+//! JSON uses the same parser, as YAML contains it.
 
 mod locate;
 
@@ -11,30 +11,30 @@ use serde::de::DeserializeOwned;
 
 pub use locate::Places;
 
-/// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other: as with settings.
+/// Minimum similarity of two names, from 0 to 1, for a suggestion; the same as for settings.
 const LIKENESS_MIN: f64 = 0.75;
 
 /// One document of a file.
 #[derive(Clone, Debug)]
 pub struct Document<'a, T> {
-    /// What it says.
+    /// The parsed value.
     pub value: T,
-    /// Its own text.
+    /// Source text of the document.
     pub text: &'a str,
-    /// Lines of the file that stand before it.
+    /// Number of lines of the file before the document.
     pub lines_before: u64,
 }
 
-/// Something in a file that is not as it must be.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
-    /// Name of the file, `<stdin>` for standard input.
+    /// Name of the file; `<stdin>` for standard input.
     pub file: String,
-    /// Line and column, counted from 1, where they are known.
+    /// Line and column, counted from 1; `None` if unknown.
     pub position: Option<(u64, u64)>,
     /// Path of the field (`groups[1].count`); empty for the document itself.
     pub field: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
 }
 
@@ -51,18 +51,18 @@ impl fmt::Display for FileError {
     }
 }
 
-/// Reads a file of one document.
+/// Parses a file of one document.
 ///
 /// # Errors
-/// The first thing that cannot be read.
+/// The first syntax error.
 pub fn parse_one<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, FileError> {
     parse_document(file, text, 0)
 }
 
-/// Reads all documents of a file (YAML separates them by `---`); at least one.
+/// Parses all documents of a file (YAML separates them by `---`); at least one.
 ///
 /// # Errors
-/// The first thing that cannot be read, or that there is no document.
+/// The first syntax error, or that there is no document.
 pub fn parse_all<'a, T: DeserializeOwned>(
     file: &str,
     text: &'a str,
@@ -87,9 +87,9 @@ pub fn parse_all<'a, T: DeserializeOwned>(
     Ok(documents)
 }
 
-/// The documents that hold anything, each with the number of lines before it.
+/// The non-empty documents, each with the number of lines before it.
 ///
-/// A line that begins with `---` cannot be anything else in YAML, not even within a block of text.
+/// A line that begins with `---` cannot be anything else in YAML, not even within a block scalar.
 fn split_documents(text: &str) -> Vec<(u64, &str)> {
     let mut documents = Vec::new();
     let (mut begin, mut begin_line) = (0usize, 0u64);
@@ -138,7 +138,7 @@ fn parse_document<T: DeserializeOwned>(
     })
 }
 
-/// The path of a field, without the step that could not be named because its key was not read.
+/// Path of a field, without the last step if its key was not parsed.
 fn known_path(path: &serde_path_to_error::Path) -> String {
     let text = path.to_string();
     let known = text
@@ -150,7 +150,7 @@ fn known_path(path: &serde_path_to_error::Path) -> String {
     known.to_owned()
 }
 
-/// What an error says, without the place, which is printed before it.
+/// Message of an error without the position, which is printed before it.
 fn message(error: &serde_saphyr::Error) -> String {
     if let Some(text) = plain_message(error.without_snippet()) {
         return text;
@@ -165,7 +165,7 @@ fn message(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// The commonest errors in words that do not need knowledge of the parser.
+/// Rewrites the most common parser errors for users who do not know the parser.
 fn plain_message(error: &serde_saphyr::Error) -> Option<String> {
     use serde_saphyr::Error;
     Some(match error {
@@ -198,7 +198,7 @@ fn plain_message(error: &serde_saphyr::Error) -> Option<String> {
     })
 }
 
-/// The field that an unknown one is most like, if it is like any.
+/// The known field most similar to an unknown one, if it is similar enough.
 fn nearest<'a>(field: &str, known: &[&'a str]) -> Option<&'a str> {
     let rated = known
         .iter()

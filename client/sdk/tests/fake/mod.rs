@@ -1,4 +1,4 @@
-//! Replicas that behave as a script says, on real sockets.
+//! Scripted replicas on real sockets.
 
 mod services;
 
@@ -16,14 +16,14 @@ use tokio::runtime::Runtime;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 
-/// What a replica does with the next call.
+/// A replica's reaction to the next call.
 #[derive(Debug)]
 pub(crate) enum Act {
-    /// Answers as a replica should.
+    /// Answers correctly.
     Serve,
-    /// Takes the request in, and loses the answer.
+    /// Processes the request, and loses the answer.
     ServeAndLose(Status),
-    /// Refuses.
+    /// Rejects the request.
     Refuse(Status),
     /// Never answers.
     Hang,
@@ -32,14 +32,14 @@ pub(crate) enum Act {
 /// One part of a streamed answer.
 pub(crate) type Part<T> = Result<T, Status>;
 
-/// What all replicas of a fake cluster share.
+/// State shared by all replicas of a fake cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// Jobs by request id: the idempotency that the state machine guarantees.
     pub(crate) jobs: Mutex<BTreeMap<String, u64>>,
-    /// Addresses that status answers name.
+    /// Addresses in status answers.
     pub(crate) members: Mutex<Vec<String>>,
-    /// Address of the leader that status answers name.
+    /// Address of the leader in status answers.
     pub(crate) leader: Mutex<String>,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) cluster: Arc<Cluster>,
-    /// What becomes of the next unary calls; served well once it is empty.
+    /// Reactions to the next unary calls; calls are served correctly once it is empty.
     pub(crate) acts: Mutex<VecDeque<Act>>,
-    /// Calls received, in order: method and what it asked for.
+    /// Calls received, in order: method and arguments.
     pub(crate) calls: Mutex<Vec<String>>,
-    /// For submissions and watches, in order: the time for which the caller said that it waits, as gRPC writes it.
+    /// For submissions and watches, in order: the caller's timeout, in gRPC's encoding.
     pub(crate) patience: Mutex<Vec<Option<String>>>,
     /// Answers to the next watches.
     pub(crate) watches: Mutex<VecDeque<Vec<Part<v1::WatchResponse>>>>,
@@ -59,15 +59,15 @@ pub(crate) struct Replica {
     pub(crate) logs: Mutex<VecDeque<Vec<Part<v1::StreamLogsResponse>>>>,
     /// Answers to the next exports.
     pub(crate) exports: Mutex<VecDeque<Vec<Part<v1::ExportStateResponse>>>>,
-    /// Phases that the next reads of a job find; the last one stays.
+    /// Phases that the next reads of a job return; the last one stays.
     pub(crate) phases: Mutex<VecDeque<v1::JobPhase>>,
 }
 
-/// A replica that listens.
+/// A listening replica.
 pub(crate) struct Running {
     pub(crate) address: String,
     pub(crate) replica: Arc<Replica>,
-    /// Its own, because only the end of a runtime ends the connections that a server spawned.
+    /// A separate runtime, because only its end closes the connections that a server spawned.
     runtime: Option<Runtime>,
 }
 
@@ -115,7 +115,7 @@ impl Running {
         }
     }
 
-    /// What becomes of the next unary calls.
+    /// Sets the reactions to the next unary calls.
     pub(crate) fn will(&self, acts: impl IntoIterator<Item = Act>) {
         lock(&self.replica.acts).extend(acts);
     }
@@ -126,12 +126,12 @@ impl Running {
     }
 }
 
-/// Locks although a test may have panicked meanwhile.
+/// Locks even if a test has panicked meanwhile.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client's settings for tests: short, and nothing is learnt that the test did not give.
+/// Client settings for tests: short timeouts, and no discovery.
 pub(crate) fn config(addresses: &[&str]) -> ClientConfig {
     ClientConfig {
         deadline: Duration::from_secs(10),
@@ -143,7 +143,7 @@ pub(crate) fn config(addresses: &[&str]) -> ClientConfig {
     }
 }
 
-/// An address at which nothing listens.
+/// An address without a listener.
 pub(crate) async fn nowhere() -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     Ok(listener.local_addr()?.to_string())

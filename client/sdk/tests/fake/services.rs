@@ -1,4 +1,4 @@
-//! The services of a fake replica.
+//! Services of a fake replica.
 
 use std::pin::Pin;
 
@@ -18,7 +18,7 @@ impl Replica {
         lock(&self.calls).push(call);
     }
 
-    /// Does what the script says, with `serve` for a good answer.
+    /// Reacts as scripted, with `serve` for a correct answer.
     async fn act<T>(&self, serve: impl FnOnce() -> T) -> Result<Response<T>, Status> {
         let act = lock(&self.acts).pop_front().unwrap_or(Act::Serve);
         match act {
@@ -69,8 +69,8 @@ impl Replica {
     }
 }
 
-/// The parts of a script, then nothing more without an end, as with a live stream; a script that is
-/// missing ends at once.
+/// The parts of a script, then an idle open stream, as with a live stream; without a script the stream ends
+/// at once.
 fn stream<T: Send + 'static>(parts: Option<Vec<Part<T>>>) -> Parts<T> {
     use futures::StreamExt;
     match parts {

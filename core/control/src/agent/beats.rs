@@ -1,32 +1,33 @@
-//! Which beats a leader acknowledged: what a worker's leases follow from.
+//! Heartbeats in flight and acknowledged: the basis of a worker's leases.
 
 use std::collections::BTreeMap;
 
 use muster_model::time::MonotonicMs;
 
-/// Beats in flight that a worker remembers; an acknowledgement of an older one is ignored.
+/// Maximum number of heartbeats in flight that a worker remembers; an acknowledgement of an older one is
+/// ignored.
 pub const BEATS_REMEMBERED_MAX: usize = 256;
 
-/// Beats sent and acknowledged.
+/// Heartbeats sent and acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beats {
-    /// Send times of unacknowledged beats of this stream, by sequence.
+    /// Send times of unacknowledged heartbeats of this stream, by sequence.
     in_flight: BTreeMap<u64, MonotonicMs>,
     /// Newest acknowledged sequence of this stream.
     acknowledged: u64,
-    /// Send time of the newest acknowledged beat of this stream.
+    /// Send time of the newest acknowledged heartbeat of this stream.
     contact: Option<MonotonicMs>,
 }
 
 impl Beats {
-    /// Starts a new stream: nothing sent before will be acknowledged.
+    /// Starts a new stream: heartbeats sent before will not be acknowledged.
     pub(super) fn restart(&mut self) {
         self.in_flight.clear();
         self.acknowledged = 0;
         self.contact = None;
     }
 
-    /// Notes the time before a beat is sent.
+    /// Records the send time before a heartbeat is sent.
     pub(super) fn sent(&mut self, sequence: u64, now: MonotonicMs) {
         self.in_flight.insert(sequence, now);
         if self.in_flight.len() > BEATS_REMEMBERED_MAX {
@@ -34,7 +35,7 @@ impl Beats {
         }
     }
 
-    /// Takes an acknowledgement; returns the send time of the beat if it is remembered.
+    /// Applies an acknowledgement; returns the send time of the heartbeat if it is remembered.
     pub(super) fn acknowledge(&mut self, sequence: u64) -> Option<MonotonicMs> {
         let sent_at = self.in_flight.get(&sequence).copied()?;
         self.in_flight = self.in_flight.split_off(&(sequence + 1));
@@ -47,7 +48,8 @@ impl Beats {
         self.acknowledged
     }
 
-    /// Send time of the newest acknowledged beat, of this stream: older ones say nothing about how long a lease that begins now will last.
+    /// Send time of the newest acknowledged heartbeat of this stream. Older streams do not count: they say
+    /// nothing about the length of a lease that starts now.
     pub(super) const fn contact(&self) -> Option<MonotonicMs> {
         self.contact
     }

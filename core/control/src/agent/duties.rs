@@ -1,4 +1,4 @@
-//! What a worker owes the cluster about health: findings until they are heard, repairs and checks that are ordered.
+//! Pending health duties of a worker: unacknowledged findings, ordered repairs and checks.
 
 use muster_health::outbox::Outbox;
 use muster_model::beat::WorkDone;
@@ -8,14 +8,14 @@ use muster_model::ids::Revision;
 
 use crate::agent::Action;
 
-/// A worker's duties about health.
+/// A worker's health duties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duties {
     waiting: Outbox,
     rules: (Revision, u64),
-    /// Orders that are being carried out, or were.
+    /// Orders that were started.
     begun: Vec<Order>,
-    /// Those of them that came to their end.
+    /// Results of the orders that have finished.
     done: Vec<WorkDone>,
 }
 
@@ -30,7 +30,7 @@ impl Duties {
         actions.push(Action::SendStatus);
     }
 
-    /// The leader has said what it heard and what is to be done.
+    /// Applies the leader's reply: acknowledged findings and new orders.
     pub(super) fn told(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
         self.waiting.acknowledge(duties.heard);
         self.rules = (duties.rules, duties.rules_sum);

@@ -1,4 +1,4 @@
-//! What survives the agent, and how it is read back.
+//! The agent's durable journal, and recovery from it.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,14 @@ use crate::agent::task::is_alive;
 use crate::agent::{Action, Agent, AgentTask, Found, JournalRecord};
 
 impl Agent {
-    /// The agent as it was when it wrote these records, with the supervisors that outlived it.
+    /// Recovers the agent from its journal and the supervisors that outlived it.
     ///
-    /// A task whose supervisor is alive is adopted as it is and goes on. One without a supervisor is gone:
-    /// it is reported so, never started again.
+    /// A task whose supervisor is alive is adopted unchanged and continues. A task without a supervisor is
+    /// lost: it is reported as such and never restarted.
     ///
-    /// The journal may have been lost. What was found counts as started all the same: an attempt that the
-    /// journal does not know is held like any other, on its GPUs, until the leader says that it is not
-    /// wanted. What cannot be held (an older attempt of a task, or one that nobody can tell what it was
-    /// started with) is put to an end.
+    /// If the journal was lost, discovered attempts still count as started: an attempt that the journal does
+    /// not know is held like any other, on its GPUs, until the leader no longer wants it. An attempt that
+    /// cannot be held (an older attempt of a task, or one with an unknown assignment) is stopped.
     pub fn recover(
         records: impl IntoIterator<Item = JournalRecord>,
         found: impl IntoIterator<Item = Found>,
@@ -29,7 +28,7 @@ impl Agent {
             agent.replay(record);
         }
         let mut actions = Vec::new();
-        // Older attempts first: a newer one of the same task takes their place.
+        // Older attempts first, so that a newer one of the same task replaces them.
         let found: BTreeMap<_, Found> = found
             .into_iter()
             .map(|found| ((found.key, found.epoch), found))
@@ -49,7 +48,7 @@ impl Agent {
         (agent, actions)
     }
 
-    /// The shortest journal that says the same.
+    /// Compacts the journal: the shortest list of records with the same content.
     #[must_use]
     pub fn journal(&self) -> Vec<JournalRecord> {
         let mut records = vec![
@@ -97,7 +96,7 @@ impl Agent {
         }
     }
 
-    /// Remembers the start of an attempt.
+    /// Records the start of an attempt.
     pub(super) fn hold(&mut self, assignment: Box<TaskAssignment>, deadline: MonotonicMs) {
         self.started.insert(assignment.key, assignment.epoch);
         self.tasks.insert(
@@ -125,11 +124,11 @@ impl Agent {
             .filter(|task| task.epoch() == epoch)
     }
 
-    /// Takes an attempt over that is not held: holds it if that is possible, else puts an end to it.
+    /// Handles a discovered attempt that is not held: adopts it if possible, otherwise stops it.
     fn meet_stranger(&mut self, found: &Found, actions: &mut Vec<Action>) {
         let Found { key, epoch, .. } = *found;
         let held_epoch = self.tasks.get(&key).map(AgentTask::epoch);
-        // One that is over and was released before has only left its remains.
+        // An ended attempt that was already released has left only files behind.
         let is_news = is_alive(&found.phase) || self.started.allows(key, epoch);
         let assignment = found.assignment.clone().filter(|_| is_news);
         let Some(assignment) = assignment.filter(|_| held_epoch.is_none_or(|held| held < epoch))
@@ -142,7 +141,7 @@ impl Agent {
             return;
         };
         if let Some(older) = self.tasks.remove(&key) {
-            // It was over before the newer one began.
+            // The older attempt had ended before the newer one started.
             actions.extend(end_of_stranger(key, older.epoch(), &older.phase));
         }
         actions.push(Action::Journal(JournalRecord::Starting(assignment.clone())));
@@ -150,7 +149,7 @@ impl Agent {
         self.adopt(found);
     }
 
-    /// Takes a living supervisor over; false if its attempt is not held.
+    /// Adopts a live supervisor; returns false if its attempt is not held.
     fn adopt(&mut self, found: &Found) -> bool {
         let Some(task) = self.held_mut(found.key, found.epoch) else {
             return false;
@@ -164,7 +163,7 @@ impl Agent {
     }
 }
 
-/// Ends an attempt that is not held, and removes what is left of it.
+/// Stops an attempt that is not held, and removes its leftovers.
 fn end_of_stranger(key: TaskKey, epoch: AttemptEpoch, phase: &WorkerTaskPhase) -> Vec<Action> {
     let stop = is_alive(phase).then(|| Action::Stop {
         key,

@@ -1,8 +1,8 @@
-//! The worker's decisions, pure: what to start, stop, extend, journal and report.
+//! The worker's pure decisions: what to start, stop, extend, journal and report.
 //!
 //! The worker crate drives this with real processes, the simulation with simulated ones. Every decision
-//! follows from comparing the newest desired state with what the worker has; the fencing numbers decide
-//! what counts as newest.
+//! follows from comparing the newest desired state with the worker's own state; the fencing numbers decide
+//! which desired state is newest.
 
 mod beats;
 mod duties;
@@ -34,253 +34,256 @@ use crate::agent::beats::Beats;
 use crate::agent::duties::Duties;
 use crate::agent::started::Started;
 
-/// What can happen to a worker.
+/// Inputs of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A leader sent what this host should run.
+    /// A leader sent the desired state of this host.
     Desired(DesiredState),
-    /// A new stream to a leader is open: sequences start again, nothing sent before will be acknowledged.
+    /// A new stream to a leader is open: sequences restart, and heartbeats sent before will not be
+    /// acknowledged.
     StreamOpened,
-    /// A beat is about to be sent; its time is noted first.
+    /// A heartbeat is about to be sent; its time is recorded first.
     BeatSent {
-        /// Its sequence.
+        /// Sequence of the heartbeat.
         sequence: u64,
     },
-    /// The leader acknowledged a beat: leases run from the time noted for it.
+    /// The leader acknowledged a heartbeat: leases run from the send time recorded for it.
     BeatAcknowledged {
-        /// Who acknowledged; an older leadership than the newest seen is ignored.
+        /// The acknowledging leadership; one older than the newest seen is ignored.
         leader: LeadershipEpoch,
-        /// Which beat; one that the worker does not remember is ignored.
+        /// Sequence of the heartbeat; one that the worker does not remember is ignored.
         sequence: u64,
     },
-    /// A supervisor reported.
+    /// A supervisor reported about its task.
     Supervisor {
-        /// Whose.
+        /// The task.
         key: TaskKey,
-        /// Which attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// What.
+        /// The report.
         report: SupervisorReport,
     },
     /// A task committed a checkpoint.
     Checkpoint {
-        /// Whose.
+        /// The task.
         key: TaskKey,
-        /// Which attempt: one that is not the task's current one is refused.
+        /// Epoch of the attempt; any other than the task's current one is rejected.
         epoch: AttemptEpoch,
-        /// What.
+        /// The checkpoint.
         report: CheckpointReport,
     },
-    /// A task got somewhere.
+    /// A task made progress.
     Progress {
-        /// Whose.
+        /// The task.
         key: TaskKey,
-        /// Which attempt: one that is not the task's current one is refused.
+        /// Epoch of the attempt; any other than the task's current one is rejected.
         epoch: AttemptEpoch,
-        /// The training step it is at.
+        /// Current training step.
         step: u64,
     },
     /// A task could not read a checkpoint of an earlier attempt.
     Spoiled {
-        /// Whose.
+        /// The task.
         key: TaskKey,
-        /// Which attempt: one that is not the task's current one is refused.
+        /// Epoch of the attempt; any other than the task's current one is rejected.
         epoch: AttemptEpoch,
-        /// What.
+        /// The unreadable checkpoint.
         report: SpoilReport,
     },
-    /// The GPU backend sees a GPU differently.
+    /// The GPU backend reports a changed health of a GPU.
     GpuHealth {
-        /// Which.
+        /// The GPU.
         gpu: GpuUuid,
-        /// Now.
+        /// New health.
         health: GpuHealth,
     },
-    /// The health of this host, or of a part of it, is not what it was; the numbers of findings are given here.
+    /// The health of this host, or of a component of it, changed; the agent assigns the numbers of the
+    /// findings.
     Found(Vec<Finding>),
-    /// A repair or a check came to its end.
+    /// A repair or a check finished.
     HealthWorkDone(WorkDone),
     /// Time passed.
     Tick,
 }
 
-/// What a supervisor has to say about its task.
+/// Reports of a supervisor about its task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SupervisorReport {
-    /// All that the task needs is there; its gang is waited for.
+    /// The task has everything it needs and waits for its gang.
     Prepared {
-        /// The port that is kept free for the gang to meet on, if the task is rank 0.
+        /// The port reserved for the gang's rendezvous, if the task is rank 0.
         master_port: Option<u16>,
     },
-    /// The process runs.
+    /// The process is running.
     Started,
-    /// It was killed in vain: it hangs in the kernel, and will never run a line of its program again. What it holds stays
-    /// held; its end comes later, if ever.
+    /// The task was killed without success: it hangs in the kernel and will execute no further instruction of
+    /// its program. It keeps its resources; its end comes later, if ever.
     Stuck {
-        /// Who hangs where, for people.
+        /// Where which process hangs, for operators.
         detail: String,
-        /// How its main process ended, if that did.
+        /// Exit of the main process, if that ended.
         exit: Option<Exit>,
     },
     /// The process ended (or could not be started: see `Exit::start_error`).
     Exited(Exit),
-    /// There is no supervisor although there should be one.
+    /// The supervisor is missing although one should exist.
     Vanished {
-        /// What is known.
+        /// Details.
         detail: String,
     },
 }
 
-/// What the driver must do, in this order.
+/// Effects that the driver must carry out, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write this to the journal and fsync it before any later action is carried out.
+    /// Write this record to the journal and fsync it before any later action is carried out.
     Journal(JournalRecord),
     /// Start a supervisor for this task; its lease ends at `deadline`.
     Start {
-        /// What to run.
+        /// The assignment to run.
         assignment: Box<TaskAssignment>,
-        /// When the supervisor must kill it unless told otherwise.
+        /// Time at which the supervisor kills the task unless its lease is extended.
         deadline: MonotonicMs,
     },
-    /// The gang of a prepared task is released: it begins.
+    /// Start a prepared task: its gang is released.
     Begin {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// The port that the gang meets on (`MASTER_PORT`).
+        /// The rendezvous port of the gang (`MASTER_PORT`).
         master_port: u16,
     },
-    /// The gang of a task that runs meets elsewhere, because a member of it was swapped.
+    /// Update the rendezvous of a running task, because a member of its gang was swapped.
     Renew {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// Where it meets, and where its members are.
+        /// Address of the rendezvous and locations of the members.
         rendezvous: Box<Rendezvous>,
     },
-    /// Let a task's processes stand still where they are, or go on.
+    /// Pause or resume a task's processes.
     Suspend {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// True: stand still. False: go on.
+        /// True: pause. False: resume.
         suspended: bool,
     },
-    /// Ask a task to stop, kill it when the grace is over.
+    /// Ask a task to stop; kill it when the grace is over.
     Stop {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// Why, for the flag file.
+        /// Reason, for the flag file.
         reason: String,
-        /// Milliseconds between asking and killing; 0 kills at once.
+        /// Milliseconds between the request and the kill; 0 kills immediately.
         grace_ms: u64,
     },
-    /// Push out the instant at which the supervisor kills the task by itself.
+    /// Postpone the time at which the supervisor kills the task on its own.
     ExtendLease {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// The new instant.
+        /// The new time.
         deadline: MonotonicMs,
     },
-    /// The end of this attempt is acknowledged: let its supervisor go and remove its leftovers.
+    /// Release the supervisor of this attempt, whose end is acknowledged, and remove its leftovers.
     Release {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
     },
-    /// Remove the folder of a checkpoint that is not kept any more. It may be gone already, or may not be removed: that is
-    /// the driver's to see.
+    /// Remove the directory of a checkpoint that is no longer kept. It may already be gone, or removal may
+    /// fail: the driver handles both.
     RemoveCheckpoint {
-        /// The unit's first task, whose checkpoint directory it lies in.
+        /// The unit's first task, whose checkpoint directory contains it.
         key: TaskKey,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Where it is.
+        /// Path of the checkpoint.
         path: String,
-        /// Checkpoints that stay.
+        /// Checkpoints that are kept.
         kept: Vec<String>,
     },
     /// Carry out a repair or a check.
     HealthWork(Order),
-    /// The worker's state changed: send a beat with the whole status now.
+    /// The worker's state changed: send a heartbeat with the whole status now.
     SendStatus,
 }
 
-/// What must survive the agent.
+/// Durable records that outlive the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JournalRecord {
     /// The newest leadership accepted.
     Leader(LeadershipEpoch),
     /// A task is about to be started.
     Starting(Box<TaskAssignment>),
-    /// An attempt ended, as its supervisor said.
+    /// An attempt ended, as reported by its supervisor.
     Ended {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// How.
+        /// Final phase.
         phase: WorkerTaskPhase,
     },
     /// An attempt's end is acknowledged.
     Released {
-        /// Which.
+        /// The task.
         key: TaskKey,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
     },
-    /// No attempt up to this epoch may be started any more: the single ones are forgotten.
+    /// No attempt up to this epoch may be started any more: individual records are dropped.
     Forgotten {
-        /// Newest forgotten epoch.
+        /// Newest dropped epoch.
         up_to: AttemptEpoch,
     },
 }
 
-/// What the driver found of an attempt when the agent started: its supervisor, or what that left.
+/// An attempt discovered by the driver when the agent started: its supervisor, or the files that it left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whose.
+    /// The task.
     pub key: TaskKey,
-    /// Its attempt.
+    /// Epoch of the attempt.
     pub epoch: AttemptEpoch,
-    /// What is to be said of its task: running, stopping, or how it ended.
+    /// Phase of the task: running, stopping, or ended.
     pub phase: WorkerTaskPhase,
-    /// When it kills its task by itself.
+    /// Time at which the supervisor kills the task on its own.
     pub deadline: MonotonicMs,
-    /// Whether it lets its task stand still.
+    /// Whether the task is paused.
     pub is_suspended: bool,
-    /// What it was started with; none if that was never written, or cannot be read: then nothing of it can
-    /// be held.
+    /// Assignment of the attempt; `None` if it was never written or cannot be read: the attempt cannot be
+    /// held then.
     pub assignment: Option<Box<TaskAssignment>>,
 }
 
-/// A worker's memory.
+/// The worker's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
     /// Newest leadership accepted; durable.
     leader: LeadershipEpoch,
     /// The desired state in force; none until a leader sent one to this process.
     desired: Option<Desired>,
-    /// Whether something of it that the worker will start had to wait when it was last compared with what the worker holds.
+    /// Whether a task to be started had to wait at the last comparison of the desired state with the held
+    /// tasks.
     has_pending: bool,
-    /// What the worker holds; one attempt per task.
+    /// Held tasks; one attempt per task.
     tasks: BTreeMap<TaskKey, AgentTask>,
-    /// What was started before; durable.
+    /// Attempts started before; durable.
     started: Started,
     /// Health of every GPU.
     gpus: BTreeMap<GpuUuid, GpuHealth>,
     /// Findings, repairs and checks.
     health: Duties,
-    /// Beats and their acknowledgements.
+    /// Heartbeats and their acknowledgements.
     beats: Beats,
 }
 
@@ -299,33 +302,33 @@ impl Agent {
         self.leader
     }
 
-    /// Revision of the desired state that the worker works on; 0 before the first one.
+    /// Revision of the desired state in force; 0 before the first one.
     #[must_use]
     pub fn desired_revision(&self) -> Revision {
         let desired = self.desired.as_ref();
         desired.map_or(Revision::default(), |desired| desired.revision)
     }
 
-    /// What the worker holds.
+    /// Held tasks.
     #[must_use]
     pub const fn tasks(&self) -> &BTreeMap<TaskKey, AgentTask> {
         &self.tasks
     }
 
-    /// Send time of the newest beat of the newest stream that its leader acknowledged.
+    /// Send time of the newest heartbeat of the current stream that the leader acknowledged.
     #[must_use]
     pub const fn contact(&self) -> Option<MonotonicMs> {
         self.beats.contact()
     }
 
-    /// When the first supervisor will kill its task unless a beat is acknowledged before.
+    /// Earliest time at which a supervisor kills its task unless another heartbeat is acknowledged before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<MonotonicMs> {
         let alive = self.tasks.values().filter(|task| task.is_alive());
         alive.map(|task| task.deadline).min()
     }
 
-    /// The beat to send now under this sequence; with `whole` it carries the whole status.
+    /// Builds the heartbeat with this sequence; with `whole` it carries the whole status.
     #[must_use]
     pub fn beat(&self, sequence: u64, whole: bool) -> Beat {
         Beat {
@@ -337,10 +340,10 @@ impl Agent {
         }
     }
 
-    /// Everything the worker knows that the leader must know too.
+    /// Complete status for the leader.
     ///
-    /// A task that is to be started but has to wait (for contact, or for its GPUs) is listed as starting:
-    /// the leader takes one that is missing for gone, and the worker starts none that it left out.
+    /// A task whose start has to wait (for contact, or for its GPUs) is reported as starting: the leader
+    /// treats a missing task as lost, and the worker never starts a task that it omitted.
     #[must_use]
     pub fn status(&self) -> WorkerStatus {
         let held = self.tasks.values().map(AgentTask::status);
@@ -373,14 +376,14 @@ impl Agent {
         }
     }
 
-    /// Findings that nobody acknowledged yet.
+    /// Findings that no leader acknowledged yet.
     #[must_use]
     pub const fn findings(&self) -> &Outbox {
         self.health.waiting()
     }
 
-    /// Which health rules are in force, by the revision that set them, and by what their file is known: 0 for those that ship with
-    /// Muster.
+    /// Health rules in force: the revision that set them, and the fingerprint of their file (0 for the rules
+    /// shipped with Muster).
     #[must_use]
     pub const fn health_rules(&self) -> (Revision, u64) {
         self.health.rules()

@@ -1,4 +1,4 @@
-//! The comparison of what a worker should run with what it holds.
+//! Comparison of desired and held tasks.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use muster_model::time::MonotonicMs;
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, AgentTask, JournalRecord};
 
-/// What is to be done about a task that the worker holds.
+/// Outcome of the comparison for a held task.
 enum Verdict {
-    /// Nothing.
+    /// No change.
     Keep,
-    /// Ask it to stop.
+    /// Stop it.
     Stop(StopInstruction),
-    /// Its gang is released: let it begin, to meet on this port.
+    /// Start it: its gang is released, with this rendezvous port.
     Begin(u16),
-    /// Its gang meets elsewhere than it was told.
+    /// Update the rendezvous: the gang has moved since the supervisor was last notified.
     Renew(Box<Rendezvous>),
-    /// Let it stand still, or go on.
+    /// Pause (true) or resume it.
     Suspend(bool),
-    /// Its end is known where it must be: forget it.
+    /// Forget it: its end is acknowledged.
     Release,
 }
 
 impl Agent {
-    /// Does what the desired state in force asks for. Before the first desired state that is nothing: an
-    /// agent that has just restarted leaves everything as it is.
+    /// Carries out the desired state in force. Before the first desired state nothing happens: an agent that
+    /// has just restarted leaves everything unchanged.
     pub(super) fn reconcile(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
         let Some(desired) = &self.desired else {
             return;
@@ -47,7 +47,8 @@ impl Agent {
         self.has_pending = self.lacks_some();
     }
 
-    /// The same after news of one task: the others are as they were, and what waits may have waited for what it held.
+    /// Reconciles after news of one task: the others are unchanged, and pending starts may have waited for
+    /// its resources.
     pub(super) fn reconcile_one(
         &mut self,
         key: TaskKey,
@@ -73,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Whether an attempt that the worker will start waits for something.
+    /// Whether an attempt that the worker will start is still waiting.
     fn lacks_some(&self) -> bool {
         let Some(desired) = &self.desired else {
             return false;
@@ -82,7 +83,8 @@ impl Agent {
         wanted.any(|assignment| self.is_to_start(assignment))
     }
 
-    /// Has folders removed that the leader says are not kept any more, each once, and only by the attempt that runs.
+    /// Removes directories of checkpoints that the leader no longer keeps, each once, and only through the
+    /// running attempt.
     fn remove_checkpoints(&mut self, actions: &mut Vec<Action>) {
         let Some(desired) = &self.desired else {
             return;
@@ -114,7 +116,7 @@ impl Agent {
         wanted && self.started.allows(assignment.key, assignment.epoch)
     }
 
-    /// Whether the desired state holds an attempt that the worker neither has nor will start.
+    /// Whether the desired state contains an attempt that the worker neither holds nor will start.
     pub(super) fn leaves_something_out(&self) -> bool {
         let Some(desired) = &self.desired else {
             return false;
@@ -155,7 +157,7 @@ impl Agent {
                 epoch: task.epoch(),
                 master_port,
             });
-            // What else changed since it was started is told when it runs.
+            // Other changes since its start are sent once it runs.
             let rendezvous = Rendezvous {
                 master_port,
                 ..task.assignment.rendezvous()
@@ -194,9 +196,10 @@ impl Agent {
         }
     }
 
-    /// Starts what may be started: under a lease from a beat of this stream that is not over, on GPUs that are fit and that no
-    /// living task holds, after the older attempt of the same task. A worker that was away has the leader's wishes before its first
-    /// acknowledged beat: it waits for that, or it would start a task whose lease is all but over.
+    /// Starts every pending task that may start: with a valid lease from a heartbeat of this stream, on
+    /// healthy GPUs that no live task holds, after the older attempt of the same task. A worker that was
+    /// disconnected has the desired state before its first acknowledged heartbeat: it waits for that, as it
+    /// would otherwise start a task whose lease is almost over.
     fn start_pending(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
         let (Some(desired), Some(contact)) = (&self.desired, self.beats.contact()) else {
             return;
@@ -236,12 +239,12 @@ impl Agent {
     }
 }
 
-/// Compares one held task with what is desired for it.
+/// Compares one held task with its desired assignment.
 fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
     let current = desired.filter(|assignment| assignment.epoch == task.epoch());
     match (current, task.is_alive()) {
         (None, false) => Verdict::Release,
-        // Absent, or there is a newer attempt: the cluster has written this one off.
+        // Absent or superseded by a newer attempt: the cluster has given this one up.
         (None, true) => Verdict::Stop(StopInstruction {
             reason: "infra".to_owned(),
             grace_ms: 0,
@@ -268,14 +271,15 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
     }
 }
 
-/// Whether a task runs whose gang meets elsewhere than its supervisor knows. While nobody knows yet on which port a new rank 0
-/// will be, it is told nothing: the new host with the old port would be a place where nobody is.
+/// Whether a running task's rendezvous changed since its supervisor was last notified. Nothing is sent while
+/// the port of a new rank 0 is unknown: the new host with the old port would be an address where no process
+/// listens.
 fn is_to_renew(task: &AgentTask, desired: &TaskAssignment) -> bool {
     let is_known = !desired.rank.awaits_port;
     is_known && task.phase == WorkerTaskPhase::Running && !task.meets_as(desired)
 }
 
-/// Whether a task waits for its gang, and its supervisor was not told yet that it is released.
+/// Whether a task waits for its gang, and its supervisor was not yet notified of the release.
 const fn awaits_release(task: &AgentTask) -> bool {
     matches!(task.phase, WorkerTaskPhase::Prepared { .. }) && !task.is_released
 }

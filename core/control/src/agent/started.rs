@@ -1,10 +1,10 @@
-//! What a worker started before: no attempt is started twice, none after a newer one of its task.
+//! Record of started attempts: no attempt is started twice, none after a newer one of its task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::ids::{AttemptEpoch, TaskKey};
 
-/// Tasks whose newest started epoch is remembered one by one after their release. Of older ones only the
+/// Tasks whose newest started epoch is remembered individually after their release. For older ones only the
 /// newest epoch is kept, and nothing up to it is started: refusing is always safe.
 pub const RELEASED_REMEMBERED_MAX: usize = 4_096;
 
@@ -17,12 +17,12 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Whether an attempt may be started as far as the past is concerned.
+    /// Whether the record allows an attempt to start.
     pub(super) fn allows(&self, key: TaskKey, epoch: AttemptEpoch) -> bool {
         epoch > self.forgotten && self.newest.get(&key).is_none_or(|newest| epoch > *newest)
     }
 
-    /// Remembers a start.
+    /// Records a start.
     pub(super) fn insert(&mut self, key: TaskKey, epoch: AttemptEpoch) {
         if let Some(older) = self.newest.get(&key).copied() {
             if older >= epoch {
@@ -46,12 +46,12 @@ impl Started {
         self.forgotten = self.forgotten.max(up_to);
     }
 
-    /// Newest epoch that is refused whatever its task.
+    /// Newest epoch that is refused for every task.
     pub(super) const fn forgotten(&self) -> AttemptEpoch {
         self.forgotten
     }
 
-    /// The newest epoch of every task that is remembered by itself.
+    /// The newest epoch of every individually remembered task.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TaskKey, AttemptEpoch)> {
         self.newest.iter().map(|(key, epoch)| (*key, *epoch))
     }

@@ -1,4 +1,4 @@
-//! One input in, the actions out.
+//! The agent's transition function: one input in, actions out.
 
 use muster_model::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use muster_model::command::GpuHealth;
@@ -10,8 +10,8 @@ use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, Desired, Input, JournalRecord, SupervisorReport};
 
 impl Agent {
-    /// Takes one input and says what to do, in order. A [`Action::Journal`] is durable before any action
-    /// after it is carried out.
+    /// Applies one input and returns the actions in order. An [`Action::Journal`] must be durable before any
+    /// later action is carried out.
     pub fn step(&mut self, input: Input, now: MonotonicMs) -> Vec<Action> {
         let mut actions = Vec::new();
         match input {
@@ -54,13 +54,14 @@ impl Agent {
         });
         self.reconcile(now, actions);
         if self.leaves_something_out() && !actions.contains(&Action::SendStatus) {
-            // The leader waits for these starts and would learn only from the next whole status that they
-            // will never happen.
+            // The leader waits for these starts; without this it would learn only from the next whole status
+            // that they will never happen.
             actions.push(Action::SendStatus);
         }
     }
 
-    /// Follows a leadership that is not older than the newest one; journals a newer one. False if older.
+    /// Accepts a leadership that is not older than the newest one; journals a newer one. Returns false if
+    /// older.
     fn accept_leader(&mut self, leader: LeadershipEpoch, actions: &mut Vec<Action>) -> bool {
         if leader < self.leader {
             return false;
@@ -72,7 +73,7 @@ impl Agent {
         true
     }
 
-    /// Extends every lease: from the send time of the acknowledged beat, never to an earlier deadline.
+    /// Extends every lease from the send time of the acknowledged heartbeat, never to an earlier deadline.
     fn acknowledged(
         &mut self,
         leader: LeadershipEpoch,
@@ -191,7 +192,7 @@ impl Agent {
     }
 }
 
-/// What becomes of a supervisor whose attempt is not held; nothing while it kills already.
+/// Action for a supervisor whose attempt is not held; none while it is already killing its task.
 fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Option<Action> {
     Some(match report {
         SupervisorReport::Stuck { .. } => return None,

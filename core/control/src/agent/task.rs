@@ -1,4 +1,4 @@
-//! A task as its worker holds it.
+//! A task held by its worker.
 
 use muster_model::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
 use muster_model::desired::{Rendezvous, TaskAssignment};
@@ -10,44 +10,44 @@ use muster_model::timings;
 /// One attempt of one task on this worker, from before its start until its end is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentTask {
-    /// What was started.
+    /// The assignment it was started with.
     pub assignment: Box<TaskAssignment>,
-    /// Where it stands.
+    /// Current phase.
     pub phase: WorkerTaskPhase,
     /// The newest checkpoints it committed, oldest first, at most `CHECKPOINTS_TOLD_MAX`.
     pub checkpoints: Vec<CheckpointReport>,
-    /// The training step that it was last said to be at.
+    /// Last reported training step.
     pub progress_step: Option<u64>,
     /// Checkpoints that it could not read, at most `SPOILS_TOLD_MAX`.
     pub spoiled: Vec<SpoilReport>,
-    /// The shortest grace that it was asked to stop with, if it was.
+    /// Shortest grace period of any stop request, if there was one.
     pub stop_grace_ms: Option<u64>,
-    /// When its supervisor kills it by itself.
+    /// Time at which its supervisor kills it on its own.
     pub deadline: MonotonicMs,
-    /// Whether its supervisor was told that its gang is released.
+    /// Whether its supervisor was notified of the gang's release.
     pub is_released: bool,
-    /// Whether its supervisor was told to let it stand still.
+    /// Whether its supervisor was asked to pause it.
     pub is_suspended: bool,
-    /// Where its supervisor was told that its gang meets; none: where it did when it was started.
+    /// Rendezvous last sent to its supervisor; `None`: the one it was started with.
     pub rendezvous: Option<Box<Rendezvous>>,
-    /// Paths of checkpoints that it was told to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
+    /// Paths of checkpoints that it was asked to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
     pub removed: Vec<String>,
 }
 
 impl AgentTask {
-    /// Its attempt.
+    /// Epoch of the attempt.
     #[must_use]
     pub fn epoch(&self) -> AttemptEpoch {
         self.assignment.epoch
     }
 
-    /// Whether it may still touch its resources.
+    /// Whether it may still use its resources.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         is_alive(&self.phase)
     }
 
-    /// Whether its supervisor knows that its gang meets where `desired` says.
+    /// Whether its supervisor has the rendezvous of `desired`.
     pub(super) fn meets_as(&self, desired: &TaskAssignment) -> bool {
         match &self.rendezvous {
             Some(known) => desired.meets_at(known),
@@ -59,7 +59,7 @@ impl AgentTask {
         }
     }
 
-    /// Remembers a checkpoint of a higher step than all before; false for any other.
+    /// Records a checkpoint of a higher step than all before; returns false for any other.
     pub(super) fn add_checkpoint(&mut self, report: CheckpointReport) -> bool {
         let newest = self.checkpoints.last().map(|newest| newest.step);
         if newest.is_some_and(|newest| report.step <= newest) {
@@ -72,7 +72,7 @@ impl AgentTask {
         true
     }
 
-    /// Remembers a checkpoint that it could not read; false for one that is known, or for one too many.
+    /// Records a checkpoint that it could not read; returns false if it is known or the list is full.
     pub(super) fn add_spoiled(&mut self, report: SpoilReport) -> bool {
         let is_known = self.spoiled.iter().any(|known| known.step == report.step);
         if is_known || self.spoiled.len() >= SPOILS_TOLD_MAX {
@@ -82,7 +82,7 @@ impl AgentTask {
         true
     }
 
-    /// What the leader is told about it.
+    /// Status reported to the leader.
     pub(super) fn status(&self) -> TaskStatus {
         TaskStatus {
             key: self.assignment.key,
@@ -96,7 +96,7 @@ impl AgentTask {
     }
 }
 
-/// Whether a task in this phase may still touch its resources.
+/// Whether a task in this phase may still use its resources.
 pub(super) const fn is_alive(phase: &WorkerTaskPhase) -> bool {
     match phase {
         WorkerTaskPhase::Starting
@@ -107,7 +107,7 @@ pub(super) const fn is_alive(phase: &WorkerTaskPhase) -> bool {
     }
 }
 
-/// When a task must be killed if no later beat than the one sent at `contact` is acknowledged.
+/// Time at which a task must be killed if no heartbeat later than the one sent at `contact` is acknowledged.
 pub(super) const fn lease_deadline(
     contact: MonotonicMs,
     assignment: &TaskAssignment,

@@ -1,24 +1,24 @@
-//! The leader's memory of one worker.
+//! The leader's record of one worker.
 
 use muster_model::beat::{Beat, WorkerStatus};
 use muster_model::ids::Revision;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
 
-/// What the leader remembers of one worker's beats.
+/// The leader's record of one worker's heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// When the last beat arrived here, or at an earlier leader that told us, that showed that
-    /// acknowledgements reach the worker; silence counts from here.
+    /// Arrival time, here or at an earlier leader that passed it on, of the last heartbeat that showed that
+    /// acknowledgements reach the worker; silence is measured from here.
     pub heard_at: MonotonicMs,
-    /// No beat can have been acknowledged by any leader after this instant; leases run from here.
+    /// No leader can have acknowledged a heartbeat after this time; leases run from here.
     pub leased_at: MonotonicMs,
-    /// Revision of the desired state that the worker said it works on.
+    /// Revision of the desired state that the worker reported.
     pub desired_revision: Revision,
 }
 
 impl Contact {
-    /// A host of which nothing is known before this instant.
+    /// A host without any record before this time.
     #[must_use]
     pub fn at(now: MonotonicMs) -> Self {
         Self {
@@ -29,21 +29,21 @@ impl Contact {
     }
 }
 
-/// A worker's report and the desired state that it knew then.
+/// A worker's report and the revision of the desired state that it had then.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub(super) desired_revision: Revision,
     pub(super) status: WorkerStatus,
-    /// Beats for which what the state does not say yet is still proposed again.
+    /// Remaining heartbeats with which an unsettled difference is proposed again.
     pub(super) tries_left: u32,
 }
 
-/// How often the difference between a report and the state is proposed: what `apply` refuses so often it
-/// refuses for good, and the worker's next report is compared afresh.
+/// Maximum number of proposals of a difference between a report and the state: what `apply` rejects this
+/// often it rejects permanently, and the worker's next report is compared from scratch.
 const TRIES_MAX: u32 = 8;
 
 impl Report {
-    /// Counts one try; false if they are used up.
+    /// Uses up one try; returns false if none is left.
     pub(super) const fn try_again(&mut self) -> bool {
         let is_left = self.tries_left > 0;
         self.tries_left = self.tries_left.saturating_sub(1);
@@ -51,23 +51,24 @@ impl Report {
     }
 }
 
-/// Everything remembered of one host.
+/// Everything that the leader records of one host.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) contact: Contact,
-    /// Since when it has been silent: when it was heard last, less the time in which nobody listened.
+    /// Start of the silence: the time of the last heartbeat, shifted by the time without a leader.
     pub(super) silent_since: MonotonicMs,
-    /// Sequence of the last beat, and the newest acknowledged one that it named.
+    /// Sequence of the last heartbeat, and the newest acknowledged sequence that it named.
     stream: Option<(u64, u64)>,
-    /// The newest report, until the state says the same.
+    /// The newest report, until the state agrees with it.
     pub(super) unsettled: Option<Report>,
-    /// When the host is looked at next.
+    /// Time of the next look at the host.
     pub(super) due: Option<MonotonicMs>,
-    /// When the last beat arrived here, whether acknowledgements reach the worker or not.
+    /// Arrival time of the last heartbeat here, whether acknowledgements reach the worker or not.
     beat_at: Option<MonotonicMs>,
-    /// How long its worker may wait between two beats; 0 for the period that a stream begins with.
+    /// Maximum time between two heartbeats of its worker; 0 for the initial period of a stream.
     period_ms: u64,
-    /// A shorter period that it was told with the acknowledgement of this beat, and may not have heard of.
+    /// A shorter period sent with the acknowledgement of this heartbeat, which the worker may not have
+    /// received.
     shorter: Option<(u64, u64)>,
 }
 
@@ -85,20 +86,20 @@ impl Watch {
         }
     }
 
-    /// The longest that its worker may wait between two beats, as far as it was told; 0 for the period that a stream begins
-    /// with. Silence is judged by it.
+    /// Longest time between two heartbeats that its worker may use, given the periods sent; 0 for the initial
+    /// period of a stream. Silence is judged by it.
     pub(super) const fn period_ms(&self) -> u64 {
         self.period_ms
     }
 
-    /// Whether beats arrive; of a silent host that says that acknowledgements do not reach it.
+    /// Whether heartbeats arrive; for a silent host this means that acknowledgements do not reach it.
     pub(super) fn is_one_way(&self, timings: Timings, now: MonotonicMs) -> bool {
         self.beat_at
             .is_some_and(|beat_at| now.since(beat_at) < timings.suspect_ms)
     }
 
-    /// Its worker was told with an acknowledgement to beat every `period_ms` from now on. A longer period counts at once, a
-    /// shorter one when the worker shows that it heard of it.
+    /// Records that an acknowledgement set the worker's period to `period_ms`. A longer period counts
+    /// immediately, a shorter one once the worker shows that it received it.
     pub(super) fn told(&mut self, sequence: u64, period_ms: u64) {
         if period_ms >= self.period_ms {
             self.period_ms = period_ms;
@@ -108,7 +109,7 @@ impl Watch {
         }
     }
 
-    /// Follows what the worker knows of its period: a new stream begins with the usual one.
+    /// Tracks the period that the worker knows: a new stream starts with the default period.
     fn hear_period(&mut self, beat: &Beat) {
         if { self.stream }.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
             self.period_ms = 0;
@@ -122,10 +123,11 @@ impl Watch {
         }
     }
 
-    /// Takes a beat; true if it shows that acknowledgements reach the worker (or opens a stream).
+    /// Records a heartbeat; returns true if it shows that acknowledgements reach the worker (or opens a
+    /// stream).
     ///
-    /// Over a link that carries beats but no acknowledgements the worker will fence itself and cannot be
-    /// told anything: for detection it is as silent as one that is cut off both ways.
+    /// Over a link that carries heartbeats but no acknowledgements the worker will fence itself and cannot be
+    /// reached: for failure detection it is as silent as a worker that is cut off in both directions.
     pub(super) fn hear(&mut self, beat: Beat, now: MonotonicMs) -> bool {
         self.hear_period(&beat);
         let is_answered = self.stream.is_none_or(|(sequence, acknowledged)| {
@@ -137,7 +139,7 @@ impl Watch {
             self.silent_since = now;
         }
         self.beat_at = Some(now);
-        // This beat may be acknowledged: the lease runs from here in any case.
+        // This heartbeat may be acknowledged: the lease runs from here in any case.
         self.contact.leased_at = now;
         self.contact.desired_revision = beat.desired_revision;
         if let Some(status) = beat.status {
@@ -178,7 +180,7 @@ mod tests {
         watch.told(1, 10_000);
         assert_eq!(lost_ms(&watch), 90_000);
         watch.hear(beat(2, 1), now);
-        // Shorter again: not before the worker shows that it knows.
+        // Shorter again: only once the worker shows that it received it.
         watch.told(2, 5_000);
         watch.hear(beat(3, 1), now);
         watch.told(3, 5_000);

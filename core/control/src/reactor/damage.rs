@@ -1,7 +1,7 @@
-//! Checkpoints that an attempt could not read, by what it said when it failed soon after its start.
+//! Detection of unreadable checkpoints from the output of attempts that failed soon after their start.
 //!
-//! The leader concludes it and says so by a command: the log holds the conclusion, not the patterns, so that a build with
-//! other patterns reads it in the same way.
+//! The leader concludes it and records it by a command: the log holds the conclusion, not the patterns, so a
+//! build with other patterns replays it identically.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ use muster_model::limits;
 use crate::reactor::contact::Report;
 use crate::reactor::difference::held_here;
 
-/// What programs say that cannot read a checkpoint; all of one line's words must be there, in small letters.
+/// Output of programs that cannot read a checkpoint; all words of an entry must occur in one line, in
+/// lowercase.
 const PATTERNS: [&[&str]; 6] = [
     &["checkpoint", "corrupt"],
     &["checkpoint", "damaged"],
@@ -25,7 +26,7 @@ const PATTERNS: [&[&str]; 6] = [
     &[".metadata", "missing"],
 ];
 
-/// The checkpoints that tasks of the report could not read.
+/// Commands for the checkpoints that tasks of the report could not read.
 pub(super) fn commands(
     state: &State,
     leader: LeadershipEpoch,
@@ -61,7 +62,7 @@ pub(super) fn commands(
     commands
 }
 
-/// Whether a task ended badly by its own doing and says that it could not read its checkpoint.
+/// Whether a task failed on its own and its output says that it could not read its checkpoint.
 fn says_damage(exit: &Exit) -> bool {
     if exit.code == Some(0) || exit.lease_expired || exit.start_error.is_some() {
         return false;
@@ -72,7 +73,7 @@ fn says_damage(exit: &Exit) -> bool {
         .any(|words| words.iter().all(|word| said.contains(word)))
 }
 
-/// Whether the attempt is young enough, and nobody else ends it.
+/// Whether the attempt is young enough and is not being stopped.
 fn is_within_window(state: &State, job: &Job, attempt: &Attempt) -> bool {
     let own = job.spec.lifecycle.checkpoints;
     let own = own.map(|policy| policy.restore_window_ms);
@@ -87,7 +88,7 @@ fn is_within_window(state: &State, job: &Job, attempt: &Attempt) -> bool {
     left_alone && window.is_some_and(|window_ms| state.time.since(began_at) <= window_ms)
 }
 
-/// The checkpoint that an attempt began from, if it wrote none itself and has not found one damaged already.
+/// The checkpoint that an attempt restored, if it has written none itself and reported none as damaged.
 fn begun_from<'a>(unit: &'a Unit, attempt: &Attempt, told: &TaskStatus) -> Option<&'a Checkpoint> {
     let mut known = unit.checkpoints.iter();
     let is_settled = known.any(|checkpoint| {

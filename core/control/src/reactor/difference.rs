@@ -1,4 +1,4 @@
-//! What a worker's report says that the state does not say yet.
+//! Differences between a worker's report and the state, as commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,9 @@ use muster_model::time::TimeMs;
 use crate::reactor::contact::Report;
 use crate::reactor::{damage, health};
 
-/// The commands that bring the state to what the worker of `host` reports; none if it says the same.
+/// Commands that bring the state in line with the report of the worker of `host`; empty if they agree.
 ///
-/// Only tasks count that the state has on this very host in this very attempt: whatever else a worker
-/// claims changes nothing.
+/// Only tasks that the state has on this host in this attempt count: other claims of a worker have no effect.
 pub(super) fn commands(
     (state, now): (&State, TimeMs),
     leader: LeadershipEpoch,
@@ -27,11 +26,11 @@ pub(super) fn commands(
 ) -> Vec<Command> {
     let mut commands = prepared_tasks(state, leader, host, report);
     commands.extend(started_tasks(state, leader, host, report));
-    // All before the ends of tasks, which may end their attempts.
+    // All of these before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
     commands.extend(spoiled(state, leader, host, report));
     commands.extend(damage::commands(state, leader, host, report));
-    // A task that died of its GPU is to be judged by it.
+    // GPU health first: the end of a task that died of its GPU is attributed by it.
     commands.extend(gpus(leader, host, report));
     commands.extend(health::findings(leader, (state, host), report));
     commands.extend(health::ended(leader, state, report, now));
@@ -83,10 +82,11 @@ fn checkpoints(
         .collect()
 }
 
-/// Checkpoints that tasks could not read and that are not marked so. A task names a step; meant is the newest checkpoint
-/// of that step that an earlier attempt wrote: what this one commits under the same step later is another one.
+/// Checkpoints that tasks could not read and that are not marked spoiled. A task names a step, which means
+/// the newest checkpoint of that step written by an earlier attempt: a later commit of the current attempt
+/// under the same step is a different checkpoint.
 fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
-    // Several tasks of a unit may say the same: one command is enough.
+    // Several tasks of a unit may report the same checkpoint: one command is enough.
     let mut news: BTreeMap<(JobId, UnitIndex, u64), Command> = BTreeMap::new();
     for told in &report.status.tasks {
         if told.spoiled.is_empty() {
@@ -101,7 +101,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             .map_or(&[][..], |unit| &unit.checkpoints);
         for spoil in &told.spoiled {
             let is_earlier = |it: &Checkpoint| {
-                // A member that came later may begin from what its own gang has written before.
+                // A member that joined later may restore a checkpoint of its own gang.
                 it.epoch < attempt.epoch || joined_at.is_some_and(|at| it.committed_at <= at)
             };
             let is_meant = |it: &&Checkpoint| it.step == spoil.step && is_earlier(it);
@@ -135,7 +135,7 @@ fn newest_step(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<u64> {
     of_attempt.map(|checkpoint| checkpoint.step)
 }
 
-/// Tasks of the report that were prepared since the state last heard of them.
+/// Tasks of the report that were prepared since the last report.
 fn prepared_tasks(
     state: &State,
     leader: LeadershipEpoch,
@@ -152,8 +152,8 @@ fn prepared_tasks(
     })
 }
 
-/// Tasks of the report that began to run since the state last heard of them. One whose worker says only how it ended
-/// ran all the same, unless it could not be started: it was quicker than a beat.
+/// Tasks of the report that started since the last report. A task reported only as ended was running in
+/// between, unless it could not be started: it ended within one heartbeat period.
 fn started_tasks(
     state: &State,
     leader: LeadershipEpoch,
@@ -164,7 +164,7 @@ fn started_tasks(
         let ran = match told {
             WorkerTaskPhase::Running => true,
             WorkerTaskPhase::Exited(exit) => exit.start_error.is_none(),
-            // One that was stopped may never have run: its end will tell.
+            // A stopped task may never have run: its exit decides.
             WorkerTaskPhase::Starting
             | WorkerTaskPhase::Prepared { .. }
             | WorkerTaskPhase::Stopping
@@ -174,7 +174,7 @@ fn started_tasks(
     })
 }
 
-/// Tasks of the report that ended since the state last heard of them.
+/// Tasks of the report that ended since the last report.
 fn ended_tasks(
     state: &State,
     leader: LeadershipEpoch,
@@ -198,7 +198,7 @@ fn ended_tasks(
     })
 }
 
-/// What became of the tasks that the report names, by what the state's phase and the worker's say together.
+/// Outcomes of the reported tasks, from the phase in the state and the phase reported by the worker.
 fn outcomes(
     state: &State,
     leader: LeadershipEpoch,
@@ -221,7 +221,7 @@ fn outcomes(
     .collect()
 }
 
-/// The task as the state has it, if it has it in this attempt and on this host.
+/// The task in the state, if it has this attempt and this host.
 pub(super) fn held_here<'a>(
     state: &'a State,
     host: &Host,
@@ -234,7 +234,7 @@ pub(super) fn held_here<'a>(
     is_held.then_some((job, attempt, run))
 }
 
-/// Tasks that the worker does not hold although it knew when it reported that it should.
+/// Tasks that the worker does not hold although the desired state it had when it reported contains them.
 fn missing_tasks(
     state: &State,
     leader: LeadershipEpoch,
@@ -249,7 +249,7 @@ fn missing_tasks(
         .collect();
     let mut commands = Vec::new();
     for (job, unit, attempt) in desired::units_on(state, host.id) {
-        // The epoch is the revision of the placement: an older desired state does not hold it.
+        // The epoch is the revision of the placement: an older desired state does not contain it.
         let is_known = |epoch: AttemptEpoch| epoch.get() <= report.desired_revision.get();
         if !is_known(attempt.epoch) {
             continue;
@@ -277,7 +277,7 @@ fn missing_tasks(
     commands
 }
 
-/// GPUs of the host whose health is another one than the state's.
+/// GPUs of the host whose reported health differs from the state.
 fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
     let told = report.status.gpus.iter();
     told.filter(|(uuid, health)| {

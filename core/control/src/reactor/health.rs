@@ -1,4 +1,5 @@
-//! Health: findings that the state has not heard, repairs and checks that ended or may begin, and what time brings.
+//! Health: new findings, finished repairs and checks, repairs and checks that may start, and timed
+//! transitions.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +14,18 @@ use muster_model::time::TimeMs;
 
 use crate::reactor::contact::Report;
 
-/// Repairs and checks that begin at one look; the rest follow at the next.
+/// Maximum number of repairs and checks started per round; the rest follow in the next.
 const BEGUN_PER_LOOK_MAX: usize = 64;
-/// Lemons that are drained at one look.
+/// Maximum number of lemons drained per round.
 const LEMONS_PER_LOOK_MAX: usize = 16;
 
-/// What a worker found and the state has not heard.
+/// Reported findings that the state does not have.
 pub(super) fn findings(
     leader: LeadershipEpoch,
     (state, host): (&State, &Host),
     report: &Report,
 ) -> Option<Command> {
-    // Replicas of the build before know no such command.
+    // Replicas of the previous build do not know the command.
     state.job_defaults?;
     let heard = state.health.acknowledged(host.id, host.incarnation);
     let told = report.status.findings.iter();
@@ -37,8 +38,8 @@ pub(super) fn findings(
     }))
 }
 
-/// Repairs and checks of which a worker says that they ended. A check that was passed too early is told again until its
-/// component's wait is over.
+/// Repairs and checks that a worker reports as finished. A check that passed too early is reported again
+/// until its component's wait is over.
 pub(super) fn ended(
     leader: LeadershipEpoch,
     state: &State,
@@ -74,7 +75,7 @@ pub(super) fn ended(
     .collect()
 }
 
-/// Services of which a worker says that it has started them again, or tried to.
+/// Services that a worker reports as restarted, successfully or not.
 fn restarts(leader: LeadershipEpoch, state: &State, report: &Report) -> Vec<Command> {
     let mut commands = Vec::new();
     for done in &report.status.health_work {
@@ -99,7 +100,8 @@ fn restarts(leader: LeadershipEpoch, state: &State, report: &Report) -> Vec<Comm
     commands
 }
 
-/// Repairs and checks that may begin, and what time has brought; when to look again.
+/// Commands for repairs and checks that may start and for timed transitions; returns the time of the next
+/// round.
 #[must_use]
 pub fn due(leader: LeadershipEpoch, state: &State, now: TimeMs) -> (Vec<Command>, Option<TimeMs>) {
     let due = state.health.due(now);
@@ -148,8 +150,8 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
         .collect()
 }
 
-/// Leaves hosts out that only failures of one user's jobs make lemons: the user may be at fault. It is asked here and not where
-/// the command is applied, so that replicas of builds that do not ask apply the same.
+/// Excludes hosts that are lemons only because of failures of one user's jobs: the user may be at fault. This
+/// is decided here and not in `apply`, so that replicas of older builds apply the same.
 fn drop_accused_by_one_user(state: &State, lemons: &mut Vec<(HostId, Score)>) {
     let least = state.health_rules.set.lemon_milli();
     let is_by_jobs = |score: &Score| score.without(Feature::SingleFailures) < least;
@@ -162,7 +164,7 @@ fn drop_accused_by_one_user(state: &State, lemons: &mut Vec<(HostId, Score)>) {
     lemons.retain(|(host, _)| !by_one.contains(host));
 }
 
-/// Whether nothing runs on a component, its worker is there to be told, and the rails allow it.
+/// Whether nothing runs on a component, its worker is connected, and the guard rails allow it.
 fn may_begin(state: &State, component: &Component) -> bool {
     let host = match component {
         Component::Gpu(gpu) => state.gpu_hosts.get(gpu).and_then(|host| state.host(*host)),

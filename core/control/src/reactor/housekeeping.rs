@@ -1,4 +1,4 @@
-//! What is due by stamped time: blocks and attempts that end by themselves, things that are forgotten, back-offs that are over.
+//! Actions due by stamped time: expiring blocks and attempts, pruning, ended back-offs.
 
 use muster_engine::state::State;
 use muster_model::command::Command;
@@ -8,39 +8,39 @@ use muster_model::time::{MonotonicMs, TimeMs};
 
 use crate::reactor::{Reaction, SETTLE_MS, health};
 
-/// Between two rounds of forgetting while there is little to forget, in milliseconds.
+/// Milliseconds between two prune rounds while there is little to prune.
 const PRUNE_PERIOD_MS: u64 = 1_000;
-/// Between two rounds while there is more than one round could forget, in milliseconds.
+/// Milliseconds between two prune rounds while one round is not enough.
 const PRUNE_AGAIN_MS: u64 = 50;
-/// Commands of one round at most; each forgets up to `PRUNED_PER_COMMAND_MAX` things.
+/// Maximum number of commands per prune round; each prunes up to `PRUNED_PER_COMMAND_MAX` records.
 const PRUNES_PER_ROUND_MAX: usize = 64;
 
-/// Between two looks at components that wait for a repair or a check, in milliseconds.
+/// Milliseconds between two looks at components that wait for a repair or a check.
 const HEALTH_PERIOD_MS: u64 = 1_000;
-/// Between two looks for hosts that fail more often than others, in milliseconds.
+/// Milliseconds between two searches for hosts that fail more often than others.
 const LEMON_PERIOD_MS: u64 = 60_000;
 
-/// The leader's memory of what it looked after.
+/// The leader's record of its housekeeping.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Housekeeping {
-    /// Back-offs that ended up to here have been told.
+    /// Back-offs that ended up to this time have been reported.
     back_offs_told: TimeMs,
-    /// Commands of the last round of forgetting; doubled while a round does not do.
+    /// Number of commands of the last prune round; doubled while a round is not enough.
     prunes: usize,
-    /// No round of forgetting before then.
+    /// Earliest time of the next prune round.
     prune_at: MonotonicMs,
-    /// Repairs and checks are not looked at before then.
+    /// Earliest time of the next look at repairs and checks.
     health_at: MonotonicMs,
-    /// Hosts that fail more often than others are not looked for before then.
+    /// Earliest time of the next search for lemons.
     lemons_at: MonotonicMs,
-    /// The newest stamped time that was heard of.
+    /// Newest stamped time seen.
     time: TimeMs,
     wake_at: Option<MonotonicMs>,
     has_ticked: bool,
 }
 
 impl Housekeeping {
-    /// When something will be due.
+    /// Time at which the next action is due.
     pub(super) const fn wake_at(&self) -> Option<MonotonicMs> {
         self.wake_at
     }
@@ -73,12 +73,12 @@ impl Housekeeping {
         reaction.plan_at = self.back_off_end(state, time);
     }
 
-    /// The stamped time, as far as it is known.
+    /// Current stamped time, as far as it is known.
     pub(super) fn now(&self, state: &State) -> TimeMs {
         self.time.max(state.time)
     }
 
-    /// Begins what is due of repairs and checks, and lets time pass there; returns when to look again.
+    /// Starts due repairs and checks and applies timed transitions; returns the time of the next look.
     fn look_after_health(
         &mut self,
         (state, leader): (&State, LeadershipEpoch),
@@ -94,13 +94,13 @@ impl Housekeeping {
         }
         let (due, next) = health::due(leader, state, time);
         commands.extend(due);
-        // What waits for the end of a task, or for a rail, has no date.
+        // Waits for the end of a task or for a guard rail have no known end.
         let pause_ms = next.map_or(HEALTH_PERIOD_MS, |at| at.since(time));
         self.health_at = now.after(pause_ms.clamp(SETTLE_MS, HEALTH_PERIOD_MS));
         Some(self.health_at)
     }
 
-    /// Has hosts drained that fail more often than others; returns when to look again.
+    /// Drains hosts that fail more often than others; returns the time of the next search.
     fn look_for_lemons(
         &mut self,
         (state, leader): (&State, LeadershipEpoch),
@@ -118,7 +118,7 @@ impl Housekeeping {
         Some(self.lemons_at)
     }
 
-    /// The end of the first back-off whose end was not told before.
+    /// End of the first back-off that was not reported before.
     fn back_off_end(&mut self, state: &State, time: TimeMs) -> Option<TimeMs> {
         let after = self.back_offs_told.after(1);
         self.back_offs_told = time;
@@ -127,7 +127,7 @@ impl Housekeeping {
         Some(*end)
     }
 
-    /// Forgets what is over its time, more at a time while there is more; returns when to look again.
+    /// Prunes expired records, more at a time while there is a backlog; returns the time of the next round.
     fn prune(
         &mut self,
         (state, leader): (&State, LeadershipEpoch),
@@ -155,7 +155,7 @@ impl Housekeeping {
     }
 }
 
-/// Puts blocks that were planned and lets those go that are over; returns when the first one is due.
+/// Sets planned blocks and removes expired ones; returns the time at which the next one is due.
 fn expire_blocks(
     (state, leader): (&State, LeadershipEpoch),
     time: TimeMs,
@@ -168,10 +168,10 @@ fn expire_blocks(
     Some(first)
 }
 
-/// Attempts stopped at one tick at most; the rest follow at the next.
+/// Maximum number of attempts stopped per tick; the rest follow at the next.
 const STOPS_PER_TICK_MAX: usize = 1_024;
 
-/// Stops the attempts that have run or assembled for as long as they may; returns the end of the first.
+/// Stops attempts that reached their time limit for running or assembly; returns the earliest next deadline.
 fn stop_overdue(
     (state, leader): (&State, LeadershipEpoch),
     time: TimeMs,
@@ -202,7 +202,7 @@ fn stop_overdue(
     state.index.deadlines.get_min().map(|(at, _, _)| *at)
 }
 
-/// When the first thing is to be forgotten; none if nothing is kept.
+/// Time at which the first record expires; `None` if there is none.
 fn prune_due(state: &State) -> Option<TimeMs> {
     if state.index.finished.len() > limits::FINISHED_JOBS_KEPT_MAX {
         return Some(TimeMs::default());

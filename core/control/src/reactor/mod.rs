@@ -1,14 +1,14 @@
-//! The leader's decisions that are not about placement: who is silent, whose lease is over, whose report
-//! changes the state, what has expired. Pure: beats and time in, commands out.
+//! The leader's decisions other than placement: silent hosts, expired leases, reports that change the state,
+//! expired records. Pure: heartbeats and time in, commands out.
 //!
-//! Its memory is only what a new leader can do without: every timer of a new leader starts no later than
-//! it knows.
+//! Its memory is not durable: a new leader starts its timers from the replicated heartbeat times, or from the
+//! start of its term.
 //!
-//! The driver calls [`Reactor::step`] for every beat and at `wake_at`, proposes the commands, and calls
-//! again with the state that holds their outcome. Every command follows from a difference between that
-//! state and what was heard, so one that was lost is proposed again, and one that took effect is not. As
-//! long as a proposal is in flight the driver does not call: it would be given the same commands again.
-//! Repeating them does no harm, `apply` refuses the second.
+//! The driver calls [`Reactor::step`] for every heartbeat and at `wake_at`, proposes the commands, and calls
+//! again with the state that contains their outcome. Every command follows from a difference between that
+//! state and the reports, so a lost command is proposed again, and one that took effect is not. While a
+//! proposal is in flight the driver does not call: it would get the same commands again. Repeating them is
+//! harmless, as `apply` rejects the second.
 
 mod contact;
 mod damage;
@@ -35,60 +35,61 @@ use crate::reactor::contact::Watch;
 use crate::reactor::housekeeping::Housekeeping;
 use crate::reactor::silence::Silence;
 
-/// How soon the outcome of proposed commands is looked at again, in milliseconds.
+/// Milliseconds until the outcome of proposed commands is checked.
 const SETTLE_MS: u64 = 100;
 
-/// What can happen to a leader.
+/// Inputs of the reactor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A worker's beat arrived on its registered stream.
+    /// A worker's heartbeat arrived on its registered stream.
     Beat {
-        /// Whose.
+        /// The host.
         host: HostId,
-        /// What.
+        /// The heartbeat.
         beat: Beat,
     },
     /// Time passed.
     Tick {
-        /// The leader's wall clock, for what is due by stamped time.
+        /// The leader's wall clock, for actions due by stamped time.
         time: TimeMs,
     },
 }
 
-/// The leader's memory of its workers; made anew by every leader.
+/// The leader's record of its workers; created by every new leader.
 #[derive(Clone, Debug)]
 pub struct Reactor {
     epoch: LeadershipEpoch,
     timings: Timings,
     began_at: MonotonicMs,
-    /// Every host that this leader knows of.
+    /// Every host known to this leader.
     watches: BTreeMap<HostId, Watch>,
-    /// When each watch is due: never later than something can be concluded from its host's silence.
+    /// Due time of each watch: no later than the first conclusion from its host's silence.
     due: BTreeSet<(MonotonicMs, HostId)>,
     housekeeping: Housekeeping,
 }
 
-/// What the reactor wants done.
+/// Output of the reactor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reaction {
     /// Commands to propose, in order, in one batch.
     pub commands: Vec<Command>,
-    /// Hosts whose worker works on an outdated desired state and must be sent the current one.
+    /// Hosts whose worker has an outdated desired state and must be sent the current one.
     pub outdated: Vec<HostId>,
     /// When to tick again, on the leader's monotonic clock, if nothing happens before.
     pub wake_at: Option<MonotonicMs>,
-    /// When to plan again, in stamped time, because a back-off ends then; only told by ticks.
+    /// Stamped time at which to plan again because a back-off ends; set by ticks only.
     pub plan_at: Option<TimeMs>,
 }
 
 impl Reactor {
-    /// The memory of a leader that begins at `now`, with what the replicas remember of earlier beats.
-    /// Timers of hosts that nobody remembers start now.
+    /// Creates the reactor of a leader whose term starts at `now`, from the replicated records of earlier
+    /// heartbeats. Timers of hosts without a record start now.
     ///
-    /// What passed between the last beat that any leader heard and `now` makes no host suspect: there was no leader to listen. Hosts
-    /// are lost and leases end as they would have without that, but no host before it had the time of a beat.
+    /// The time between the last heartbeat received by any leader and `now` makes no host suspect: there was
+    /// no leader to receive heartbeats. Hosts are lost and leases end at the usual times, but no host before
+    /// it had time for one heartbeat.
     ///
-    /// Leases are safe if no earlier leader acknowledges a beat later than `known` says (or later than
+    /// Leases are safe if no earlier leader acknowledges a heartbeat later than `known` says (or later than
     /// `now`, for hosts that it does not name).
     #[must_use]
     pub fn new(
@@ -116,40 +117,41 @@ impl Reactor {
         reactor
     }
 
-    /// This leadership.
+    /// Epoch of this leadership.
     #[must_use]
     pub const fn epoch(&self) -> LeadershipEpoch {
         self.epoch
     }
 
-    /// What is remembered of every host's beats: what followers shadow.
+    /// Heartbeat records of all hosts, for replication to the followers.
     pub fn contacts(&self) -> impl Iterator<Item = (HostId, &Contact)> {
         self.watches
             .iter()
             .map(|(host, watch)| (*host, &watch.contact))
     }
 
-    /// What is remembered of one host's beats.
+    /// Heartbeat record of one host.
     #[must_use]
     pub fn contact(&self, host: HostId) -> Option<&Contact> {
         self.watches.get(&host).map(|watch| &watch.contact)
     }
 
-    /// What a worker is told to wait between two beats, in milliseconds, where `pace_ms` is what all are told: less, if a
-    /// lease of a task on its host is short.
+    /// Heartbeat period for one worker in milliseconds; at most `pace_ms`, the cluster-wide period, and
+    /// shorter if a task on its host has a short lease.
     #[must_use]
     pub fn period_ms(&self, state: &State, host: HostId, pace_ms: u64) -> u64 {
         pace::within_leases(state, host, self.timings, pace_ms)
     }
 
-    /// A host's worker was told so with the acknowledgement of a beat: its silence is judged by it from now on.
+    /// Records that the acknowledgement of a heartbeat set the period of the host's worker: its silence is
+    /// judged by it from now on.
     pub fn told_period(&mut self, host: HostId, sequence: u64, period_ms: u64) {
         if let Some(watch) = self.watches.get_mut(&host) {
             watch.told(sequence, period_ms);
         }
     }
 
-    /// Whether a host was heard so recently that nothing is concluded from its silence.
+    /// Whether a host's last heartbeat is so recent that nothing follows from its silence.
     #[must_use]
     pub fn is_heard(&self, host: HostId, now: MonotonicMs) -> bool {
         self.watches.get(&host).is_some_and(|watch| {
@@ -158,8 +160,8 @@ impl Reactor {
         })
     }
 
-    /// Lets the gangs go all of whose members are prepared, the oldest first, a bounded number at a time. To be asked
-    /// once for every state that is looked at.
+    /// Releases gangs whose members are all prepared, the oldest first, a bounded number at a time. Must be
+    /// called once for every state that is looked at.
     #[must_use]
     pub fn releases(&self, state: &State) -> Vec<Command> {
         let whole = state.index.whole.iter().filter_map(|(job, unit)| {
@@ -174,7 +176,7 @@ impl Reactor {
         whole.take(limits::RELEASES_PER_BATCH_MAX).collect()
     }
 
-    /// Takes one input and says what to do.
+    /// Applies one input and returns the reaction.
     pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
         let mut reaction = match input {
             Input::Beat { host, beat } => self.beat(state, host, beat, now),
@@ -192,8 +194,8 @@ impl Reactor {
 
     fn beat(&mut self, state: &State, host: HostId, beat: Beat, now: MonotonicMs) -> Reaction {
         let mut reaction = Reaction::default();
-        // A worker that has accepted a later leader shows that this leadership is over: nothing it says
-        // is for us.
+        // A worker that has accepted a later leader shows that this leadership is over: its reports are for
+        // that leader.
         let Some(known) = state.host(host).filter(|_| beat.leader <= self.epoch) else {
             return reaction;
         };
@@ -245,7 +247,7 @@ impl Reactor {
         reaction
     }
 
-    /// Looks at a host that may have been silent for too long, and sets the next time to look at it.
+    /// Checks a host that may have been silent for too long, and sets the time of the next check.
     fn look_at(&mut self, state: &State, host: HostId, now: MonotonicMs, reaction: &mut Reaction) {
         let Some(watch) = self.watches.get_mut(&host) else {
             return;
@@ -255,7 +257,7 @@ impl Reactor {
             self.watches.remove(&host);
             return;
         };
-        // A task may have come since its worker was told; its lease is not to wait for that.
+        // A task may have arrived since the worker's period was set; its lease must not wait for that.
         let period_ms = pace::within_leases(state, host, self.timings, watch.period_ms());
         let timings = self.timings.stretched(period_ms);
         let mut conclusions = Vec::new();
@@ -282,7 +284,7 @@ impl Reactor {
             next = [next, fence].into_iter().flatten().min();
         }
         if !conclusions.is_empty() {
-            // Look again whether they took effect.
+            // Check again whether they took effect.
             let again = now.after(self.timings.beat_ms);
             next = Some(next.map_or(again, |next| next.min(again)));
         }
@@ -292,7 +294,7 @@ impl Reactor {
         }
     }
 
-    /// Hosts that registered and were not heard of since are watched from now on.
+    /// Starts watching hosts that registered and sent no heartbeat since.
     fn watch_newcomers(&mut self, state: &State, now: MonotonicMs) {
         if self.watches.len() >= state.hosts.len() {
             return;
@@ -316,7 +318,7 @@ impl Reactor {
         self.due_by(host, first_due);
     }
 
-    /// Makes sure that a host is looked at by then.
+    /// Schedules a check of a host at this time at the latest.
     fn due_by(&mut self, host: HostId, at: MonotonicMs) {
         let Some(watch) = self.watches.get_mut(&host) else {
             return;

@@ -1,4 +1,4 @@
-//! How often workers are told to beat: less often when there are very many, or when beats wait long to be acknowledged.
+//! Adaptive heartbeat period: longer with very many workers, or when acknowledgements are slow.
 
 use std::collections::VecDeque;
 
@@ -7,26 +7,27 @@ use muster_engine::state::State;
 use muster_model::ids::HostId;
 use muster_model::timings::{BEATS_PER_LEASE_MIN, Timings};
 
-/// How long a beat may wait for its acknowledgement, from its arrival, before workers beat less often, in milliseconds: four
-/// shadow rounds. The period grows in proportion to what is above.
+/// Milliseconds that a heartbeat may wait for its acknowledgement, from its arrival, before the heartbeat
+/// period grows: four rounds of replication of heartbeat times. The period grows in proportion to the excess.
 pub const BEAT_DELAY_MS_MAX: u64 = 1_000;
-/// Rounds in a row that must have been slow: an election or one slow write of a disk is no load.
+/// Number of consecutive slow rounds required: an election or one slow disk write is not load.
 const ROUNDS_JUDGED: usize = 8;
-/// The period falls by this part of itself in a round at most, so that it does not swing: all workers would speed up at once.
+/// Maximum decrease per round as a fraction of the period, against oscillation: all workers would speed up at
+/// once.
 const FALL_PARTS: u64 = 16;
 
-/// The period of a leadership's workers.
+/// Heartbeat period of the workers during one term of leadership.
 #[derive(Clone, Debug)]
 pub struct Pace {
     timings: Timings,
     beats_per_second_max: u64,
-    /// How long the slowest beat of each of the last rounds waited.
+    /// Longest wait of a heartbeat in each of the last rounds.
     delays_ms: VecDeque<u64>,
     period_ms: u64,
 }
 
 impl Pace {
-    /// Begins with the period of `timings`.
+    /// Starts with the period of `timings`.
     #[must_use]
     pub fn new(timings: Timings, beats_per_second_max: u64) -> Self {
         Self {
@@ -37,13 +38,13 @@ impl Pace {
         }
     }
 
-    /// Milliseconds between two beats of a worker now, before its leases shorten it.
+    /// Milliseconds between two heartbeats of a worker, before its leases shorten it.
     #[must_use]
     pub const fn period_ms(&self) -> u64 {
         self.period_ms
     }
 
-    /// A round of beats was acknowledged: there are so many workers, and the beat that waited longest waited so long.
+    /// Records a round of acknowledged heartbeats: the number of workers and the longest wait.
     pub fn round(&mut self, workers: usize, delay_ms: u64) {
         if self.delays_ms.len() == ROUNDS_JUDGED {
             self.delays_ms.pop_front();
@@ -64,7 +65,7 @@ impl Pace {
             .clamp(beat_ms, self.timings.beat_ms_max())
     }
 
-    /// What even the best of the last rounds took; 0 until there were enough of them.
+    /// Shortest delay among the last rounds; 0 until there are enough of them.
     fn lasting_delay_ms(&self) -> u64 {
         if self.delays_ms.len() < ROUNDS_JUDGED {
             return 0;
@@ -73,9 +74,9 @@ impl Pace {
     }
 }
 
-/// The period for one host: never so long that less than [`BEATS_PER_LEASE_MIN`] beats fall into a lease of a task on it, or
-/// that the host is not suspect yet when one is over. A lease is the job's contract, and both sides count it by the job's own
-/// figure: it is the beat that yields.
+/// Period for one host, short enough that at least [`BEATS_PER_LEASE_MIN`] heartbeats fall into each lease of
+/// its tasks and that the host becomes suspect before a lease ends. A lease is the job's contract, and both
+/// sides measure it by the job's own setting: the heartbeat period adapts.
 pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, period_ms: u64) -> u64 {
     if period_ms <= timings.beat_ms {
         return timings.beat_ms;
@@ -125,7 +126,7 @@ mod tests {
         let mut pace = pace();
         assert_eq!(after(&mut pace, 7, 100, 9_000), 5_000);
         assert_eq!(after(&mut pace, 1, 100, 300), 5_000);
-        // Not before eight rounds in a row were slow.
+        // Only after eight consecutive slow rounds.
         assert_eq!(after(&mut pace, 7, 100, 2_000), 5_000);
         assert_eq!(after(&mut pace, 1, 100, 2_000), 10_000);
         assert_eq!(after(&mut pace, 8, 100, 60_000), 15_000);

@@ -1,5 +1,5 @@
-//! What follows from a host's silence: first nothing new is placed there, then it is lost, and when a
-//! task's lease is over, the task is dead by contract.
+//! Consequences of a host's silence: first no new placement, then the host is lost, and when a task's lease
+//! is over, the task counts as dead by contract.
 
 use muster_engine::desired;
 use muster_engine::state::State;
@@ -11,20 +11,20 @@ use muster_model::timings::Timings;
 
 use crate::reactor::Contact;
 
-/// What of a host's silence counts.
+/// Measures of a host's silence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
-    /// Since when, without the time in which nobody listened: it is suspect by that.
+    /// Start of the silence, without the time without a leader: decides whether it is suspect.
     pub(super) since: MonotonicMs,
-    /// When it was heard last: it is lost by that.
+    /// Time of the last heartbeat: decides whether it is lost.
     pub(super) heard_at: MonotonicMs,
-    /// Before this it cannot have been heard by this leader: it is not lost before.
+    /// Earliest time at which this leader could have received a heartbeat: it is not lost before.
     pub(super) not_before: MonotonicMs,
-    /// Whether its beats arrive all the same.
+    /// Whether its heartbeats still arrive.
     pub(super) one_way: bool,
 }
 
-/// Says if a host is suspect or lost by now; returns when it may become the next worse.
+/// Returns whether a host is suspect or lost by now, and when it may get worse.
 pub(super) fn health(
     timings: Timings,
     host: &Host,
@@ -42,7 +42,7 @@ pub(super) fn health(
     } else {
         (HostHealth::Up, Some(suspect_at.min(lost_at)))
     };
-    // Silence only ever makes it worse; what makes it better is a beat.
+    // Silence only makes the health worse; only a heartbeat makes it better.
     if health > host.health {
         commands.push(Command::SetHostHealth {
             leader,
@@ -54,7 +54,7 @@ pub(super) fn health(
     next
 }
 
-/// Fences every task of a silent host whose lease is over; returns when the next one's will be.
+/// Fences every task of a silent host whose lease is over; returns the end of the next lease.
 pub(super) fn fence(
     state: &State,
     host: &Host,

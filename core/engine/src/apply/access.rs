@@ -1,4 +1,4 @@
-//! Users, and who else is let in.
+//! Users, tokens and join tokens: commands that change access.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), Rejection> {
     require_length(field, text, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-/// Whether a text can stand in certificates and tokens as it is.
+/// Checks that a name is usable verbatim in certificates and tokens.
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), Rejection> {
     check_text(field, name)?;
     if is_user_name(name) {

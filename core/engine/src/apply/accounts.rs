@@ -1,4 +1,4 @@
-//! Where the time of GPUs goes: written down at placements and ends, once every replica does so.
+//! GPU-time accounting at placements and ends, once every replica supports it.
 
 use muster_model::desired::RestartReason;
 use muster_model::ids::{JobId, UnitIndex};
@@ -9,7 +9,7 @@ use crate::apply::verdict::Verdict;
 use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, TaskRun, Unit, Vacancy};
 
 impl Step<'_> {
-    /// A unit gets a place with so many GPUs now: it has waited.
+    /// Charges the waiting time of a unit that is being placed on this number of GPUs.
     pub(super) fn account_for_wait(&mut self, id: JobId, unit: UnitIndex, gpus: u32) {
         let Some(job) = self.state.job(id).filter(|_| self.keeps_accounts()) else {
             return;
@@ -23,7 +23,7 @@ impl Step<'_> {
         self.write_down(id, gpus, &[(Kind::Queue, cause, waited_ms)]);
     }
 
-    /// An attempt of a unit has ended with this verdict.
+    /// Accounts for the ended attempt of a unit with this verdict.
     pub(super) fn account_for_end(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -92,8 +92,9 @@ impl Step<'_> {
         }
     }
 
-    /// A member of an attempt is gone, and the others go on: what it did since the newest checkpoint is lost, as far as
-    /// anybody but the job's framework knows. At the member's position in the attempt's tasks.
+    /// Accounts for a member that is gone while the others continue: its work since the newest checkpoint
+    /// counts as lost, as far as anyone but the job's framework knows. `position` is the member's index in
+    /// the attempt's tasks.
     pub(super) fn account_for_member(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -129,7 +130,7 @@ impl Step<'_> {
         }
     }
 
-    /// A place in a gang was vacant until now.
+    /// Accounts for the time in which a place in a gang was vacant.
     pub(super) fn account_for_vacancy(&mut self, (id, _): (JobId, UnitIndex), vacancy: &Vacancy) {
         let gpus = count_gpus(&vacancy.run);
         if gpus > 0 && self.keeps_accounts() {
@@ -138,14 +139,14 @@ impl Step<'_> {
         }
     }
 
-    /// When an attempt stood still, until now.
+    /// Returns the pauses of an attempt up to now.
     fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Halt> {
         let job = self.state.job(id);
         let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
         attempt.halts.iter().copied().chain(open).collect()
     }
 
-    /// Builds before command format 4 keep no accounts: nobody does before all can.
+    /// Builds before command format 4 keep no accounts: accounting starts once every replica supports it.
     pub(super) const fn keeps_accounts(&self) -> bool {
         self.state.job_defaults.is_some()
     }
@@ -166,22 +167,22 @@ impl Step<'_> {
     }
 }
 
-/// What became of an attempt, or of one member of it, from its placement to its end.
+/// Timeline of an attempt, or of one member, from placement to end.
 struct Course {
     placed_at: TimeMs,
-    /// Why it was placed: starting is that one's cost.
+    /// Reason of the placement: the cause to which the start-up time is charged.
     began_for: RestartReason,
     /// When it ran; its end if it never did.
     started_at: TimeMs,
-    /// Until when its work is kept; when it ran if nothing is.
+    /// End of the work that is kept; the start if nothing is.
     kept_until: TimeMs,
-    /// Whose fault it is that the rest is lost.
+    /// Cause to which the lost rest is charged.
     ended_for: RestartReason,
     ended_at: TimeMs,
 }
 
 impl Course {
-    /// What its time went into, given when it stood still: that is neither work nor anybody's fault.
+    /// Splits its time by use. Pauses are neither work nor a loss.
     fn times(&self, halts: &[Halt]) -> [(Kind, RestartReason, u64); 4] {
         let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {
             halts.iter().map(|halt| halt.within_ms(from, until)).sum()
@@ -208,7 +209,7 @@ fn count_gpus(run: &TaskRun) -> u32 {
     u32::try_from(run.gpus.len()).unwrap_or(u32::MAX)
 }
 
-/// Until when the work of an attempt is in a checkpoint that can be read; none if it has none.
+/// Returns the time up to which an attempt's work is in a readable checkpoint; `None` without one.
 fn kept_until(unit: &Unit, attempt: &Attempt) -> Option<TimeMs> {
     let newest = unit.newest_checkpoint()?;
     let running_at = attempt.running_at?;

@@ -1,4 +1,4 @@
-//! Whether a unit may have what it asks for, as far as its queue is concerned: limits, borrowing and standing.
+//! Admission of a unit by its queue: limits, borrowing and allocation basis.
 
 use muster_model::command::{Standing, TaskPlacement};
 use muster_model::ids::{JobId, UnitIndex};
@@ -12,18 +12,18 @@ use crate::state::{
     Gone, Job, Queue, State, Usage, Whose, amounts_held, amounts_of, counted_twice, taken_over,
 };
 
-/// A unit that is to be placed, or to claim.
+/// A unit to be placed, or to claim.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     pub(super) job: &'a Job,
     pub(super) unit: UnitIndex,
     pub(super) standing: &'a Standing,
     pub(super) tasks: &'a [TaskPlacement],
-    /// What is coming free for it.
+    /// Resources that are being released for it.
     pub(super) freed: &'a Freed,
 }
 
-/// Checks that the unit's standing is one of its queue, and that nobody around it goes over a limit.
+/// Checks that its queue permits the unit's allocation basis and that no queue or user exceeds a limit.
 pub(super) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> {
     let queue = state.queues.get(asking.job.spec.queue.as_str());
     let queue = queue.expect("jobs are in queues that exist");
@@ -44,7 +44,7 @@ pub(super) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> 
     Ok(())
 }
 
-/// Whether nothing about the queue has to be added up.
+/// Whether no usage has to be summed up for the queue.
 fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
     let no_limits = muster_model::quota::Limits::default();
     let borrows = config.borrow || *standing != Standing::Share;
@@ -61,8 +61,8 @@ fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
     })
 }
 
-/// Why a job cannot hold something on a ground, if it cannot: opportunistic jobs are opportunistic, virtual clusters hold
-/// GPUs by cells or opportunistically, others by shares.
+/// Returns why a job cannot hold resources on this basis, if so: opportunistic jobs hold them
+/// opportunistically, virtual clusters hold GPUs by cells or opportunistically, other queues by shares.
 pub fn groundless(
     queue: &Queue,
     spec: &JobSpec,
@@ -80,7 +80,7 @@ pub fn groundless(
         Standing::Share if is_virtual_cluster && asks_gpus => {
             Some("it is a virtual cluster: its GPUs are held by cells")
         }
-        Standing::Cells(_) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        Standing::Cells(_) if !is_virtual_cluster => Some("it is not a virtual cluster"),
         Standing::Share | Standing::Cells(_) | Standing::Opportunistic => None,
     }
 }
@@ -110,7 +110,7 @@ fn check_queue(
     ];
     for (usage, limits, user) in sums {
         let kept = kept(state, (&queue.name, user), asking, usage);
-        // Nearly always there is nothing to look at closely.
+        // Fast path: almost always no limit is near.
         if kept.over(added, limits).is_none() {
             continue;
         }
@@ -163,8 +163,8 @@ fn over_limit(
     }
 }
 
-/// What a queue (or a user in it) has beside the unit: everything held and claimed, without the unit's own claim and
-/// what is coming free for it.
+/// Returns what a queue (or a user in it) has apart from the unit: everything held and claimed, without the
+/// unit's own claim and the resources being released for it.
 fn kept(
     state: &State,
     (queue, user): (&str, Option<&str>),
@@ -198,7 +198,8 @@ fn kept(
     kept
 }
 
-/// What a queue (or a user in it) both holds and claims, with what the unit asks for: it counts once.
+/// Returns what a queue (or a user in it) both holds and claims, including the unit's request: it counts
+/// once.
 fn twice(
     state: &State,
     asking: Asking<'_>,
@@ -227,7 +228,7 @@ fn twice(
     twice
 }
 
-/// Whether a queue has others in it that are configured: then no jobs are submitted to it.
+/// Returns a configured child of a queue, if any: a queue with children accepts no jobs.
 pub(super) fn child_of<'a>(state: &'a State, queue: &str) -> Option<&'a str> {
     let first: std::sync::Arc<str> = format!("{queue}/").into();
     let after = state.queues.range(first..);

@@ -1,4 +1,4 @@
-//! What a job asks for that this cluster does not have, or its queue cannot give: found when it is submitted.
+//! Requests of a job that this cluster or its queue cannot satisfy, found at submission.
 
 use muster_model::quota::Guarantee;
 use muster_model::spec::{JobSpec, TaskGroup, Violation, Within};
@@ -6,8 +6,8 @@ use muster_model::spec::{JobSpec, TaskGroup, Violation, Within};
 use crate::apply::violation;
 use crate::state::{Queue, State};
 
-/// Levels that the topology lacks, a pinned cell that its queue lacks, groups that its virtual cluster cannot keep
-/// together.
+/// Checks levels against the topology, pinned cells against the queue, and groups that the virtual cluster
+/// cannot keep together.
 pub(super) fn of_state(state: &State, spec: &JobSpec) -> Vec<Violation> {
     let mut found = levels(state, spec);
     found.extend(pinned_cell(state, spec));
@@ -28,7 +28,7 @@ fn levels(state: &State, spec: &JobSpec) -> Vec<Violation> {
     let violation = |(field, within): (String, &Within)| {
         let levels: Vec<&str> = state.topology.levels().collect();
         let rule = format!(
-            "`{}` is no level of cells; there are {}",
+            "`{}` is not a cell level; the levels are {}",
             within.level,
             levels.join(", ")
         );
@@ -51,8 +51,9 @@ fn pinned_cell(state: &State, spec: &JobSpec) -> Option<Violation> {
     (!pinned).then(|| violation("scheduling.pinned_cell", rule))
 }
 
-/// Groups without GPUs that must share a cell, in a gang that is served in cells: cells are chosen for GPUs, and tasks
-/// without any go where CPUs are free afterwards. The gang might wait for ever although it has room.
+/// Finds groups without GPUs that must share a cell in a gang served in cells: cells are chosen for GPUs, and
+/// tasks without GPUs are placed afterwards where CPUs are free. Such a gang might wait forever although
+/// there is room.
 fn without_gpus(state: &State, spec: &JobSpec) -> Vec<Violation> {
     let is_cluster =
         |queue: &Queue| queue.config.is_virtual_cluster() && !spec.scheduling.opportunistic;
@@ -78,7 +79,7 @@ fn without_gpus(state: &State, spec: &JobSpec) -> Vec<Violation> {
     apart.collect()
 }
 
-/// What several tasks without GPUs must share, if they must.
+/// Returns the cell level that several tasks without GPUs must share, if any.
 fn shared_without_gpus<'g>(state: &State, group: &'g TaskGroup) -> Option<&'g Within> {
     let within = group.layout.within.as_ref()?;
     let level = state.topology.level(&within.level)?;

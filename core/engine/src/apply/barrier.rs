@@ -1,7 +1,7 @@
-//! Gangs whose members begin only when all of them are prepared.
+//! Start barrier of gangs: members start only when all of them are prepared.
 //!
-//! A member that is prepared holds its resources and nothing of the user's runs. When the last one is, the leader lets
-//! the gang go in one step; what all of them must agree on (the port that they meet on) is settled then.
+//! A prepared member holds its resources, but no user process runs. Once the last one is prepared, the leader
+//! releases the gang in one step; the rendezvous port that all members share is fixed then.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// Rank 0's host told which port it keeps free for the gang.
+    /// Records the rendezvous port that rank 0's host reserved for the gang.
     pub(super) fn note_master_port(&mut self, id: JobId, unit: UnitIndex, master_port: u16) {
         let attempt = self.job_mut(id).attempt_mut(unit);
         let Some(barrier) = &mut attempt.barrier else {
@@ -65,12 +65,12 @@ impl Step<'_> {
         };
         barrier.master_port = Some(master_port);
         if barrier.released_at.is_some() {
-            // Rank 0 was swapped: the others learn where it listens.
+            // Rank 0 was swapped: the others need its new address.
             self.touch_hosts_of_unit((id, unit));
         }
     }
 
-    /// Notes whether a gang waits only to be let go.
+    /// Updates whether a gang waits only for its release.
     pub(super) fn note_whole(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let attempt = jobs

@@ -1,5 +1,5 @@
-//! The cells of virtual clusters: bound while an attempt or a claim uses them, and settled anew when hosts, topology or
-//! queues change.
+//! Cells of virtual clusters: bound while an attempt or a claim uses them, and reassigned when hosts,
+//! topology or queues change.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::cells::{self, check_binding, check_cover};
 use crate::feasibility::Freed;
 use crate::state::{Attempt, Job, State, TaskRun};
 
-/// Checks that a unit may hold what it asks for by cells; its own claim and those that are given up for it do not count.
+/// Checks that a unit may hold its request by cells; its own claim and those given up for it do not count.
 pub(super) fn check(
     state: &State,
     (job, unit): (&Job, UnitIndex),
@@ -43,7 +43,7 @@ pub(super) fn check(
     })
 }
 
-/// Whether the cells that an attempt holds stay as they are without one of its members: others of it use each of them.
+/// Whether an attempt keeps all its cells without one of its members: others of it use each of them.
 pub(super) fn others_use_all(state: &State, attempt: &Attempt, task: TaskIndex) -> bool {
     attempt.standing.cells().is_none_or(|cells| {
         let others = others_than(attempt, task);
@@ -75,7 +75,7 @@ fn others_than(attempt: &Attempt, task: TaskIndex) -> Vec<TaskPlacement> {
 }
 
 impl Step<'_> {
-    /// Binds the cells that something holds from now on.
+    /// Binds the cells of a new holder.
     pub(super) fn bind(&mut self, spec: &JobSpec, standing: &Standing) {
         if let Some(cells) = standing.cells() {
             let queue = Arc::from(spec.queue.as_str());
@@ -83,7 +83,7 @@ impl Step<'_> {
         }
     }
 
-    /// Lets go of the cells that something has held.
+    /// Unbinds the cells of a former holder.
     pub(super) fn unbind(&mut self, spec: &JobSpec, standing: &Standing) {
         if let Some(cells) = standing.cells() {
             let queue = Arc::from(spec.queue.as_str());
@@ -91,11 +91,11 @@ impl Step<'_> {
         }
     }
 
-    /// Brings the cells of virtual clusters in line with hosts, topology and queues, which have changed: nothing is
-    /// stopped, work that is not covered any more goes on as opportunistic, claims that are not are given up.
+    /// Updates the cells of virtual clusters after a change of hosts, topology or queues: no work is stopped,
+    /// work no longer covered continues as opportunistic, claims no longer covered are given up.
     pub(super) fn settle_cells(&mut self, before: &Topology) {
         let settled = cells::settle(self.state, before);
-        // From here on hosts report their changes to the new cells.
+        // Host changes apply to the new cells from here on.
         self.state.index.allocation = settled.allocation;
         for (job, unit, standing) in settled.attempts {
             self.stand(job, unit, &standing);
@@ -111,7 +111,7 @@ impl Step<'_> {
         }
     }
 
-    /// Writes down on what ground an attempt stands, whatever is bound.
+    /// Records the allocation basis of an attempt without binding cells.
     pub(super) fn stand(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
         let (before, epoch) = self.edit_attempt(id, unit, |unit| {
             let attempt = unit.attempt.as_mut().map(Arc::make_mut);

@@ -1,4 +1,5 @@
-//! Whose fault the end of an attempt was: what the state knows of it is put before the questions of `health::attribution`.
+//! Attribution of failed attempts: collects the evidence in the state for `health::attribution` and applies
+//! the result.
 
 use std::collections::BTreeSet;
 
@@ -21,21 +22,22 @@ use crate::apply::task_reports::ended_well;
 use crate::apply::verdict::{self, Verdict};
 use crate::state::{Attempt, Job, PastAttempt, State, TaskRun, Unit};
 
-/// The rule by which the kernel's log tells of a crash inside NCCL.
+/// The rule for kernel log entries of a crash inside NCCL.
 const NCCL_CRASH: &str = "nccl_segv";
 
-/// Whose fault an end was, and what is remembered of it.
+/// Attribution of an end, with the record of it.
 pub(super) struct Found {
     pub(super) attribution: Attribution,
     end: BadEnd,
-    /// Whether it ended for want of what its job names, and may speak for others that miss something there.
+    /// Whether it ended because something its job names is missing, which supports other reports of missing
+    /// things on that host.
     speaks_of_host: bool,
     place: Place,
 }
 
 impl Step<'_> {
-    /// Whose fault the end of a unit's attempt is, all of whose tasks have ended; none if it ended well, or before the
-    /// cluster has the rules for it. A checkpoint that the attempt could not read is marked.
+    /// Attributes the end of a unit's attempt, whose tasks have all ended; `None` if it ended well, or before
+    /// the cluster has attribution rules. Marks a checkpoint that the attempt could not read.
     pub(super) fn find_blame(&mut self, id: JobId, unit: UnitIndex) -> Option<Found> {
         let job = self.state.job(id)?;
         let attempt = job.unit(unit)?.attempt.as_deref()?;
@@ -44,7 +46,7 @@ impl Step<'_> {
         Some(found)
     }
 
-    /// The same of an attempt as it would be if only one of its tasks had ended.
+    /// Attributes the end of an attempt as if only one of its tasks had ended.
     pub(super) fn blame_of(&self, job: &Job, unit: UnitIndex, attempt: &Attempt) -> Option<Found> {
         let (attribution, end) = attribute(self.state, (job, unit), attempt)?;
         let blamed = attribution.blame.component.as_ref();
@@ -65,8 +67,8 @@ impl Step<'_> {
         })
     }
 
-    /// The checkpoint that an attempt began from is what it could not read: it is marked so. Without one, what it could not
-    /// read is the job's own.
+    /// Marks the checkpoint that an attempt resumed from as unreadable. Without one, the unreadable file is
+    /// the job's own.
     fn go_back_one(&mut self, id: JobId, unit: UnitIndex, blame: &mut Blame) {
         if !blame.measures.contains(&Measure::PreviousCheckpoint) {
             return;
@@ -75,7 +77,7 @@ impl Step<'_> {
         let spoilt = known.and_then(|known| {
             let epoch = known.attempt.as_deref()?.epoch;
             let newest = known.newest_checkpoint()?;
-            // What it saved itself, it did not have to read.
+            // A checkpoint saved by the attempt itself was not read by it.
             (newest.epoch < epoch).then_some((epoch, newest.epoch, newest.step))
         });
         let reason = blame.evidence.first().cloned().unwrap_or_default();
@@ -97,7 +99,7 @@ impl Step<'_> {
         }
     }
 
-    /// What an end means for what it is blamed on; the attempt has given everything back by now.
+    /// Applies the consequences for the attributed component; the attempt has released everything by now.
     pub(super) fn follow_blame(&mut self, found: &Found) {
         let rules = self.state.health_rules.set.clone();
         self.tell_book(&found.place, |book, place| {
@@ -109,8 +111,8 @@ impl Step<'_> {
         });
     }
 
-    /// An attempt ended well: its program runs on these GPUs, and where the attempt before it failed for no known reason,
-    /// the hosts were rather to blame.
+    /// Records a successful attempt: its program runs on these GPUs, and if the attempt before it failed for
+    /// an unknown reason, its hosts become suspects.
     pub(super) fn note_ran_well(&mut self, (id, unit): (JobId, UnitIndex), attempt: &Attempt) {
         if self.state.job_defaults.is_none() {
             return;
@@ -134,7 +136,7 @@ impl Step<'_> {
     }
 }
 
-/// Whose fault the end of an attempt is, of whose tasks all have ended, or one.
+/// Attributes the end of an attempt of which all tasks, or one task, have ended.
 fn attribute(
     state: &State,
     (job, unit): (&Job, UnitIndex),
@@ -149,7 +151,7 @@ fn attribute(
     let now = state.time;
     let findings = findings(state, attempt);
     let decisive = attempt.decisive;
-    // What is lost while the others stop tells nothing.
+    // Tasks lost while the others are stopping carry no evidence.
     let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == decisive;
     let ended = attempt.runs().filter(|run| run.phase.is_terminal());
     let tasks: Vec<TaskEnd<'_>> = ended
@@ -189,7 +191,7 @@ fn attribute(
     Some((found, end))
 }
 
-/// What is remembered of an end.
+/// Collects the facts about a failure.
 fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> BadEnd {
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
@@ -206,7 +208,7 @@ fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> BadEnd {
     }
 }
 
-/// What a job itself says that an end means, by its rules or by the codes that mean the same for all.
+/// Returns the meaning of an exit by the job's rules or the general exit codes.
 fn meaning(job: &Job, exit: &Exit) -> Option<ExitMeaning> {
     match exit.code {
         Some(EXIT_RUN_AGAIN) => Some(ExitMeaning::RetryFree),
@@ -233,8 +235,8 @@ fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
     }
 }
 
-/// What was found on an attempt's hosts, lies near enough to now, and came after its beginning: what was found before was
-/// dealt with before anything was placed there again.
+/// Returns the recent findings on an attempt's hosts since it began: earlier ones were handled before the
+/// placement.
 fn findings(state: &State, attempt: &Attempt) -> Vec<Finding> {
     let hosts: BTreeSet<HostId> = attempt.hosts().into_iter().collect();
     let is_near = |finding: &&Finding| {
@@ -251,7 +253,7 @@ fn findings(state: &State, attempt: &Attempt) -> Vec<Finding> {
     near.filter(is_there).cloned().collect()
 }
 
-/// The program of a task.
+/// Returns the program of a task.
 fn program(job: &Job, run: &TaskRun) -> Program {
     let group = job.spec.group_of(run.task);
     let container = group.and_then(|(group, _)| group.execution.container.as_ref());
@@ -268,17 +270,17 @@ fn user_of(job: &Job) -> Program {
     }
 }
 
-/// A unit's attempts since it last saved anything, oldest first.
+/// Returns a unit's attempts since it last saved, oldest first.
 fn progress(unit: &Unit) -> &[PastAttempt] {
     let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
     let from = { unit.past.iter() }.position(|past| newest.is_none_or(|it| past.epoch > it));
     from.map_or(&[], |from| &unit.past[from..])
 }
 
-/// A failure of the job's own, so far as anybody knew.
+/// Returns a past failure that was charged to the job.
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
-    // What its job names and several miss may be mistyped all the same: elsewhere it shows.
+    // A name in the job that is missing on several hosts may still be mistyped: a run elsewhere shows that.
     let is_sites = |blame: &Blame| blame.class == Class::Site && !exit.names_what_is_not_there();
     let is_others = |blame: &Blame| {
         let is_schedulers = blame.class == Class::Scheduler;
@@ -296,7 +298,7 @@ fn was_sent_elsewhere(past: &PastAttempt) -> bool {
     blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
 }
 
-/// Whom an attempt that ended well suspects, after one that failed elsewhere.
+/// Returns the components suspected because an attempt ended well after one that failed elsewhere.
 fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspicion> {
     if !was_sent_elsewhere(before) {
         return Vec::new();
@@ -310,7 +312,8 @@ fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspici
     attribution::suspects(&first, &ran_well_on, odd)
 }
 
-/// What is kept of a blame: who pays and what follows as the verdict had it, which may have had further reasons.
+/// Returns the blame to keep: with the charge and consequence of the verdict, which may have had further
+/// reasons.
 pub(super) fn settled(blame: &Blame, verdict: &Verdict) -> Blame {
     let (is_again, is_charged) = match verdict {
         Verdict::Requeued { charged, .. } => (true, *charged),

@@ -1,4 +1,4 @@
-//! Hosts and GPUs taken out of placement and let back in.
+//! Blocks: hosts and GPUs taken out of placement and returned.
 
 use muster_health::component::{self, Actor, Change};
 use muster_health::guard_rails::Rails;
@@ -15,10 +15,10 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length, words};
 use crate::state::{Answer, BlockChange, Pools, pool_of};
 
-/// Author of an unblocking that nobody asked for.
+/// Author of an unblock by expiry.
 const EXPIRY: &str = "expiry";
 
-/// Where a block is put: a host, or the GPU at a position in it.
+/// Target of a block: a host, or the GPU at a position in it.
 type Place = (HostId, Option<u32>);
 
 impl Step<'_> {
@@ -45,10 +45,10 @@ impl Step<'_> {
         })
     }
 
-    /// Refuses to take out the last host of a pool that takes work.
+    /// Refuses to block the last host of a pool that accepts work.
     fn spare_last(&self, (host, position): Place) -> Result<(), Rejection> {
         let host = self.state.host(host).filter(|_| position.is_none());
-        // What takes no work is missed by nobody.
+        // A host that accepts no work is no loss.
         let Some(host) = host.filter(|host| host.accepts_work()) else {
             return Ok(());
         };
@@ -59,7 +59,7 @@ impl Step<'_> {
         })
     }
 
-    /// Puts a block now.
+    /// Applies a block now.
     fn put_block(&mut self, place: Place, block: Block) {
         let block = Block {
             since: self.state.time,
@@ -77,7 +77,7 @@ impl Step<'_> {
         }
     }
 
-    /// Plans a block of a host, in place of the one that was planned before.
+    /// Plans a block of a host; replaces an earlier plan.
     fn plan_block(&mut self, place: Place, block: Block) -> Result<(), Rejection> {
         let (host, None) = place else {
             let rule = "only the block of a host can be planned ahead".to_owned();
@@ -96,7 +96,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The time of a planned block has come. What an admin blocked for longer stays blocked for as long.
+    /// Begins a planned block. A longer block by an admin keeps its end.
     fn begin_planned(&mut self, host: HostId) {
         let record = self.state.host(host);
         let planned = record.and_then(|record| record.planned.clone());
@@ -113,7 +113,7 @@ impl Step<'_> {
             });
             return;
         }
-        // Begun late, because nobody led: what runs there has as long to leave as was planned.
+        // If it begins late, because there was no leader, running work still gets the planned time to leave.
         let late_ms = block.planned.map_or(0, |planned| now.since(planned.at));
         block.drain_deadline = block.drain_deadline.map(|at| at.after(late_ms));
         let is_admins = self.state.health.phase(&Component::Host(host)).is_admins();
@@ -195,7 +195,7 @@ impl Step<'_> {
         });
     }
 
-    /// What an admin takes out of placement stays out until an admin gives it back, or its time is over.
+    /// Records an admin's block in the health state: it lasts until an admin removes it or it expires.
     fn admins_word(&mut self, place: Place, block: &Block) {
         let component = self.component_at(place);
         let phase = self.state.health.phase(&component);
@@ -235,7 +235,7 @@ impl Step<'_> {
             self.say(&adapter, change.clone());
         }
         self.say(&component, change);
-        // What rules kept off goes with it.
+        // The limits set by rules are removed with it.
         self.refresh_limits(place.0);
     }
 
@@ -244,7 +244,7 @@ impl Step<'_> {
         self.follow(effects);
     }
 
-    /// An admin's time is over: what was found meanwhile counts now.
+    /// Handles the expiry of an admin's block: findings made meanwhile take effect now.
     fn block_expired(&mut self, place: Place) {
         let component = self.component_at(place);
         let effects = self.state.health.expired(&component, self.state.time);
@@ -294,7 +294,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether a rule keeps something off a place, be it only gangs, and be it for an adapter.
+    /// Whether a rule keeps anything off a host or GPU, even only gangs or because of an adapter.
     fn is_held(&self, place: Place) -> bool {
         let is_held = |component: &Component| {
             let condition = self.state.health.condition(component);
@@ -303,7 +303,7 @@ impl Step<'_> {
         is_held(&self.component_at(place)) || self.adapters_at(place).iter().any(is_held)
     }
 
-    /// The adapters that go with a place: a host's, as far as something speaks against them. Nobody names them but by their host.
+    /// Returns the adapters of a host that have health records. Adapters are addressed only by their host.
     fn adapters_at(&self, (host, position): Place) -> Vec<Component> {
         if position.is_some() {
             return Vec::new();
@@ -317,7 +317,7 @@ impl Step<'_> {
         adapters.filter(speaks_against).collect()
     }
 
-    /// Puts a block or takes it away.
+    /// Sets or removes a block.
     fn set_block(&mut self, (host, position): Place, block: Option<Block>) {
         self.edit_host(host, |host| {
             let slot = match position {
@@ -328,7 +328,7 @@ impl Step<'_> {
         });
     }
 
-    /// Moves away everything that runs at a place.
+    /// Moves all running work away from a host or GPU.
     fn drain(&mut self, place: Place, deadline: TimeMs, said: String) {
         let left_ms = deadline.since(self.state.time);
         let cause = StopCause::new(StopReason::Drain { host: place.0 }, said);
@@ -339,7 +339,7 @@ impl Step<'_> {
         }
     }
 
-    /// The only member of a unit that would have to leave a place.
+    /// Returns the only member of a unit that would have to leave a host or GPU.
     fn member_at(&self, (host, position): Place, id: (JobId, UnitIndex)) -> Option<TaskIndex> {
         let Some(position) = position else {
             return self.only_member_on(id, host);
@@ -348,7 +348,7 @@ impl Step<'_> {
         gpu.holder.map(|holder| holder.task)
     }
 
-    /// Units that hold resources of a host.
+    /// Returns the units that hold resources of a host.
     pub(super) fn units_on(&self, host: HostId) -> Vec<(JobId, UnitIndex)> {
         let first = (host, JobId(0), UnitIndex(0));
         let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
@@ -356,7 +356,7 @@ impl Step<'_> {
         units.map(|((_, job, unit), _)| (*job, *unit)).collect()
     }
 
-    /// Units that hold resources at a place.
+    /// Returns the units that hold resources of a host or GPU.
     fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
         match position {
             None => self.units_on(host),
@@ -425,7 +425,7 @@ fn check_times(block: &Block, now: TimeMs) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// How much earlier one time is, for people.
+/// Formats how much earlier one time is than another.
 fn gap(earlier: TimeMs, later: TimeMs) -> String {
     match later.since(earlier) {
         0 => "at the same time".to_owned(),

@@ -1,4 +1,4 @@
-//! Whether the cluster can honour what queues are guaranteed.
+//! Checks that the cluster can honour the guarantees of queues.
 
 use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, parent_of};
 use muster_model::spec::Violation;
@@ -7,8 +7,8 @@ use muster_model::topology::ClusterTree;
 use crate::cells::check_quotas;
 use crate::state::State;
 
-/// What queues would be guaranteed beyond what registered hosts have, with the arithmetic. A cluster without hosts
-/// honours anything.
+/// Returns the guarantees that exceed the registered hosts, with the arithmetic. A cluster without hosts
+/// accepts any guarantee.
 pub(super) fn check(state: &State, queues: &[(&str, QueueConfig)]) -> Vec<Violation> {
     if state.hosts.is_empty() {
         return Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn check(state: &State, queues: &[(&str, QueueConfig)]) -> Vec<Violat
     found
 }
 
-/// What virtual clusters are guaranteed of the cells of a tree beyond what there is.
+/// Returns the cells guaranteed to virtual clusters that the tree cannot provide.
 pub(super) fn check_cells(state: &State, tree: &ClusterTree) -> Vec<Violation> {
     let live = state.queues.values().filter(|queue| !queue.retired);
     let queues: Vec<(&str, &QueueConfig)> = live
@@ -63,8 +63,8 @@ pub(super) fn check_cells(state: &State, tree: &ClusterTree) -> Vec<Violation> {
     check_quotas(state, tree, queues.iter().copied())
 }
 
-/// What a queue adds to the sum: an outermost one its guarantee, which covers those in it, a virtual cluster the GPUs
-/// of its cells.
+/// Returns what a queue adds to the sum: a top-level queue its guarantee, which covers its children; a
+/// virtual cluster the GPUs of its cells.
 fn amounts(name: &str, config: &QueueConfig) -> Amounts {
     match &config.guarantee {
         Guarantee::Amounts(amounts) if parent_of(name).is_none() => amounts.clone(),
@@ -80,7 +80,7 @@ fn amounts(name: &str, config: &QueueConfig) -> Amounts {
     }
 }
 
-/// What all registered hosts have, whatever became of them.
+/// Returns the total resources of all registered hosts, regardless of their state.
 fn capacity(state: &State) -> Amounts {
     let mut capacity = Amounts::default();
     for host in state.hosts.values() {
@@ -93,7 +93,7 @@ fn capacity(state: &State) -> Amounts {
     capacity
 }
 
-/// Queues named in an error at most.
+/// Maximum number of queues named in an error.
 const NAMED_MAX: usize = 8;
 
 fn arithmetic(parts: &[(&str, u64)]) -> String {

@@ -1,4 +1,4 @@
-//! Checkpoints that tasks commit: never from an attempt that is not the current one.
+//! Checkpoints committed by tasks; only the current attempt may commit.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Step<'_> {
     ) -> Result<Answer, Rejection> {
         let (job, epoch) = self.attempt_of_committer(id, unit, commit.epoch)?;
         check(commit)?;
-        // All members of an attempt write the same row of checkpoints, whoever came in place of whom.
+        // All members of an attempt, including replacements, write one sequence of checkpoints.
         let commit = &CheckpointCommit {
             epoch,
             ..commit.clone()
@@ -74,7 +74,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// The attempt for which a member with this number may commit: one that the gang has now.
+    /// Returns the attempt for which the member with this epoch may commit: it must be a current member.
     fn attempt_of_committer(
         &self,
         id: JobId,
@@ -96,7 +96,7 @@ impl Step<'_> {
         Ok((job, attempt.ok_or(stale)?.epoch))
     }
 
-    /// Tells of checkpoints that are not kept any more; a worker hears of folders to remove.
+    /// Records checkpoints that are no longer kept; a worker is ordered to remove their folders.
     fn tell_forgotten(&mut self, (job, unit): (JobId, UnitIndex), forgotten: Forgotten) {
         let first = self.job_mut(job).attempt_mut(unit).tasks.first();
         let host = first.map(|run| run.host);
@@ -162,7 +162,7 @@ impl Step<'_> {
     }
 }
 
-/// A gang that saves something newer gets somewhere, whoever of it was swapped.
+/// Resets the consecutive swaps: a gang that saved something newer makes progress.
 fn end_row_of_swaps(unit: &mut Unit) {
     let has_row = unit.attempt.as_deref().is_some_and(|attempt| {
         let membership = attempt.membership.as_deref();
@@ -175,7 +175,7 @@ fn end_row_of_swaps(unit: &mut Unit) {
     }
 }
 
-/// What a [`muster_model::command::Command::SpoilCheckpoint`] says.
+/// Arguments of [`muster_model::command::Command::SpoilCheckpoint`].
 pub(super) struct Spoil<'a> {
     pub(super) job: JobId,
     pub(super) unit: UnitIndex,
@@ -185,7 +185,7 @@ pub(super) struct Spoil<'a> {
     pub(super) reason: &'a str,
 }
 
-/// The newest checkpoint that the same attempt committed.
+/// Returns the newest checkpoint that the same attempt committed.
 fn newest_of<'a>(unit: &'a Unit, commit: &CheckpointCommit) -> Option<&'a Checkpoint> {
     let newest = unit.checkpoints.last()?;
     (newest.epoch == commit.epoch).then_some(newest)

@@ -1,5 +1,5 @@
-//! Whether a claim may be made: everything that it takes is free, or its victims', or superseded, and it has a right
-//! to each of them; or those who hold it may be moved.
+//! Validation of claims: everything claimed is free, held by victims the unit may preempt, superseded by
+//! right, or held by units that may be moved.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,7 @@ use crate::rights::{Preemptor, Rights, Subject};
 use crate::state::{Ground, Job, Purpose, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
-pub fn check_claim(
-    state: &State,
-    claiming: &Claiming,
-) -> Result<BTreeSet<HostId>, Rejection> {
+pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId>, Rejection> {
     let Claiming { job: id, unit, .. } = *claiming;
     check_unit(state, (id, unit), &claiming.tasks)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
@@ -70,8 +67,8 @@ fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), St
     Ok(())
 }
 
-/// What counts as free for a claim: what its victims, those that it moves and those that are stopping hold, and what it
-/// supersedes; for one without any of these what anybody holds.
+/// Returns what counts as free for a claim: the resources of its victims, of the units it moves, of stopping
+/// attempts and of superseded claims; for a claim without any of these, the resources of all attempts.
 fn freed(state: &State, claiming: &Claiming) -> Freed {
     let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
     let mut attempts: BTreeSet<(JobId, UnitIndex)> = stopped(claiming)
@@ -95,13 +92,13 @@ fn freed(state: &State, claiming: &Claiming) -> Freed {
     }
 }
 
-/// The attempts that a claim stops, its victims and those that it moves.
+/// Returns the attempts that a claim stops: its victims and the ones it moves.
 fn stopped(claiming: &Claiming) -> impl Iterator<Item = &Victim> {
     let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
     claiming.victims.iter().chain(moves.map(|one| &one.attempt))
 }
 
-/// Units on a host whose attempts are being stopped.
+/// Returns the units on a host whose attempts are being stopped.
 fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
     crate::desired::units_on(state, host)
         .filter(|(_, _, attempt)| attempt.stop.is_some())
@@ -109,8 +106,8 @@ fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
         .collect()
 }
 
-/// Every victim holds something that is claimed, and the unit has a right to it; so with superseded claims, where a
-/// higher priority in the same queue is enough.
+/// Checks that every victim holds claimed resources and that the unit may preempt it; likewise superseded
+/// claims, for which a higher priority in the same queue is enough.
 fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), String> {
     let amounts = amounts_of(&state.hosts, &job.spec, &claiming.tasks);
     let preemptor = Preemptor {
@@ -141,10 +138,10 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
         let mut tasks = claim.iter().flat_map(|claim| claim.tasks.iter());
         if !tasks.any(|task| hosts.contains(&task.host)) {
             return Err(format!(
-                "the claim of unit {unit} of job {other} is not in its way"
+                "the claim of unit {unit} of job {other} does not obstruct it"
             ));
         }
-        // A unit that is moved keeps its place as it would have kept the one that it left.
+        // A claim for a moved unit is protected like the attempt that it left.
         let is_moved =
             claim.is_some_and(|claim| matches!(claim.purpose, Purpose::Destination { .. }));
         let outranked = !is_moved
@@ -152,14 +149,16 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
             && claimant.spec.priority < job.spec.priority;
         if !outranked {
             rights.over(&subject).map_err(|protection| {
-                format!("the claim of unit {unit} of job {other} stands: {protection}")
+                format!(
+                    "the claim of unit {unit} of job {other} cannot be superseded: {protection}"
+                )
             })?;
         }
     }
     Ok(())
 }
 
-/// The attempts that a claim stops, each of which holds something of what is claimed.
+/// Returns the attempts that a claim stops, each of which holds some of the claimed resources.
 fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>, String> {
     let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
     let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
@@ -173,14 +172,14 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
                 "attempt {epoch} of unit {unit} of job {job} is not the current one"
             ));
         };
-        // Where no GPU is claimed, room on the same host is what it gives.
+        // Without claimed GPUs, room on the same host is enough.
         let gives = attempt.tasks.iter().any(|run| {
             run.gpus.iter().any(|gpu| claimed.contains(gpu))
                 || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
         });
         if !gives && !is_needed(state, claiming, (*job, *unit)) {
             return Err(format!(
-                "unit {unit} of job {job} holds nothing of what is claimed"
+                "unit {unit} of job {job} holds none of the claimed resources"
             ));
         }
         subjects.push(Subject::attempt(record, attempt));
@@ -188,7 +187,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
     Ok(subjects)
 }
 
-/// Whether the claim could not be made if a victim went on: it gives CPUs or memory, or a limit asks for it.
+/// Whether the claim is impossible if a victim continues: it frees CPUs or memory, or a limit requires it.
 fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> bool {
     let Some(job) = state.job(claiming.job) else {
         return false;
@@ -200,8 +199,7 @@ fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> 
         || check_admission(state, claiming, (job, &freed)).is_err()
 }
 
-/// What the queues let the unit have, as it will be when its victims have ended, and with them all that is being
-/// stopped anyway.
+/// Checks the limits of the queues as of the end of its victims and of all stopping attempts.
 fn check_admission(
     state: &State,
     claiming: &Claiming,
@@ -224,7 +222,7 @@ fn check_admission(
     admission::check(state, asking)
 }
 
-/// Units of a job that have claims.
+/// Returns the units of a job that have claims.
 pub(super) fn units_of(state: &State, job: JobId) -> Vec<UnitIndex> {
     let units = (job, UnitIndex(0))..=(job, UnitIndex(u32::MAX));
     let claims = state.index.claims.range(units);

@@ -1,4 +1,4 @@
-//! Claims: resources reserved for a waiting unit, with or without victims, and given up again.
+//! Claims: resources reserved for a waiting unit, with or without victims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Step<'_> {
     pub(super) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
         for (job, unit) in &claiming.supersedes {
-            self.give_up_claim(*job, *unit, "another unit's claim takes its place");
+            self.give_up_claim(*job, *unit, "replaced by another unit's claim");
         }
         if let Some(moving) = &claiming.moving {
             self.move_others(claiming, moving, &hosts);
@@ -66,7 +66,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// What is written down of a claim.
+    /// Builds the record of a claim.
     pub(super) fn claim_of(&self, claiming: &Claiming) -> Claim {
         Claim {
             revision: self.state.revision,
@@ -79,7 +79,7 @@ impl Step<'_> {
         }
     }
 
-    /// Writes a claim down, at the unit and at every host.
+    /// Records a claim at the unit and on every host.
     pub(super) fn reserve(
         &mut self,
         (job, unit): (JobId, UnitIndex),
@@ -101,7 +101,7 @@ impl Step<'_> {
         self.job_mut(job).unit_mut(unit).claim = Some(Arc::new(claim));
     }
 
-    /// Gives up a unit's claim and says why; nothing happens if it has none.
+    /// Gives up a unit's claim with a reason; does nothing if it has none.
     pub(super) fn give_up_claim(&mut self, job: JobId, unit: UnitIndex, reason: &str) {
         if self.release_claim(job, unit) {
             self.emit(EventKind::ClaimDropped {
@@ -112,7 +112,7 @@ impl Step<'_> {
         }
     }
 
-    /// Lets everything go that a unit has claimed; false if it has no claim.
+    /// Releases everything that a unit has claimed; false if it has no claim.
     pub(super) fn release_claim(&mut self, job: JobId, unit: UnitIndex) -> bool {
         let known = self.state.job(job).and_then(|job| job.unit(unit));
         if known.is_none_or(|known| known.claim.is_none()) {
@@ -134,14 +134,14 @@ impl Step<'_> {
         true
     }
 
-    /// Gives up the claims on a host that it cannot honour any more: it takes no work, or a claimed GPU is unfit.
+    /// Gives up the claims that a host can no longer honour: it accepts no work, or a claimed GPU is unfit.
     pub(super) fn give_up_broken_claims(&mut self, id: HostId) {
         let Some(host) = self.state.host(id).filter(|host| !host.claims.is_empty()) else {
             return;
         };
         let reason = |claim: &HostClaim| {
             if !host.accepts_work() {
-                return Some(format!("host {} takes no work", host.name));
+                return Some(format!("host {} accepts no work", host.name));
             }
             let claimant = Some((claim.job, claim.unit));
             let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
@@ -158,8 +158,8 @@ impl Step<'_> {
         }
     }
 
-    /// Gives up the claims on a host that is about to present other GPUs, or less of the rest: those of a GPU that is
-    /// not presented any more or is of another model then, or all of them if there is less for tasks.
+    /// Gives up the claims on a host that is about to report other GPUs or fewer other resources: claims on
+    /// GPUs that are gone or of another model, or all of them if less is left for tasks.
     pub(super) fn give_up_claims_on(
         &mut self,
         id: HostId,
@@ -195,7 +195,7 @@ impl Step<'_> {
     }
 }
 
-/// Claims for a unit what tasks of it need of a host.
+/// Claims what a unit's tasks need of a host.
 fn mark(
     host: &mut Host,
     tasks: &[&TaskPlacement],

@@ -55,7 +55,7 @@ impl Step<'_> {
         })
     }
 
-    /// Sets what counts for jobs that say nothing themselves. A repetition changes nothing.
+    /// Sets the defaults for jobs without settings of their own. A repetition changes nothing.
     pub(super) fn set_job_defaults(&mut self, defaults: JobDefaults) -> Answer {
         if self.state.job_defaults != Some(defaults) {
             self.state.job_defaults = Some(defaults);
@@ -64,7 +64,7 @@ impl Step<'_> {
         Answer::Done
     }
 
-    /// Takes over the queues that the tree names, and `default`; returns those that are new or changed.
+    /// Applies the queues of the tree and `default`; returns the new and the changed ones.
     fn take_over(&mut self, tree: &QueueTree) -> Vec<String> {
         let mut changed = Vec::new();
         for (name, config) in with_default(tree) {
@@ -87,11 +87,12 @@ impl Step<'_> {
         changed
     }
 
-    /// Retires the queues that the tree does not name any more; returns those that were not before.
+    /// Retires the queues that the tree no longer names; returns the newly retired ones.
     fn retire_others(&mut self, tree: &QueueTree) -> Vec<String> {
         let mut retired = Vec::new();
         let names: Vec<Arc<str>> = self.state.queues.keys().cloned().collect();
-        // Queues come before those in them: from the end, a queue is looked at once those are gone.
+        // Parents precede their children: in reverse order, a queue is visited after its children are
+        // removed.
         for name in names.iter().rev() {
             if **name == *DEFAULT_QUEUE || tree.queues.contains_key(&**name) {
                 continue;
@@ -108,7 +109,8 @@ impl Step<'_> {
         retired
     }
 
-    /// Removes a retired queue without live jobs and without queues in it, and those around it that waited for that.
+    /// Removes a retired queue without live jobs and children, and then its retired ancestors that are empty
+    /// too.
     pub(super) fn remove_if_over(&mut self, name: &str) {
         let mut next = Some(name);
         while let Some(name) = next {
@@ -129,7 +131,7 @@ impl Step<'_> {
         }
     }
 
-    /// Past usage counts by the new half-life from now on; without one none is kept.
+    /// Applies a new half-life to past usage; without one the history is dropped.
     fn change_half_life(&mut self, half_life_ms: Option<u64>) {
         let time = self.state.time;
         let counted = self.state.history_half_life_ms.is_some();
@@ -181,7 +183,7 @@ impl Step<'_> {
     }
 }
 
-/// All queues of a tree, `default` among them.
+/// Returns all queues of a tree, including `default`.
 fn with_default(tree: &QueueTree) -> Vec<(&str, QueueConfig)> {
     let named = tree.queues.iter();
     let mut queues: Vec<(&str, QueueConfig)> = named
@@ -193,7 +195,7 @@ fn with_default(tree: &QueueTree) -> Vec<(&str, QueueConfig)> {
     queues
 }
 
-/// Nothing may lie in `default` where the tree does not name it: jobs that name no queue go there.
+/// Checks that `default` has no children unless the tree names it: jobs without a queue go there.
 pub(super) fn missing_names(tree: &QueueTree) -> Option<Violation> {
     let inside = tree
         .queues
@@ -207,7 +209,7 @@ pub(super) fn missing_names(tree: &QueueTree) -> Option<Violation> {
     })
 }
 
-/// A level that virtual clusters have cells of cannot be taken away.
+/// Returns the removed levels that virtual clusters have cells of.
 fn lost_levels(step: &Step<'_>, topology: &Topology, tree: &ClusterTree) -> Vec<Violation> {
     let mut lost = Vec::new();
     for (name, queue) in &step.state.queues {

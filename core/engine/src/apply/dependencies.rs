@@ -1,8 +1,8 @@
-//! Jobs that wait for others to end.
+//! Dependencies between jobs.
 //!
-//! What is open follows from the specifications and from how the other jobs stand, and is kept in the index. A job that
-//! ends settles those that wait for it in the same step, and so on through a chain: in a loop, not by recursion, since a
-//! chain may be as long as the log.
+//! Unfinished dependencies follow from the specifications and the phases of the other jobs and are kept in
+//! the index. A job that ends settles its dependents in the same step, and so on through a chain: in a loop,
+//! not by recursion, since a chain may be as long as the log.
 
 use muster_model::event::EventKind;
 use muster_model::ids::JobId;
@@ -13,7 +13,7 @@ use crate::apply::{Step, violation};
 use crate::state::State;
 
 impl Step<'_> {
-    /// Notes what a new job has to wait for.
+    /// Records the dependencies of a new job.
     pub(super) fn hold(&mut self, id: JobId) {
         let State { jobs, index, .. } = &mut *self.state;
         if let Some(job) = jobs.get(&id) {
@@ -21,7 +21,7 @@ impl Step<'_> {
         }
     }
 
-    /// Carries on what the ends of jobs mean for those that waited for them.
+    /// Settles the dependents of the jobs that ended, transitively.
     pub(super) fn settle_dependents(&mut self) {
         while let Some(ended) = self.finished.pop_front() {
             for dependent in self.state.index.dependents_of(ended) {
@@ -30,7 +30,7 @@ impl Step<'_> {
         }
     }
 
-    /// One of the jobs that a job waits for has ended.
+    /// Settles one ended dependency of a job.
     fn settle(&mut self, id: JobId, ended: JobId) {
         let (Some(job), Some(other)) = (self.state.job(id), self.state.job(ended)) else {
             return;
@@ -60,10 +60,13 @@ impl Step<'_> {
 
 fn cannot_hold(dependency: Dependency, phase: impl std::fmt::Display) -> String {
     let Dependency { job, when } = dependency;
-    format!("job {job} is {phase}: {} cannot hold any more", when.word())
+    format!(
+        "job {job} is {phase}: {} can no longer be satisfied",
+        when.word()
+    )
 }
 
-/// What a new job names to wait for that cannot be waited for.
+/// Returns the dependencies of a new job that cannot be waited for.
 pub(super) fn unfit(state: &State, spec: &JobSpec) -> Vec<Violation> {
     let after = spec.lifecycle.after.iter().enumerate();
     let rules = after.filter_map(|(position, dependency)| {
@@ -76,9 +79,7 @@ pub(super) fn unfit(state: &State, spec: &JobSpec) -> Vec<Violation> {
 fn why_unfit(state: &State, dependency: Dependency) -> Option<String> {
     let id = dependency.job;
     let Some(job) = state.job(id) else {
-        return Some(format!(
-            "job {id} does not exist, or ended so long ago that it is forgotten"
-        ));
+        return Some(format!("job {id} does not exist, or ended and was pruned"));
     };
     match dependency.when.holds(job.phase) {
         Some(true) => None,

@@ -1,4 +1,4 @@
-//! Changes of one host or one unit, with all that follows from them in indexes and counts.
+//! Changes of one host or one unit, with all updates of indexes and counts.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::apply::fingerprint::Request;
 use crate::state::{Answer, Attempt, HostEntries, Job, State, StoredAnswer, Unit};
 
 impl Step<'_> {
-    /// Carries a user's request out once: a repetition gets the first answer. A refused request is not
-    /// kept, so that it may be repeated when the reason is gone.
+    /// Executes a user's request once: a repetition gets the first answer. A refused request is not stored,
+    /// so it may be repeated once the reason is gone.
     pub(super) fn once(
         &mut self,
         id: RequestId,
@@ -50,7 +50,7 @@ impl Step<'_> {
         Ok(answer)
     }
 
-    /// Changes a host that exists and keeps the index true.
+    /// Changes an existing host and updates the index.
     pub(super) fn edit_host<R>(&mut self, id: HostId, change: impl FnOnce(&mut Host) -> R) -> R {
         let host = self
             .state
@@ -67,7 +67,7 @@ impl Step<'_> {
         result
     }
 
-    /// The worker of a host has something new to do.
+    /// Marks the desired state of a host as changed.
     pub(super) fn touch_desired(&mut self, id: HostId) {
         let revision = self.state.revision;
         let host = self
@@ -78,12 +78,12 @@ impl Step<'_> {
         Arc::make_mut(host).desired_revision = revision;
     }
 
-    /// A job that a command names.
+    /// Returns the job that a command names.
     pub(super) fn known_job(&self, id: JobId) -> Result<&Job, Rejection> {
         self.state.job(id).ok_or(Rejection::UnknownJob(id))
     }
 
-    /// The current attempt that a command names.
+    /// Returns the current attempt that a command names.
     pub(super) fn current_attempt(
         &self,
         id: JobId,
@@ -105,7 +105,7 @@ impl Step<'_> {
             })
     }
 
-    /// Changes a unit that has an attempt, in what its place among those who may be preempted depends on.
+    /// Changes a unit's attempt in a field that its position in the preemption order depends on.
     pub(super) fn edit_attempt<R>(
         &mut self,
         id: JobId,
@@ -118,7 +118,7 @@ impl Step<'_> {
         result
     }
 
-    /// A unit's attempt is about to end, or to change.
+    /// Removes a unit's attempt from the index; called before it ends or changes.
     pub(super) fn forget_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let job = jobs.get(&id);
@@ -127,7 +127,7 @@ impl Step<'_> {
         }
     }
 
-    /// A unit has an attempt now, or a changed one.
+    /// Adds a unit's new or changed attempt to the index.
     pub(super) fn note_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let job = jobs.get(&id);
@@ -136,15 +136,15 @@ impl Step<'_> {
         }
     }
 
-    /// A job known to exist, to be changed in what neither counts nor indexes depend on.
+    /// Returns an existing job for changes that affect neither counts nor indexes.
     pub(super) fn job_mut(&mut self, id: JobId) -> &mut Job {
         self.state
             .job_mut(id)
             .expect("jobs named by the state exist")
     }
 
-    /// Changes a job that exists; then brings its phase and its place in the index in line with its
-    /// counts, and ends it when nothing of it lives any more.
+    /// Changes an existing job; then updates its phase and index entries to its counts, and ends it when no
+    /// unit is live any more.
     pub(super) fn edit_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> R {
         let job = self.job_mut(id);
         let waited = job.wants_room();
@@ -161,7 +161,7 @@ impl Step<'_> {
         result
     }
 
-    /// A job begins or ceases to have waiting units.
+    /// Updates the index when a job begins or ceases to have waiting units.
     pub(super) fn index_waiting(&mut self, id: JobId, waits: bool) {
         let State {
             jobs,
@@ -214,8 +214,8 @@ impl Step<'_> {
 }
 
 impl Job {
-    /// A unit's record, to be changed; untouched units before it get one too, because only those from
-    /// `first_untouched` on have none.
+    /// Returns a unit's record for update; creates records for untouched units before it too, because only
+    /// units from `first_untouched` on have none.
     pub(super) fn unit_mut(&mut self, index: UnitIndex) -> &mut Unit {
         while self.first_untouched <= index {
             self.units.insert(self.first_untouched, Arc::default());
@@ -229,7 +229,7 @@ impl Job {
         Arc::make_mut(unit)
     }
 
-    /// A unit's current attempt, to be changed.
+    /// Returns a unit's current attempt for update.
     pub(super) fn attempt_mut(&mut self, index: UnitIndex) -> &mut Attempt {
         let attempt = self
             .unit_mut(index)
@@ -239,7 +239,7 @@ impl Job {
         Arc::make_mut(attempt)
     }
 
-    /// Moves a unit to another phase and counts it there.
+    /// Moves a unit to another phase and updates the counts.
     pub(super) fn move_unit(&mut self, index: UnitIndex, next: UnitPhase) {
         let phase = std::mem::replace(&mut self.unit_mut(index).phase, next);
         assert!(
@@ -257,7 +257,7 @@ impl Job {
         *self.counts.of_mut(next) += 1;
     }
 
-    /// The phase that follows from the counts.
+    /// Derives the phase from the counts.
     fn derived_phase(&self) -> JobPhase {
         let counts = &self.counts;
         if counts.live() == 0 {

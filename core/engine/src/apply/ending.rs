@@ -1,4 +1,4 @@
-//! The end of an attempt: everything is given back, and the unit gets its verdict.
+//! End of an attempt: its resources are released and the unit gets its verdict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::apply::{Step, blame, progress};
 use crate::state::{Attempt, Job, Part, PastAttempt, State, TaskRun, amounts_held};
 
 impl Step<'_> {
-    /// Ends a unit's attempt, all of whose tasks have ended.
+    /// Ends a unit's attempt, whose tasks have all ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let found = self.find_blame(id, unit);
         let held_ms = self.incident_over_ms(id, unit);
@@ -92,7 +92,8 @@ impl Step<'_> {
         self.carry_out((id, unit), verdict, past, again);
     }
 
-    /// In how many milliseconds the incident is over that a host of a unit's attempt is part of; 0 if none is.
+    /// Returns the milliseconds until the incident ends that affects a host of a unit's attempt; 0 without
+    /// one.
     fn incident_over_ms(&self, id: JobId, unit: UnitIndex) -> u64 {
         let (health, now) = (&self.state.health, self.state.time);
         let known = self.state.job(id).and_then(|job| job.unit(unit));
@@ -103,13 +104,13 @@ impl Step<'_> {
         over.max().unwrap_or_default()
     }
 
-    /// The host that an attempt's successor had better not be placed on.
+    /// Returns the host that the next attempt should avoid.
     fn host_to_avoid(&self, blame: Option<&Blame>) -> Option<HostId> {
         let blame = blame.filter(|blame| blame.measures.contains(&Measure::Avoid))?;
         self.host_of(blame.component.as_ref()?)
     }
 
-    /// Gives an attempt's resources back to their hosts.
+    /// Returns an attempt's resources to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
         let index = &mut self.state.index;
         index.whole.remove(&(id, unit));
@@ -148,8 +149,7 @@ impl Step<'_> {
         }
     }
 
-    /// Moves the unit on as the verdict says; one that may be begun again where it was is looked at when the command is
-    /// done with everything else.
+    /// Applies the verdict to the unit; a retry in place is decided at the end of the command.
     fn carry_out(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -159,7 +159,7 @@ impl Step<'_> {
     ) {
         let (time, ended) = (self.state.time, past.epoch);
         if !matches!(verdict, Verdict::Requeued { .. }) {
-            self.give_up_claim(id, unit, "its unit has ended where it was");
+            self.give_up_claim(id, unit, "its unit ended before the move");
         }
         let requeued = self.edit_job(id, |job| sentence(job, unit, verdict, past, time));
         let Some((reason, not_before)) = requeued else {
@@ -198,7 +198,7 @@ pub(super) fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobS
     }
 }
 
-/// Moves the unit as the verdict says; returns why and from when on it waits again, if it does.
+/// Moves the unit to the phase of the verdict; returns the reason and the back-off end if it waits again.
 fn sentence(
     job: &mut Job,
     index: UnitIndex,
@@ -246,7 +246,7 @@ fn detail_of(verdict: &Verdict) -> &str {
     }
 }
 
-/// Which GPUs of these hosts an attempt holds, one bit for each position.
+/// Returns the GPUs that an attempt holds on these hosts, one bit per position.
 fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u128> {
     let mut held: BTreeMap<HostId, u128> = BTreeMap::new();
     for run in &attempt.tasks {
@@ -259,7 +259,7 @@ fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u12
     hosts.iter().map(of_host).collect()
 }
 
-/// The bit of a position, of which there are at most [`limits::GPUS_PER_HOST_MAX`]; none of a later one.
+/// Returns the bit of a position, of which there are at most [`limits::GPUS_PER_HOST_MAX`]; 0 beyond that.
 pub(super) fn bit(position: usize) -> u128 {
     u32::try_from(position)
         .ok()

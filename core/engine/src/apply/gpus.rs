@@ -1,4 +1,4 @@
-//! GPUs' health as their workers see it.
+//! GPU health as reported by workers.
 
 use muster_model::command::{GpuHealth, StopCause, StopReason};
 use muster_model::event::EventKind;
@@ -11,8 +11,8 @@ use crate::apply::stopping::grace_ms;
 use crate::apply::{Step, require_length, words};
 use crate::state::Answer;
 
-/// Words of workers for GPUs that take nothing new and do no harm to what runs on them: it goes on with the driver that it
-/// began with.
+/// Signals of GPUs that accept no new work but do not affect running work, which continues with the driver it
+/// started with.
 const SPARING_SIGNALS: &[&str] = &["driver-version-mismatch"];
 
 impl Step<'_> {

@@ -1,4 +1,4 @@
-//! Past usage of queues and of the users in them, decayed: counted up whenever what they hold changes, so that it can be
+//! Past usage of queues and their users, decayed: updated whenever what they hold changes, so that it can be
 //! read at any time.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::apply::Step;
 use crate::state::{History, Queue, QueueUsage};
 
 impl Step<'_> {
-    /// Counts what a job's queue, those around it and its user have used up to now; called before what they hold
-    /// changes.
+    /// Updates the usage of a job's queue, its parent queues and its user up to now; called before what they
+    /// hold changes.
     pub(super) fn settle_histories(&mut self, spec: &JobSpec) {
         if self.state.history_half_life_ms.is_some() {
             for name in within(&spec.queue) {
@@ -24,7 +24,7 @@ impl Step<'_> {
         }
     }
 
-    /// Counts what all queues have used up to now.
+    /// Updates the usage of all queues up to now.
     pub(super) fn settle_all_histories(&mut self) {
         if self.state.history_half_life_ms.is_some() {
             let names: Vec<Arc<str>> = self.state.queues.keys().cloned().collect();
@@ -70,7 +70,7 @@ impl Step<'_> {
         }
     }
 
-    /// Begins with the users that hold something where they are told apart from now on; forgets the others.
+    /// Starts histories of current holders where users are distinguished from now on; removes the others.
     pub(super) fn settle_users_anew(&mut self) {
         let (time, half_life_ms) = (self.state.time, self.state.history_half_life_ms);
         let names: Vec<Arc<str>> = self.state.queues.keys().cloned().collect();
@@ -108,7 +108,7 @@ fn gpus_of(usage: Option<&QueueUsage>, user: &str) -> u64 {
     of_user.map_or(0, |usage| usage.held.gpus)
 }
 
-/// Forgets half of the users that hold nothing, those that used the least.
+/// Removes half of the users that hold nothing, those with the least usage.
 fn forget_least(
     queue: &mut Queue,
     usage: Option<&QueueUsage>,

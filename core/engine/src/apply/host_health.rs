@@ -1,4 +1,4 @@
-//! How the leader sees hosts: there, silent, lost.
+//! Host phases as reported by the leader: up, suspect, lost.
 
 use muster_model::command::HostHealth;
 use muster_model::event::EventKind;

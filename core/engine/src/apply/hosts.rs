@@ -1,4 +1,4 @@
-//! Hosts: how they present themselves, and how the leader sees them.
+//! Registration of hosts, and host phases set by the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use muster_model::topology::LearntTree;
 use crate::apply::{Step, is_idle_component, violation};
 use crate::state::{Answer, Part, amounts_held};
 
-/// Signal of a GPU that its host no longer presents.
+/// Signal of a GPU that its host no longer reports.
 const SIGNAL_MISSING: &str = "missing";
 
 impl Step<'_> {
@@ -53,15 +53,15 @@ impl Step<'_> {
         Ok(Answer::Host(id))
     }
 
-    /// Where a host lies by its worker's last word.
+    /// Returns the location that a host's worker reported last.
     fn learnt(&self, id: HostId) -> Arc<LearntTree> {
         let host = self.state.host(id);
         host.map(|host| Arc::clone(&host.learnt))
             .unwrap_or_default()
     }
 
-    /// A name belongs to the worker that holds it, until that one is lost and nothing of it can run any
-    /// more.
+    /// Checks the identity: a name belongs to the worker that holds it until that one is lost and none of its
+    /// work can run any more.
     fn check_identity(&self, id: HostId, registration: &HostRegistration) -> Result<(), Rejection> {
         let host = self.state.host(id).expect("hosts named by the state exist");
         if host.worker_id != registration.worker_id {
@@ -85,8 +85,8 @@ impl Step<'_> {
         is_idle_component(self.state, id, &Component::Host(id))
     }
 
-    /// A GPU belongs to one host; it may change to another (a card moved, a host renamed) once its old
-    /// one is lost and nobody holds it.
+    /// Checks the GPUs: a GPU belongs to one host and may change to another (a card moved, a host renamed)
+    /// once its old host is lost and no attempt holds it.
     fn check_gpus(
         &self,
         known: Option<HostId>,
@@ -200,7 +200,7 @@ impl Step<'_> {
         }
     }
 
-    /// Units that hold a GPU of the host that has another model from now on: usage counts GPUs by model.
+    /// Returns the units that hold a GPU whose model is about to change: usage counts GPUs by model.
     fn holders_of_changed_models(&self, id: HostId, gpus: &[Gpu]) -> BTreeSet<(JobId, UnitIndex)> {
         let known = self.state.host(id).map_or(&[][..], |host| &host.gpus);
         let model = |uuid: GpuUuid| {
@@ -217,7 +217,7 @@ impl Step<'_> {
             .collect()
     }
 
-    /// Adds what the attempts of these units hold to their queues' usage, or takes it off.
+    /// Adds what the attempts of these units hold to their queues' usage, or subtracts it.
     fn count_usage(&mut self, units: &BTreeSet<(JobId, UnitIndex)>, added: bool) {
         for (id, unit) in units {
             let job = self.state.job(*id);
@@ -259,7 +259,7 @@ impl Step<'_> {
         }
     }
 
-    /// Takes the presented GPUs away from lost hosts that had them.
+    /// Removes the reported GPUs from lost hosts that had them.
     fn take_from_lost_hosts(&mut self, id: HostId, registration: &HostRegistration) -> Vec<Gpu> {
         let mut moved = Vec::new();
         for described in &registration.gpus {
@@ -278,10 +278,10 @@ impl Step<'_> {
         moved
     }
 
-    /// The host's GPUs after a registration, and those that are forgotten.
+    /// Returns the host's GPUs after a registration, and the removed ones.
     ///
-    /// What is known of a GPU (health, block, holder) stays with it. One that is no longer presented is
-    /// kept as missing while somebody holds it or an admin has blocked it.
+    /// A GPU keeps its health, block and holder. A GPU that is no longer reported is kept as missing while an
+    /// attempt holds it or an admin has blocked it.
     fn merged_gpus(
         &self,
         id: HostId,
@@ -309,8 +309,8 @@ impl Step<'_> {
     }
 }
 
-/// Where a host that presents itself lies: by its worker's word, and for GPUs that are kept though it does not present
-/// them any more, by what was known of them.
+/// Returns the location of a registering host: as reported by its worker, and as last known for kept GPUs
+/// that are no longer reported.
 fn place_of(host: &Host, gpus: &[Gpu], registration: &HostRegistration) -> Arc<LearntTree> {
     let is_presented = |gpu: &&Gpu| registration.gpus.iter().any(|given| given.uuid == gpu.uuid);
     let absent = gpus.iter().filter(|gpu| !is_presented(gpu));
@@ -375,7 +375,7 @@ fn is_missing(health: &GpuHealth) -> bool {
     matches!(health, GpuHealth::Faulted { signal, .. } if signal == SIGNAL_MISSING)
 }
 
-/// GPUs whose health differs from what the host's record says, with their new health.
+/// Returns the GPUs whose health differs from the host's record, with their new health.
 fn changed_healths(host: Option<&Host>, gpus: &[Gpu]) -> Vec<(GpuUuid, GpuHealth)> {
     let before = |uuid: GpuUuid| host?.gpus.iter().find(|gpu| gpu.uuid == uuid);
     gpus.iter()
@@ -384,7 +384,7 @@ fn changed_healths(host: Option<&Host>, gpus: &[Gpu]) -> Vec<(GpuUuid, GpuHealth
         .collect()
 }
 
-/// The first rule that a registration breaks.
+/// Returns the first rule that a registration breaks.
 fn broken_rule(registration: &HostRegistration) -> Option<Violation> {
     broken_text(registration)
         .or_else(|| broken_gpus(&registration.gpus))

@@ -1,4 +1,4 @@
-//! Submissions and cancellations.
+//! Submission and cancellation of jobs.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Step<'_> {
         })
     }
 
-    /// Whether a queue takes so many more jobs.
+    /// Checks that a queue accepts this number of additional jobs.
     pub(super) fn check_queue(&self, name: &str, jobs: u64) -> Result<(), Rejection> {
         if let Some(child) = admission::child_of(self.state, name) {
             return Err(Rejection::QueueHasChildren {
@@ -62,7 +62,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Takes places for so many jobs in a queue.
+    /// Counts this number of jobs as live in a queue, after checking that it accepts them.
     pub(super) fn enter_queue(&mut self, name: &str, jobs: u64) -> Result<(), Rejection> {
         self.check_queue(name, jobs)?;
         if let Some(queue) = self.state.queues.get_mut(name) {
@@ -71,7 +71,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A new job, whose places are taken.
+    /// Adds a job that its queue already counts as live.
     pub(super) fn add_job(
         &mut self,
         id: JobId,
@@ -161,7 +161,7 @@ impl Step<'_> {
         });
     }
 
-    /// Units of a job that hold resources.
+    /// Returns the units of a job that hold resources.
     pub(super) fn active_units(&mut self, id: JobId) -> Vec<UnitIndex> {
         let job = self.job_mut(id);
         if job.counts.active() == 0 {
@@ -174,7 +174,7 @@ impl Step<'_> {
             .collect()
     }
 
-    /// A job's waiting units wait for no back-off any more.
+    /// Ends the back-offs of a job's waiting units.
     fn end_delays_of(&mut self, id: JobId) {
         let state = &mut *self.state;
         if let Some(job) = state.jobs.get(&id) {

@@ -1,4 +1,4 @@
-//! Join tokens: what lets workers in that have no certificate yet.
+//! Join tokens, which admit workers that have no certificate yet.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Step<'_> {
                     limit: limits::JOIN_TOKENS_MAX as u64,
                 });
             }
-            // They were kept only so that whoever shows one is told why it does not count.
+            // Expired tokens were kept only for the error message to those who present one.
             for id in &expired {
                 tokens.remove(id);
             }
@@ -98,7 +98,7 @@ impl Step<'_> {
                 .host_by_name(host)
                 .is_some_and(|host| host.health == HostHealth::Up);
             let token = state.join_tokens.get_mut(id);
-            // That the secret is wrong is nobody's business.
+            // A wrong secret is reported like an unknown token.
             let token = { token.filter(|token| token.grant.hash.matches(&hash)) }
                 .ok_or_else(|| Rejection::UnknownJoinToken(id.to_owned()))?;
             if let Some(why) = token.spent(now) {

@@ -1,4 +1,4 @@
-//! Who leads, and whose commands count.
+//! Leadership changes, and the fencing of commands by leadership.
 
 use muster_model::command::{Command, StopCause, StopReason};
 use muster_model::event::EventKind;
@@ -10,7 +10,7 @@ use crate::apply::Step;
 use crate::state::{Answer, Attempt, Hold, Leadership, Refounding};
 
 impl Step<'_> {
-    /// Refuses what any other than the current leadership gives.
+    /// Refuses a leader's command that is not from the current leadership.
     pub(super) fn require_leader(&self, command: &Command) -> Result<(), Rejection> {
         let current = self.state.leadership.epoch;
         match command.leader() {
@@ -31,9 +31,9 @@ impl Step<'_> {
         Answer::Began
     }
 
-    /// The first leader of a group that carries on the state of another one: jobs are held back until the leases of
-    /// whatever else the old group had begun are over, and what it had only just placed is not begun any more, as it may
-    /// have been written off and begun elsewhere.
+    /// Starts the hold of a group that continues the state of another one: jobs are held back until the
+    /// leases of anything else that the old group started are over. Attempts that it had only just placed are
+    /// stopped, since they may have been written off and started elsewhere.
     fn begin_hold(&mut self) {
         let Some(refounding) = self.state.refounding.filter(|it| it.hold.is_none()) else {
             return;
@@ -61,14 +61,14 @@ impl Step<'_> {
             ..refounding
         });
         for (job, unit) in unconfirmed {
-            let detail = "the cluster was founded anew before its tasks were known to run";
+            let detail = "the cluster was rebuilt before its tasks were known to run";
             let cause = StopCause::new(StopReason::Assembly, detail.to_owned());
             self.order_stop(job, unit, cause, 0);
         }
     }
 }
 
-/// Whether a task of an attempt is placed and nobody has said that it was started.
+/// Whether a task of an attempt is placed and its start was never reported.
 fn is_unconfirmed(attempt: &Attempt) -> bool {
     let mut runs = attempt.tasks.iter();
     attempt.stop.is_none() && runs.any(|run| run.phase == TaskPhase::Assigned)

@@ -1,4 +1,4 @@
-//! The tree of cells follows what workers say of their hosts, and what is configured.
+//! Updates of the cell tree from the topology reported by workers and the configured one.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::apply::Step;
 use crate::state::{State, guaranteed_levels};
 
 impl Step<'_> {
-    /// A host's worker has said where it and its GPUs lie, or it presents other GPUs; `before` is what it said before.
+    /// Updates the tree after a host's worker reported a new location or other GPUs; `before` is the previous
+    /// report.
     pub(super) fn learn(&mut self, id: HostId, before: &LearntTree) {
         let State {
             hosts,
@@ -34,7 +35,8 @@ impl Step<'_> {
         }
     }
 
-    /// A host joined, or presents other GPUs: its cells follow, and with them those of virtual clusters.
+    /// Updates the cells of a host that joined or reports other GPUs, and with them those of virtual
+    /// clusters.
     pub(super) fn replace_cells(&mut self, id: HostId) {
         let State {
             hosts,
@@ -54,7 +56,7 @@ impl Step<'_> {
         self.tell_flaws(id, known.as_deref());
     }
 
-    /// Builds the tree anew from all that it follows from. Nothing is stopped by that.
+    /// Rebuilds the tree from its inputs. No work is stopped by that.
     pub(super) fn grow_tree(&mut self) {
         let tree = self.state.cluster_tree();
         let now = Arc::clone(tree.topology());
@@ -77,8 +79,7 @@ impl Step<'_> {
         }
     }
 
-    /// The levels that virtual clusters are guaranteed cells of may have changed: one that only stood for their sake
-    /// goes.
+    /// Removes levels that existed only for guarantees of virtual clusters that are gone; adds the new ones.
     pub(super) fn settle_levels(&mut self) {
         let tree = self.state.cluster_tree();
         if tree.topology().inside != self.state.topology.inside {
@@ -86,7 +87,7 @@ impl Step<'_> {
         }
     }
 
-    /// Those whose flaws changed are told, a bounded number of them; all are seen on the hosts themselves.
+    /// Reports the hosts whose topology flaws changed, up to a bounded number; the hosts themselves show all.
     fn tell_all_flaws(&mut self, known: &OrdMap<HostId, Arc<HostCells>>) {
         let now = self.state.index.host_cells.clone();
         let is_changed = |(id, cells): &(&HostId, &Arc<HostCells>)| {

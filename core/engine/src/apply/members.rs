@@ -1,8 +1,10 @@
-//! Members of a running gang that are replaced one by one while the others go on: for jobs whose framework takes it.
+//! Member swap: members of a running gang are replaced one by one while the others continue, for jobs whose
+//! framework supports it.
 //!
-//! A member leaves (it failed, was lost, or was told to), and its place is vacant once nothing of it can run any more: by the
-//! same reports that end whole attempts, so a lost host's lease is waited for here as there. Then the planner fills the place
-//! by a command of its own, which is checked as placements are. Where that cannot be, the gang is restarted whole.
+//! A member leaves (it failed, was lost, or was ordered to), and its place is vacant once its processes
+//! cannot run any more: by the same reports that end whole attempts, so a lost host's lease is awaited here
+//! too. Then the planner fills the place by a separate command, which is checked like a placement. Where a
+//! swap is impossible, the whole gang is restarted.
 
 use std::sync::Arc;
 
@@ -29,7 +31,7 @@ use crate::state::{
     Vacancy, amounts_of,
 };
 
-/// Why a member's place is vacant, and what its end means.
+/// The reason of a vacancy and the meaning of the member's end.
 struct Departure {
     reason: RestartReason,
     charged: bool,
@@ -39,7 +41,7 @@ struct Departure {
 }
 
 impl Step<'_> {
-    /// Tells one member to stop if the others can go on without it, else the whole attempt.
+    /// Orders one member to stop if the others can continue without it, else the whole attempt.
     pub(super) fn order_stop_at(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -61,7 +63,8 @@ impl Step<'_> {
         is_alive && may_go_on_without(self.state, (job, unit, attempt), task)
     }
 
-    /// Of several orders the first one's reason stands, and the earliest end of the grace.
+    /// Orders one member to stop. Of several orders the reason of the first and the earliest end of the grace
+    /// period apply.
     fn order_leave(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -97,7 +100,7 @@ impl Step<'_> {
         }
     }
 
-    /// The only task of a unit on a host that has not ended.
+    /// Returns the only task of a unit on a host that has not ended.
     pub(super) fn only_member_on(&self, id: (JobId, UnitIndex), host: HostId) -> Option<TaskIndex> {
         let (_, _, attempt) = attempt_of(self.state, id)?;
         let on_host = attempt.tasks.iter().filter(|run| run.host == host);
@@ -106,7 +109,7 @@ impl Step<'_> {
         alive.next().is_none().then_some(only)
     }
 
-    /// A task of an attempt ended badly while the attempt was left alone: its place is vacant from now on if the others go on
+    /// Makes the place of a failed task vacant if its attempt is not being stopped and the others continue
     /// without it. Returns whether they do.
     pub(super) fn vacate(&mut self, id: (JobId, UnitIndex), position: usize) -> bool {
         let Some(departure) = self.departure(id, position) else {
@@ -158,7 +161,7 @@ impl Step<'_> {
         true
     }
 
-    /// What the end of a member means for its place; none if its gang has to end with it.
+    /// Returns the departure of an ended member; `None` if its gang has to end with it.
     fn departure(&self, id: (JobId, UnitIndex), position: usize) -> Option<Departure> {
         let (job, unit, attempt) = attempt_of(self.state, id)?;
         let run = attempt.tasks.get(position)?;
@@ -167,7 +170,7 @@ impl Step<'_> {
         if wants_all_again || !may_go_on_without(self.state, (job, unit, attempt), run.task) {
             return None;
         }
-        // The same verdict as if the gang had ended with it.
+        // The verdict is the same as if the gang had ended with it.
         let trial = Attempt {
             stop: leaving.map(|leaving| leaving.order.clone()),
             decisive: Some(run.task),
@@ -195,7 +198,7 @@ impl Step<'_> {
                 detail,
                 found,
             }),
-            // The others would wait for nobody.
+            // The verdict ends the unit, so no replacement would come.
             Verdict::Requeued { .. }
             | Verdict::Succeeded
             | Verdict::Cancelled
@@ -203,7 +206,7 @@ impl Step<'_> {
         }
     }
 
-    /// Gives back what one member of an attempt holds; returns its run.
+    /// Releases what one member of an attempt holds; returns its run.
     fn release_member(&mut self, id: (JobId, UnitIndex), position: usize) -> TaskRun {
         let (job, unit) = id;
         let spec = Arc::clone(&self.job_mut(job).spec);
@@ -231,7 +234,7 @@ impl Step<'_> {
         run
     }
 
-    /// Changes the members of an attempt, with all that is derived from them.
+    /// Changes the members of an attempt and updates everything derived from them.
     fn edit_members<R>(
         &mut self,
         (id, unit): (JobId, UnitIndex),
@@ -262,7 +265,7 @@ impl Step<'_> {
         }
     }
 
-    /// Puts a new member in the place that is vacant.
+    /// Puts a new member into the vacant place.
     pub(super) fn swap_member(&mut self, swap: &MemberSwap) -> Result<Answer, Rejection> {
         let vacancy = check_swap(self.state, swap)?;
         let id = (swap.job, swap.unit);
@@ -284,7 +287,7 @@ impl Step<'_> {
             gpus: u32::try_from(swap.task.gpus.len()).unwrap_or(u32::MAX),
             reason: vacancy.reason,
         });
-        // The others learn where the new member is.
+        // The others need the location of the new member.
         self.touch_hosts_of_unit(id);
         Ok(Answer::Done)
     }
@@ -308,7 +311,7 @@ impl Step<'_> {
             attempt
                 .tasks
                 .insert(attempt.place_of(task.task), assigned(task));
-            // What it ended of is over: who ends next decides for itself.
+            // The swap resolves the earlier failure: the next one decides for itself.
             attempt.decisive = None;
             let membership: &mut Membership = attempt.membership.get_or_insert_default();
             membership.vacancy = None;
@@ -326,7 +329,7 @@ impl Step<'_> {
         });
     }
 
-    /// The workers of a unit's tasks have something new to do.
+    /// Marks the desired state of the hosts of a unit's tasks as changed.
     pub(super) fn touch_hosts_of_unit(&mut self, id: (JobId, UnitIndex)) {
         let attempt = attempt_of(self.state, id);
         let hosts = attempt.map_or_else(Vec::new, |(_, _, attempt)| attempt.hosts());
@@ -335,7 +338,7 @@ impl Step<'_> {
         }
     }
 
-    /// A member that came in place of another is a step further.
+    /// Records the progress of a replacement member.
     pub(super) fn note_joined(&mut self, report: &TaskReport) {
         let id = (report.job, report.unit);
         let time = self.state.time;
@@ -359,15 +362,16 @@ impl Step<'_> {
         let attempt = self.job_mut(id.0).attempt_mut(id.1);
         let is_rank_0 = attempt.runs().next().map(|run| run.task) == Some(report.task);
         if is_rank_0 {
-            // The others were told nothing while it had no port: it goes on with the one before if it keeps none of its own.
+            // The others were not updated while it had no port: the old port stays in use if the new member
+            // reserves none.
             self.touch_hosts_of_unit(id);
         } else {
-            // It waits to be told that it may begin.
+            // It waits for its release.
             self.touch_desired(host);
         }
     }
 
-    /// A member that was told to leave has done its work instead.
+    /// Withdraws the stop order of a member that completed its work first.
     pub(super) fn forget_leaving(&mut self, (id, unit): (JobId, UnitIndex), task: TaskIndex) {
         let attempt = self.job_mut(id).attempt_mut(unit);
         if let Some(membership) = &mut attempt.membership
@@ -387,7 +391,7 @@ fn attempt_of(state: &State, (id, unit): (JobId, UnitIndex)) -> Option<(&Job, &U
     Some((job, known, known.attempt.as_deref()?))
 }
 
-/// By whom a member's GPUs are held: by the gang's attempt, whoever of its members it is.
+/// Returns the holder of a member's GPUs: the gang's attempt, regardless of the member.
 const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: TaskIndex) -> Holder {
     Holder {
         job,
@@ -397,9 +401,10 @@ const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: Task
     }
 }
 
-/// Whether the others of a gang may go on without one of its members.
+/// Whether the others of a gang may continue without one of its members.
 ///
-/// Cells of a virtual cluster are bound for the gang as it was placed: who would leave one of them empty is restarted whole.
+/// Cells of a virtual cluster are bound for the gang as placed: if the departure would leave one of them
+/// empty, the gang is restarted whole.
 fn may_go_on_without(
     state: &State,
     (job, unit, attempt): (&Job, &Unit, &Attempt),
@@ -411,7 +416,8 @@ fn may_go_on_without(
         && unit.claim.is_none()
         && unit.phase == UnitPhase::Running
         && attempt.stop.is_none();
-    // One that was not let go yet is given back whole: nothing of it has begun, whatever its workers say.
+    // A gang that was not released yet is ended whole: none of its processes has started, whatever its
+    // workers report.
     let has_begun = { attempt.barrier }.is_none_or(|it| it.released_at.is_some());
     let is_only = |other: TaskIndex| other == task;
     let is_complete = attempt.vacancy().is_none()
@@ -426,7 +432,7 @@ fn may_go_on_without(
         && binding::others_use_all(state, attempt, task)
 }
 
-/// Swaps that followed each other up to now without the gang getting anywhere.
+/// Returns the number of consecutive swaps so far without progress of the gang.
 fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
     let Some(membership) = &attempt.membership else {
         return 0;
@@ -438,7 +444,7 @@ fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
     membership.swaps_in_a_row
 }
 
-/// How long a place is kept vacant after so many swaps in a row.
+/// Returns how long a place is kept vacant after this number of consecutive swaps.
 fn pause_ms(in_a_row: u32) -> u64 {
     let further = in_a_row.checked_sub(1);
     further.map_or(0, |times| {
@@ -446,7 +452,7 @@ fn pause_ms(in_a_row: u32) -> u64 {
     })
 }
 
-/// The place is vacant, may be filled now, and there is room where the new member is put; returns the vacancy.
+/// Checks that the place is vacant, may be filled now, and that the new member fits; returns the vacancy.
 fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
     let MemberSwap {
         job: id,

@@ -1,8 +1,8 @@
-//! The only way the state changes: one command at a time, in log order, the same on every replica.
+//! The state transition function: applies one command at a time, in log order, identically on every replica.
 //!
-//! Every command takes a revision, also one that is refused. A refused command changes nothing else but
-//! the time. Each family of commands has its file; what several of them need (a host's or a unit's
-//! change with all its consequences) is in `edit`, `ending` and `stopping`.
+//! Every command takes a revision, even a refused one. A refused command changes nothing else but the time.
+//! Each family of commands has its own file; shared steps (a change of a host or a unit with all its
+//! consequences) are in `edit`, `ending` and `stopping`.
 
 mod access;
 mod accounts;
@@ -65,16 +65,16 @@ use muster_model::time::TimeMs;
 use crate::apply::retries::Stay;
 use crate::state::{Answer, State};
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Its revision; the last one where it takes several.
+    /// Its revision; the last one if it takes several.
     pub revision: Revision,
-    /// Its answer, or why it had no effect.
+    /// Its answer, or the reason why it had no effect.
     pub result: Result<Answer, Rejection>,
 }
 
-/// Applies the next command, stamped with the leader's time; a time before the newest one counts as
+/// Applies the next command, stamped with the leader's time; an earlier time than the newest one counts as
 /// the newest one.
 pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     state.revision = state.revision.next();
@@ -89,7 +89,7 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     let result = step.dispatch(command);
     step.settle_stays();
     step.settle_dependents();
-    // A pipeline takes more than one.
+    // A pipeline takes more than one revision.
     let revision = step.state.revision;
     step.publish(result.is_err());
     Applied { revision, result }
@@ -99,9 +99,9 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
 struct Step<'a> {
     state: &'a mut State,
     events: Vec<Event>,
-    /// Jobs that this command ended and whose dependents are not settled yet.
+    /// Jobs ended by this command whose dependents are not settled yet.
     finished: VecDeque<JobId>,
-    /// Units whose attempts this command ended and that may be begun again where they were.
+    /// Units whose attempts were ended by this command and that may be retried in place.
     stays: Vec<Stay>,
 }
 
@@ -272,7 +272,8 @@ impl Step<'_> {
         );
         if !self.events.is_empty() {
             let events = Arc::from(self.events);
-            // Builds before command format 4 drop the oldest events, whoever's they are: all do until all can tell.
+            // Builds before command format 4 drop the oldest events regardless of their owner: so do all
+            // until every replica supports fair dropping.
             let is_fair = self.state.job_defaults.is_some();
             let revision = self.state.revision;
             self.state.events.push(revision, events, is_fair);
@@ -280,7 +281,7 @@ impl Step<'_> {
     }
 }
 
-/// A request's field breaks a rule.
+/// Builds the rejection of a request's field that breaks a rule.
 fn invalid(field: &str, rule: String) -> Rejection {
     Rejection::InvalidRequest(violation(field, rule))
 }
@@ -292,7 +293,7 @@ fn violation(field: &str, rule: String) -> Violation {
     }
 }
 
-/// Refuses a text over its limit.
+/// Rejects a text over its limit.
 fn require_length(
     field: &str,
     text: &str,

@@ -1,5 +1,6 @@
-//! Moves: attempts that go on elsewhere so that a claim has its room in one piece. Everything is checked again, whatever
-//! the planner thought: who may be moved, that each of them fits where it goes beside the others, and the price.
+//! Moves: attempts that continue elsewhere so that a claim gets contiguous room. Everything is checked again,
+//! independently of the planner: which units may be moved, that each of them fits at its destination beside
+//! the others, and the cost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::state::{Attempt, Claim, Job, Purpose, State, Unit};
 /// A unit that is to be moved.
 type Mover<'a> = (&'a Job, &'a Unit, &'a Attempt);
 
-/// Checks the moves of a claim, which is sound but for them.
+/// Checks the moves of a claim that is otherwise valid.
 pub(super) fn check_moves(
     state: &State,
     claiming: &Claiming,
@@ -31,10 +32,11 @@ pub(super) fn check_moves(
     };
     let refuse = |detail: String| refused(claiming, detail);
     let config = state.defragment.as_ref();
-    let config = config.ok_or_else(|| refuse("nothing is moved in this cluster".to_owned()))?;
+    let config =
+        config.ok_or_else(|| refuse("defragmentation is disabled in this cluster".to_owned()))?;
     check_numbers(state, config, claiming, moving).map_err(refuse)?;
     check_price(state, config, moving).map_err(refuse)?;
-    // Each place is looked for beside the claim and the places before it.
+    // Each destination is checked together with the claim and the earlier destinations.
     let mut trial = state.clone();
     let mut step = Step {
         state: &mut trial,
@@ -68,7 +70,7 @@ fn check_numbers(
         return Err("it moves units, so it cannot preempt or supersede others".to_owned());
     }
     if claiming.standing != Standing::Share {
-        return Err("units are moved only for work that counts on its queue's share".to_owned());
+        return Err("units are moved only for work on its queue's share".to_owned());
     }
     let count = u32::try_from(moving.moves.len()).unwrap_or(u32::MAX);
     if count == 0 || count > config.moves_max {
@@ -80,7 +82,7 @@ fn check_numbers(
     let in_flight = moves::in_flight(state);
     if in_flight.saturating_add(count) > config.moves_in_flight_max {
         return Err(format!(
-            "with its {count} moves {} units would be on the move, over the limit of {} (moves_in_flight_max)",
+            "with its {count} moves {} units would be moving, over the limit of {} (moves_in_flight_max)",
             in_flight.saturating_add(count),
             config.moves_in_flight_max
         ));
@@ -94,7 +96,7 @@ fn check_numbers(
     Ok(())
 }
 
-/// Every unit may be moved, and all that is lost by it is worth what it gains.
+/// Checks that every unit may be moved and that the gain is worth the lost work.
 fn check_price(state: &State, config: &Defragment, moving: &Moving) -> Result<(), String> {
     for one in &moving.moves {
         let mover = mover(state, one)?;
@@ -134,7 +136,7 @@ fn mover<'a>(state: &'a State, one: &Move) -> Result<Mover<'a>, String> {
         })
 }
 
-/// A unit fits where it goes, beside all that is claimed in the state, and its queue lets it have that.
+/// Checks that a unit fits at its destination beside all claims in the state, and that its queue permits it.
 fn check_move(
     state: &State,
     claiming: &Claiming,
@@ -144,7 +146,10 @@ fn check_move(
     let (job, _, attempt) = mover(state, one).map_err(refuse)?;
     let unit = one.attempt.unit;
     if one.tasks.len() < attempt.tasks.len() || !is_whole(job, unit, &one.tasks) {
-        let detail = format!("the place of job {} does not hold all its tasks", job.id);
+        let detail = format!(
+            "the destination of job {} does not hold all its tasks",
+            job.id
+        );
         return Err(refuse(detail));
     }
     let asker = Asker::for_later(job, unit, state.time);
@@ -198,7 +203,7 @@ impl Step<'_> {
         }
     }
 
-    /// Claims the room that is made; returns what the moves lose.
+    /// Claims the freed room; returns what the moves lose.
     fn reserve_gathered(
         &mut self,
         claiming: &Claiming,
@@ -217,7 +222,7 @@ impl Step<'_> {
         cost_gpu_ms
     }
 
-    /// Claims the place that a unit is moved to.
+    /// Claims the destination of a moved unit.
     fn reserve_destination(&mut self, claiming: &Claiming, one: &Move) {
         let claim = Claim {
             tasks: Arc::clone(&one.tasks),

@@ -33,7 +33,7 @@ impl Step<'_> {
         })
     }
 
-    /// Takes a place for every job, or none.
+    /// Counts every job as live in its queue, or none.
     fn enter_queues(&mut self, pipeline: &Pipeline) -> Result<(), Rejection> {
         let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
         for job in &pipeline.jobs {
@@ -48,8 +48,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A pipeline's id is the revision of its command; its jobs have the ids after it, and the command takes the revisions
-    /// up to the last one's, so that no other job ever gets one of them.
+    /// Adds a pipeline. Its id is the revision of its command; its jobs have the ids after it, and the
+    /// command takes the revisions up to the last one's, so that no other job ever gets one of them.
     fn add_pipeline(&mut self, pipeline: &Pipeline) -> PipelineId {
         let id = PipelineId(self.state.revision.get());
         let jobs: Vec<JobId> = (id.get() + 1..)
@@ -70,7 +70,7 @@ impl Step<'_> {
     }
 }
 
-/// A job's specification with the jobs of its pipeline that it waits for.
+/// Returns a job's specification with the ids of its dependencies in the pipeline.
 fn spec_of(job: &PipelineJob, jobs: &[JobId]) -> Arc<JobSpec> {
     if job.after.is_empty() {
         return Arc::clone(&job.spec);
@@ -87,7 +87,7 @@ fn spec_of(job: &PipelineJob, jobs: &[JobId]) -> Arc<JobSpec> {
     Arc::new(spec)
 }
 
-/// What its jobs ask for that this cluster does not have, or wait for that cannot be waited for.
+/// Returns the requests that this cluster cannot satisfy and the dependencies that cannot be waited for.
 fn of_state(state: &State, pipeline: &Pipeline) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut awaited: BTreeMap<JobId, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Placements: one unit whole or not at all, checked again however the planner came to them.
+//! Placements: one unit whole or not at all, checked again independently of the planner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// Begins an attempt where a placement says that was checked.
+    /// Begins an attempt as a checked placement says.
     pub(super) fn give(&mut self, placement: &Placement, by_host: &ByHost) {
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
@@ -71,7 +71,7 @@ impl Step<'_> {
         });
     }
 
-    /// Gives a host's resources to those of the placement's tasks that go there.
+    /// Allocates a host's resources to the tasks of a placement on it.
     fn allocate<'a>(
         &mut self,
         host: HostId,
@@ -130,7 +130,7 @@ pub(super) fn assigned(task: &TaskPlacement) -> TaskRun {
     }
 }
 
-/// Gives a unit its attempt; returns the end of the back-off that it had.
+/// Adds the new attempt to a unit; returns the end of its former back-off.
 fn begin(job: &mut Job, index: UnitIndex, attempt: Attempt) -> TimeMs {
     job.move_unit(index, UnitPhase::Placed);
     let unit = job.unit_mut(index);
@@ -152,17 +152,17 @@ pub(super) fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: 
     }
 }
 
-/// The positions of a placement's tasks by host.
+/// Positions of a placement's tasks by host.
 pub(super) type ByHost = BTreeMap<HostId, Vec<usize>>;
 
-/// The unit may be placed now, there is room for it, and its queue lets it have that.
+/// Checks that the unit may be placed now, that it fits, and that its queue permits it.
 fn check_placement(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
     let Placement { job, unit, .. } = *placement;
     check_unit(state, (job, unit), &placement.tasks)?;
     check_room(state, placement)
 }
 
-/// The same for a unit that was there until just now: no back-off keeps it.
+/// Like [`check_placement`] for a retry in place: a back-off is ignored.
 pub(super) fn check_again(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
     check_waits(state, (placement.job, placement.unit))?;
     check_room(state, placement)
@@ -193,7 +193,7 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
     Ok(by_host)
 }
 
-/// The unit waits, may be placed now, and the tasks are exactly its own.
+/// Checks that the unit waits, may be placed now, and that the tasks are exactly its own.
 pub(super) fn check_unit(
     state: &State,
     (id, unit): (JobId, UnitIndex),
@@ -226,7 +226,7 @@ pub(super) fn check_unit(
             .iter()
             .any(|group| group.layout.count_min.is_some());
         let members = if partial {
-            ", of groups with a count_min the first so many"
+            "; of a group with count_min, at least that many from its first on"
         } else {
             ""
         };
@@ -237,7 +237,7 @@ pub(super) fn check_unit(
     Ok(())
 }
 
-/// The unit waits, and its job lets it be placed.
+/// Checks that the unit waits and that its job may be placed.
 fn check_waits(state: &State, (id, unit): (JobId, UnitIndex)) -> Result<&Job, Rejection> {
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let phase = job
@@ -268,7 +268,8 @@ fn check_waits(state: &State, (id, unit): (JobId, UnitIndex)) -> Result<&Job, Re
     Ok(job)
 }
 
-/// Whether these are all tasks of the unit, in order; of a gang's groups with a `count_min` the first so many do.
+/// Whether these are all tasks of the unit, in order; of a gang's group with a `count_min`, a prefix of at
+/// least that many tasks is enough.
 pub(super) fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
     let given = || tasks.iter().map(|task| task.task.get());
     if !job.spec.gang {
@@ -292,7 +293,7 @@ pub(super) fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> b
     rest.is_empty()
 }
 
-/// The placement's tasks by host, each of which can take all of its own.
+/// Groups the placement's tasks by host and checks that each host can take all of its own.
 fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
     let job = state
         .job(placement.job)
@@ -302,7 +303,7 @@ fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection
         .map_err(|unfit| infeasible(placement.job, unfit))
 }
 
-/// What a placement or a claim is refused with that does not fit.
+/// Builds the rejection of a placement or claim that does not fit.
 pub(super) fn infeasible(job: JobId, unfit: Unfit) -> Rejection {
     match unfit {
         Unfit::HostUnknown(host) => Rejection::UnknownHost(host.to_string()),

@@ -1,5 +1,5 @@
-//! The guards against endless restarts: attempts in a row that fail without a newer checkpoint, and checkpoints in a row
-//! that cannot be read.
+//! Guards against endless restarts: consecutive attempts that fail without a newer checkpoint, and
+//! consecutive unreadable checkpoints.
 
 use muster_model::command::JobDefaults;
 use muster_model::desired::RestartReason;
@@ -8,7 +8,7 @@ use muster_model::spec::JobSpec;
 use crate::apply::verdict::Verdict;
 use crate::state::{Attempt, Unit};
 
-/// The verdict with the guards' word, and the unit's attempts in a row without progress.
+/// Applies the guards to a verdict; returns it with the unit's consecutive attempts without progress.
 pub(super) fn guard(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
@@ -18,8 +18,7 @@ pub(super) fn guard(
     (guard_checkpoints(verdict, defaults, (spec, unit)), in_a_row)
 }
 
-/// A unit that failed while its newest checkpoints, one after the other, could not be read is not begun again: somebody has
-/// to look.
+/// Fails a unit whose newest checkpoints could not be read: the user has to intervene.
 fn guard_checkpoints(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
@@ -50,11 +49,12 @@ fn guard_checkpoints(
     }
 }
 
-/// Attempts in a row without progress, and the end of a unit that had too many of them.
+/// Counts consecutive attempts without progress, and fails a unit with too many of them.
 ///
-/// What fails counts, whoever is to blame if the job sets a limit itself: by the cluster's default no job fails for what
-/// infrastructure did to it. What was stopped for others, or never ran, does not count. Before the cluster has defaults
-/// nothing is counted for jobs that set no limit, because builds without defaults do not count.
+/// If the job sets a limit itself, every failure counts, whatever its attribution; under the cluster's
+/// default, infrastructure failures do not count. Attempts stopped for other work and attempts that never ran
+/// do not count. Before the cluster has defaults, nothing is counted for jobs without a limit, because builds
+/// without defaults do not count.
 fn guard_progress(
     verdict: Verdict,
     defaults: Option<JobDefaults>,

@@ -1,4 +1,4 @@
-//! Forgetting, so that the state stays bounded: the same things at the same revision on every replica.
+//! Pruning, which keeps the state bounded: the same records at the same revision on every replica.
 
 use muster_model::event::EventKind;
 use muster_model::ids::JobId;
@@ -9,8 +9,7 @@ use crate::apply::Step;
 use crate::state::Answer;
 
 impl Step<'_> {
-    /// Forgets answers and finished jobs that have outlived their keeping, at most
-    /// `PRUNED_PER_COMMAND_MAX` of each.
+    /// Removes answers and finished jobs past their retention, at most `PRUNED_PER_COMMAND_MAX` of each.
     pub(super) fn prune(&mut self) -> Answer {
         let time = self.state.time;
         let answers_before = TimeMs(time.0.saturating_sub(limits::REQUEST_KEPT_MS));

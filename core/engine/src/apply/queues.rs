@@ -58,7 +58,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A retired queue takes jobs again, without a guarantee: that is for the tree to give.
+    /// Revives a retired queue, without a guarantee: only the configuration gives guarantees.
     fn revive_queue(&mut self, name: &str, live_jobs_max: u64) -> Result<(), Rejection> {
         check_place(self.state, name)?;
         self.limit_queue(name, live_jobs_max);
@@ -71,7 +71,7 @@ impl Step<'_> {
     }
 }
 
-/// Whether a queue can be where its name puts it, by the rules of the tree.
+/// Checks that the rules of the tree permit a queue of this name.
 fn check_place(state: &State, name: &str) -> Result<(), Rejection> {
     let live = state.queues.values().filter(|queue| !queue.retired);
     let named = live.map(|queue| (queue.name.to_string(), QueueConfig::clone(&queue.config)));

@@ -1,4 +1,4 @@
-//! Writing down which replicas there are.
+//! Records of replica membership changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::apply::Step;
 use crate::state::{Answer, Replicas};
 
 impl Step<'_> {
-    /// Takes over which replicas there are, and tells what changed since they were written down last. The first time tells
-    /// nothing: nobody came then. A repetition changes nothing.
+    /// Records the current replicas and emits events for changes since the last record. The first record
+    /// emits none. A repetition changes nothing.
     pub(super) fn record_replicas(&mut self, replicas: &[ReplicaRecord]) -> Answer {
         let found: BTreeMap<ReplicaId, &ReplicaRecord> = replicas
             .iter()

@@ -1,24 +1,25 @@
-//! Which checkpoints are kept, and which folders go.
+//! Retention of checkpoints and removal of their folders.
 //!
-//! Kept are the newest ones that are not spoiled, and those that the policy keeps besides. Spoiled ones among the newest
-//! are kept in mind: they count in a row. A folder goes only if its step is below all that are kept, because a later
-//! attempt writes steps above the one that it begins from; and never if a kept checkpoint has the same path.
+//! The newest checkpoints that are not spoiled are kept, and those that the policy keeps besides. Spoiled
+//! ones among the newest stay recorded: they count as consecutive. A folder is removed only if its step is
+//! below all that are kept, because a later attempt writes steps above the one it resumes from, and never if
+//! a kept checkpoint has the same path.
 
 use muster_model::limits;
 use muster_model::spec::CheckpointPolicy;
 
 use crate::state::{Checkpoint, Removal, Unit};
 
-/// Steps of checkpoints that are not kept any more, ascending.
+/// Steps of checkpoints that are no longer kept, ascending.
 #[derive(Debug, Default)]
 pub(super) struct Forgotten {
-    /// Their folders are to be removed.
+    /// Steps whose folders are to be removed.
     pub(super) removed: Vec<u64>,
-    /// Their folders are left alone.
+    /// Steps whose folders stay.
     pub(super) left: Vec<u64>,
 }
 
-/// Forgets what the policy does not keep.
+/// Removes the records that the policy does not keep.
 pub(super) fn retain(unit: &mut Unit, policy: CheckpointPolicy) -> Forgotten {
     let Some(oldest) = oldest_kept(&unit.checkpoints, policy.kept_min) else {
         return Forgotten::default();
@@ -47,7 +48,8 @@ pub(super) fn retain(unit: &mut Unit, policy: CheckpointPolicy) -> Forgotten {
     Forgotten { removed, left }
 }
 
-/// Where the oldest of the newest so many good checkpoints stands; none if there are no more than those.
+/// Returns the position of the oldest of the `kept_min` newest readable checkpoints; `None` if there are no
+/// more than those.
 fn oldest_kept(checkpoints: &[Checkpoint], kept_min: u32) -> Option<usize> {
     let kept_min = kept_min.max(limits::CHECKPOINTS_KEPT_MIN);
     let newest_first = checkpoints.iter().enumerate().rev();
@@ -71,8 +73,8 @@ fn remove(unit: &mut Unit, forgotten: Vec<Checkpoint>) {
     unit.removals.drain(..over);
 }
 
-/// Spares the folders that a later attempt may write anew: those from the newest good checkpoint on, and those that a kept
-/// one lies in.
+/// Spares folders that a later attempt may write again: those from the newest readable checkpoint on, and
+/// those that contain a kept one.
 pub(super) fn spare(unit: &mut Unit) {
     let good = unit.checkpoints.iter().filter(|it| it.spoiled.is_none());
     let newest = good.map(|it| it.step).max();

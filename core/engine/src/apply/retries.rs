@@ -1,5 +1,5 @@
-//! Retries in place: a unit that failed by its own doing is begun again at once on the hosts and GPUs that it has, in
-//! the step in which it failed, as often in a row as its job says.
+//! Retries in place: a unit with a failure charged to its job is restarted at once on its hosts and GPUs, in
+//! the step in which it failed, up to the job's limit of consecutive retries.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use muster_model::time::TimeMs;
 use crate::apply::{Step, placement};
 use crate::state::{Attempt, TaskRun};
 
-/// A unit that waits again and may be begun where it was.
+/// A unit that waits again and may be restarted in place.
 #[derive(Debug)]
 pub(super) struct Stay {
-    /// Where it was.
+    /// Its previous placement.
     pub(super) again: Placement,
     /// The attempt that failed there.
     pub(super) ended: AttemptEpoch,
-    /// Why it is run again.
+    /// Reason of the restart.
     pub(super) reason: RestartReason,
     /// The end of its back-off if it cannot stay.
     pub(super) not_before: TimeMs,
 }
 
 impl Step<'_> {
-    /// The placement that an attempt had, if its job has it begun again there once more.
+    /// Returns an attempt's placement if its job allows one more retry in place.
     pub(super) fn same_place(
         &self,
         (id, unit): (JobId, UnitIndex),
@@ -46,9 +46,9 @@ impl Step<'_> {
         })
     }
 
-    /// Begins those again that may stay where they were; the others wait for a place.
+    /// Restarts the units that may stay in place; the others wait for placement.
     ///
-    /// What they had is free by now, but it may be unfit, or reserved for somebody else.
+    /// Their resources are free by now, but may be unfit or claimed by another unit.
     pub(super) fn settle_stays(&mut self) {
         for stay in std::mem::take(&mut self.stays) {
             match placement::check_again(self.state, &stay.again) {

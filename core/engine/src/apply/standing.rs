@@ -1,4 +1,4 @@
-//! On what ground attempts hold their resources.
+//! Changes of the allocation basis of attempts.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// Puts an attempt on another ground: its cells are let go, or bound.
+    /// Changes the allocation basis of an attempt; unbinds or binds its cells.
     fn change_standing(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
         let job = self.job_mut(id);
         let spec = Arc::clone(&job.spec);
@@ -52,8 +52,9 @@ impl Step<'_> {
     }
 }
 
-/// Work of a virtual cluster goes from its cells to opportunistic use if its job takes lazy preemption, and back into
-/// cells; work that a change of the configuration left on another queue's ground goes over to its own queue's.
+/// Checks a change: work of a virtual cluster may change from its cells to opportunistic use if its job
+/// accepts lazy preemption, and back into cells; work left on another queue's basis by a configuration change
+/// may change to its own queue's.
 fn check_change(
     state: &State,
     (job, attempt): (&Job, &Attempt),
@@ -65,7 +66,7 @@ fn check_change(
         queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired);
     let refused = match (&attempt.standing, standing) {
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
-        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is not a virtual cluster"),
         (_, Standing::Share) if is_virtual_cluster => {
             Some("it is a virtual cluster: its GPUs are held by cells")
         }

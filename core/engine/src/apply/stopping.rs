@@ -1,4 +1,4 @@
-//! Orders to stop an attempt before its time.
+//! Orders to stop an attempt or a member early.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Step<'_> {
     ) -> Result<Answer, Rejection> {
         let (job, attempt) = self.current_attempt(id, unit, epoch)?;
         if *reason == StopReason::NotSwapped && !is_incomplete_too_long(self.state, job, attempt) {
-            // It was told to stop when somebody had just come.
+            // The attempt was stopping when the other work arrived.
             return Ok(Answer::Done);
         }
         let grace_ms = grace_ms(&job.spec, reason);
@@ -33,7 +33,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// What is told of why something is asked to stop: one line, and nothing before all replicas would write it.
+    /// Returns the cause as recorded: a single line of evidence, or none before all replicas would record it.
     pub(super) fn told(&self, cause: StopCause) -> StopCause {
         let StopCause { reason, mut detail } = cause;
         if self.state.job_defaults.is_none() {
@@ -44,8 +44,8 @@ impl Step<'_> {
         StopCause { reason, detail }
     }
 
-    /// Tells a unit's attempt to stop. Of several orders the first one's reason stands, and the earliest
-    /// end of the grace.
+    /// Orders a unit's attempt to stop. Of several orders the reason of the first and the earliest end of the
+    /// grace period apply.
     pub(super) fn order_stop(
         &mut self,
         id: JobId,
@@ -94,7 +94,7 @@ impl Step<'_> {
         }
     }
 
-    /// Nobody is looked for any more to take a place in the attempt.
+    /// Removes an attempt from those that need a replacement member.
     pub(super) fn end_vacancy(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let job = jobs.get(&id);
@@ -104,7 +104,7 @@ impl Step<'_> {
         }
     }
 
-    /// A unit's attempt does not end by itself any more.
+    /// Removes the deadline of a unit's attempt.
     pub(super) fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let job = jobs.get(&id);
@@ -114,8 +114,8 @@ impl Step<'_> {
         }
     }
 
-    /// Moves what an attempt holds to the part of its queues' usage where it counts now; `undo` makes the attempt
-    /// what it was when it was counted.
+    /// Moves an attempt's amounts to their current kind of usage; `undo` restores the attempt as it was when
+    /// it was counted.
     pub(super) fn recount(&mut self, id: JobId, unit: UnitIndex, undo: impl FnOnce(&mut Attempt)) {
         let job = self.state.job(id);
         let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
@@ -151,7 +151,7 @@ fn hosts_of_live_tasks(attempt: &Attempt) -> Vec<HostId> {
     hosts
 }
 
-/// Milliseconds between asking an attempt's tasks to stop and killing them.
+/// Returns the milliseconds between asking an attempt's tasks to stop and killing them.
 pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
     match reason {
         StopReason::GpuFault { .. }

@@ -1,7 +1,8 @@
-//! Jobs that are suspended, and go on.
+//! Suspension and resumption of jobs.
 //!
-//! A suspended job gets nothing new. What it runs stands still in place, or gives everything back and waits, as its
-//! specification says. Leases go on in both cases: a task that stands still ends with its lease like any other.
+//! A suspended job gets no new resources. Its running tasks are paused in place, or release everything and
+//! wait, as its specification says. Leases run in both cases: a paused task ends with its lease like any
+//! other.
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
@@ -57,7 +58,7 @@ impl Step<'_> {
         })
     }
 
-    /// A job that has neither ended nor is being ended.
+    /// Returns a job that has neither ended nor is being cancelled.
     fn unfinished(&self, id: JobId) -> Result<&Job, Rejection> {
         let job = self.known_job(id)?;
         if job.phase.is_terminal() {
@@ -99,7 +100,7 @@ impl Step<'_> {
         }
     }
 
-    /// A job is not suspended any more: it goes on, or ends.
+    /// Ends a suspension: the job is resumed or ends.
     pub(super) fn end_suspension(&mut self, id: JobId) {
         if self.state.index.suspended.remove(&id).is_some() {
             self.note_halts(id);
@@ -108,7 +109,7 @@ impl Step<'_> {
         }
     }
 
-    /// What stands still until now did so since the suspension.
+    /// Records the pauses from the suspension up to now.
     fn note_halts(&mut self, id: JobId) {
         if !self.keeps_accounts() {
             return;
@@ -123,7 +124,7 @@ impl Step<'_> {
         }
     }
 
-    /// The workers of a job's tasks have something new to do.
+    /// Marks the desired state of the hosts of a job's tasks as changed.
     fn touch_hosts_of(&mut self, id: JobId) {
         let units = self.job_mut(id).units.values();
         let attempts = units.filter_map(|unit| unit.attempt.as_deref());

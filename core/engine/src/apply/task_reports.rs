@@ -1,4 +1,4 @@
-//! What became of single tasks, and what that means for their attempt.
+//! Outcomes of single tasks and their effect on the attempt.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// The current attempt in which a report's task has the epoch that the report names: a member that came in place of
-    /// another has one of its own.
+    /// Returns the current attempt in which the reported task has the reported epoch: a replacement member
+    /// has an epoch of its own.
     fn attempt_of_member(&self, report: &TaskReport) -> Result<&Attempt, Rejection> {
         let job = self.known_job(report.job)?;
         let unit = report.unit;
@@ -64,7 +64,7 @@ impl Step<'_> {
         })
     }
 
-    /// Writes the outcome down.
+    /// Records the outcome.
     fn record(&mut self, report: &TaskReport, position: usize) {
         let newer_rules = self.state.job_defaults.is_some();
         let job = self.job_mut(report.job);
@@ -80,7 +80,7 @@ impl Step<'_> {
         }
         let host = run.host;
         let run = &attempt.tasks[position];
-        // What was stopped before it began decides nothing: who stopped it does.
+        // A task stopped before it started decides nothing; the stop order does.
         let never_began = stop.is_some() && could_not_start(run);
         let was_taken = newer_rules && had_begun && infrastructure_took(run);
         if run.phase.is_terminal()
@@ -103,7 +103,7 @@ impl Step<'_> {
         }
     }
 
-    /// Moves the attempt on if this was the task it waited for, or one it cannot do without.
+    /// Advances the attempt if it waited for this task or cannot continue without it.
     fn follow_up(&mut self, report: &TaskReport, position: usize) {
         let (id, unit) = (report.job, report.unit);
         let job = self.job_mut(id);
@@ -118,7 +118,7 @@ impl Step<'_> {
         let mut newest_first = attempt.tasks.iter().rev();
         if newest_first.all(|run| run.phase.is_terminal()) {
             if let Some(order) = order.filter(|_| leaves && is_broken) {
-                // Nobody is left to go on without it.
+                // No member is left to continue without it.
                 self.order_stop(id, unit, order.cause(), order.grace_ms);
             }
             self.end_attempt(id, unit);
@@ -149,7 +149,7 @@ impl Step<'_> {
             self.note_whole(id, unit);
         }
         if terminal {
-            // The worker learns from its next desired state that the report has arrived.
+            // The next desired state acknowledges the report to the worker.
             self.touch_desired(host);
         }
     }
@@ -177,7 +177,7 @@ impl Step<'_> {
 }
 
 impl Step<'_> {
-    /// A gang that runs has been assembled in time.
+    /// Removes the assembly deadline of a gang that runs in time.
     fn end_assembly(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let Some(job) = jobs.get(&id) else { return };
@@ -194,14 +194,14 @@ impl Step<'_> {
     }
 }
 
-/// By which order a task is to stop: its attempt's, or its own.
+/// Returns the stop order of a task: its attempt's, or its own.
 fn told_to_stop(attempt: &Attempt, task: TaskIndex) -> Option<&StopOrder> {
     let leaving = attempt.leaving().filter(|leaving| leaving.task == task);
     let own = leaving.map(|leaving| &leaving.order);
     attempt.stop.as_ref().or(own)
 }
 
-/// Tasks mostly start in order, so the last one is the one to look at first.
+/// Whether all tasks have started. They mostly start in order, so the last one is checked first.
 fn all_begun(attempt: &Attempt) -> bool {
     let mut runs = attempt.tasks.iter().rev();
     runs.all(|run| run.phase.has_begun())
@@ -217,7 +217,7 @@ fn phase_of(outcome: &TaskOutcome) -> TaskPhase {
     }
 }
 
-/// The exit code of a task that ended by itself.
+/// Returns the exit code of a task that ended on its own.
 pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
     run.exit
         .as_ref()
@@ -231,10 +231,10 @@ pub(super) fn could_not_start(run: &TaskRun) -> bool {
     exit.is_some_and(|exit| exit.start_error.is_some())
 }
 
-/// Whether a task did what it was asked to: it ended with 0, or as its job calls well.
+/// Whether a task succeeded: it ended with 0, or with an exit that its job counts as success.
 ///
-/// By a signal or for want of memory it ends well only while nobody from outside stops its attempt: the signal may be
-/// the one that stops it.
+/// A signal or a memory limit counts as success only while its attempt is not stopped from outside: the
+/// signal may be the one that stops it.
 pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRun) -> bool {
     if exit_code(run) == Some(0) {
         return true;
@@ -245,8 +245,8 @@ pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRu
     counts && spec.lifecycle.meaning(exit) == Some(ExitMeaning::Succeed)
 }
 
-/// Whether a task's bad end decides that of its attempt: the first one reported does, until another task says that it
-/// failed earlier, or what the first one said only followed from another's failure.
+/// Whether a task's failure decides that of its attempt: the first one reported does, until another task
+/// reports an earlier failure, or the first one turns out to follow from another's failure.
 fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
     let Some(known) = attempt.decisive.and_then(|task| attempt.run_of(task)) else {
         return true;
@@ -257,8 +257,8 @@ fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
     }
 }
 
-/// The end of a task whose evidence is heard. What was lost, cut off or never started is judged by itself, and so is a
-/// task that wants to run again.
+/// Returns the exit of a task if its evidence counts. Tasks that were lost, cut off or never started are
+/// judged without it, and so is a task that asks to run again.
 fn own_end(run: &TaskRun) -> Option<&Exit> {
     let exit = run.exit.as_ref()?;
     let judged = exit.lease_expired || exit.start_error.is_some() || exit.was_for_hosts_memory();
@@ -266,8 +266,8 @@ fn own_end(run: &TaskRun) -> Option<&Exit> {
     (!judged && !again).then_some(exit)
 }
 
-/// Whether the task that decides so far may have failed only because another one was lost: peers of a dead process often say
-/// so before anybody looks for it. An exit that the job's rules name was meant.
+/// Whether the deciding task may have failed only because another one was lost: peers of a dead process often
+/// report first. An exit named by the job's rules is intentional.
 fn is_only_felt(spec: &JobSpec, attempt: &Attempt) -> bool {
     let known = attempt.decisive.and_then(|task| attempt.run_of(task));
     known.and_then(own_end).is_some_and(|exit| {
@@ -328,7 +328,7 @@ fn event_of(report: &TaskReport, host: HostId) -> EventKind {
     }
 }
 
-/// A worker's words are kept up to a limit: refusing a report would keep the task alive for ever.
+/// Shortens a worker's texts to their limit: refusing a report would keep the task alive forever.
 fn shortened(exit: &Exit) -> Exit {
     Exit {
         start_error: exit

@@ -1,4 +1,4 @@
-//! What an attempt's end means for its unit: one pure function, so that the rules stand in one place.
+//! The verdict on an ended attempt: one pure function, so that all rules are in one place.
 
 use muster_model::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, StopReason,
@@ -15,56 +15,56 @@ use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
 use crate::apply::words::{Hosts, describe, host_name, name_of};
 use crate::state::{Attempt, Job, PastAttempt, TaskRun, Unit};
 
-/// What a verdict depends on beside the attempt, its unit and its job.
+/// Inputs of a verdict besides the attempt, its unit and its job.
 #[derive(Debug)]
 pub(super) struct Circumstances<'a> {
-    /// All hosts, as they are now.
+    /// All hosts in their current state.
     pub(super) hosts: &'a Hosts,
     /// When the attempt ended.
     pub(super) now: TimeMs,
-    /// Whether all replicas judge by the rules of command format 4: the cluster has defaults for jobs.
+    /// Whether all replicas use the rules of command format 4: the cluster has defaults for jobs.
     pub(super) newer_rules: bool,
-    /// Whose fault it was, if it did not end well; none before all replicas ask.
+    /// Attribution of a failure; `None` for a success, and before all replicas attribute failures.
     pub(super) blame: Option<&'a Blame>,
 }
 
-/// What becomes of a unit whose attempt ended.
+/// Next step of a unit whose attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All its tasks ended well.
+    /// All its tasks succeeded.
     Succeeded,
-    /// Its end was asked for.
+    /// It was cancelled.
     Cancelled,
-    /// It ended badly, for good.
+    /// It failed permanently.
     Failed {
-        /// Whether the attempt counts as a failure of the job's own.
+        /// Whether the attempt counts as a failure charged to the job.
         charged: bool,
-        /// Why.
+        /// Human-readable reason.
         detail: String,
     },
     /// It waits again.
     Requeued {
-        /// Why it is run again.
+        /// Reason of the next attempt.
         reason: RestartReason,
-        /// Whether the attempt counts as a failure of the job's own.
+        /// Whether the attempt counts as a failure charged to the job.
         charged: bool,
-        /// Milliseconds until it may be placed.
+        /// Back-off in milliseconds.
         delay_ms: u64,
-        /// Whether it failed by its own doing, so that its job may have it begun again where it is.
+        /// Whether the failure is the job's own, so that it may be retried in place.
         may_stay: bool,
-        /// How the attempt ended.
+        /// Human-readable end of the attempt.
         detail: String,
     },
 }
 
 impl Verdict {
-    /// Whether its job may have the unit begun again where it is.
+    /// Whether the unit may be retried in place.
     pub(super) const fn may_stay(&self) -> bool {
         matches!(self, Self::Requeued { may_stay: true, .. })
     }
 
-    /// The same, but what failed is not placed again for so long: an incident may be over by itself, and then all that it
-    /// struck is placed at once. Until then it does not begin again where it is either.
+    /// Extends the back-off of a failure during an incident, which may end on its own; all affected units are
+    /// placed at once then. No retry in place until then.
     pub(super) fn not_before(mut self, wait_ms: u64) -> Self {
         if let Self::Requeued {
             reason: RestartReason::Infra | RestartReason::User,
@@ -79,7 +79,7 @@ impl Verdict {
         self
     }
 
-    /// The same, but whatever ended begins nothing for so long: other tasks of it may run where nobody knows.
+    /// Extends the back-off of any end: unknown tasks of the unit may still run.
     pub(super) fn held(mut self, wait_ms: u64) -> Self {
         if let Self::Requeued {
             delay_ms, may_stay, ..
@@ -92,21 +92,23 @@ impl Verdict {
     }
 }
 
-/// Judges an attempt all of whose tasks have ended.
+/// Judges an attempt whose tasks have all ended.
 ///
 /// - A cancelled job's unit is cancelled, whatever its exits.
-/// - All exits 0 (and those that the job calls success) are success, also when it was being stopped: a task that wants to run again says so (75).
-/// - Any exit 93 fails the unit for good.
+/// - All exits 0 (and those that the job counts as success) are success, even while being stopped: a task
+///   that wants to run again exits with 75.
+/// - Any exit 93 fails the unit permanently.
 /// - Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
-/// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
-///   a gang often notice a dead host before the leader does.
-/// - An attempt that ran as long as its job allows is over for good; one that was not assembled in time waits again.
-/// - An attempt of which a GPU is unfit by now is infrastructure's failure, whatever its tasks said: they die of their
-///   GPU before anybody looks at it.
-/// - Otherwise the task whose bad end was committed first decides, by the job's rules for ends of its own doing; a lost
-///   member is never charged, nor one that the kernel killed because its host was out of memory, nor one whose end is
-///   blamed on something else than its program.
-/// - A gang that has no retry left, and failed for no known reason, is tried once more on other hosts if there are any.
+/// - An attempt in which a lease expired is an infrastructure failure, whichever task ended first: the others
+///   of a gang often notice a dead host before the leader does.
+/// - An attempt that reached its time limit is not run again; one that was not assembled in time waits again.
+/// - An attempt that had a GPU which is unfit by now is an infrastructure failure, whatever its tasks
+///   reported: they die of their GPU before the fault is detected.
+/// - Otherwise the task whose failure was committed first decides, by the job's exit rules; a lost member is
+///   never charged, nor one that the kernel killed because its host was out of memory, nor one whose failure
+///   is attributed to something else than its program.
+/// - A gang that has no retry left, and failed for an unknown reason, is tried once more on other hosts if
+///   there are any.
 pub(super) fn judge(
     circumstances: &Circumstances<'_>,
     job: &Job,
@@ -174,13 +176,13 @@ pub(super) fn judge(
     }
 }
 
-/// The task that decided an attempt's end.
+/// Returns the task that decided an attempt's end.
 pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.run_of(attempt.decisive?)
 }
 
-/// Why an end is not the job's own, if something else is to blame for it. What only a task's words speak for excuses a
-/// job that saves nothing in between a few times a day.
+/// Returns the reason if a failure is not charged to the job because of its attribution. Attribution by a
+/// task's own report alone excuses a job that saves nothing in between a few times a day.
 fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Option<String> {
     let Circumstances { hosts, now, .. } = *circumstances;
     let blame = circumstances.blame?;
@@ -205,7 +207,7 @@ fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Opt
     })
 }
 
-/// An end of the job's own: the job's rules come first, then its retries.
+/// Judges an exit of the job's own: the job's rules apply first, then its retries.
 fn judge_exit(
     circumstances: &Circumstances<'_>,
     run: &TaskRun,
@@ -228,13 +230,13 @@ fn judge_exit(
     }
     let is_over = unit.failures >= retry.retries_max;
     if is_over && meaning.is_none() && may_try_elsewhere(circumstances, attempt) {
-        // It has no retry that could be used up.
+        // No retry is used up.
         return Verdict::Requeued {
             reason: RestartReason::User,
             charged: false,
             delay_ms: retry.backoff_ms,
             may_stay: false,
-            detail: format!("{detail}; once more on other hosts, for no known reason"),
+            detail: format!("{detail}; cause unknown, retried once on other hosts"),
         };
     }
     if is_over || meaning == Some(ExitMeaning::Fail) {
@@ -252,13 +254,14 @@ fn judge_exit(
     }
 }
 
-/// Whether an attempt of several hosts failed for no known reason for the first time, and as many other hosts are up.
+/// Whether an attempt on several hosts failed for an unknown reason for the first time, and as many other
+/// hosts are up.
 fn may_try_elsewhere(circumstances: &Circumstances<'_>, attempt: &Attempt) -> bool {
     let asks = |blame: &Blame| {
         blame.charge == Charge::User && blame.measures.contains(&Measure::RetryElsewhere)
     };
     let used = attempt.hosts();
-    // Of a member that is judged alone, the others go on.
+    // If a member is judged alone, the others continue.
     let is_whole = attempt.runs().all(|run| run.phase.is_terminal());
     if used.len() < 2 || !is_whole || !circumstances.blame.is_some_and(asks) {
         return false;
@@ -269,7 +272,7 @@ fn may_try_elsewhere(circumstances: &Circumstances<'_>, attempt: &Attempt) -> bo
     others.take(used.len()).count() == used.len()
 }
 
-/// Milliseconds to wait after an end that costs no retry, the more the more of them there were in a row.
+/// Returns the back-off of a failure that costs no retry; it grows with the consecutive ones.
 fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
     let is_free = |past: &&PastAttempt| {
         let exit = past.exit.as_ref();
@@ -280,7 +283,8 @@ fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
     doubled(first_ms, in_a_row as u64)
 }
 
-/// A task that could not be started is tried again ever more slowly, elsewhere if there is room, and not for ever.
+/// Judges a task that could not be started: it is retried with a growing back-off, elsewhere if there is
+/// room, and a bounded number of times.
 fn judge_start_error(
     circumstances: &Circumstances<'_>,
     run: &TaskRun,
@@ -312,14 +316,14 @@ fn judge_start_error(
     infrastructure(detail, delay_ms)
 }
 
-/// Whether what its job names was not there at any of the starts in a row that failed.
+/// Whether something that the job names was missing at each of the consecutive start errors.
 fn names_what_is_not_there(run: &TaskRun, unit: &Unit) -> bool {
     let of_past = unit.start_errors().filter_map(|past| past.exit.as_ref());
     let mut exits = run.exit.iter().chain(of_past);
     exits.all(Exit::names_what_is_not_there)
 }
 
-/// Whether the start errors in a row were all of this host, while another one is up that may do better.
+/// Whether all consecutive start errors were on this host while another suitable host is up.
 fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
     let is_other = |host: &HostId| *host != culprit;
     let mut up = hosts
@@ -329,11 +333,11 @@ fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
     !unit.culprits().iter().any(is_other) && up.any(|host| is_other(&host))
 }
 
-/// Milliseconds to wait after an attempt that ended at no cost of its job's: whatever keeps a unit from running, or from
-/// getting anywhere, must not keep the cluster busy.
+/// Returns the back-off of an attempt that ended without charge to the job: whatever keeps a unit from
+/// running or making progress must not keep the cluster busy.
 ///
-/// What ended before it ran waits, and the longer the more often in a row; what ran for a moment and saved nothing
-/// is run again at once for the first time, and waits from the second time in a row on.
+/// Attempts that ended before they ran wait, longer with each consecutive one; those that ran only briefly
+/// and saved nothing are run again at once the first time, and wait from the second consecutive time on.
 fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Attempt) -> u64 {
     let newest_first = unit.past.iter().rev();
     let Some(running_at) = attempt.running_at else {
@@ -360,7 +364,7 @@ fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Atte
     })
 }
 
-/// Whether an attempt ran for a moment only and saved nothing.
+/// Whether an attempt ran only briefly and saved nothing.
 fn got_nowhere(unit: &Unit, epoch: AttemptEpoch, began_at: TimeMs, ended_at: TimeMs) -> bool {
     ended_at.since(began_at) < limits::NOWHERE_MS_MAX && !unit.has_progressed_in(epoch)
 }
@@ -375,12 +379,12 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
     }
 }
 
-/// Whether a task ended by no doing of its job: its worker holds it no longer, or its host had no memory left.
+/// Whether a task was ended by the infrastructure: its worker lost it, or its host was out of memory.
 pub(super) fn infrastructure_took(run: &TaskRun) -> bool {
     run.exit.as_ref().is_none_or(Exit::was_for_hosts_memory)
 }
 
-/// A GPU of an attempt that is unfit.
+/// Returns an unfit GPU of an attempt.
 pub(super) fn unfit_gpu(hosts: &Hosts, attempt: &Attempt) -> Option<GpuUuid> {
     attempt.tasks.iter().find_map(|run| {
         let host = hosts.get(&run.host)?;
@@ -397,7 +401,7 @@ fn lease_ran_out(run: &TaskRun) -> bool {
     expired || run.phase == TaskPhase::Fenced
 }
 
-/// Doubles a back-off so many times, up to `BACKOFF_MS_MAX`.
+/// Doubles a back-off `times` times, up to `BACKOFF_MS_MAX`.
 pub(super) fn doubled(backoff_ms: u64, times: u64) -> u64 {
     let factor = 1u64 << times.min(62);
     backoff_ms
@@ -405,7 +409,7 @@ pub(super) fn doubled(backoff_ms: u64, times: u64) -> u64 {
         .min(limits::BACKOFF_MS_MAX)
 }
 
-/// Why the attempt was stopped, if neither a member of its own nor a user ended it, with what spoke for that.
+/// Returns the reason, with its evidence, if the attempt was stopped by neither its own member nor a user.
 fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReason, String)> {
     let order = attempt.stop.as_ref()?;
     let (reason, what) = match &order.reason {
@@ -416,7 +420,7 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         StopReason::Preempted => (RestartReason::Preempt, "preempted".to_owned()),
         StopReason::Moved => (
             RestartReason::Preempt,
-            "moved to make room in one piece".to_owned(),
+            "moved to make contiguous room".to_owned(),
         ),
         StopReason::Suspended => (RestartReason::Preempt, "its job was suspended".to_owned()),
         StopReason::GpuFault { gpu } => (RestartReason::Infra, format!("{gpu} is unfit")),
@@ -434,12 +438,12 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
     Some((reason, order.explained(&what)))
 }
 
-/// The verdict on an attempt whose job allows it no more time, to run or to assemble.
+/// Returns the verdict on an attempt that reached its time limit or its assembly limit.
 fn stopped_for_time(stop: Option<&StopReason>, delay_ms: u64) -> Option<Verdict> {
     match stop? {
         StopReason::RunTime => Some(Verdict::Failed {
             charged: false,
-            detail: "it ran as long as its job allows (run_time_ms_max)".to_owned(),
+            detail: "time limit reached (run_time_ms_max)".to_owned(),
         }),
         StopReason::Assembly => {
             let detail = "its members did not all start in time (assembly_ms_max)".to_owned();

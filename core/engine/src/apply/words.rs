@@ -1,6 +1,6 @@
-//! What people are told of ends, and of orders to stop: who gave them, and what speaks for them.
+//! Texts of ends and stop orders for users: author and evidence.
 //!
-//! It is made of the state and the command alone: all replicas say the same.
+//! They are made of the state and the command alone, so all replicas write the same.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::state::{Attempt, Job, TaskRun};
 /// All hosts, for their names.
 pub(super) type Hosts = OrdMap<HostId, Arc<Host>>;
 
-/// Who wanted something, and why.
+/// Formats the author and the reason.
 pub(super) fn by(author: &str, reason: &str) -> String {
     if reason.is_empty() {
         return format!("by {author}");
@@ -26,7 +26,7 @@ pub(super) fn by(author: &str, reason: &str) -> String {
     format!("by {author}: {reason}")
 }
 
-/// For whom room is made.
+/// Formats the unit for which room is made.
 pub(super) fn claimant(job: &Job, unit: UnitIndex) -> String {
     let JobSpec {
         name,
@@ -40,7 +40,7 @@ pub(super) fn claimant(job: &Job, unit: UnitIndex) -> String {
     )
 }
 
-/// Which rule found what on a component; empty if nothing is known of it.
+/// Formats the rule and its finding on a component; empty without a condition.
 pub(super) fn accusation(condition: Option<&Condition>) -> String {
     let found = condition.and_then(Condition::accusation);
     found.map_or_else(String::new, |found| {
@@ -52,7 +52,7 @@ pub(super) fn accusation(condition: Option<&Condition>) -> String {
     })
 }
 
-/// What of an attempt took too long, by the reason for which it is stopped; empty for other reasons.
+/// Formats the limit that an attempt exceeded, by the reason of the stop; empty for other reasons.
 pub(super) fn overdue(
     hosts: &Hosts,
     (job, attempt): (&Job, &Attempt),
@@ -72,7 +72,7 @@ pub(super) fn overdue(
     }
 }
 
-/// How many of an attempt's tasks do not run, and which is the first of them.
+/// Formats the number of an attempt's tasks that do not run, and the first of them.
 fn not_begun(hosts: &Hosts, attempt: &Attempt) -> String {
     let mut waiting = attempt.tasks.iter().filter(|run| !run.phase.has_begun());
     let Some(first) = waiting.next() else {
@@ -84,7 +84,7 @@ fn not_begun(hosts: &Hosts, attempt: &Attempt) -> String {
     format!("{count} of {all} do not run, the first of them task {task} on host {host}")
 }
 
-/// What people call a component.
+/// Returns the display name of a component.
 pub(super) fn name_of(component: &Component, hosts: &Hosts) -> String {
     match component {
         Component::Host(host) => format!("host {}", host_name(*host, hosts)),
@@ -92,14 +92,14 @@ pub(super) fn name_of(component: &Component, hosts: &Hosts) -> String {
     }
 }
 
-/// What people call a host.
+/// Returns the name of a host.
 pub(super) fn host_name(host: HostId, hosts: &Hosts) -> String {
     hosts
         .get(&host)
         .map_or_else(|| host.to_string(), |known| known.name.to_string())
 }
 
-/// How a task ended.
+/// Formats the end of a task.
 pub(super) fn describe(run: &TaskRun, hosts: &Hosts) -> String {
     let TaskRun { task, phase, .. } = run;
     let host = host_name(run.host, hosts);
@@ -139,7 +139,7 @@ pub(super) fn describe(run: &TaskRun, hosts: &Hosts) -> String {
     }
 }
 
-/// A memory limit and what was used of it, for people; empty if nobody knows.
+/// Formats a memory limit and the usage; empty if unknown.
 fn told(memory: Option<MemoryEnd>) -> String {
     const MIB: u64 = 1 << 20;
     memory.map_or_else(String::new, |memory| {

@@ -1,11 +1,11 @@
-//! I32: users and join tokens are within their limits, and nothing but hashes of tokens is kept.
+//! I32: users and join tokens are within their limits, and only hashes of tokens are stored.
 
 use muster_model::limits;
 
 use crate::audit::{Report, Rule};
 use crate::state::State;
 
-/// Roles that count for the whole cluster.
+/// Roles that apply to the whole cluster.
 const OF_THE_CLUSTER: [&str; 2] = ["operator", "admin"];
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -21,7 +21,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let is_name =
             (1..=limits::NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain);
         report.require(is_name, Rule::Users, &subject, || {
-            "its name is none".to_owned()
+            "its name is invalid".to_owned()
         });
         let is_wide = OF_THE_CLUSTER.contains(&user.role.name());
         report.require(
@@ -46,7 +46,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     check_join_tokens(state, report);
 }
 
-/// One token proves one user: what is hashed holds the name.
+/// Checks that a token proves a single user: the hashed text contains the name.
 fn check_tokens(state: &State, report: &mut Report) {
     let mut hashes: Vec<[u8; 32]> = state
         .users
@@ -61,7 +61,7 @@ fn check_tokens(state: &State, report: &mut Report) {
     });
 }
 
-/// Each lets in no more workers than it may, and is none that nobody could have made.
+/// Checks that each token has admitted at most its number of workers, and that its grant is valid.
 fn check_join_tokens(state: &State, report: &mut Report) {
     let count = state.join_tokens.len();
     report.require(
@@ -74,12 +74,12 @@ fn check_join_tokens(state: &State, report: &mut Report) {
         let subject = format!("join token {id}");
         let (uses, max) = (token.uses, token.grant.uses_max);
         report.require(uses <= max, Rule::Users, &subject, || {
-            format!("has let in {uses} workers of {max}")
+            format!("has admitted {uses} workers of {max}")
         });
         let is_within = (1..=limits::JOIN_TOKEN_USES_MAX).contains(&max)
             && (1..=limits::JOIN_TOKEN_MS_MAX).contains(&token.grant.ttl_ms);
         report.require(is_within, Rule::Users, &subject, || {
-            "counts for longer, or for more workers, than any may".to_owned()
+            "its lifetime or its number of workers is over the limit".to_owned()
         });
         report.require(
             token.created_at <= state.time,

@@ -1,8 +1,9 @@
-//! What the events tell of each attempt: complete, in order, nothing twice, and as the state has it.
+//! Events of each attempt: complete, in order, without repetition, and consistent with the state.
 //!
-//! Only attempts whose placement is among the events that are kept are looked at: of others, older events are gone.
+//! Only attempts whose placement is among the kept events are checked: for others, older events are gone.
 //!
-//! A worker that says that a task runs before its gang was let go is believed, so a start may come before the release.
+//! A worker's report that a task runs before its gang was released is accepted, so a start may precede the
+//! release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +16,7 @@ use muster_model::lifecycle::TaskPhase;
 use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
-/// Names an attempt.
+/// Key of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     job: JobId,
@@ -30,13 +31,13 @@ impl fmt::Display for Key {
     }
 }
 
-/// What the events have told of an attempt so far.
+/// History of an attempt according to the events so far.
 #[derive(Debug, Default)]
 struct Story {
     prepared: BTreeSet<TaskIndex>,
     started: BTreeSet<TaskIndex>,
     ended: BTreeSet<TaskIndex>,
-    /// Training steps of the checkpoints that it committed.
+    /// Training steps of its committed checkpoints.
     steps: BTreeSet<u64>,
     is_released: bool,
     is_running: bool,
@@ -44,11 +45,11 @@ struct Story {
     is_over: bool,
     /// The member whose place is vacant.
     vacant: Option<TaskIndex>,
-    /// Of a member that came in place of another: its gang's attempt, and which one it is.
+    /// For a replacement member: the epoch of its gang's attempt, and its task.
     member: Option<(AttemptEpoch, TaskIndex)>,
 }
 
-/// What an event tells of an attempt.
+/// One step in the history of an attempt.
 enum Chapter {
     Placed,
     Prepared(TaskIndex),
@@ -57,9 +58,9 @@ enum Chapter {
     Running,
     Committed(u64),
     TaskEnded(TaskIndex),
-    /// A member's place is vacant; the number that it had.
+    /// A member's place became vacant; with the epoch of the member.
     Vacated(TaskIndex, AttemptEpoch),
-    /// Somebody came in its place; the number that it has.
+    /// The place was filled; with the epoch of the replacement.
     Swapped(TaskIndex, AttemptEpoch),
     Stopping,
     Over,
@@ -75,7 +76,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         }
     }
     for (key, story) in &stories {
-        // Of a job that is forgotten the story is all there is.
+        // For a job no longer kept, there is no state to compare with.
         if let Some(job) = state.job(key.job) {
             compare(job, *key, story, report);
         }
@@ -199,10 +200,7 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
         }
         Chapter::Released => {
             require(!story.is_released, "it was released twice");
-            require(
-                !story.is_stopping,
-                "it was released after it was told to stop",
-            );
+            require(!story.is_stopping, "it was released after its stop order");
             story.is_released = true;
         }
         Chapter::Committed(step) => {
@@ -225,14 +223,14 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
             require(story.ended.insert(*task), "a task ended twice");
         }
         Chapter::Stopping => {
-            require(!story.is_stopping, "it was told to stop twice");
+            require(!story.is_stopping, "it was ordered to stop twice");
             story.is_stopping = true;
         }
         Chapter::Over => story.is_over = true,
     }
 }
 
-/// A member's place is vacant: its end was told before, under the number that it had.
+/// Reads a vacancy: the member's end was recorded before, under its epoch.
 fn read_vacancy(
     stories: &mut BTreeMap<Key, Story>,
     (key, member): (Key, AttemptEpoch),
@@ -250,19 +248,19 @@ fn read_vacancy(
         return;
     };
     report.require(ended == Some(true), Rule::AttemptEvents, &key, || {
-        format!("the place of task {task} is vacant, and its end was not told")
+        format!("the place of task {task} is vacant without an event of its end")
     });
     let is_left_alone = !story.is_stopping && !story.is_over && story.is_running;
     report.require(
         story.vacant.is_none() && is_left_alone,
         Rule::AttemptEvents,
         &key,
-        || format!("the place of task {task} is vacant in a gang that does not go on whole"),
+        || format!("the place of task {task} is vacant in a gang that is not running and whole"),
     );
     story.vacant = Some(task);
 }
 
-/// Somebody came in a member's place, which was vacant.
+/// Reads a swap: the member's place was vacant.
 fn read_swap(
     stories: &mut BTreeMap<Key, Story>,
     (key, member): (Key, AttemptEpoch),
@@ -277,7 +275,7 @@ fn read_swap(
         is_vacant && !story.is_stopping && !story.is_over,
         Rule::AttemptEvents,
         &key,
-        || format!("somebody came for task {task}, whose place was not vacant"),
+        || format!("a member was swapped in for task {task}, whose place was not vacant"),
     );
     let of_member = Key {
         epoch: member,
@@ -289,11 +287,11 @@ fn read_swap(
     };
     let earlier = stories.insert(of_member, begun);
     report.require(earlier.is_none(), Rule::AttemptEvents, &of_member, || {
-        "its number was given twice".to_owned()
+        "its epoch was assigned twice".to_owned()
     });
 }
 
-/// Whether the state says the same.
+/// Compares the history with the state.
 fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     let known = job.unit(key.unit);
     if let Some(member) = story.member {
@@ -308,8 +306,8 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
         Rule::AttemptEvents,
         &key,
         || match current {
-            Some(_) => "its end was told, and it goes on".to_owned(),
-            None => "it is over, and its end was not told".to_owned(),
+            Some(_) => "it continues after an event of its end".to_owned(),
+            None => "it is over without an event of its end".to_owned(),
         },
     );
     match current {
@@ -319,27 +317,26 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
             let ended = u64::try_from(story.ended.len()).unwrap_or(u64::MAX);
             report.require(tasks.contains(&ended), Rule::AttemptEvents, &key, || {
                 let (fewest, most) = (tasks.start(), tasks.end());
-                format!(
-                    "it is over, and the end of {ended} of its {fewest} to {most} tasks was told"
-                )
+                format!("it is over, with end events for {ended} of its {fewest} to {most} tasks")
             });
         }
     }
 }
 
-/// Whether every checkpoint of the attempt that is known was told of.
+/// Checks that every known checkpoint of the attempt has an event.
 fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mut Report) {
     let known = unit.map_or(&[][..], |unit| &unit.checkpoints);
     for checkpoint in known.iter().filter(|it| it.epoch == key.epoch) {
         let step = checkpoint.step;
         let told = story.steps.contains(&step);
         report.require(told, Rule::AttemptEvents, &key, || {
-            format!("its checkpoint of step {step} was not told of")
+            format!("its checkpoint of step {step} has no event")
         });
     }
 }
 
-/// How many tasks an attempt may have had that nobody remembers: gangs may start with fewer than they want.
+/// Returns the possible numbers of tasks of an attempt no longer kept: gangs may start with fewer than they
+/// want.
 fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     if !job.spec.gang {
         return 1..=1;
@@ -349,7 +346,7 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     fewest.map(u64::from).sum()..=job.spec.tasks()
 }
 
-/// Of a member that came in place of another the end was told unless it is there.
+/// Checks that a replacement member is present or its end was recorded.
 fn compare_member(
     unit: Option<&Unit>,
     (key, (gang, task)): (Key, (AttemptEpoch, TaskIndex)),
@@ -369,7 +366,7 @@ fn compare_member(
             story.ended.contains(&task),
             Rule::AttemptEvents,
             &key,
-            || format!("task {task} is gone, and its end was not told"),
+            || format!("task {task} is gone without an event of its end"),
         ),
     }
 }
@@ -391,7 +388,7 @@ fn compare_task(run: &TaskRun, key: Key, story: &Story, report: &mut Report) {
         || {
             let (task, phase) = (run.task, run.phase);
             format!(
-                "task {task} is {phase:?}; told: prepared {prepared}, start {started}, end {ended}"
+                "task {task} is {phase:?}; events: prepared {prepared}, start {started}, end {ended}"
             )
         },
     );
@@ -404,7 +401,7 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
             let ended = story.ended.contains(&run.task);
             report.require(ended, Rule::AttemptEvents, &key, || {
                 format!(
-                    "somebody is there for task {}, whose end was not told",
+                    "task {} has a replacement without an event of its end",
                     run.task
                 )
             });
@@ -416,7 +413,7 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
     let vacant = vacancy.map(|vacancy| vacancy.run.task);
     report.require(story.vacant == vacant, Rule::AttemptEvents, &key, || {
         format!(
-            "the place of {vacant:?} is vacant, told was {:?}",
+            "the place of {vacant:?} is vacant, the events say {:?}",
             story.vacant
         )
     });
@@ -425,12 +422,12 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
         story.is_released == is_released,
         Rule::AttemptEvents,
         &key,
-        || "whether it was released is not what was told".to_owned(),
+        || "its release differs from the events".to_owned(),
     );
     report.require(
         story.is_stopping == attempt.stop.is_some(),
         Rule::AttemptEvents,
         &key,
-        || "whether it was told to stop is not what was told".to_owned(),
+        || "its stop order differs from the events".to_owned(),
     );
 }

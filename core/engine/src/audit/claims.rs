@@ -1,4 +1,4 @@
-//! Claims: what units say they claim, seen from the hosts, and what cells attempts hold by.
+//! Claims: the records of units and of hosts agree, and attempts hold only cells that they may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::state::{Claim, Job, Purpose, State, Unit};
 /// CPUs and memory claimed on a host.
 type Needs = (u64, u64);
 
-/// What all units claim.
+/// Everything that units claim.
 #[derive(Default)]
 struct Claimed {
     gpus: BTreeMap<GpuUuid, (HostId, JobId, UnitIndex)>,
@@ -79,8 +79,8 @@ fn check_unit(job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     );
 }
 
-/// What a claim says about moves: their number, that they ascend, and that nobody was preempted beside them; only shares
-/// are moved, and moved for.
+/// Checks the moves of a claim: their number, that they ascend, and that it has no other victims; only units
+/// on shares are moved, and only for units on shares.
 fn check_purpose(claim: &Claim, subject: &str, report: &mut Report) {
     let sound = match &claim.purpose {
         Purpose::Ordinary => true,
@@ -116,7 +116,8 @@ fn collect(job: &Job, index: UnitIndex, unit: &Unit, claimed: &mut Claimed, repo
     }
 }
 
-/// Two jobs that wait for one host, of which one wants it for itself, would wait for each other for ever.
+/// Checks that exclusive jobs share no claimed host: two jobs that wait for one host, one of them
+/// exclusively, would wait for each other forever.
 fn check_company(state: &State, host: &Host, report: &mut Report) {
     let jobs: BTreeSet<JobId> = host.claims.iter().map(|claim| claim.job).collect();
     let is_exclusive = |id: &JobId| {
@@ -127,7 +128,7 @@ fn check_company(state: &State, host: &Host, report: &mut Report) {
         jobs.len() < 2 || !jobs.iter().any(is_exclusive),
         Rule::Claims,
         &format!("host {}", host.id),
-        || format!("jobs {jobs:?} have claims there, and one of them wants it for itself"),
+        || format!("jobs {jobs:?} have claims there, and one of them needs it exclusively"),
     );
 }
 
@@ -143,7 +144,12 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
                 takes_work,
                 Rule::Claims,
                 &format!("host {}", host.id),
-                || format!("job {} has a claim there, and it takes no work", claim.job),
+                || {
+                    format!(
+                        "job {} has a claim there, and it accepts no work",
+                        claim.job
+                    )
+                },
             );
         }
         check_company(state, host, report);
@@ -158,7 +164,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
                 gpus.insert(gpu.uuid, (host.id, job, unit));
                 let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
                 report.require(fit, Rule::Claims, &gpu.uuid, || {
-                    format!("job {job} claims it, and it is out of use")
+                    format!("job {job} claims it, and it is unusable")
                 });
             }
         }
@@ -177,7 +183,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
     });
 }
 
-/// Only virtual clusters hold resources by cells.
+/// Checks that only virtual clusters hold resources by cells.
 fn check_cells(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let standings = [
         unit.attempt.as_ref().map(|attempt| &attempt.standing),

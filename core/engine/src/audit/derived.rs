@@ -1,4 +1,4 @@
-//! What is derived: the index and the queues' counts.
+//! Derived data: the index and the counts of queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,8 @@ fn check_rebuilt(state: &State, report: &mut Report) {
     }
 }
 
-/// Nothing that is blocked, unfit, held or silent is on offer, and what is on offer is counted right.
+/// Checks that no blocked, unfit, held or unreachable resource is offered, and that offers are counted
+/// correctly.
 fn check_free(state: &State, report: &mut Report) {
     let mut offered: BTreeMap<(String, HostId), u32> = BTreeMap::new();
     for (class, hosts) in &state.index.free {
@@ -92,7 +93,7 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
     offers
 }
 
-/// Every job with waiting units is in the sight of the planner, and no other.
+/// Checks that exactly the jobs with waiting units are indexed for the planner.
 fn check_waiting(state: &State, report: &mut Report) {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
     for (line, jobs) in &state.index.waiting {
@@ -116,7 +117,7 @@ fn check_waiting(state: &State, report: &mut Report) {
             &format!("job {id}"),
             || {
                 format!(
-                    "{} of its units wait, unseen by the planner",
+                    "{} of its units wait without an entry for the planner",
                     job.counts.waiting
                 )
             },
@@ -140,7 +141,7 @@ fn check_queues(state: &State, report: &mut Report) {
     }
 }
 
-/// Everything that holds resources is in the sight of whoever may preempt it, as what it is.
+/// Checks that every holder of resources is indexed for preemption, with the right class.
 fn check_attempts(state: &State, report: &mut Report) {
     let kept: BTreeSet<_> = state
         .index
@@ -183,7 +184,7 @@ fn check_attempts(state: &State, report: &mut Report) {
     report.require(kept == expected, Rule::Limbo, &"index.attempts", detail);
 }
 
-/// A retired queue without live jobs is only kept for those in it.
+/// Whether a retired queue without live jobs is kept for its children.
 fn is_needed(state: &State, name: &str) -> bool {
     let inside = format!("{name}/");
     let retired = state.queues.get(name).is_some_and(|queue| queue.retired);

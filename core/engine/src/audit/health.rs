@@ -1,5 +1,4 @@
-//! What is remembered of health, and what placement sees of it: they say the same, and nothing runs where a repair or a check
-//! is under way.
+//! Health state and placement agree, and nothing runs during a repair or a check.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use muster_model::ids::{GpuUuid, HostId};
 use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, State};
 
-/// How the author of a block begins that a rule put.
+/// Prefix of the author of a block set by a rule.
 const RULES_AUTHOR: &str = "rule:";
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -35,7 +34,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     for (component, condition) in state.health.conditions() {
         let place = place_of(state, component);
         report.require(place.is_some(), Rule::Health, component, || {
-            "something is known of its health, and it does not exist".to_owned()
+            "it has a health record and does not exist".to_owned()
         });
         let Some(runs) = place.map(|host| held.has(host, component)) else {
             continue;
@@ -64,7 +63,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let is_repaired = phase == Phase::Repairing;
         let wants = state.health.wants_repair(component);
         report.require(!is_repaired || wants, Rule::Health, component, || {
-            "it is being repaired, and nobody says how".to_owned()
+            "it is being repaired without a known action".to_owned()
         });
         let reboots = state.health.wanted(component) == Some(DeviceAction::Reboot);
         let is_host = matches!(component, Component::Host(_));
@@ -79,7 +78,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     }
 }
 
-/// Incidents are of hosts that exist, and end; and what hosts said of their racks is said by hosts that exist.
+/// Checks that incidents and rack findings refer to existing hosts, and that incidents end.
 fn check_shared(state: &State, report: &mut Report) {
     for incident in state.health.incidents() {
         let subject = incident.group.to_string();
@@ -97,12 +96,13 @@ fn check_shared(state: &State, report: &mut Report) {
     for (rule, host) in state.health.of_racks() {
         let exists = state.hosts.contains_key(&host);
         report.require(exists, Rule::Health, &Component::Host(host), || {
-            format!("rule {rule} holds of it for its rack, and it does not exist")
+            format!("it has a rack finding of rule {rule} and does not exist")
         });
     }
 }
 
-/// Nothing was placed on a host, since its block was planned, that may not have ended when it begins.
+/// Checks that nothing was placed on a host after its block was planned unless it ends before the block
+/// begins.
 fn check_plans(state: &State, report: &mut Report) {
     for host in state.hosts.values() {
         let is_plan = host
@@ -110,7 +110,7 @@ fn check_plans(state: &State, report: &mut Report) {
             .as_ref()
             .is_none_or(|block| block.planned.is_some());
         report.require(is_plan, Rule::Health, &Component::Host(host.id), || {
-            "a block is planned for it, and it does not say for when".to_owned()
+            "a block is planned for it without a start time".to_owned()
         });
     }
     if state.hosts.values().all(|host| host.planned.is_none()) {
@@ -124,7 +124,7 @@ fn check_plans(state: &State, report: &mut Report) {
     }
 }
 
-/// An attempt keeps clear of what was planned for its hosts before it was placed.
+/// Checks an attempt against the blocks planned for its hosts before its placement.
 fn check_in_time(state: &State, job: &Job, attempt: &Attempt, report: &mut Report) {
     let placed_at = attempt.placed_at;
     for host in attempt.hosts() {
@@ -141,7 +141,8 @@ fn check_in_time(state: &State, job: &Job, attempt: &Attempt, report: &mut Repor
     }
 }
 
-/// What is out of placement by its health is blocked, and nothing else is; people's blocks are people's.
+/// Checks that exactly the components out of placement by their health are blocked; blocks by users are not
+/// affected.
 fn check_block(state: &State, component: &Component, block: Option<&Block>, report: &mut Report) {
     let phase = state.health.phase(component);
     let condition = state.health.condition(component);
@@ -159,7 +160,7 @@ fn check_block(state: &State, component: &Component, block: Option<&Block>, repo
             component,
             || format!("it is {phase} by {}", block.author),
         );
-        // Nothing is taken out of placement by a rule that does not say which, and on what it goes by.
+        // A block by a rule names the rule and its evidence.
         let rule = block.author.strip_prefix(RULES_AUTHOR);
         let is_founded = rule.is_none_or(|it| !it.is_empty() && !block.evidence.is_empty());
         report.require(is_founded, Rule::Health, component, || {
@@ -204,7 +205,7 @@ fn place_of(state: &State, component: &Component) -> Option<HostId> {
     }
 }
 
-/// Where attempts hold something, as the jobs say.
+/// Resources held by attempts, according to the jobs.
 #[derive(Default)]
 struct Held {
     hosts: BTreeSet<HostId>,

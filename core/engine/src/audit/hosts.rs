@@ -1,4 +1,4 @@
-//! Hosts and GPUs: who holds what, seen from both sides.
+//! Holders of hosts and GPUs: the records of both sides agree.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use muster_model::ids::{GpuUuid, HostId};
 use crate::audit::{Report, Rule};
 use crate::state::{State, TaskRun};
 
-/// What the attempts of all jobs say a host gives them.
+/// Allocations on a host, according to the attempts of all jobs.
 #[derive(Default)]
 struct Given {
     cpus_milli: u64,
@@ -87,7 +87,7 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         host.id == id && state.host_names.get(&host.name) == Some(&id),
         Rule::Identity,
         &subject,
-        || format!("`{}` does not lead to it", host.name),
+        || format!("the name `{}` does not refer to it", host.name),
     );
     report.require(
         host.desired_revision <= state.revision && host.health_since <= state.time,
@@ -99,7 +99,7 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         !host.one_way || host.health != HostHealth::Up,
         Rule::Identity,
         &subject,
-        || "it is up and its link carries beats alone".to_owned(),
+        || "it is up with a one-way link".to_owned(),
     );
 }
 
@@ -128,8 +128,8 @@ fn check_holders(host: &Host, given: &Given, report: &mut Report) {
     }
 }
 
-/// A host that registers with less than it has given out is over its capacity until something ends;
-/// what it has given out must add up at any time.
+/// Checks the allocations of a host. A host that registers with less than it has allocated is over capacity
+/// until something ends; the sum of its allocations must be right at any time.
 fn check_capacity(host: &Host, given: &Given, report: &mut Report) {
     report.require(
         u64::from(host.cpus_milli_used) == given.cpus_milli

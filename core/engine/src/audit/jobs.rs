@@ -1,4 +1,4 @@
-//! Jobs: their phases, their counts and their units as a whole.
+//! Jobs: their phases, their counts and their sets of units.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -118,12 +118,12 @@ fn check_counts(job: &Job, report: &mut Report) {
     );
 }
 
-/// A job of which something was placed had what it waited for, and no more of it holds resources than it allows.
+/// Checks that a placed job had its dependencies satisfied and is within its limit of concurrent units.
 fn check_lifecycle(state: &State, job: &Job, report: &mut Report) {
     let subject = format!("job {}", job.id);
     let was_placed = job.units.values().any(|unit| unit.attempts > 0);
     for dependency in &job.spec.lifecycle.after {
-        // One that is not there any more has ended long ago.
+        // A dependency no longer kept has ended long ago.
         let other = state.jobs.get(&dependency.job).map(|other| other.phase);
         let fits = match other {
             Some(JobPhase::Succeeded) => dependency.when != Condition::Failed,
@@ -152,7 +152,7 @@ fn check_lifecycle(state: &State, job: &Job, report: &mut Report) {
     );
 }
 
-/// Only a job that goes on can be suspended; it gets nothing new, and gives back what it does not keep.
+/// Checks that only a live job is suspended, starts nothing new, and releases what it does not keep.
 fn check_suspension(job: &Job, subject: &dyn Display, report: &mut Report) {
     let Some(suspension) = &job.suspension else {
         return;
@@ -168,7 +168,7 @@ fn check_suspension(job: &Job, subject: &dyn Display, report: &mut Report) {
         });
         report.require(fits, Rule::Lifecycle, subject, || {
             let epoch = unit.attempt.as_ref().map(|attempt| attempt.epoch);
-            format!("attempt {epoch:?} goes on, or is new, although the job is suspended")
+            format!("attempt {epoch:?} continues, or is new, although the job is suspended")
         });
         report.require(unit.claim.is_none(), Rule::Lifecycle, subject, || {
             "something is reserved for it although it is suspended".to_owned()

@@ -1,4 +1,4 @@
-//! The logs that the state carries: answers and events; and the leadership.
+//! Logs in the state: answers and events; and the leadership.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn check_replicas(state: &State, report: &mut Report) {
     );
 }
 
-/// Nothing of a job of before began while tasks that nobody remembers could have had a lease.
+/// Checks that no job of the old group started anything while unknown tasks could have had a lease.
 fn check_refounding(state: &State, report: &mut Report) {
     let Some(refounding) = state.refounding else {
         return;
@@ -100,7 +100,7 @@ fn check_events(state: &State, report: &mut Report) {
             in_range && !events.is_empty(),
             Rule::Events,
             &subject,
-            || "they should not be kept, or are none".to_owned(),
+            || "they should not be kept, or there are none".to_owned(),
         );
         for event in events.iter() {
             report.require(
@@ -114,7 +114,7 @@ fn check_events(state: &State, report: &mut Report) {
         count += events.len();
     }
     report.require(newest <= state.time, Rule::Events, &"events", || {
-        format!("the newest is of {newest}, in the future")
+        format!("the newest is from {newest}, in the future")
     });
     report.require(count == state.events.len(), Rule::Events, &"events", || {
         format!("{count} are kept, {} counted", state.events.len())
@@ -134,14 +134,14 @@ fn check_events(state: &State, report: &mut Report) {
     );
 }
 
-/// What a job lost is the beginning of its story, and noted.
+/// Checks that a job lost only its oldest events, and that the loss is recorded.
 fn check_losses(state: &State, report: &mut Report) {
     let losses = state.events.losses();
     let marks: BTreeMap<Option<JobId>, Revision> = losses.marks.into_iter().collect();
     for (owner, mark) in &marks {
         let in_range = *mark > state.events.floor() && *mark <= state.revision;
         report.require(in_range, Rule::Events, &"events", || {
-            format!("of {owner:?} those up to {mark} are said to be dropped")
+            format!("events of {owner:?} up to {mark} are recorded as dropped")
         });
     }
     for (revision, events) in state.events.iter() {
@@ -149,7 +149,7 @@ fn check_losses(state: &State, report: &mut Report) {
             let owner = event.kind.job();
             let is_dropped = { marks.get(&owner) }.is_some_and(|mark| revision <= *mark);
             report.require(!is_dropped, Rule::Events, &"events", || {
-                format!("{event:?} is said to be dropped")
+                format!("{event:?} is recorded as dropped")
             });
         }
     }
@@ -157,10 +157,10 @@ fn check_losses(state: &State, report: &mut Report) {
         marks.len() <= limits::EVENT_MARKS_MAX,
         Rule::Limits,
         &"events",
-        || format!("of {} jobs it is noted what they lost", marks.len()),
+        || format!("losses are recorded for {} jobs", marks.len()),
     );
     let is_as_restored = state.events.is_as_restored();
     report.require(is_as_restored, Rule::Derived, &"events", || {
-        "who has how many is not what is kept".to_owned()
+        "the counts by owner differ from the kept events".to_owned()
     });
 }

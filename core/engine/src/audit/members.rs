@@ -1,5 +1,5 @@
-//! Members of gangs that were swapped one by one: a vacant place holds nothing, nobody is a member twice, and only those jobs
-//! have it that ask for it.
+//! Swapped members of gangs: a vacant place holds nothing, a member is present once, and only jobs that
+//! support it have swaps.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use muster_model::limits;
 use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, Membership, State, Unit, Vacancy};
 
-/// Every gang that lacks a member is in the sight of the planner, and no other.
+/// Checks that exactly the gangs that lack a member are indexed for the planner.
 pub(super) fn check_sight(state: &State, report: &mut Report) {
     let mut expected: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     for job in state.jobs.values() {
@@ -47,19 +47,19 @@ pub(super) fn check(
     require(
         job.spec.gang && job.spec.lifecycle.member_swap,
         Rule::GangAtomicity,
-        "its members come and go, which its job does not take",
+        "its members are swapped, which its job does not support",
     );
     let is_begun = matches!(unit.phase, UnitPhase::Running | UnitPhase::Stopping);
     require(
         is_begun && attempt.running_at.is_some(),
         Rule::Lifecycle,
-        "its members come and go before all of them ran",
+        "its members are swapped before all of them ran",
     );
     let in_a_row = membership.swaps_in_a_row;
     require(
         in_a_row <= limits::SWAPS_IN_A_ROW_MAX && in_a_row <= unit.swaps,
         Rule::Limits,
-        "more of its members were swapped in a row than may be",
+        "it exceeds the limit of consecutive swaps",
     );
     if let Some(leaving) = &membership.leaving {
         let run = attempt.tasks.iter().find(|run| run.task == leaving.task);
@@ -72,7 +72,7 @@ pub(super) fn check(
         require(
             is_alive && attempt.stop.is_none() && membership.vacancy.is_none(),
             Rule::Lifecycle,
-            "a member is told to leave that is gone, or whose gang is stopped anyway",
+            "a member with an order to leave is gone, or its gang is being stopped",
         );
     }
     check_joined(state, (attempt, membership), subject, report);
@@ -81,7 +81,7 @@ pub(super) fn check(
     }
 }
 
-/// Whoever came later is there once, under a number of its own that is higher than the gang's.
+/// Checks that a replacement is present once, under its own epoch, which is higher than the gang's.
 fn check_joined(
     state: &State,
     (attempt, membership): (&Attempt, &Membership),
@@ -99,7 +99,7 @@ fn check_joined(
             subject,
             || {
                 let epoch = joined.epoch;
-                format!("task {task} came as {epoch}, and is there {times} times")
+                format!("task {task} joined as {epoch} and is present {times} times")
             },
         );
         let run = attempt.tasks.iter().find(|run| run.task == *task);
@@ -119,7 +119,7 @@ fn check_joined(
     }
 }
 
-/// The place of somebody who is gone: it ended badly, it is not among the members, and no GPU is held for it.
+/// Checks the place of a departed member: it failed, it is not among the members, and no GPU is held for it.
 fn check_vacancy(
     state: &State,
     (job, attempt, vacancy): (&Job, &Attempt, &Vacancy),
@@ -135,7 +135,7 @@ fn check_vacancy(
     };
     report.require(!is_there && is_gone, Rule::GangAtomicity, subject, || {
         let phase = vacancy.run.phase;
-        format!("the place of task {task} is vacant, which is {phase:?} and there: {is_there}")
+        format!("the place of task {task} is vacant; its phase is {phase:?}, present: {is_there}")
     });
     report.require(
         vacancy.epoch.get() <= state.revision.get() && vacancy.since <= state.time,

@@ -1,8 +1,8 @@
-//! Independent linter of the state: everything that must hold at every revision, whatever came before.
+//! Independent linter of the state: invariants that hold at every revision, regardless of history.
 //!
-//! Written apart from `apply` and sharing no code with it, so that one of them catches the other's
-//! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
-//! live replica calls it seldom.
+//! Written independently of `apply` and sharing no code with it, so that one catches the other's mistakes.
+//! Tests and the simulation call [`audit`] after every step; it reads the whole state, so a live replica
+//! calls it rarely.
 
 mod access;
 mod attempt_events;
@@ -23,7 +23,7 @@ use std::fmt;
 
 use crate::state::State;
 
-/// Which invariant is broken (numbers as in `docs/invariants.md`).
+/// Invariants (numbers as in `docs/invariants.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// I1: a GPU is held by one attempt, and attempts and GPUs agree about it.
@@ -32,58 +32,60 @@ pub enum Rule {
     Epochs,
     /// I3: leadership epochs lie in the past.
     Leadership,
-    /// I30: replicas that are written down are so once each, in order, and no id is above the highest that was ever used.
+    /// I30: recorded replicas are unique and in order, and no id is above the highest one ever used.
     Replicas,
-    /// I5: answers are those of commands that took effect.
+    /// I5: stored answers belong to commands that took effect.
     Requests,
     /// I6: an attempt has all tasks of its unit.
     GangAtomicity,
-    /// I7: phases fit each other.
+    /// I7: phases are consistent.
     Lifecycle,
-    /// I8: what is given out adds up and fits.
+    /// I8: allocations add up and fit.
     Capacity,
     /// A claim and what it claims agree, and a GPU is claimed once.
     Claims,
-    /// I17: cells are bound to one virtual cluster within its quota, and each can get what it is still owed.
+    /// I17: every cell is bound to at most one virtual cluster within its quota, and each can get what it is
+    /// still owed.
     VirtualClusters,
-    /// I19: hosts lie where the configuration says, else where their workers say and others agree; cells nest.
+    /// I19: hosts are located as configured, else as reported by their workers without contradiction; cells
+    /// nest.
     Places,
-    /// I8: a queue counts its unfinished jobs and what its work has.
+    /// I8: a queue counts its unfinished jobs and the usage of its work.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
-    /// I22: the events tell each attempt's life completely, in order and once.
+    /// I22: the events record each attempt's life completely, in order and once.
     AttemptEvents,
-    /// I11: what is derived equals what it is derived from.
+    /// I11: derived data equals its recomputation.
     Derived,
-    /// I13: nothing that lives is out of everybody's sight.
+    /// I13: every live object is in an index that advances it.
     Limbo,
     /// I14: the retry budget is kept.
     RetryBudget,
-    /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
+    /// I20: nothing of a job is placed before its dependencies have ended as required.
     Dependencies,
-    /// I21: the checkpoints that a unit may begin from are kept.
+    /// I21: the checkpoints that a unit may resume from are kept.
     Retention,
-    /// I26: jobs of a pipeline were accepted together and wait for none after them.
+    /// I26: jobs of a pipeline were accepted together and depend on no later job of it.
     Pipelines,
-    /// I28: health and placement say the same, and nothing runs where something is repaired or checked.
+    /// I28: health and placement agree, and nothing runs during a repair or a check.
     Health,
     /// I32: users and join tokens are within their limits, and no token proves two users.
     Users,
-    /// Names and keys lead to the things that bear them.
+    /// Names and keys refer to the right records.
     Identity,
     /// Every list is within its limit.
     Limits,
 }
 
-/// A broken invariant.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Which rule.
+    /// The invariant.
     pub rule: Rule,
-    /// What breaks it: `job 7 unit 0`, `host 3`.
+    /// The object: `job 7 unit 0`, `host 3`.
     pub subject: String,
-    /// How.
+    /// The contradiction.
     pub detail: String,
 }
 
@@ -97,7 +99,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All broken invariants of a state; empty if it is sound.
+/// Returns all violated invariants of a state; empty if it is sound.
 #[must_use]
 pub fn audit(state: &State) -> Vec<Finding> {
     let mut report = Report::default();
@@ -122,7 +124,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
 struct Report(Vec<Finding>);
 
 impl Report {
-    /// Notes a finding unless `holds`.
+    /// Adds a finding unless `holds`.
     fn require(
         &mut self,
         holds: bool,

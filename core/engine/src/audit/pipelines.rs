@@ -1,4 +1,4 @@
-//! Pipelines: their jobs are neighbours, bear one name, and wait only for jobs that were accepted before them.
+//! Pipelines: their jobs have consecutive ids and one name, and depend only on earlier jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
                 after.all(|dependency| dependency.job < job.id),
                 Rule::Pipelines,
                 &subject,
-                || format!("job {} waits for one that came after it", job.id),
+                || format!("job {} depends on a later job", job.id),
             );
         }
     }

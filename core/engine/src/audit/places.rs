@@ -1,4 +1,4 @@
-//! Where hosts and their GPUs lie, told anew from the configuration and from what workers say.
+//! Locations of hosts and their GPUs, recomputed from the configuration and from workers' reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use muster_model::topology::{CellPlace, HostShape, Topology};
 use crate::audit::{Report, Rule};
 use crate::state::State;
 
-/// Where a host lies, and what its GPUs form.
+/// Location of a host, and the cells that its GPUs form.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Names of the cells around it, largest first.
@@ -19,7 +19,7 @@ pub(super) struct Place {
     pub(super) inside: BTreeSet<(usize, BTreeSet<usize>)>,
 }
 
-/// The index places every host where it lies, and the levels are those that are named.
+/// Checks that the index locates every host correctly and that the levels are those in use.
 pub(super) fn check(state: &State, report: &mut Report) {
     check_levels(state, report);
     let places = all(state);
@@ -42,7 +42,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
             kept.as_ref() == expected,
             Rule::Places,
             &format!("host {}", host.name),
-            || format!("it is kept as {kept:?} and lies in {expected:?}"),
+            || format!("it is indexed as {kept:?} and lies in {expected:?}"),
         );
     }
 }
@@ -66,7 +66,7 @@ fn check_levels(state: &State, report: &mut Report) {
         .filter(|(list, _)| !list.is_empty() && fits(list))
         .map(|(list, hosts)| (hosts, list))
         .collect();
-    // Most hosts last, and of equals the first by name last.
+    // Sorts the path of most hosts last, and among equals the first by name last.
     by_hosts.sort_by(|one, other| one.0.cmp(&other.0).then_with(|| other.1.cmp(&one.1)));
     let by_most = by_hosts.pop().map_or_else(Vec::new, |(_, list)| list);
     let above: Vec<&str> = if configured.above.is_empty() {
@@ -91,10 +91,10 @@ fn check_levels(state: &State, report: &mut Report) {
     );
 }
 
-/// Who says that a cell has which path.
+/// Hosts by the path that they report for a cell.
 type Says<'a> = BTreeMap<Vec<&'a str>, Vec<HostId>>;
 
-/// Where every host lies.
+/// Returns the location of every host.
 pub(super) fn all(state: &State) -> BTreeMap<HostId, Place> {
     let words = words(state);
     let mut who_says: BTreeMap<(usize, &str), Says<'_>> = BTreeMap::new();
@@ -134,14 +134,15 @@ pub(super) fn all(state: &State) -> BTreeMap<HostId, Place> {
     hosts.map(|host| (host.id, place(host))).collect()
 }
 
-/// The place that the configuration gives a host.
+/// Returns the configured location of a host.
 fn configured<'a>(state: &'a State, host: &Host) -> Option<&'a CellPlace> {
     let mut places = state.configured_topology.places.iter();
     places
         .find(|place| !place.cell.is_empty() && place.hosts.iter().any(|name| *name == *host.name))
 }
 
-/// Names of the cells around the hosts that no configuration places and whose workers name one on every level.
+/// Returns the names of the cells around hosts without a configured place whose workers report one on every
+/// level.
 fn words(state: &State) -> BTreeMap<HostId, Vec<&str>> {
     let levels = &state.topology.above;
     let mut words = BTreeMap::new();
@@ -177,7 +178,7 @@ fn inside(topology: &Topology, host: &Host) -> BTreeSet<(usize, BTreeSet<usize>)
     if !levels.is_sorted() {
         return BTreeSet::new();
     }
-    // The names of the cells around every GPU, by depth.
+    // Names of the cells around every GPU, by depth.
     let names: Vec<BTreeMap<usize, &str>> = { host.gpus.iter() }
         .map(|gpu| {
             let mut known = host.learnt.gpus.iter();

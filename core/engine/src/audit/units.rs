@@ -1,4 +1,4 @@
-//! One unit: its attempt, its past and its budget.
+//! Single units: attempt, history and retry budget.
 
 use std::fmt::Display;
 
@@ -39,7 +39,7 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
     }
 }
 
-/// Only members of a gang wait for each other, and none that was let go was not prepared.
+/// Checks that only gangs have a barrier, and that all members were prepared at the release.
 fn check_barrier(
     state: &State,
     job: &Job,
@@ -51,21 +51,21 @@ fn check_barrier(
     let Some(barrier) = attempt.barrier else {
         let prepared = runs(TaskPhase::Prepared).count();
         report.require(prepared == 0, Rule::GangAtomicity, subject, || {
-            format!("{prepared} of its tasks wait for a gang that begins one by one")
+            format!("{prepared} of its tasks wait for a gang without a barrier")
         });
         return;
     };
     report.require(job.spec.gang, Rule::GangAtomicity, subject, || {
-        "its tasks wait for each other although they are no gang".to_owned()
+        "its tasks wait for each other although they are not a gang".to_owned()
     });
     let Some(released_at) = barrier.released_at else {
         return;
     };
     let mut assigned = runs(TaskPhase::Assigned).map(|run| run.task);
-    // Who came later finds the gang let go.
+    // Replacement members join a released gang.
     let assigned = assigned.find(|task| !came_later(attempt, *task));
     report.require(assigned.is_none(), Rule::GangAtomicity, subject, || {
-        format!("it was let go although task {assigned:?} was not prepared")
+        format!("it was released although task {assigned:?} was not prepared")
     });
     report.require(
         attempt.placed_at <= released_at && released_at <= state.time,
@@ -73,7 +73,7 @@ fn check_barrier(
         subject,
         || {
             format!(
-                "it was let go at {released_at}, placed at {}",
+                "it was released at {released_at}, placed at {}",
                 attempt.placed_at
             )
         },
@@ -124,8 +124,8 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
     );
 }
 
-/// What a unit pays for was charged to it: one failure for each attempt that is known to be its own, or of which nothing is
-/// known any more, and one for each member that was replaced.
+/// Checks the charged failures: one for each attempt that is known to be the job's own failure or is no
+/// longer kept, and one for each replaced member.
 fn check_charges(unit: &Unit, subject: &dyn Display, report: &mut Report) {
     let is_own = |past: &&PastAttempt| {
         let blame = past.blame.as_deref();
@@ -147,8 +147,8 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What is counted in a row: begun again in place no more often than the job allows, each time after an attempt; no next
-/// attempt waits after as many without progress as the job allows.
+/// Checks the consecutive counts: retries in place within the job's limit, each after an attempt; no further
+/// attempt after the limit of attempts without progress.
 fn check_rows(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
     let max = job.spec.lifecycle.local_retries_max;
     let local = unit.local_retries;
@@ -179,7 +179,8 @@ fn check_rows(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report
     });
 }
 
-/// Folders go only where the policy says so, are few, and never those of checkpoints that a unit may begin from.
+/// Checks that folders are removed only by the policy, are few, and never those of checkpoints that a unit
+/// may resume from.
 fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
     let policy = job.spec.lifecycle.checkpoints;
     let removes = policy.is_some_and(|policy| policy.remove);
@@ -210,7 +211,7 @@ fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut R
             subject,
             || {
                 format!(
-                    "step {} is good, and somebody could not read it",
+                    "step {} counts as readable, but an attempt could not read it",
                     checkpoint.step
                 )
             },
@@ -273,7 +274,7 @@ fn check_attempt(
     let ended = attempt.tasks.iter().all(|run| terminal(run.phase));
     report.require(!ended, Rule::Limbo, subject, || {
         format!(
-            "attempt {} goes on although all its tasks ended",
+            "attempt {} continues although all its tasks ended",
             attempt.epoch
         )
     });
@@ -308,7 +309,7 @@ fn check_tasks(
         tasks == [index.get()]
     };
     report.require(complete, Rule::GangAtomicity, subject, || {
-        format!("attempt {} lacks tasks of it", attempt.epoch)
+        format!("attempt {} does not have all tasks", attempt.epoch)
     });
     for run in &attempt.tasks {
         report.require(
@@ -327,7 +328,7 @@ fn check_tasks(
     }
 }
 
-/// The first members of every group, as many as are enough, in order.
+/// Whether each group has a prefix of its members that is large enough, in order.
 fn has_all_members(job: &Job, tasks: &[u32]) -> bool {
     let mut first = 0;
     let mut expected = Vec::new();
@@ -384,18 +385,18 @@ fn check_stop(
         subject,
         || {
             let task = broken.map(|run| run.task);
-            format!("it is {phase:?} although task {task:?} ended badly")
+            format!("it is {phase:?} although task {task:?} failed")
         },
     );
 }
 
-/// The last run of the member whose place is vacant.
+/// Returns the last run of the member whose place is vacant.
 fn vacant(attempt: &Attempt) -> Option<&TaskRun> {
     let vacancy = attempt.membership.as_deref()?.vacancy.as_ref();
     vacancy.map(|vacancy| &vacancy.run)
 }
 
-/// Whether a member came in place of another.
+/// Whether a member is a replacement.
 fn came_later(attempt: &Attempt, task: TaskIndex) -> bool {
     let membership = attempt.membership.as_deref();
     membership.is_some_and(|membership| membership.joined.contains_key(&task))
@@ -408,7 +409,8 @@ const fn terminal(phase: TaskPhase) -> bool {
     }
 }
 
-/// Ended with 0, or as the job's first rule for such an end calls well; by a signal only if nobody else stopped it.
+/// Whether a task exited with 0, or as the job's first matching rule counts as success; by a signal only if
+/// it was not stopped from outside.
 fn is_success(job: &Job, attempt: &Attempt, run: &TaskRun) -> bool {
     let Some(exit) = &run.exit else { return false };
     if exit.lease_expired || exit.start_error.is_some() {

@@ -1,4 +1,4 @@
-//! What queues and their users have: added up anew from what hosts gave out.
+//! Usage of queues and their users, recomputed from the allocations of hosts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use muster_model::quota::Amounts;
 use crate::audit::{Report, Rule};
 use crate::state::{Job, State, Usage};
 
-/// Usage by queue and user; the empty user stands for all of the queue's.
+/// Usage by queue and user; the empty user stands for the whole queue.
 type Sums = BTreeMap<(String, String), Usage>;
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -22,7 +22,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     for job in state.jobs.values() {
         add_job(&mut sums, &models, job);
     }
-    // Who holds nothing is not counted.
+    // Users that hold nothing are not counted.
     sums.retain(|_, usage| *usage != Usage::default());
     let kept = kept(state);
     report.require(kept == sums, Rule::QueueUsage, &"index.usage", || {
@@ -71,7 +71,7 @@ fn add_job(sums: &mut Sums, models: &BTreeMap<GpuUuid, &str>, job: &Job) {
     }
 }
 
-/// Every queue around the job, and its user in each.
+/// Adds to every queue around the job, and to its user in each.
 fn spread(sums: &mut Sums, job: &Job, change: impl Fn(&mut Usage)) {
     let parts: Vec<&str> = job.spec.queue.split('/').collect();
     for depth in 1..=parts.len() {

@@ -1,4 +1,4 @@
-//! What `apply` asks before it takes a configuration or a binding.
+//! Checks of `apply` before it accepts a configuration or a binding.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use muster_model::topology::{CellId, CellKind, ClusterTree, GpuMask};
 use crate::cells::{Allocation, BindError, Ground, cells_of};
 use crate::state::State;
 
-/// Whether the cluster can honour all cells that queues are guaranteed: every rule that is broken, with its place and
-/// the arithmetic. A cluster without GPUs honours anything.
+/// Checks that the cluster can honour all guaranteed cells; returns every violated rule with its location and
+/// the sum. A cluster without GPUs accepts any guarantee.
 #[must_use]
 pub fn check_quotas<'a>(
     state: &State,
@@ -51,7 +51,7 @@ fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -
     let level = ground.topology().level(&quota.level)?;
     let Some(cell) = ground.find(level, pinned) else {
         return Some(format!(
-            "`{}` is no {} of the cluster",
+            "`{}` is not a {} of the cluster",
             pinned.cell, quota.level
         ));
     };
@@ -80,7 +80,7 @@ fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -
     }
 }
 
-/// The kinds of which there are too few cells.
+/// Returns the kinds with too few cells.
 fn missing(allocation: &Allocation) -> impl Iterator<Item = Violation> {
     allocation
         .sums(None)
@@ -106,8 +106,8 @@ fn missing(allocation: &Allocation) -> impl Iterator<Item = Violation> {
 }
 
 impl Allocation {
-    /// Binds a cell to a virtual cluster once more, if every cluster can still get all that it is owed afterwards
-    /// (what is missing before already must not grow).
+    /// Binds a cell to a virtual cluster once more, if every cluster can still get all that it is owed
+    /// afterwards (an existing shortage must not grow).
     ///
     /// # Errors
     /// If it cannot be bound; then nothing changes.
@@ -127,7 +127,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// The arithmetic of a kind of which more cells are missing than before; only the GPU model of a cell is looked at.
+    /// Returns the sum of a kind with a larger shortage than before; only kinds of the cell's GPU model are
+    /// compared.
     fn less_safe_than(&self, before: &Self, cell: &CellId) -> Option<String> {
         let model = self.ground().kind(cell)?.gpu_model;
         let after = self.sums(Some(&model));
@@ -142,12 +143,12 @@ impl Allocation {
     }
 }
 
-/// Whether a unit may hold these GPUs by the guarantee of its virtual cluster: they lie in the cells, each cell is
-/// needed, is bound to the cluster or may be, and is pinned where the job asks for a pinned cell, and only there.
-/// `allocation` is the state's, without what the unit's own claim binds.
+/// Checks that a unit may hold these GPUs by the guarantee of its virtual cluster: they lie in the cells,
+/// each cell is needed, is bound to the cluster or may be, and is pinned exactly if the job asks for a pinned
+/// cell. `allocation` is the state's, without what the unit's own claim binds.
 ///
 /// # Errors
-/// The first thing that is in the way, for people.
+/// The first violation, human-readable.
 pub fn check_binding(
     state: &State,
     allocation: &Allocation,
@@ -184,7 +185,7 @@ pub fn check_binding(
     check_safety(allocation, &trial, cells)
 }
 
-/// Whether every virtual cluster can still get what it is owed after all these cells were bound.
+/// Checks that every virtual cluster can still get what it is owed with all these cells bound.
 fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for cell in cells {
@@ -198,10 +199,10 @@ fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Re
     Ok(())
 }
 
-/// Whether all GPUs of these tasks lie in the cells, and every cell holds one of them at least.
+/// Checks that all GPUs of these tasks lie in the cells, and that every cell holds at least one of them.
 ///
 /// # Errors
-/// The first GPU that does not, or the first cell that holds none, for people.
+/// The first GPU outside, or the first cell that holds none, human-readable.
 pub fn check_cover(
     state: &State,
     ground: &Ground,
@@ -242,7 +243,7 @@ fn positions<'a>(
         .map(|uuid| host.gpus.iter().position(|gpu| gpu.uuid == *uuid))
 }
 
-/// Which of the cells, ascending, a GPU lies in.
+/// Returns which of the cells, ascending, a GPU lies in.
 fn position_in(ground: &Ground, cells: &[CellId], host: HostId, position: usize) -> Option<usize> {
     let gpu = CellId::Inside(host, ground.topology().gpu_level(), GpuMask::one(position));
     ground

@@ -1,8 +1,8 @@
-//! Which cell is bound to a virtual cluster when it asks for one of a kind.
+//! Choice of a cell to bind when a virtual cluster asks for one of a kind.
 //!
-//! Buddy allocation: free cells of the kind itself first, then those that come out of the smallest larger free cell.
-//! Among equals the healthy ones first, then those in which others use the least, then by id. Around bad hardware
-//! larger cells are split although smaller ones are free, as far as nobody who is owed cells misses them.
+//! Buddy allocation: free cells of the kind itself first, then those split off the smallest larger free cell.
+//! Among equals healthy ones first, then those least used by others, then by id. To avoid bad hardware,
+//! larger cells are split although smaller ones are free, as long as owed cells stay available.
 
 use std::ops::ControlFlow;
 
@@ -10,17 +10,18 @@ use muster_model::topology::{CellId, CellKind};
 
 use crate::cells::{Allocation, Load};
 
-/// Free cells looked at for one binding at most. Without bad hardware or protected work the first one will do.
+/// Maximum number of free cells tried for one binding. Without bad hardware or protected work the first one
+/// suffices.
 const CELLS_TRIED_MAX: usize = 512;
 
-/// What a cell must have.
+/// Requirements on a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// Its kind.
     pub kind: &'a CellKind,
     /// GPUs that are not bad.
     pub healthy_gpus: u32,
-    /// GPUs that nobody uses.
+    /// GPUs that are not in use.
     pub free_gpus: u32,
 }
 
@@ -31,7 +32,7 @@ impl Wanted<'_> {
     }
 }
 
-/// A search: what is wanted, who decides, and how many cells may still be tried.
+/// A search: the requirements, the deciding callback, and the number of cells that may still be tried.
 struct Search<'a, F> {
     allocation: &'a Allocation,
     wanted: Wanted<'a>,
@@ -41,8 +42,8 @@ struct Search<'a, F> {
 }
 
 impl Allocation {
-    /// Offers cells of a kind, the best first, until one is accepted: wholly healthy ones of all sizes of free cells
-    /// first, then the others.
+    /// Offers cells of a kind, best first, until one is accepted: fully healthy ones of all sizes of free
+    /// cells first, then the others.
     pub fn choose<T>(
         &self,
         wanted: Wanted<'_>,
@@ -68,7 +69,7 @@ impl Allocation {
 }
 
 impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
-    /// Breaks with what was accepted, or with nothing when all tries are used up.
+    /// Breaks with the accepted result, or with `None` when all tries are used up.
     fn run(&mut self) -> ControlFlow<Option<T>> {
         let allocation = self.allocation;
         for outer in allocation.free_kinds().rev() {
@@ -77,7 +78,7 @@ impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
                 self.of_kind(outer)?;
             } else if ground.may_hold(outer, self.wanted.kind) {
                 for (load, cell) in allocation.free_of(outer).into_iter().flatten() {
-                    // Whatever is bad or busy in the larger cell may lie outside of the smaller one.
+                    // Bad or busy GPUs of the larger cell may lie outside the smaller one.
                     if outer.gpus - load.bad >= self.wanted.healthy_gpus {
                         self.inside(cell)?;
                     }
@@ -87,7 +88,7 @@ impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
         ControlFlow::Continue(())
     }
 
-    /// Free cells of the kind itself; those with too little room are skipped together.
+    /// Offers free cells of the kind itself; those with too little room are skipped together.
     fn of_kind(&mut self, kind: &CellKind) -> ControlFlow<Option<T>> {
         let Some(cells) = self.allocation.free_of(kind) else {
             return ControlFlow::Continue(());
@@ -117,7 +118,7 @@ impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
         ControlFlow::Continue(())
     }
 
-    /// Cells of the kind inside a larger one, along the children with the least load.
+    /// Offers cells of the kind inside a larger one, along the children with the least load.
     fn inside(&mut self, outer: &CellId) -> ControlFlow<Option<T>> {
         let ground = self.allocation.ground();
         let mut children: Vec<(Load, CellId, CellKind)> = ground

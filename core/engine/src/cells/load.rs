@@ -1,21 +1,21 @@
-//! How much of a cell others use, and how much of it is out of order.
+//! Load of a cell: GPUs in use by others, and GPUs out of order.
 
 use std::ops::{Add, Sub};
 
 use muster_model::host::Host;
 use muster_model::topology::{CellKind, GpuMask};
 
-/// GPUs of a cell that cannot be given out now. Ordered: healthy cells before others, then by what is in use.
+/// GPUs of a cell that cannot be allocated now. Ordered: healthy cells first, then by GPUs in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Load {
-    /// GPUs that are unfit or blocked, or on a host that is.
+    /// GPUs that are unfit or blocked, or on an unusable host.
     pub bad: u32,
-    /// GPUs that are held or claimed, of those that are not bad.
+    /// Usable GPUs that are held or claimed.
     pub busy: u32,
 }
 
 impl Load {
-    /// Whether nothing of a cell of a kind can be given out now.
+    /// Whether no GPU of a cell of this kind can be allocated now.
     #[must_use]
     pub const fn is_full(&self, kind: &CellKind) -> bool {
         self.bad + self.busy >= kind.gpus
@@ -52,7 +52,7 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// The load of a host as it is.
+    /// Returns the current load of a host.
     #[must_use]
     pub fn of(host: &Host) -> Self {
         if !host.accepts_work() {
@@ -72,7 +72,7 @@ impl HostLoad {
         load
     }
 
-    /// The same with more GPUs in use.
+    /// Returns the load with more GPUs in use.
     #[must_use]
     pub const fn with_busy(self, gpus: GpuMask) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl HostLoad {
         }
     }
 
-    /// The load of some of the host's GPUs.
+    /// Returns the load of some of the host's GPUs.
     #[must_use]
     pub const fn within(&self, gpus: GpuMask) -> Load {
         Load {

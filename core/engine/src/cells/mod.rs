@@ -1,13 +1,14 @@
-//! Virtual clusters: who is guaranteed which cells, which cells are bound, and which may be.
+//! Virtual clusters: guaranteed cells, their binding to physical cells, and its safety.
 //!
-//! A virtual cluster is a queue whose guarantee is cells of some kinds. Which cells it gets is decided when it needs
-//! them ([`Allocation::choose`]); a cell is *bound* while an attempt or a claim of the cluster uses it. A binding is
-//! allowed only if afterwards every cluster can still get all that it is owed ([`Allocation::bind_safely`], with the
-//! arithmetic in [`surplus`]). Cells are bound whole: cells around and inside a bound one are not free.
+//! A virtual cluster is a queue whose guarantee is given in cells of some kinds. The physical cells are
+//! chosen when it needs them ([`Allocation::choose`]); a cell is *bound* while an attempt or a claim of the
+//! cluster uses it. A binding is allowed only if every cluster can still get all that it is owed afterwards
+//! ([`Allocation::bind_safely`], with the arithmetic in [`surplus`]). Cells are bound whole: cells around and
+//! inside a bound one are not free.
 //!
-//! [`Ground`] is the tree of physical cells, [`Allocation`] what is free, bound and owed; both are derived from the
-//! state, kept up to date in `Index::allocation`, and empty while no queue is a virtual cluster. [`settle()`] says what
-//! follows from a change of hosts, topology or queues.
+//! [`Ground`] is the tree of physical cells, [`Allocation`] records free, bound and owed cells; both are
+//! derived from the state, maintained in `Index::allocation`, and empty while no queue is a virtual cluster.
+//! [`settle()`] computes the effects of a change of hosts, topology or queues.
 
 mod allocation;
 mod check;
@@ -40,7 +41,7 @@ use muster_model::topology::{ClusterTree, HostCells};
 
 use crate::state::State;
 
-/// All hosts with their cells by a tree.
+/// Returns all hosts with their cells in a tree.
 fn cells_of<'a>(
     state: &'a State,
     tree: &'a ClusterTree,

@@ -1,16 +1,18 @@
-//! Which tasks go into which bins, by GPUs alone.
+//! Bin packing of tasks by GPUs alone.
 //!
-//! Tasks are packed largest first, each where it leaves the least. Where each size divides the next larger one (1, 2,
-//! 4, 8, ...) that finds a packing whenever there is one: a bin has room for `free / size` tasks of a size, the number
-//! of such places over all bins falls by the same count wherever a larger task is put, and a task fits as long as one
-//! is left. For other sizes a search over all packings follows, bounded by [`STATES_MAX`].
+//! Tasks are packed largest first, each where it leaves the least. If each size divides the next larger one
+//! (1, 2, 4, 8, ...), this finds a packing whenever one exists: a bin has room for `free / size` tasks of a
+//! size, the number of such places over all bins falls by the same count wherever a larger task is put, and a
+//! task fits as long as one is left. For other sizes a search over all packings follows, bounded by
+//! [`STATES_MAX`].
 
 use std::collections::BTreeSet;
 
-/// Fillings of the bins that one search looks at. Gangs that fit and need more of a search than this wait.
+/// Maximum number of states in one search. Gangs that fit but need a longer search wait.
 const STATES_MAX: usize = 20_000;
 
-/// The bin of every task, or none if no packing was found. `tasks` are GPUs, largest first; `bins` free GPUs.
+/// Returns the bin of every task, or `None` if no packing was found. `tasks` are GPUs, largest first; `bins`
+/// free GPUs.
 pub(super) fn pack(tasks: &[u32], bins: &[u32]) -> Option<Vec<usize>> {
     let needed: u64 = tasks.iter().map(|gpus| u64::from(*gpus)).sum();
     let free: u64 = bins.iter().map(|gpus| u64::from(*gpus)).sum();
@@ -55,7 +57,7 @@ struct Search<'a> {
     tasks: &'a [u32],
     free: Vec<u32>,
     packed: Vec<usize>,
-    /// Fillings after which the rest does not fit: the next task and what is free, sorted.
+    /// Dead ends of the search: the next task and the free GPUs, sorted.
     hopeless: BTreeSet<(usize, Vec<u32>)>,
 }
 
@@ -76,7 +78,7 @@ impl Search<'_> {
         let mut bins: Vec<(u32, usize)> = self.free.iter().copied().zip(0..).collect();
         bins.sort_unstable();
         for (free, bin) in bins {
-            // Bins with as much left stand for each other.
+            // Bins with equal free GPUs are interchangeable.
             if free < gpus || !tried.insert(free) {
                 continue;
             }
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_divide_each_other_are_packed_too() {
-        // Largest first, where it leaves the least: 5 -> 5, 4 -> 7, 3 -> nowhere.
+        // Largest first, best fit: 5 -> 5, 4 -> 7, 3 -> no bin.
         let packed = pack(&[4, 3, 3], &[6, 4]);
         assert_eq!(packed, Some(vec![1, 0, 0]));
         assert_eq!(pack(&[5, 5, 5], &[9, 9]), None);

@@ -1,4 +1,4 @@
-//! A host joins or comes back with other GPUs.
+//! Hosts that join or return with other GPUs.
 
 use muster_model::host::Host;
 use muster_model::topology::{CellId, HostCells};
@@ -6,9 +6,9 @@ use muster_model::topology::{CellId, HostCells};
 use crate::cells::Allocation;
 
 impl Allocation {
-    /// Takes note of a host that joined or changed. Returns false where more follows from it than the cells can tell
-    /// by themselves (bound cells are not what they were, or a pinned cell may be there now): then nothing is changed,
-    /// and `settle` must be asked.
+    /// Updates the cells for a host that joined or changed. Returns false, without a change, if the effects
+    /// go beyond the cells (bound cells changed, or a pinned cell may have appeared): the caller must use
+    /// `settle` then.
     #[must_use]
     pub fn replace_host(&mut self, host: &Host, cells: &HostCells) -> bool {
         if !self.is_active() || self.ground().knows(host, cells) {
@@ -28,7 +28,8 @@ impl Allocation {
         }
         let kinds: Vec<_> = bound.iter().map(|cell| self.ground().kind(cell)).collect();
         trial.ground_mut().replace(host, cells);
-        // What the host left is whole without it; a host that was by itself may lie in something now.
+        // The cells that the host left remain without it; a host that was a root itself may be inside a cell
+        // now.
         tops.retain(|top| matches!(top, CellId::Above(_)));
         tops.extend(trial.tops(host, cells));
         tops.sort_unstable();
@@ -46,7 +47,7 @@ impl Allocation {
         true
     }
 
-    /// The largest cells, with a kind or without, that a host lies in or will lie in.
+    /// Returns the largest cells, with or without a kind, that a host lies in or will lie in.
     fn tops(&self, host: &Host, cells: &HostCells) -> Vec<CellId> {
         let next = cells.above.first().cloned().map(CellId::Above);
         let mut tops = vec![
@@ -58,7 +59,7 @@ impl Allocation {
         tops
     }
 
-    /// Takes all free cells away that lie in a cell, and lists those that are bound.
+    /// Removes all free cells inside a cell, and lists the bound ones.
     fn clear(&mut self, cell: &CellId, bound: &mut Vec<CellId>) {
         if self.remove_free(cell) {
             return;
@@ -72,7 +73,7 @@ impl Allocation {
         }
     }
 
-    /// Makes the largest cells with a kind in a cell free.
+    /// Frees the largest cells with a kind in a cell.
     fn free_roots(&mut self, top: CellId) {
         let mut open = vec![top];
         while let Some(cell) = open.pop() {

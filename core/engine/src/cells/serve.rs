@@ -1,12 +1,12 @@
-//! How a virtual cluster serves a unit: which tasks go into which of its cells, and which cells are bound for them.
+//! Placement of a unit in its virtual cluster: assigns tasks to cells, and binds cells for them.
 //!
-//! Bound cells with room come first, those of one host counting together; then cells are bound within the quota, the
-//! smallest kind that holds the task; last, several smaller cells of one host. That finds room whenever the GPUs of
-//! the tasks divide each other and the cells are healthy, because then the order does not matter ([`pack`]). For other
-//! sizes the tasks are first packed into the bound cells and the open quota as if both were at hand, and the cells are
-//! bound as the packing says.
+//! Bound cells with room come first, those of one host together; then cells are bound within the quota, the
+//! smallest kind that holds the task; last, several smaller cells of one host. This finds room whenever the
+//! GPU counts of the tasks divide each other and the cells are healthy, because the order does not matter
+//! then ([`pack`]). For other sizes the tasks are first packed into the bound cells and the open quota
+//! together, and the cells are bound as the packing says.
 //!
-//! Nothing is changed but a copy of the allocation that is handed out with the answer.
+//! Only a copy of the allocation is changed, which is part of the result.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,24 +18,24 @@ use muster_model::topology::{CellId, CellKind, GpuMask};
 
 use crate::cells::{Allocation, Wanted, pack};
 
-/// Cells that are compared by what is lost in them, for one binding at most: those in which the fewest GPUs are in use.
+/// Maximum number of cells compared by lost work for one binding: those with the fewest GPUs in use.
 const CELLS_PRICED_MAX: usize = 128;
 
-/// What a unit asks of its virtual cluster.
+/// Request of a unit to its virtual cluster.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The virtual cluster: its queue.
     pub queue: Arc<str>,
-    /// The pinned cell that it must lie in, if it asks for one.
+    /// The pinned cell that it must use, if any.
     pub pinned: Option<Arc<str>>,
     /// Its tasks with GPUs.
     pub tasks: Vec<Piece>,
 }
 
-/// A task of a request.
+/// A task with GPUs.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// Which of the unit's groups it belongs to.
+    /// Index of its group in the unit.
     pub group: usize,
     /// Its GPUs, at least one.
     pub gpus: u32,
@@ -43,45 +43,45 @@ pub struct Piece {
     pub gpu_model: Arc<str>,
 }
 
-/// What hosts can give to a unit. A clone is cheap: whatever is tried is tried on one.
+/// Resources of hosts that a unit may get. A clone is cheap: trials run on clones.
 pub trait Room: Clone {
-    /// GPUs that may be taken at all, by stopping whoever has them if need be.
+    /// Returns the GPUs that may be taken at all, including by stopping their holders.
     fn open(&self, host: HostId) -> GpuMask;
-    /// Takes room for a task, with GPUs of those offered; nothing if the host has no room. GPUs that nobody has to be
-    /// stopped for go first.
+    /// Takes room for a task, with GPUs of those offered; `None` if the host has no room. GPUs without a
+    /// holder go first.
     fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask>;
-    /// Whether GPUs are taken from others: then cells are bound in which all is in use.
+    /// Whether GPUs are taken from others: then fully used cells are bound too.
     fn evicts(&self) -> bool;
-    /// What it loses at least to take so many of the GPUs offered; none if they are too few. Nothing where nobody is
-    /// stopped.
+    /// Returns the minimum loss of taking `gpus` of the GPUs offered; `None` if they are too few. Zero where
+    /// no work is stopped.
     fn price(&self, host: HostId, offered: GpuMask, gpus: u32) -> Option<Price>;
-    /// The oldest job that holds GPUs of a host, with its first task there; none if nobody does.
+    /// Returns the oldest job that holds GPUs of a host, with its first task there; `None` if there is none.
     fn oldest_on(&self, host: HostId) -> Option<(JobId, TaskIndex)>;
 }
 
-/// What is lost where GPUs are taken from others, in GPU-milliseconds of work.
+/// Lost work if GPUs are taken from others, in GPU-milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Price {
-    /// Of work that counts on something.
+    /// Of work with a guarantee.
     pub firm: u64,
     /// Of opportunistic work.
     pub opportunistic: u64,
 }
 
-/// Where a unit goes.
+/// Result: the placement of a unit.
 #[derive(Clone, Debug)]
 pub struct Served<R> {
-    /// Host and GPUs of every task of the request.
+    /// Host and GPUs of every task in the request.
     pub tasks: Vec<(HostId, GpuMask)>,
     /// The cells that it holds, ascending.
     pub cells: Vec<CellId>,
     /// The allocation with these cells bound.
     pub allocation: Allocation,
-    /// The hosts without what the unit got.
+    /// The remaining room of the hosts.
     pub room: R,
 }
 
-/// Serves a unit; none if the virtual cluster has no room that the hosts can give.
+/// Places a unit; `None` if the virtual cluster has no room that the hosts can give.
 #[must_use]
 pub fn serve<R: Room>(allocation: &Allocation, request: &Request, room: &R) -> Option<Served<R>> {
     let mut order: Vec<usize> = (0..request.tasks.len()).collect();
@@ -97,7 +97,7 @@ pub fn serve<R: Room>(allocation: &Allocation, request: &Request, room: &R) -> O
     Serving::new(allocation, request, room).as_packed(&order)
 }
 
-/// A place for tasks before cells are bound: a host with room, or a host's worth of a cell that is owed.
+/// A bin for tasks before cells are bound: a host with room, or one host's share of an owed cell.
 #[derive(Clone, Debug)]
 enum Bin {
     Host(HostId),
@@ -107,13 +107,13 @@ enum Bin {
 struct Serving<'a, R> {
     request: &'a Request,
     room: R,
-    /// With the cells bound so far.
+    /// Includes the cells bound so far.
     allocation: Allocation,
     /// GPUs in bound cells that may be taken, by host.
     offered: OrdMap<HostId, GpuMask>,
-    /// Tasks by position in the request, with where they go.
+    /// Placements by position of the task in the request.
     placed: OrdMap<usize, (HostId, GpuMask)>,
-    /// Cells that were bound for them.
+    /// Newly bound cells.
     new_cells: OrdMap<CellId, ()>,
 }
 
@@ -138,7 +138,7 @@ impl<'a, R: Room> Serving<'a, R> {
         serving
     }
 
-    /// The GPUs of a bound cell may be taken.
+    /// Offers the GPUs of a bound cell.
     fn offer(&mut self, cell: &CellId) {
         for (host, gpus) in self.allocation.ground().gpus(cell) {
             let open = self.room.open(host).and(gpus);
@@ -158,11 +158,11 @@ impl<'a, R: Room> Serving<'a, R> {
         self.finish()
     }
 
-    /// Puts a task on the host with the least room in bound cells that is enough; where GPUs are taken from others, on
-    /// the one that loses the least.
+    /// Places a task on the host with the least sufficient room in bound cells; if GPUs are taken from
+    /// others, on the host that loses the least.
     ///
-    /// Of equals the one with the oldest work counts, and not the one with the lowest number: which physical cells a
-    /// virtual cluster has depends on the others, and so it decides as it would if it were alone.
+    /// Ties are broken by the oldest work, not by the lowest host number: the physical cells of a virtual
+    /// cluster depend on the other clusters, and its decisions should equal those of a cluster of its own.
     fn put_where_bound(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
         let mut hosts: Vec<(Price, u32, HostId)> = self
@@ -188,7 +188,7 @@ impl<'a, R: Room> Serving<'a, R> {
         })
     }
 
-    /// Puts a task on a host, if it has room for it in bound cells.
+    /// Places a task on a host, if it has room in bound cells.
     fn put(&mut self, task: usize, host: HostId) -> bool {
         let piece = &self.request.tasks[task];
         let offered = self.offered.get(&host).copied().unwrap_or_default();
@@ -206,7 +206,7 @@ impl<'a, R: Room> Serving<'a, R> {
         true
     }
 
-    /// Kinds of which the virtual cluster is owed cells, smallest first.
+    /// Returns the kinds of which the virtual cluster is owed cells, smallest first.
     fn owed(&self, gpu_model: &str) -> Vec<(CellKind, u32)> {
         if self.request.pinned.is_some() {
             return Vec::new();
@@ -220,7 +220,7 @@ impl<'a, R: Room> Serving<'a, R> {
         owed
     }
 
-    /// Binds a cell that holds a task, the smallest kind first, and puts the task there.
+    /// Binds a cell that holds a task, trying the smallest kind first, and places the task there.
     fn put_in_new(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
         let kinds = self.owed(&piece.gpu_model);
@@ -230,7 +230,7 @@ impl<'a, R: Room> Serving<'a, R> {
             .any(|(kind, _)| self.bind_for(&kind, &[task]))
     }
 
-    /// Binds a cell of a kind and puts tasks into it.
+    /// Binds a cell of a kind and places tasks in it.
     fn bind_for(&mut self, kind: &CellKind, tasks: &[usize]) -> bool {
         let gpus: u32 = tasks
             .iter()
@@ -264,7 +264,7 @@ impl<'a, R: Room> Serving<'a, R> {
         }
     }
 
-    /// The cells that may be bound, those that lose the least first, and among equals the best first.
+    /// Returns the cells that may be bound, least loss first, and among equals best first.
     fn by_price(&self, wanted: Wanted<'_>, gpus: u32) -> Vec<(Price, CellId)> {
         let mut cells: Vec<(Price, CellId)> = Vec::new();
         let _enough = self.allocation.choose(wanted, |cell| {
@@ -277,7 +277,7 @@ impl<'a, R: Room> Serving<'a, R> {
         cells
     }
 
-    /// What it loses at least to take so many GPUs of a cell; none if they are too few.
+    /// Returns the minimum loss of taking `gpus` of a cell; `None` if they are too few.
     fn price_of(&self, cell: &CellId, gpus: u32) -> Option<Price> {
         let inside = self.allocation.ground().gpus(cell);
         let open = inside.iter().map(|(host, gpus)| {
@@ -288,7 +288,7 @@ impl<'a, R: Room> Serving<'a, R> {
         if open.iter().map(|(_, gpus)| gpus.count()).sum::<u32>() < gpus {
             return None;
         }
-        // Tasks for several hosts take from all of them: which ones is found out when they are put there.
+        // Tasks for several hosts take from all of them; the GPUs are chosen when the tasks are placed.
         let at_once = open
             .iter()
             .filter_map(|(host, open)| self.room.price(*host, *open, gpus));
@@ -305,7 +305,7 @@ impl<'a, R: Room> Serving<'a, R> {
         hosts.into_iter().map(|(_, host)| host).collect()
     }
 
-    /// The same with a cell bound, if it may be.
+    /// Returns a copy with the cell bound, if that is allowed.
     fn with_bound(&self, cell: &CellId) -> Option<Self> {
         let mut trial = Self {
             request: self.request,
@@ -324,7 +324,7 @@ impl<'a, R: Room> Serving<'a, R> {
         Some(trial)
     }
 
-    /// Binds several cells of one host for one task that none of them holds alone.
+    /// Binds several cells of one host for a task that none of them holds alone.
     fn put_across(&mut self, task: usize) -> bool {
         let gpus = self.request.tasks[task].gpus;
         let kinds = self.owed(&self.request.tasks[task].gpu_model);
@@ -373,7 +373,7 @@ impl<'a, R: Room> Serving<'a, R> {
         true
     }
 
-    /// Packs all tasks into bound cells and open quota, then binds what the packing uses.
+    /// Packs all tasks into bound cells and open quota, then binds the cells used by the packing.
     fn as_packed(&mut self, order: &[usize]) -> Option<Served<R>> {
         let mut models: Vec<Arc<str>> = Vec::new();
         for piece in &self.request.tasks {
@@ -419,8 +419,8 @@ impl<'a, R: Room> Serving<'a, R> {
         Some(())
     }
 
-    /// Hosts with room in bound cells, and hosts' worths of cells that are owed, no more of a kind than there are
-    /// tasks.
+    /// Returns hosts with room in bound cells, and hosts of owed cells, at most as many of a kind as there
+    /// are tasks.
     fn bins(&self, model: &str, tasks: usize) -> Vec<(Bin, u32)> {
         let ground = self.allocation.ground();
         let mut bins: Vec<(Bin, u32)> = Vec::new();
@@ -441,7 +441,7 @@ impl<'a, R: Room> Serving<'a, R> {
         bins
     }
 
-    /// The answer: cells that no task came to lie in are let go again.
+    /// Builds the result: cells that no task uses are released again.
     fn finish(&mut self) -> Option<Served<R>> {
         let tasks: Vec<(HostId, GpuMask)> = self.placed.values().copied().collect();
         if tasks.len() < self.request.tasks.len() {

@@ -1,5 +1,5 @@
-//! What becomes of guaranteed work when cells or quotas change: nothing is stopped, the newest work that is not
-//! covered any more goes on as opportunistic.
+//! Reassignment of guaranteed work when cells or quotas change: nothing is stopped; the newest work that is
+//! no longer covered continues as opportunistic.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use crate::cells::check::check_binding;
 use crate::cells::{Allocation, Ground, Guest, cells_of};
 use crate::state::{Job, State, Unit};
 
-/// What follows for virtual clusters from a change of hosts, topology or queues.
+/// Effects of a change of hosts, topology or queues on virtual clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// The cells as they are now.
+    /// The new allocation.
     pub allocation: Allocation,
-    /// Attempts that hold their resources on another ground from now on, oldest first.
+    /// Attempts with a new allocation basis, oldest first.
     pub attempts: Vec<(JobId, UnitIndex, Standing)>,
-    /// Claims on another ground, oldest first; one that would be opportunistic is to be dropped.
+    /// Claims with a new allocation basis, oldest first; a claim that would be opportunistic is to be given
+    /// up.
     pub claims: Vec<(JobId, UnitIndex, Standing)>,
 }
 
-/// Something that holds cells.
+/// An attempt or claim that holds cells.
 struct Holding<'a> {
     since: Revision,
     job: &'a Job,
@@ -32,8 +33,8 @@ struct Holding<'a> {
     tasks: Vec<TaskPlacement>,
 }
 
-/// Goes through all guaranteed work, oldest first, and keeps what hosts, topology and queues, which are new already,
-/// still cover. `before` is the topology by which the cells were named.
+/// Visits all guaranteed work, oldest first, and keeps what the new hosts, topology and queues still cover.
+/// `before` is the topology by which the cells were named.
 #[must_use]
 pub fn settle(state: &State, before: &Topology) -> Settled {
     let mut settled = Settled {
@@ -91,7 +92,7 @@ impl Settled {
     }
 }
 
-/// The same cells by a topology that may count its levels otherwise; none if a level is gone.
+/// Returns the same cells in a topology with other level depths; `None` if a level is gone.
 fn renamed(cells: &[CellId], before: &Topology, now: &Topology) -> Option<Vec<CellId>> {
     let mut renamed = cells
         .iter()
@@ -107,7 +108,7 @@ fn renamed(cells: &[CellId], before: &Topology, now: &Topology) -> Option<Vec<Ce
     Some(renamed)
 }
 
-/// The cells of a state with nothing bound but what is pinned; nothing at all without virtual clusters.
+/// Returns the allocation of a state with only pinned cells bound; empty without virtual clusters.
 fn empty(state: &State, tree: &ClusterTree) -> Allocation {
     let queues = || {
         let live = state.queues.values().filter(|queue| !queue.retired);
@@ -121,7 +122,7 @@ fn empty(state: &State, tree: &ClusterTree) -> Allocation {
 }
 
 impl Allocation {
-    /// The cells of a state, derived from all the rest of it.
+    /// Derives the allocation from the rest of a state.
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
         Self::by_tree(state, &state.cluster_tree())
@@ -140,7 +141,7 @@ impl Allocation {
     }
 }
 
-/// Attempts that would hold cells if they could.
+/// Returns the attempts that would hold cells if they could.
 fn guests(state: &State) -> impl Iterator<Item = Guest> {
     let jobs = state.jobs.values();
     let jobs = jobs.filter(|job| job.finished_at.is_none() && !job.spec.scheduling.opportunistic);

@@ -1,5 +1,5 @@
-//! What bad hardware takes from virtual clusters: counted over the whole cluster, not for each of them, because which
-//! of them would go without is open until they ask.
+//! Cells that bad hardware takes from virtual clusters: counted over the whole cluster, because it is
+//! undecided which of them would be short until they ask.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +10,39 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Allocation;
 use crate::cells::surplus::{self, Counts};
 
-/// Healthy cells of a kind that are missing.
+/// A shortage of healthy cells of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellShortage {
-    /// Of which kind.
+    /// The kind.
     pub kind: CellKind,
-    /// How many cells.
+    /// Number of missing cells.
     pub missing: u64,
-    /// To whom cells of the kind are owed, and how many: the missing ones are among those.
+    /// Cells of the kind that are owed, by virtual cluster: the missing ones are among those.
     pub owed: Vec<(Arc<str>, u32)>,
-    /// How the healthy cells add up, for people.
+    /// The sum of healthy cells, human-readable.
     pub arithmetic: String,
 }
 
-/// Cells of one kind that a virtual cluster is guaranteed, and what there is of them.
+/// Guaranteed cells of one kind, and the cells available for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellsLeft {
-    /// The kind, for people: `host of 8 H100`.
+    /// Display name of the kind: `host of 8 H100`.
     pub kind: String,
     /// Cells guaranteed.
     pub guaranteed: u32,
-    /// Cells bound; the cluster may still have as many as are guaranteed beside.
+    /// Cells bound; the virtual cluster may get the rest of its guarantee besides.
     pub bound: u32,
-    /// Cells bound to nobody, in which nothing is in use and nothing out of order.
+    /// Unbound cells that are completely idle and healthy.
     pub free: u64,
-    /// Cells bound to nobody that others use.
+    /// Unbound cells in use by other work.
     pub in_use: u64,
-    /// Cells bound to nobody that bad hardware makes worth less.
+    /// Unbound cells with bad hardware.
     pub unhealthy: u64,
 }
 
 impl Allocation {
-    /// What a virtual cluster is guaranteed, kind by kind, and what there is to bind. It looks at all free cells.
+    /// Returns the guarantees of a virtual cluster by kind, and the cells available for them. Visits all free
+    /// cells.
     #[must_use]
     pub fn cells_left(&self, queue: &str) -> Vec<CellsLeft> {
         self.quotas(queue)
@@ -68,7 +69,7 @@ impl Allocation {
             .collect()
     }
 
-    /// The cells of a kind that are free, or lie in larger free ones.
+    /// Returns the cells of a kind that are free, or lie in larger free ones.
     fn unbound(&self, kind: &CellKind) -> Vec<CellId> {
         let outer = self.free_kinds();
         let outer = outer.filter(|outer| *outer == kind || self.ground().may_hold(outer, kind));
@@ -88,8 +89,8 @@ impl Allocation {
         found
     }
 
-    /// Kinds of which there are fewer healthy cells than are owed, largest first; empty while every virtual cluster
-    /// can get all that it is guaranteed.
+    /// Returns the kinds with fewer healthy cells than are owed, largest first; empty while every virtual
+    /// cluster can get all that it is guaranteed.
     #[must_use]
     pub fn shortages(&self) -> Vec<CellShortage> {
         let healthy = self.healthy();
@@ -109,7 +110,7 @@ impl Allocation {
             .collect()
     }
 
-    /// Free cells without bad hardware that are in no larger such cell.
+    /// Returns the number of free healthy cells, by kind, that are in no larger such cell.
     fn healthy(&self) -> BTreeMap<CellKind, i64> {
         let mut healthy = BTreeMap::new();
         let mut broken: Vec<CellId> = Vec::new();

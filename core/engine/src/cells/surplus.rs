@@ -1,9 +1,11 @@
-//! The safety of virtual clusters: at any moment each can get all cells that it is still owed, whatever the others do.
+//! Safety of virtual clusters: at any time each can get all cells that it is still owed, regardless of the
+//! others.
 //!
-//! For every kind of cell, largest first: `left = free - owed + what the cells left of larger kinds split into`. The
-//! state is safe if nothing is left below zero. `free` counts cells that are in no larger free cell, `owed` the quota
-//! that is not bound. Where cells of one kind split in different ways, the fewest that come out of any count, so the
-//! condition is sufficient for every tree and exact for uniform ones. The health of hardware does not enter.
+//! For every kind of cell, largest first: `left = free - owed + splits of the cells left of larger kinds`.
+//! The state is safe if nothing is left below zero. `free` counts cells that are in no larger free cell,
+//! `owed` the quota that is not bound. If cells of one kind split in different ways, the minimum over all of
+//! them counts, so the condition is sufficient for every tree and exact for uniform ones. The health of
+//! hardware is not considered.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,22 +21,22 @@ pub(super) struct Counts {
     pub(super) owed: i64,
 }
 
-/// How the cells of one kind add up.
+/// The sum of one kind of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     counts: Counts,
-    /// From which larger kinds how many come: how many out of each, and how many of those are left.
+    /// Contributions of larger kinds: kind, cells per split, and number left.
     larger: Vec<(CellKind, i64, i64)>,
 }
 
 impl Sum {
-    /// Cells that nobody is owed; below zero, cells that are missing.
+    /// Returns the cells left over; below zero, the cells missing.
     pub(super) fn left(&self) -> i64 {
         let split: i64 = self.larger.iter().map(|(_, each, left)| each * left).sum();
         self.counts.free - self.counts.owed + split
     }
 
-    /// The arithmetic for people.
+    /// Returns the sum in human-readable form.
     pub(super) fn text(&self, ground: &Ground, kind: &CellKind) -> String {
         let mut text = format!("{}: {} free", ground.kind_name(kind), self.counts.free);
         for (larger, each, left) in &self.larger {
@@ -50,8 +52,8 @@ impl Sum {
     }
 }
 
-/// Adds up all kinds of one GPU model (of all if none). `counts` gives those of each kind; `owed` lists the kinds that
-/// are owed, whether or not there are such cells.
+/// Computes the sums of all kinds of one GPU model (of all if `None`). `counts` gives those of each kind;
+/// `owed` lists the owed kinds, whether or not such cells exist.
 pub(super) fn sums<'a>(
     ground: &'a Ground,
     gpu_model: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Cells for work that runs already: how an attempt that lost its ground gets one back.
+//! Upgrade of running opportunistic work: finds cells for an attempt that lost its guarantee.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use muster_model::topology::{CellId, GpuMask};
 use crate::cells::Allocation;
 
 impl Allocation {
-    /// Cells of a virtual cluster around these GPUs: those that are bound to it, and others within its quota, as small
-    /// as may be. Returns them, ascending, and the allocation with them bound once more; none where a GPU remains that
-    /// no cell can be bound around.
+    /// Returns the cells of a virtual cluster around these GPUs, ascending, and the allocation with them
+    /// bound once more: cells bound to it already, and others within its quota, as small as possible. `None`
+    /// if no cell can be bound around one of the GPUs.
     #[must_use]
     pub fn cells_around(
         &self,
@@ -49,8 +49,8 @@ impl Allocation {
         Some((cells, bound))
     }
 
-    /// Binds a cell around the first of these GPUs: the smallest that holds all of them, otherwise the largest inside
-    /// the host.
+    /// Binds a cell around the first of these GPUs: the smallest that holds all of them, otherwise the
+    /// largest inside the host.
     fn bind_around(&mut self, queue: &Arc<str>, host: HostId, gpus: GpuMask) -> Option<CellId> {
         let first = gpus.positions().next()?;
         let level = self.ground().topology().gpu_level();

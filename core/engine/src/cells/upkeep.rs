@@ -1,4 +1,5 @@
-//! Attempts and claims begin and end: the cells that they hold, and the attempts that would hold cells if they could.
+//! Cell bookkeeping as attempts and claims begin and end, including attempts that would hold cells if they
+//! could.
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use muster_model::topology::CellId;
 
 use crate::cells::Allocation;
 
-/// An attempt by its age, the oldest first.
+/// An attempt ordered by age, oldest first.
 pub type Guest = (AttemptEpoch, JobId, UnitIndex);
 
 impl Allocation {
-    /// An attempt stands on a ground from now on; none if it is over.
+    /// Records the new allocation basis of an attempt; `None` if it has ended.
     pub(crate) fn note(&mut self, spec: &JobSpec, attempt: Guest, standing: Option<&Standing>) {
         if !self.is_active() {
             return;
@@ -25,7 +26,7 @@ impl Allocation {
         }
     }
 
-    /// Binds the cells of an attempt or a claim, which were found to be bindable.
+    /// Binds the cells of an attempt or a claim; the caller checked that they can be bound.
     pub fn hold(&mut self, queue: &Arc<str>, cells: &[CellId]) {
         if !self.is_active() {
             return;
@@ -36,7 +37,7 @@ impl Allocation {
         }
     }
 
-    /// Lets go of the cells of an attempt or a claim that is over.
+    /// Releases the cells of an attempt or a claim that has ended.
     pub fn let_go(&mut self, queue: &Arc<str>, cells: &[CellId]) {
         for cell in cells {
             self.release(queue, cell);

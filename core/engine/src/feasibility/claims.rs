@@ -1,4 +1,4 @@
-//! Who may use what is claimed, and who is on a host.
+//! Use of claimed resources, and exclusivity of hosts.
 
 use std::collections::BTreeSet;
 
@@ -10,44 +10,44 @@ use muster_model::time::TimeMs;
 use crate::feasibility::Misfit;
 use crate::state::{Job, State};
 
-/// A unit that asks for resources, and when.
+/// A unit that asks for resources at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// Its job.
+    /// The owning job.
     pub job: &'a Job,
-    /// Which of its units.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// When it would begin, as far as one knows.
+    /// Its expected start.
     pub now: TimeMs,
-    /// Whether it may use what others claim for a time by which it will have ended.
+    /// Whether it may use resources that others claim for a time after its end.
     pub borrows: bool,
 }
 
-/// What counts as free although somebody has it.
+/// Resources that count as free although they are held or claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// True: what any attempt holds. A reservation waits for others to end by themselves.
+    /// True: everything that attempts hold. A reservation waits for other work to end on its own.
     pub all_attempts: bool,
-    /// What the attempts of these units hold.
+    /// Everything that the attempts of these units hold.
     pub attempts: BTreeSet<(JobId, UnitIndex)>,
-    /// What these units claim.
+    /// Everything that these units claim.
     pub claims: BTreeSet<(JobId, UnitIndex)>,
 }
 
 impl Freed {
-    /// Whether nothing is freed.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all_attempts && self.attempts.is_empty() && self.claims.is_empty()
     }
 
-    /// Whether what a holder holds counts as free.
+    /// Whether the resources of a holder count as free.
     #[must_use]
     pub fn holds(&self, holder: &Holder) -> bool {
         self.has_unit(holder.job, holder.unit)
     }
 
-    /// Whether what a unit's attempt holds counts as free.
+    /// Whether the resources of a unit's attempt count as free.
     #[must_use]
     pub fn has_unit(&self, job: JobId, unit: UnitIndex) -> bool {
         self.all_attempts || self.attempts.contains(&(job, unit))
@@ -55,7 +55,7 @@ impl Freed {
 }
 
 impl<'a> Asker<'a> {
-    /// A unit that would begin now.
+    /// A unit that would start now.
     #[must_use]
     pub const fn at(job: &'a Job, unit: UnitIndex, now: TimeMs) -> Self {
         Self {
@@ -66,8 +66,8 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// A unit that asks for a claim, to begin at some time from now on: nothing that begins then is sure to end before
-    /// what others claim is theirs, so it borrows none of it.
+    /// A unit that asks for a claim, to start at some later time: its end is then not known to precede the
+    /// time of other claims, so it borrows none of their resources.
     #[must_use]
     pub const fn for_later(job: &'a Job, unit: UnitIndex, now: TimeMs) -> Self {
         Self {
@@ -78,8 +78,8 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Whether the unit may use what another (or it itself) claims: its own, and what work that ends before the claim's
-    /// time may use.
+    /// Whether the unit may use what `claimant` claims: its own claim, and other claims if it ends before
+    /// their time.
     #[must_use]
     pub fn may_use(&self, state: &State, claimant: (JobId, UnitIndex)) -> bool {
         claimant == (self.job.id, self.unit) || self.ends_before(state, claimant)
@@ -99,13 +99,13 @@ impl<'a> Asker<'a> {
             .is_some_and(|expected_at| self.now.after(run_time_ms) <= expected_at)
     }
 
-    /// Whether the job wants its hosts for itself.
+    /// Whether the job needs its hosts exclusively.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         self.job.spec.scheduling.packing == Packing::Exclusive
     }
 
-    /// Why the job may not be on a host for its name, or for what the host has to prove.
+    /// Returns why the job may not use a host because of its name or its probation.
     #[must_use]
     pub fn named_out(&self, host: &Host) -> Option<Misfit> {
         let scheduling = &self.job.spec.scheduling;
@@ -127,7 +127,7 @@ impl<'a> Asker<'a> {
         self.begins_too_late(host)
     }
 
-    /// Whether a host is to be blocked before the unit is sure to have ended there.
+    /// Returns a misfit if a host is to be blocked before the unit is sure to have ended there.
     #[must_use]
     pub fn begins_too_late(&self, host: &Host) -> Option<Misfit> {
         let block = host.planned.as_ref()?;
@@ -140,7 +140,7 @@ impl<'a> Asker<'a> {
         })
     }
 
-    /// Why the job may not be on a host for those who are there, or are to be.
+    /// Returns why the job may not use a host because of other jobs that are there, or have claims there.
     #[must_use]
     pub fn crowded_out(&self, state: &State, host: &Host, freed: &Freed) -> Option<Misfit> {
         if state.index.tasks.get(&host.id).is_some()
@@ -171,11 +171,11 @@ impl<'a> Asker<'a> {
         if self.is_exclusive() {
             return units.find_map(|(job, _)| self.against(state, job));
         }
-        // A job that has a host for itself is the only one there: any of them tells.
+        // An exclusive job is the only one on its host, so checking any unit is enough.
         units.next().and_then(|(job, _)| self.against(state, job))
     }
 
-    /// Why the job may not be where another one is.
+    /// Returns why the job may not share a host with another one.
     fn against(&self, state: &State, other: JobId) -> Option<Misfit> {
         if other == self.job.id {
             return None;

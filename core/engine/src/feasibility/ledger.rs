@@ -1,4 +1,4 @@
-//! What is left of a host while one unit is put on it.
+//! Remaining resources of a host while one unit is placed on it.
 
 use muster_model::command::HostHealth;
 use muster_model::host::{Gpu, Host};
@@ -9,7 +9,7 @@ use muster_model::topology::{GpuMask, HostCells, Own};
 use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group, unequipped};
 use crate::state::State;
 
-/// What is left of a host while one unit is put on it.
+/// Remaining resources of a host while one unit is placed on it.
 #[derive(Clone, Debug)]
 pub struct Ledger<'a> {
     host: &'a Host,
@@ -23,7 +23,7 @@ pub struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    /// Opens the ledger of a host for a unit of a job, with what counts as free although others have it.
+    /// Opens the ledger of a host for a unit of a job; `freed` counts as free although it is in use.
     #[must_use]
     pub fn open(state: &'a State, host: &'a Host, asker: Asker<'a>, freed: &'a Freed) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl<'a> Ledger<'a> {
         Ok(mask)
     }
 
-    /// Takes a task of a group with acceptable free GPUs of one model if possible, of several otherwise: those of the
+    /// Takes a task of a group with acceptable free GPUs, of one model if possible, else of several, from the
     /// smallest cell with room. Returns them in the host's order.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl<'a> Ledger<'a> {
         Ok(mask)
     }
 
-    /// A task's GPUs share a cell inside the host if its group requires one.
+    /// Checks that a task's GPUs share a cell inside the host if its group requires one.
     fn check_cell(&self, group: &TaskGroup, mask: GpuMask) -> Result<(), Misfit> {
         let Some(within) = group
             .layout
@@ -201,7 +201,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Tasks of the group on the host: those of the job's other units, and those taken here.
+    /// Returns the tasks of the group on the host: those of the job's other units, and those taken here.
     fn tasks_of(&mut self, group: &'a TaskGroup) -> u32 {
         let known = self
             .tasks_by_group
@@ -216,7 +216,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Whether a group may use a GPU of this identity.
+/// Whether a group may use this GPU.
 fn is_named(group: &TaskGroup, gpu: GpuUuid) -> bool {
     group.layout.gpus.is_empty() || group.layout.gpus.contains(&gpu)
 }
@@ -230,7 +230,7 @@ fn is_free(state: &State, gpu: &Gpu, asker: Asker<'_>, freed: &Freed) -> bool {
         })
 }
 
-/// What a unit finds of a host besides GPUs.
+/// Returns the resources of a host besides GPUs that a unit may use.
 fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
     let mut room = if freed.all_attempts {
         Room::whole(host)
@@ -251,7 +251,7 @@ fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
     room
 }
 
-/// Counts what a unit's attempt holds of a host as free.
+/// Counts what a unit's attempt holds on a host as free.
 fn give_back(
     state: &State,
     host: &Host,

@@ -1,4 +1,4 @@
-//! Why a host cannot take a task.
+//! Reasons why a host cannot take a task.
 
 use std::fmt;
 
@@ -6,22 +6,23 @@ use muster_model::command::HostHealth;
 use muster_model::ids::{GpuUuid, JobId};
 use muster_model::limits;
 
-/// Why a host cannot take a task.
+/// Reason why a host cannot take a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misfit {
     /// Its heartbeats are missing.
     HostHealth(HostHealth),
     /// It is out of placement.
     HostBlocked,
-    /// It, or a GPU of it, was repaired and has to prove itself: until then it takes only work that can be lost.
+    /// It, or one of its GPUs, was repaired and is on probation: until it proves itself it takes only work
+    /// that can be lost.
     OnProbation,
-    /// A rule keeps gangs off it, for what it, a GPU or an adapter of it shows.
+    /// A rule keeps gangs off it because of its own state, or that of one of its GPUs or adapters.
     NoGangs,
-    /// It is to be blocked, and the task may not have ended by then.
+    /// It is to be blocked before the task is sure to have ended.
     Maintenance {
-        /// In how many milliseconds.
+        /// Milliseconds until the block.
         in_ms: u64,
-        /// Why.
+        /// Reason of the block.
         reason: String,
     },
     /// It has too few free CPUs.
@@ -45,7 +46,7 @@ pub enum Misfit {
         /// GPUs free.
         free: u32,
     },
-    /// The number of GPUs given is not the number asked for.
+    /// The number of GPUs given differs from the request.
     GpuCount {
         /// GPUs asked for.
         need: u32,
@@ -58,9 +59,9 @@ pub enum Misfit {
     GpuTaken(GpuUuid),
     /// The GPU's model is not acceptable to the task.
     GpuModel(GpuUuid),
-    /// The group may only use the GPUs that it names, and this is none of them.
+    /// The group names the GPUs that it may use, and this is not one of them.
     GpuNotNamed(GpuUuid),
-    /// The GPUs given do not lie in one cell of the level that the group asks for.
+    /// The GPUs given do not lie in one cell of the requested level.
     NotWithin {
         /// The level (`within`).
         level: String,
@@ -70,21 +71,22 @@ pub enum Misfit {
         /// The group.
         group: String,
     },
-    /// The job names the hosts that it may use, and this is none of them (`hosts`).
+    /// The job names the hosts that it may use, and this is not one of them (`hosts`).
     HostNotNamed,
     /// The job excludes the host (`hosts_excluded`).
     HostExcluded,
-    /// The task runs in a container, and the host has no engine for one (it lacks the label `muster.engine`).
+    /// The task runs in a container, and the host has no container engine (it lacks the label
+    /// `muster.engine`).
     NoContainerEngine,
-    /// A job that wants its hosts for itself is there, or is to be (`packing: exclusive`).
+    /// An exclusive job is on it, or has a claim there (`packing: exclusive`).
     HostExclusive(JobId),
-    /// The job wants the host for itself, and another one is there, or is to be.
+    /// The job is exclusive, and another one is on the host, or has a claim there.
     HostShared(JobId),
-    /// As many tasks as a host may have are on it already.
+    /// It has the maximum number of tasks already.
     Tasks,
-    /// As many tasks of the group as may be are on the host already.
+    /// It has the maximum number of tasks of the group already.
     TasksPerHost {
-        /// The most that may be (`tasks_per_host_max`).
+        /// The maximum (`tasks_per_host_max`).
         limit: u32,
     },
 }
@@ -94,14 +96,14 @@ impl fmt::Display for Misfit {
         match self {
             Self::HostHealth(health) => write!(formatter, "it is {health:?}"),
             Self::OnProbation => formatter.write_str(
-                "it is on probation, for single tasks with a retry left and for preemptible work",
+                "it is on probation: it accepts only single tasks with a retry left and preemptible work",
             ),
             Self::NoGangs => {
                 formatter.write_str("a health rule keeps gangs off it (`muster health list`)")
             }
             Self::Maintenance { in_ms, reason } => write!(
                 formatter,
-                "it is to be blocked in {} s ({reason}), and takes only what is sure to end before",
+                "it is to be blocked in {} s ({reason}), and accepts only work that is sure to end before",
                 in_ms / 1_000
             ),
             Self::HostBlocked => formatter.write_str("it is blocked"),
@@ -124,11 +126,11 @@ impl fmt::Display for Misfit {
             Self::GpuCount { need, given } => {
                 write!(formatter, "{need} GPUs asked for, {given} given")
             }
-            Self::GpuUnknown(gpu) => write!(formatter, "{gpu} is not there or out of order"),
+            Self::GpuUnknown(gpu) => write!(formatter, "{gpu} does not exist on the host or is out of order"),
             Self::GpuTaken(gpu) => write!(formatter, "{gpu} is held, claimed, blocked or unfit"),
             Self::GpuModel(gpu) => write!(formatter, "{gpu} is of a model that is not acceptable"),
             Self::GpuNotNamed(gpu) => {
-                write!(formatter, "{gpu} is none of the GPUs that the group names")
+                write!(formatter, "{gpu} is not one of the GPUs that the group names")
             }
             Self::NotWithin { level } => {
                 write!(formatter, "the GPUs do not share a cell of level `{level}`")
@@ -136,19 +138,20 @@ impl fmt::Display for Misfit {
             Self::Models { group } => {
                 write!(formatter, "group `{group}` would be on GPUs of two models")
             }
-            Self::HostNotNamed => formatter.write_str("it is none of the hosts that the job names"),
+            Self::HostNotNamed => formatter.write_str("it is not one of the hosts that the job names"),
             Self::HostExcluded => formatter.write_str("the job excludes it"),
             Self::NoContainerEngine => formatter.write_str("it has no container engine"),
-            Self::HostExclusive(job) => write!(formatter, "job {job} has it for itself"),
+            Self::HostExclusive(job) => write!(formatter, "job {job} uses it exclusively"),
             Self::HostShared(job) => {
                 write!(
                     formatter,
-                    "the job wants it for itself, and job {job} is there"
+                    "the job needs it exclusively, and job {job} is there"
                 )
             }
             Self::Tasks => write!(
                 formatter,
-                "it has {} tasks already, or fewer with long commands and environments (TASKS_PER_HOST_MAX, TASK_TEXT_BYTES)",
+                "it has {} tasks already, or fewer with long commands and environments \
+                 (TASKS_PER_HOST_MAX, TASK_TEXT_BYTES)",
                 limits::TASKS_PER_HOST_MAX
             ),
             Self::TasksPerHost { limit } => write!(

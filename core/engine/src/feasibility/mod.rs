@@ -1,7 +1,7 @@
-//! Whether a host can take a task, and hosts a unit: the one answer that both the planner and `apply` go by.
+//! Fit of tasks on hosts, and of units on sets of hosts: shared by the planner and `apply`.
 //!
-//! A [`Ledger`] is opened on a host for one unit and takes task after task; nothing is changed in the
-//! state. [`check`] does so for a whole unit, and looks at what its tasks have to have in common.
+//! A [`Ledger`] is opened on a host for one unit and takes task after task; the state is not changed.
+//! [`check`] does so for a whole unit, and checks the constraints across its tasks.
 
 mod claims;
 mod ledger;
@@ -21,20 +21,20 @@ use muster_model::spec::TaskGroup;
 
 use crate::state::{Job, State};
 
-/// Whether a GPU's model is one that the group accepts.
+/// Whether the group accepts a GPU's model.
 #[must_use]
 pub fn acceptable(group: &TaskGroup, gpu: &Gpu) -> bool {
     group.resources.accepts_model(&gpu.model)
 }
 
-/// Why a host cannot run a group's tasks the way they are to be run.
+/// Returns why a host lacks what a group's tasks need to run, such as a container engine.
 #[must_use]
 pub fn unequipped(group: &TaskGroup, host: &Host) -> Option<Misfit> {
     let lacks_engine = group.execution.container.is_some() && !host.has_container_engine();
     lacks_engine.then_some(Misfit::NoContainerEngine)
 }
 
-/// Tasks of one group of a job that hold resources on a host.
+/// Returns the number of tasks of a job's group that hold resources on a host.
 pub fn tasks_of_group(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
     let first = (host, job.id, UnitIndex(0));
     let last = (host, job.id, UnitIndex(u32::MAX));

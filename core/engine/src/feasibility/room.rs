@@ -1,4 +1,4 @@
-//! What a host can give besides GPUs.
+//! Resources of a host besides GPUs.
 
 use muster_model::host::Host;
 use muster_model::limits;
@@ -7,19 +7,19 @@ use muster_model::spec::Resources;
 use crate::feasibility::Misfit;
 use crate::state::State;
 
-/// CPUs, memory and tasks that a host can still give. Less than nothing where more is claimed than there is yet.
+/// CPUs, memory and tasks that a host can still take. Negative where more is claimed than exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Room {
     /// Thousandths of CPUs.
     cpus_milli: i64,
     /// Memory in MiB.
     memory_mib: i64,
-    /// Tasks, each counted as [`TaskGroup::places`](muster_model::spec::TaskGroup::places) says.
+    /// Tasks, each counted by its [`TaskGroup::places`](muster_model::spec::TaskGroup::places).
     tasks: u32,
 }
 
 impl Room {
-    /// What nobody holds of a host, whoever claims it.
+    /// Returns the resources of a host that are not held, including claimed ones.
     pub fn unheld(state: &State, host: &Host) -> Self {
         let tasks = state.index.tasks.get(&host.id).map_or(0, |it| it.places);
         Self {
@@ -29,7 +29,7 @@ impl Room {
         }
     }
 
-    /// What a host has in all.
+    /// Returns the total resources of a host.
     pub fn whole(host: &Host) -> Self {
         Self {
             cpus_milli: i64::from(host.cpus_milli),
@@ -38,7 +38,7 @@ impl Room {
         }
     }
 
-    /// Without so many CPUs and so much memory, which are claimed.
+    /// Subtracts claimed CPUs and memory.
     pub fn less(self, cpus_milli: u32, memory_mib: u64) -> Self {
         Self {
             cpus_milli: self.cpus_milli - i64::from(cpus_milli),
@@ -47,7 +47,7 @@ impl Room {
         }
     }
 
-    /// With so many CPUs and so much memory, which are claimed no longer.
+    /// Adds CPUs and memory that are no longer claimed.
     pub fn more(self, cpus_milli: u32, memory_mib: u64) -> Self {
         Self {
             cpus_milli: self.cpus_milli + i64::from(cpus_milli),
@@ -56,7 +56,7 @@ impl Room {
         }
     }
 
-    /// Thousandths of CPUs, and MiB of memory.
+    /// Returns thousandths of CPUs, and MiB of memory.
     pub fn free(&self) -> (u32, u64) {
         (
             u32::try_from(self.cpus_milli.max(0)).unwrap_or(u32::MAX),
@@ -64,7 +64,8 @@ impl Room {
         )
     }
 
-    /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned, if each counts as `places`.
+    /// Returns the number of tasks with these needs that fit by CPUs, memory and number, if each counts as
+    /// `places`.
     pub fn tasks(&self, need: &Resources, places: u32) -> u32 {
         let by_cpus = fitting(self.cpus_milli, i64::from(need.cpus_milli));
         let by_memory = fitting(self.memory_mib, signed(need.memory_mib));
@@ -72,7 +73,7 @@ impl Room {
         by_places.min(by_cpus).min(by_memory)
     }
 
-    /// What is missing for one task with these needs that counts as `places`.
+    /// Returns what is missing for one task with these needs that counts as `places`.
     pub(crate) fn misfit(&self, need: &Resources, places: u32) -> Option<Misfit> {
         if self.tasks(need, places) > 0 {
             return None;
@@ -92,7 +93,7 @@ impl Room {
         })
     }
 
-    /// Gives room for `count` tasks, each of which counts as `places`.
+    /// Allocates `count` tasks, each of which counts as `places`.
     pub fn give(&mut self, need: &Resources, places: u32, count: u32) {
         let count_signed = i64::from(count);
         self.cpus_milli -= i64::from(need.cpus_milli) * count_signed;
@@ -100,13 +101,14 @@ impl Room {
         self.tasks = self.tasks.saturating_sub(places.saturating_mul(count));
     }
 
-    /// Takes the room of a task back, which counted as `places`.
+    /// Returns the resources of a task that counted as `places`.
     pub fn take_back(&mut self, need: &Resources, places: u32) {
         *self = self.more(need.cpus_milli, need.memory_mib);
         self.tasks = tasks_max().min(self.tasks.saturating_add(places));
     }
 
-    /// The same room as far as `tasks` tasks can tell that need at most so much each: more counts for nothing.
+    /// Caps the resources at the need of `tasks` tasks of at most this size, so that equivalent hosts compare
+    /// equal.
     pub fn capped(self, cpus_milli: u64, memory_mib: u64, tasks: u32) -> Self {
         Self {
             cpus_milli: self.cpus_milli.min(signed(cpus_milli)),

@@ -1,4 +1,4 @@
-//! Whether a unit's tasks may go where they are put, all of them together.
+//! Checks of a unit's placement as a whole.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use muster_model::topology::{CellId, GpuMask};
 use crate::feasibility::{Asker, Freed, Ledger, Misfit};
 use crate::state::{Attempt, State, TaskRun};
 
-/// Why a unit cannot go where it is put.
+/// Reason why a unit cannot be placed as given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// There is no such host.
     HostUnknown(HostId),
     /// The job has no such task.
     TaskUnknown(TaskIndex),
-    /// A host cannot take what is put on it.
+    /// A host cannot take the tasks placed on it.
     Host(HostId, Misfit),
 }
 
-/// Checks where a unit's tasks are put; returns their positions by host.
+/// Checks a unit's placement; returns the positions of its tasks by host.
 ///
-/// Every host can take all of its own, and tasks that have to share a cell or a model do.
+/// Every host must be able to take all of its tasks, and tasks that must share a cell or a model must do so.
 ///
 /// # Errors
-/// The first reason why they may not go there.
+/// The first violation.
 pub fn check(
     state: &State,
     asker: Asker<'_>,
@@ -60,11 +60,11 @@ pub fn check(
         .collect())
 }
 
-/// Checks where a new member of a gang is put that goes on meanwhile; the others stay where they are, whatever became of
-/// their hosts since.
+/// Checks the placement of a replacement member in a running gang; the others keep their places regardless of
+/// the current state of their hosts.
 ///
 /// # Errors
-/// The first reason why it may not go there.
+/// The first violation.
 pub fn check_member(
     state: &State,
     asker: Asker<'_>,
@@ -89,7 +89,7 @@ pub fn check_member(
     check_gang(state, spec, &tasks, &masks)
 }
 
-/// The positions of the GPUs that a task holds.
+/// Returns the positions of the GPUs that a task holds.
 fn held_mask(state: &State, run: &TaskRun) -> GpuMask {
     let gpus = state.host(run.host).map_or(&[][..], |host| &host.gpus);
     let held = gpus.iter().enumerate();
@@ -99,7 +99,7 @@ fn held_mask(state: &State, run: &TaskRun) -> GpuMask {
         })
 }
 
-/// What the tasks of a gang have in common: each group its model, and the cells that the job requires.
+/// Checks the constraints of a gang: one model per group, and the cells that the job requires.
 fn check_gang(
     state: &State,
     spec: &JobSpec,
@@ -145,7 +145,7 @@ fn check_models(
     Ok(())
 }
 
-/// The tasks of each subgroup share a cell of the level that their group requires.
+/// Checks that the tasks of each subgroup share a cell of the level that their group requires.
 fn check_subgroups(
     state: &State,
     group: &TaskGroup,
@@ -156,7 +156,7 @@ fn check_subgroups(
         return Ok(());
     };
     let topology = &state.topology;
-    // A level inside hosts is about each task's own GPUs, which its host's ledger has checked.
+    // A level inside hosts concerns each task's own GPUs, which the ledger of its host has checked.
     if topology.level(&within.level) > Some(topology.host_level()) {
         return Ok(());
     }
@@ -168,7 +168,7 @@ fn check_subgroups(
         .try_for_each(|subgroup| check_shared(state, within, subgroup))
 }
 
-/// All of these tasks lie in one cell of a level.
+/// Checks that all of these tasks lie in one cell of a level.
 fn check_shared(
     state: &State,
     within: &Within,
@@ -177,7 +177,7 @@ fn check_shared(
     let topology = &state.topology;
     let is_around_hosts =
         { topology.level(&within.level) }.is_some_and(|level| level <= topology.host_level());
-    // One task shares the cell with nobody but itself, also on a host that lies in none.
+    // A single task satisfies this even on a host that lies in no cell.
     if is_around_hosts && placed.len() <= 1 {
         return Ok(());
     }
@@ -195,8 +195,8 @@ fn check_shared(
     Ok(())
 }
 
-/// The cell of a level around some GPUs of a host, or around the host: tasks without GPUs that share a cell inside hosts
-/// share the host.
+/// Returns the cell of a level around some GPUs of a host, or around the host: tasks without GPUs that share
+/// a cell inside hosts share the host.
 fn cell_of(
     state: &State,
     within: &Within,
@@ -217,7 +217,7 @@ fn cell_of(
     cells.enclosing(topology, level, host, mask)
 }
 
-/// A cell that tasks have to share; none if it is only preferred.
+/// Returns the cell level that tasks must share; `None` if it is only preferred.
 fn required(within: Option<&Within>) -> Option<&Within> {
     within.filter(|within| within.required)
 }

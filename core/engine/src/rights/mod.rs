@@ -1,25 +1,26 @@
-//! Who may preempt whom, and what that would cost: asked by the planner when it looks for victims, and by `apply`
-//! when it checks a claim. And who may enter a running task: [`may_enter`].
+//! Preemption rights and costs: used by the planner to find victims, and by `apply` to check claims. Also the
+//! permission to enter a running task: [`may_enter`].
 //!
-//! A preemptor has a right over an attempt (or over what another unit has claimed) if one of these holds, looked at
+//! A preemptor has a right over an attempt (or over the claim of another unit) if one of these holds, checked
 //! in this order:
 //!
 //! 1. [`Right::Opportunistic`]: the victim is opportunistic and the preemptor is not.
 //! 2. [`Right::Priority`]: both are of one queue, the victim's priority is lower, and the queue has
-//!    `preempt_by_priority`. Both count on the same ground: shares on shares, cells on cells.
-//! 3. [`Right::Reclaim`]: the preemptor and the victim hold by shares and are of different queues. At the innermost
-//!    queue around both, the part of the tree on the preemptor's side stays within its guarantee with the unit, and
-//!    the part on the victim's side is over its own without the victims taken so far. So the last victim may take it
-//!    below its guarantee, and no further one can be taken then.
-//! 4. [`Right::Cells`]: the preemptor binds a cell of its virtual cluster, and the victim holds a GPU of that cell by
-//!    a mere share.
+//!    `preempt_by_priority`. Both have the same allocation basis: shares or cells.
+//! 3. [`Right::Reclaim`]: both hold by shares and are of different queues. At the innermost common ancestor,
+//!    the preemptor's side of the tree stays within its guarantee with the unit, and the victim's side is over
+//!    its own without the victims taken so far. So the last victim may take it below its guarantee, and no
+//!    further one can be taken then.
+//! 4. [`Right::Cells`]: the preemptor binds a cell of its virtual cluster, and the victim holds a GPU of that
+//!    cell by a share only.
 //!
-//! Never preempted are attempts that are being stopped already (what they hold comes free anyway) and those that ran
-//! for less than their queue's `protected_ms`.
+//! Attempts that are being stopped already (their resources are released anyway) and those that ran for less
+//! than their queue's `protected_ms` are never preempted.
 //!
-//! A guarantee in amounts covers GPUs where GPUs are asked for: those of a model that it names up to that number, all
-//! others up to what is left of `gpus`. CPUs and memory decide only between units without GPUs. What counts against a
-//! guarantee is what shares and cells hold or claim; opportunistic attempts and those that are being stopped do not.
+//! A guarantee in amounts covers GPUs as requested: those of a model that it names up to that number, all
+//! others up to the rest of `gpus`. CPUs and memory count only between units without GPUs. Resources held or
+//! claimed by shares and cells count against a guarantee; those of opportunistic and stopping attempts do
+//! not.
 
 mod entry;
 mod protection;
@@ -41,10 +42,10 @@ use crate::state::{
 pub use entry::may_enter;
 pub use protection::Protection;
 
-/// Why a preemptor may take a victim's resources.
+/// Right by which a preemptor may take a victim's resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
-    /// The victim counts on no guarantee.
+    /// The victim has no guarantee.
     Opportunistic,
     /// The victim is of the same queue and of lower priority.
     Priority,
@@ -54,27 +55,27 @@ pub enum Right {
     Cells,
 }
 
-/// A unit that wants resources.
+/// A unit that needs resources.
 #[derive(Clone, Copy, Debug)]
 pub struct Preemptor<'a> {
-    /// Its job.
+    /// The owning job.
     pub job: &'a Job,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// On what ground it would hold them.
+    /// Allocation basis of the requested resources.
     pub standing: &'a Standing,
-    /// What it would hold ([`crate::state::amounts_of`]).
+    /// Requested amounts ([`crate::state::amounts_of`]).
     pub amounts: &'a Amounts,
 }
 
-/// Something that has resources: an attempt, or a unit's claim.
+/// A holder of resources: an attempt, or a unit's claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     job: &'a Job,
     standing: &'a Standing,
     tasks: Tasks<'a>,
     is_stopping: bool,
-    /// When its protection began; claims have none.
+    /// Start of its protection; `None` for claims.
     protected_since: Option<TimeMs>,
 }
 
@@ -85,7 +86,7 @@ enum Tasks<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// An attempt.
+    /// Creates the subject of an attempt.
     #[must_use]
     pub fn attempt(job: &'a Job, attempt: &'a Attempt) -> Self {
         Self {
@@ -97,7 +98,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What a unit has claimed; none if it has no claim.
+    /// Creates the subject of a unit's claim; `None` if it has none.
     #[must_use]
     pub fn claim(job: &'a Job, unit: UnitIndex) -> Option<Self> {
         let claim = job.unit(unit)?.claim.as_deref()?;
@@ -132,10 +133,10 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether one attempt may be preempted, no other victim taken before.
+/// Checks whether an attempt may be preempted as the only victim.
 ///
 /// # Errors
-/// What protects it.
+/// Its protection.
 pub fn may_preempt(
     state: &State,
     preemptor: Preemptor<'_>,
@@ -144,20 +145,20 @@ pub fn may_preempt(
     Rights::of(state, preemptor).over(&Subject::attempt(job, attempt))
 }
 
-/// A preemptor's rights, with the victims that it has taken so far.
+/// The rights of a preemptor, given the victims taken so far.
 #[derive(Clone, Debug)]
 pub struct Rights<'a> {
     state: &'a State,
     preemptor: Preemptor<'a>,
-    /// What attempts hold that counts against the guarantees of queues of which victims were taken, those around them
-    /// included, without these victims.
+    /// Amounts held that count against the guarantees of the victims' queues and their ancestors, without
+    /// these victims.
     left: BTreeMap<&'a str, Amounts>,
     /// Whether the guarantees on the preemptor's side cover it, by queue.
     covered: BTreeMap<&'a str, bool>,
 }
 
 impl<'a> Rights<'a> {
-    /// The rights of a preemptor that has taken nobody yet.
+    /// Creates the rights of a preemptor without victims.
     #[must_use]
     pub fn of(state: &'a State, preemptor: Preemptor<'a>) -> Self {
         let mut rights = Self {
@@ -173,10 +174,10 @@ impl<'a> Rights<'a> {
         rights
     }
 
-    /// Whether a victim may be taken beside those taken so far.
+    /// Checks whether a victim may be taken in addition to those taken so far.
     ///
     /// # Errors
-    /// What protects it.
+    /// Its protection.
     pub fn over(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
         if victim.is_stopping {
             return Err(Protection::Stopping);
@@ -209,8 +210,9 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// The right by which attempts of a class may be taken beside those taken so far; each has still to be looked at,
-    /// as it may be protected, or lie elsewhere. None if there is a right over none of them.
+    /// Returns the right by which attempts of a class may be taken in addition to those taken so far; each
+    /// one has to be checked besides, as it may be protected, or lie elsewhere. `None` if there is no right
+    /// over any of them.
     pub fn over_class(&self, class: &AttemptClass) -> Option<Right> {
         let same_queue = *class.queue == *self.preemptor.job.spec.queue;
         match (self.preemptor.standing, class.ground) {
@@ -226,12 +228,12 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Whether any guarantee covers the unit: if not, it reclaims nothing from other queues.
+    /// Whether a guarantee covers the unit: if not, it reclaims nothing from other queues.
     pub fn reclaims(&self) -> bool {
         self.covered.values().any(|covers| *covers)
     }
 
-    /// Takes a victim: what its queues hold counts without it from now on.
+    /// Takes a victim, so that the usage of its queues no longer includes it.
     pub fn take(&mut self, victim: &Subject<'a>) {
         if *victim.standing == Standing::Opportunistic {
             return;
@@ -245,11 +247,11 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Takes all of these, the smallest first: the last one may be more than its queue has over its guarantee, so this
-    /// order takes whenever any order would.
+    /// Takes all of these, smallest first: the last one may exceed the excess of its queue, so this order
+    /// succeeds whenever any order would.
     ///
     /// # Errors
-    /// The job of the first that cannot be taken, and what protects it.
+    /// The job of the first one that cannot be taken, and its protection.
     pub fn take_all(&mut self, mut victims: Vec<Subject<'a>>) -> Result<(), (JobId, Protection)> {
         victims.sort_by_key(|victim| (victim.gpus().len(), victim.job.id));
         for victim in victims {
@@ -272,7 +274,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Over what a queue holds, or claims.
+    /// Returns the right to reclaim what a queue holds, or claims.
     fn by_reclaim(&self, theirs: &str, is_held: bool) -> Result<Right, Protection> {
         let ours = self.preemptor.job.spec.queue.as_str();
         let our_side = side(ours, theirs);
@@ -281,7 +283,7 @@ impl<'a> Rights<'a> {
                 queue: our_side.unwrap_or(ours).to_owned(),
             });
         }
-        // Work of a queue around the preemptor's own is on nobody's side: nothing guarantees it.
+        // Work of a common ancestor queue is on neither side: nothing guarantees it.
         let Some(queue) = side(theirs, ours) else {
             return Ok(Right::Reclaim);
         };
@@ -299,7 +301,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Whether the guarantee of a queue covers the preemptor beside what the queue has.
+    /// Whether the guarantee of a queue covers the preemptor in addition to its current usage.
     fn covers(&self, queue: &str) -> bool {
         let mut used = firmly_held(self.state, queue);
         used.add(&claimed(self.state, queue));
@@ -328,21 +330,21 @@ impl<'a> Rights<'a> {
     }
 }
 
-/// Work that would be lost if an attempt were stopped now: milliseconds since its newest committed checkpoint (or
-/// since it ran), times its GPUs; work without GPUs counts as one.
+/// Returns the work lost if an attempt were stopped now: milliseconds since its newest committed checkpoint
+/// (or since it ran), times its GPUs; work without GPUs counts as one.
 #[must_use]
 pub fn lost_work_ms(unit: &Unit, attempt: &Attempt, now: TimeMs) -> u64 {
     let since = unit.unkept_since(attempt);
     since.map_or(0, |since| lost_since_ms(since, attempt.gpus(), now))
 }
 
-/// The same of an attempt with so many GPUs whose work is not kept since then.
+/// Returns the work lost for an attempt with `gpus` GPUs whose unsaved work began at `since`.
 #[must_use]
 pub fn lost_since_ms(since: TimeMs, gpus: u32, now: TimeMs) -> u64 {
     now.since(since).saturating_mul(u64::from(gpus.max(1)))
 }
 
-/// Whether a cell encloses the GPU at a position of a host.
+/// Whether a cell contains the GPU at a position of a host.
 fn encloses(state: &State, cell: &CellId, host: &Host, position: usize) -> bool {
     match cell {
         CellId::Above(path) => {
@@ -354,20 +356,21 @@ fn encloses(state: &State, cell: &CellId, host: &Host, position: usize) -> bool 
     }
 }
 
-/// Until when an attempt of a job is protected from preemption by its queue; none if it is not at all.
+/// Returns the end of an attempt's protection from preemption by its queue; `None` if it has none.
 fn protected_until(state: &State, victim: &Subject<'_>) -> Option<TimeMs> {
     let protected_ms = protected_ms(state, &victim.job.spec.queue);
     let since = victim.protected_since.filter(|_| protected_ms > 0);
     since.map(|since| since.after(protected_ms))
 }
 
-/// For how long a queue protects its attempts from preemption.
+/// Returns how long a queue protects its attempts from preemption.
 pub fn protected_ms(state: &State, queue: &str) -> u64 {
     let known = state.queues.get(queue).filter(|queue| !queue.retired);
     known.map_or(0, |queue| queue.config.protected_ms)
 }
 
-/// The outermost queue that is around one, or it, and not around the other; none if the other lies in it.
+/// Returns the outermost ancestor of `queue` (or itself) that is no ancestor of `other`; `None` if `other`
+/// lies in `queue`.
 fn side<'q>(queue: &'q str, other: &str) -> Option<&'q str> {
     within(queue)
         .take(limits::QUEUE_DEPTH_MAX)
@@ -375,7 +378,7 @@ fn side<'q>(queue: &'q str, other: &str) -> Option<&'q str> {
         .last()
 }
 
-/// What a queue is guaranteed in amounts: nothing if it is retired, or a virtual cluster, or not there.
+/// Returns the guarantee of a queue in amounts: empty if it is retired, a virtual cluster, or missing.
 fn guarantee<'s>(state: &'s State, queue: &str) -> Cow<'s, Amounts> {
     let known = state.queues.get(queue).filter(|queue| !queue.retired);
     match known.map(|queue| &queue.config.guarantee) {
@@ -384,7 +387,7 @@ fn guarantee<'s>(state: &'s State, queue: &str) -> Cow<'s, Amounts> {
     }
 }
 
-/// What attempts of a queue hold that counts against its guarantee.
+/// Returns the amounts that attempts of a queue hold and that count against its guarantee.
 fn firmly_held(state: &State, queue: &str) -> Amounts {
     let Some(usage) = state.index.usage.get(queue) else {
         return Amounts::default();
@@ -403,7 +406,7 @@ fn claimed(state: &State, queue: &str) -> Amounts {
     usage.map_or_else(Amounts::default, |usage| usage.total.claimed.clone())
 }
 
-/// GPUs used beyond those guaranteed by model, and GPUs guaranteed of any model.
+/// Returns the GPUs used beyond those guaranteed by model, and the GPUs guaranteed of any model.
 fn any_model(used: &Amounts, guarantee: &Amounts) -> (u64, u64) {
     let beyond = used.gpus_by_model.iter().map(|(model, count)| {
         let named = guarantee.gpus_by_model.get(model).copied().unwrap_or(0);
@@ -413,8 +416,7 @@ fn any_model(used: &Amounts, guarantee: &Amounts) -> (u64, u64) {
     (beyond.sum(), guarantee.gpus.saturating_sub(named))
 }
 
-/// The first resource that the unit asks for of which more is used than a guarantee covers: its name, what is used and
-/// what is guaranteed.
+/// Returns the first requested resource whose usage exceeds the guarantee: name, usage and guarantee.
 #[must_use]
 pub fn uncovered(
     used: &Amounts,
@@ -446,7 +448,7 @@ pub fn uncovered(
     Some(((*name).to_owned(), *used, *guaranteed))
 }
 
-/// Whether a guarantee covers what is used with the unit, in what the unit asks for.
+/// Whether a guarantee covers the usage including the unit, in the resources that the unit requests.
 fn is_covered(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
     if unit.gpus > 0 {
         let within_model = unit.gpus_by_model.keys().all(|model| {
@@ -460,7 +462,7 @@ fn is_covered(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
         && (unit.memory_mib == 0 || used.memory_mib <= guarantee.memory_mib)
 }
 
-/// Whether more is used than guaranteed, in something that the unit asks for.
+/// Whether the usage exceeds the guarantee in a resource that the unit requests.
 fn is_over(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
     if unit.gpus > 0 {
         let (beyond, any) = any_model(used, guarantee);

@@ -1,23 +1,23 @@
-//! Why somebody cannot be preempted.
+//! Reasons why a victim cannot be preempted.
 
 use std::fmt;
 
 use muster_model::time::TimeMs;
 
-/// Why a victim cannot be taken.
+/// Reason why a victim cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protection {
     /// It is being stopped already.
     Stopping,
     /// It has not run for its queue's `protected_ms`.
     Young {
-        /// Until when it is protected.
+        /// End of the protection.
         until: TimeMs,
     },
-    /// The preemptor is opportunistic: it preempts nobody.
+    /// The preemptor is opportunistic: it cannot preempt.
     PreemptorOpportunistic,
-    /// It is of the same queue, and that does not preempt it: its priority is not lower, it counts on another ground,
-    /// or the queue has no `preempt_by_priority`.
+    /// It is of the same queue without a right: its priority is not lower, its allocation basis differs, or
+    /// the queue has no `preempt_by_priority`.
     SameQueue,
     /// It is guaranteed by a virtual cluster of another queue.
     OtherCells,
@@ -28,7 +28,7 @@ pub enum Protection {
     },
     /// The victim's side of the tree is not over its guarantee.
     WithinGuarantee {
-        /// That queue.
+        /// The queue on the victim's side.
         queue: String,
     },
 }
@@ -39,10 +39,11 @@ impl fmt::Display for Protection {
             Self::Stopping => formatter.write_str("it is being stopped already"),
             Self::Young { until } => write!(formatter, "it is protected until {until} (protected_ms)"),
             Self::PreemptorOpportunistic => {
-                formatter.write_str("opportunistic work preempts nobody")
+                formatter.write_str("opportunistic work cannot preempt")
             }
             Self::SameQueue => formatter.write_str(
-                "it is of the same queue, which preempts only lower priorities of the same standing, and only with preempt_by_priority",
+                "it is in the same queue, which preempts only lower priorities with the same allocation basis, \
+                 and only with preempt_by_priority",
             ),
             Self::OtherCells => formatter.write_str("another virtual cluster guarantees it"),
             Self::OverGuarantee { queue } => {

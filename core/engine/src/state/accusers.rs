@@ -1,4 +1,4 @@
-//! Whose jobs speak against a host.
+//! Hosts accused by the jobs of a single user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use muster_model::ids::HostId;
 use crate::state::{PastAttempt, State};
 
 impl State {
-    /// Those of these hosts that only one user's jobs speak against, so far as jobs are still known, and by nothing that is
-    /// proven: a host that is at fault fails those of others too.
+    /// Returns those of these hosts to which only failures of one user's jobs are attributed, none of them
+    /// proven, among jobs still kept: a faulty host would fail other users' jobs too.
     #[must_use]
     pub fn accused_by_one_user(&self, hosts: &BTreeSet<HostId>) -> BTreeSet<HostId> {
         let mut users: BTreeMap<HostId, BTreeSet<&str>> = BTreeMap::new();
@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// The host that an attempt ran on alone, if the infrastructure paid for its end.
+/// Returns the host that a single-host attempt ran on, if its end was charged to the infrastructure.
 fn accusation(past: &PastAttempt) -> Option<(HostId, &Blame)> {
     let blame = past.blame.as_deref()?;
     let is_hardware = matches!(

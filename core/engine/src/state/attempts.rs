@@ -1,5 +1,5 @@
-//! Attempts that hold resources, in the order in which whoever needs room would stop them: derived, so that nobody
-//! looks at all that runs in order to find those few over whom a right can exist.
+//! Running attempts indexed in preemption order (derived), so the planner need not scan every attempt for
+//! preemptible ones.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use muster_model::time::TimeMs;
 
 use crate::state::{Attempt, Index, Unit};
 
-/// What an attempt counts on, to whoever wants its resources.
+/// Allocation basis of an attempt, as seen by preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ground {
-    /// It is being stopped: what it holds comes free anyway.
+    /// Being stopped: its resources are released anyway.
     Stopping,
-    /// Nothing guarantees it anything.
+    /// No guarantee.
     Opportunistic,
-    /// Its queue's share.
+    /// The share of its queue.
     Share,
     /// Cells of its virtual cluster.
     Cells,
 }
 
 impl Ground {
-    /// What an attempt counts on.
+    /// Returns the allocation basis of an attempt.
     #[must_use]
     pub fn of(attempt: &Attempt) -> Self {
         match attempt.standing {
@@ -38,39 +38,40 @@ impl Ground {
     }
 }
 
-/// Attempts over which somebody has the same rights, and of which an equal time costs an equal amount of work.
+/// Attempts with equal preemption rights and an equal cost of lost work per unit of time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptClass {
-    /// What they count on.
+    /// Their allocation basis.
     pub ground: Ground,
-    /// Their jobs' queue.
+    /// Queue of their jobs.
     pub queue: Arc<str>,
-    /// Their jobs' priority.
+    /// Priority of their jobs.
     pub priority: i32,
-    /// GPUs that each holds.
+    /// GPUs held by each attempt.
     pub gpus: u32,
 }
 
-/// An attempt in its class: of those that lose equally much the one of the youngest job first.
+/// Order of attempts within a class: least lost work first, then the youngest job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptKey {
-    /// Since when its work is not kept ([`Unit::unkept_since`]); the end of all time if there is none yet.
+    /// Start of the work that no checkpoint keeps ([`Unit::unkept_since`]); the maximum time if there is none
+    /// yet.
     pub unkept_since: Reverse<TimeMs>,
-    /// Its job.
+    /// The owning job.
     pub job: Reverse<JobId>,
-    /// Its unit.
+    /// The unit within the job.
     pub unit: UnitIndex,
 }
 
-/// Attempts by class, in each those first that lose the least; no entry is empty.
+/// Attempts by class; within a class those that lose the least work come first. No entry is empty.
 pub type Attempts = OrdMap<AttemptClass, OrdSet<AttemptKey>>;
 
-/// GPUs that attempts in cells hold, and that are not being stopped: by their jobs' queue and priority, and by host; no
-/// entry is 0.
+/// GPUs held in cells by attempts that are not being stopped, keyed by queue, priority and host; no entry is
+/// 0.
 pub type HeldInCells = OrdMap<(Arc<str>, i32, HostId), u32>;
 
 impl Index {
-    /// A unit has an attempt now, or a changed one.
+    /// Adds the new or changed attempt of a unit.
     pub(crate) fn add_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
         let Some((class, key)) = entry(id, spec, unit) else {
             return;
@@ -81,7 +82,7 @@ impl Index {
         self.attempts.entry(class).or_default().insert(key);
     }
 
-    /// A unit's attempt is about to change, or to end.
+    /// Removes a unit's attempt; called before it changes or ends.
     pub(crate) fn remove_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
         let Some((class, key)) = entry(id, spec, unit) else {
             return;
@@ -122,7 +123,7 @@ fn entry(
     Some((class, key))
 }
 
-/// Where an attempt in cells holds how many GPUs; nothing for others.
+/// Returns the GPUs per host that an attempt holds in cells; empty for other allocation bases.
 fn in_cells(
     class: &AttemptClass,
     unit: &Unit,

@@ -1,4 +1,4 @@
-//! Where a unit had better not be placed again.
+//! Hosts that the next placement of a unit should avoid.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use muster_model::ids::{HostId, UnitIndex};
 use crate::state::{Job, PastAttempt, State, Unit};
 
 impl Unit {
-    /// Its newest past attempts in a row that ended because a task could not be started, newest first.
+    /// Returns the newest consecutive past attempts that ended because a task could not be started, newest
+    /// first.
     pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {
         let had_start_error = |past: &&PastAttempt| {
             let exit = past.exit.as_ref();
@@ -18,14 +19,14 @@ impl Unit {
         self.past.iter().rev().take_while(had_start_error)
     }
 
-    /// The hosts that could not start a task of it in these.
+    /// Returns the hosts that failed to start a task in those attempts.
     #[must_use]
     pub fn culprits(&self) -> BTreeSet<HostId> {
         let of_past = self.start_errors().map(|past| past.culprit);
         of_past.flatten().collect()
     }
 
-    /// Whether a task of an earlier attempt cannot be killed, and still holds a GPU.
+    /// Whether a task of an earlier attempt cannot be killed and still holds a GPU.
     #[must_use]
     pub fn hangs(&self, state: &State) -> bool {
         let held = self
@@ -41,7 +42,7 @@ impl Unit {
         })
     }
 
-    /// The hosts on which it has just failed for no known reason.
+    /// Returns the hosts on which it has just failed for an unknown reason.
     fn to_be_retried_off(&self) -> &[HostId] {
         let last = self.past.last();
         let sent_elsewhere = last.filter(|past| {
@@ -53,9 +54,9 @@ impl Unit {
 }
 
 impl Job {
-    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place, those that could not start a task of it since it last ran, the one that is to blame for its last
-    /// end, and those where it has just failed for no known reason.
+    /// Returns the hosts that a waiting unit should avoid: those where it used up its consecutive retries in
+    /// place, those that could not start one of its tasks since it last ran, the one its last end is
+    /// attributed to, and those where it has just failed for an unknown reason.
     #[must_use]
     pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
         let Some(known) = self.unit(unit) else {

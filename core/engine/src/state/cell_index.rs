@@ -1,4 +1,4 @@
-//! Cells above hosts with what is free in them.
+//! Index of the cells above hosts by free GPUs.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use crate::state::HostClass;
 /// Cells by their free GPUs of one class.
 type CellsByFree = OrdSet<(u64, Arc<str>)>;
 
-/// Cells above hosts by their free GPUs, so that whoever looks for a cell with room sees only those that have it.
+/// Cells above hosts by free GPUs, so a search for room visits only cells that have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellIndex {
-    /// Hosts of a cell, by its path.
+    /// Hosts by cell path.
     hosts: OrdMap<Arc<str>, OrdSet<HostId>>,
-    /// Hosts of a cell that accept work and have GPUs of a class, and those of the GPUs that are free.
+    /// Hosts per cell and class that accept work and have GPUs of the class, with the number of those GPUs
+    /// that are free.
     counts: OrdMap<(Arc<str>, HostClass), Count>,
-    /// The same cells by level and class, the fullest first.
+    /// The same cells by level and class, ordered by free GPUs.
     by_free: OrdMap<(Level, HostClass), CellsByFree>,
 }
 
-/// What a cell has of a class.
+/// Totals of one class in one cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     hosts: u32,
@@ -30,7 +31,7 @@ struct Count {
 }
 
 impl CellIndex {
-    /// Cells of a level with at least so many free GPUs of a class, the fullest first.
+    /// Returns the cells of a level with at least this many free GPUs of a class, fullest first.
     pub fn with_free(
         &self,
         level: Level,
@@ -44,39 +45,39 @@ impl CellIndex {
             .map(|(_, path)| path)
     }
 
-    /// The cell of a level with the most free GPUs of a class, and how many those are.
+    /// Returns the cell of a level with the most free GPUs of a class, and their number.
     #[must_use]
     pub fn fullest(&self, level: Level, class: &HostClass) -> Option<(u64, &Arc<str>)> {
         let cells = self.by_free.get(&(level, HostClass::clone(class)))?;
         cells.get_max().map(|(free, path)| (*free, path))
     }
 
-    /// All cells of a level.
+    /// Returns all cells of a level.
     pub fn of_level(&self, level: Level) -> impl Iterator<Item = &Arc<str>> {
         let depth = usize::from(level.0);
         let paths = self.hosts.keys();
         paths.filter(move |path| path.matches('/').count() == depth)
     }
 
-    /// Hosts of a cell.
+    /// Returns the hosts of a cell.
     pub fn hosts(&self, path: &str) -> impl Iterator<Item = HostId> {
         self.hosts.get(path).into_iter().flatten().copied()
     }
 
-    /// How many hosts a cell has.
+    /// Returns the number of hosts of a cell.
     #[must_use]
     pub fn host_count(&self, path: &str) -> usize {
         self.hosts.get(path).map_or(0, OrdSet::len)
     }
 
-    /// A host lies in these cells.
+    /// Adds a host to its cells.
     pub fn add_host(&mut self, around: &[Arc<str>], host: HostId) {
         for path in around {
             self.hosts.entry(Arc::clone(path)).or_default().insert(host);
         }
     }
 
-    /// A host does not lie in these cells any more.
+    /// Removes a host from its cells.
     pub(crate) fn remove_host(&mut self, around: &[Arc<str>], host: HostId) {
         for path in around {
             if let Some(hosts) = self.hosts.get_mut(path) {
@@ -88,7 +89,8 @@ impl CellIndex {
         }
     }
 
-    /// A host in these cells has other free GPUs of a class; none if it does not accept work (any more).
+    /// Updates the free GPUs of a class that a host contributes to its cells; `None` if it does not accept
+    /// work.
     pub fn change(
         &mut self,
         around: &[Arc<str>],

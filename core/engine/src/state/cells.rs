@@ -1,4 +1,4 @@
-//! The cells of every host, derived from the configured topology, the hosts and what their workers say.
+//! Cells of every host, derived from the configured topology, the hosts and the topology reported by workers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,39 +12,39 @@ use muster_model::topology::{ClusterTree, Topology};
 use crate::state::{CellIndex, HostEntries, Index, Queue, State};
 
 impl State {
-    /// The tree of cells, derived from all the rest.
+    /// Derives the tree of cells.
     pub(crate) fn cluster_tree(&self) -> ClusterTree {
         self.cluster_tree_by(&self.configured_topology)
     }
 
-    /// The cells above a host, the largest first.
+    /// Returns the cells above a host, largest first.
     #[must_use]
     pub fn cells_above(&self, host: &Host) -> &[Arc<str>] {
         let cells = self.index.host_cells.get(&host.id);
         cells.map_or(&[], |cells| &cells.above)
     }
 
-    /// The innermost cell above a host: what fails together.
+    /// Returns the innermost cell above a host: its failure domain.
     #[must_use]
     pub fn rack_of(&self, host: &Host) -> Option<&Arc<str>> {
         self.cells_above(host).last()
     }
 
-    /// The hosts of the same rack, the host among them; none where nothing is known of racks.
+    /// Returns the hosts in the same rack, including the host itself; empty if no racks are known.
     pub fn hosts_in_rack_of(&self, host: &Host) -> impl Iterator<Item = HostId> {
         let rack = self.rack_of(host);
         rack.into_iter()
             .flat_map(|rack| self.index.cells.hosts(rack))
     }
 
-    /// The tree of cells if this were the configured topology.
+    /// Returns the tree of cells for a proposed topology.
     #[must_use]
     pub fn cluster_tree_by(&self, configured: &Topology) -> ClusterTree {
         ClusterTree::of(configured, &self.hosts, &guaranteed_levels(&self.queues))
     }
 }
 
-/// Levels of the cells that virtual clusters are guaranteed.
+/// Returns the levels of the cells guaranteed to virtual clusters.
 pub(crate) fn guaranteed_levels(queues: &OrdMap<Arc<str>, Arc<Queue>>) -> BTreeSet<&str> {
     let live = queues.values().filter(|queue| !queue.retired);
     let quotas = live.flat_map(|queue| match &queue.config.guarantee {
@@ -55,7 +55,7 @@ pub(crate) fn guaranteed_levels(queues: &OrdMap<Arc<str>, Arc<Queue>>) -> BTreeS
 }
 
 impl Index {
-    /// Places all hosts anew.
+    /// Recomputes the cells of all hosts.
     pub(crate) fn place_hosts(&mut self, tree: ClusterTree, hosts: &OrdMap<HostId, Arc<Host>>) {
         self.tree = tree;
         self.host_cells = OrdMap::new();
@@ -67,7 +67,7 @@ impl Index {
         }
     }
 
-    /// Counts the free GPUs of all cells, which were placed anew.
+    /// Counts the free GPUs of all cells; called after all hosts were placed.
     pub(crate) fn count_cells(&mut self, hosts: &OrdMap<HostId, Arc<Host>>) {
         for host in hosts.values() {
             let none = HostEntries::default();
@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Brings the counts of the cells around a host in line with what it contributes.
+    /// Updates the counts of the cells around a host to its current contribution.
     pub(crate) fn recount_cells(
         &mut self,
         host: HostId,
@@ -99,7 +99,7 @@ impl Index {
         }
     }
 
-    /// Places one host, which is new, presents other GPUs or lies elsewhere now; what it contributes moves with it.
+    /// Places a host that is new, reports other GPUs or changed location; its contribution moves with it.
     pub(crate) fn place_host(&mut self, host: &Host) {
         let cells = Arc::new(self.tree.cells(host));
         let before = self.host_cells.get(&host.id);

@@ -1,4 +1,4 @@
-//! Checkpoints of a unit, and what follows from them for its next attempt.
+//! Checkpoints of a unit and their effect on its next attempt.
 
 use muster_model::command::JobDefaults;
 use muster_model::ids::AttemptEpoch;
@@ -17,21 +17,21 @@ pub struct Checkpoint {
     pub step: u64,
     /// Absolute path.
     pub path: String,
-    /// Bytes, 0 if not told.
+    /// Size in bytes; 0 if not reported.
     pub size_bytes: u64,
-    /// `algorithm:hex`, empty if not told.
+    /// `algorithm:hex`; empty if not reported.
     pub digest: String,
     /// When it was committed.
     pub committed_at: TimeMs,
-    /// Milliseconds that the task took to write it; none if not told.
+    /// Milliseconds that the task took to write it; `None` if not reported.
     pub save_ms: Option<u64>,
-    /// What is wrong with it, if a task could not read it: no later attempt is told of it.
+    /// Read error reported by a task; later attempts are not offered this checkpoint.
     pub spoiled: Option<String>,
-    /// The attempt that could not read it; none if it is not spoiled.
+    /// The attempt that could not read it; `None` if it is not spoiled.
     pub spoiled_by: Option<AttemptEpoch>,
 }
 
-/// A checkpoint that is not kept any more and whose folder is to be removed.
+/// A checkpoint that is no longer kept and whose folder is to be removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
     /// The attempt that wrote it.
@@ -43,14 +43,14 @@ pub struct Removal {
 }
 
 impl Unit {
-    /// The newest checkpoint that an attempt may go on from: the newest committed one that is not spoiled.
+    /// Returns the newest checkpoint to resume from: the newest committed one that is not spoiled.
     #[must_use]
     pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
         let mut newest_first = self.checkpoints.iter().rev();
         newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
     }
 
-    /// Whether one of its attempts committed a checkpoint of a higher step than the one that it began from.
+    /// Whether an attempt committed a checkpoint with a higher step than the one it resumed from.
     #[must_use]
     pub fn has_progressed_in(&self, epoch: AttemptEpoch) -> bool {
         let good = || self.checkpoints.iter().filter(|it| it.spoiled.is_none());
@@ -62,7 +62,7 @@ impl Unit {
         }
     }
 
-    /// Its newest checkpoints that nobody could read, in a row.
+    /// Returns the number of newest consecutive spoiled checkpoints.
     #[must_use]
     pub fn bad_in_a_row(&self) -> u32 {
         let newest_first = self.checkpoints.iter().rev();
@@ -70,8 +70,8 @@ impl Unit {
         u32::try_from(bad.count()).unwrap_or(u32::MAX)
     }
 
-    /// Attempts in a row without a newer checkpoint after which it fails: as many as its job says, or as count for those
-    /// that say nothing and have committed a checkpoint. None: no limit.
+    /// Returns the consecutive attempts without a newer checkpoint after which the unit fails: the job's own
+    /// setting, or the default for jobs without one that have committed a checkpoint. `None`: no limit.
     #[must_use]
     pub fn without_progress_max(
         &self,
@@ -84,8 +84,8 @@ impl Unit {
         own.or(of_cluster).filter(|max| *max > 0)
     }
 
-    /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
-    /// none if it did not run yet.
+    /// Returns the start of an attempt's unsaved work: its newest committed checkpoint, or the time it began
+    /// running; `None` if it has not run yet.
     #[must_use]
     pub fn unkept_since(&self, attempt: &Attempt) -> Option<TimeMs> {
         let running_at = attempt.running_at?;

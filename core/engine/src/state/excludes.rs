@@ -1,4 +1,4 @@
-//! Users who keep their jobs off hosts: they may know something that nothing measures.
+//! Hosts that users exclude from their jobs: a hint at faults that no sensor detects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use muster_model::ids::HostId;
 use crate::state::State;
 
 impl State {
-    /// How many users have live jobs that exclude a host by name, by host. However many jobs a user has, it counts once.
+    /// Returns, by host, the number of users whose live jobs exclude it by name. A user counts once, however
+    /// many jobs it has.
     #[must_use]
     pub fn excludes(&self) -> Excludes {
         let live = self.jobs.values().filter(|job| !job.phase.is_terminal());

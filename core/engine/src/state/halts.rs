@@ -1,4 +1,4 @@
-//! Times at which the tasks of an attempt stood still in place while their job was suspended.
+//! Pause intervals of an attempt: its tasks were frozen in place while their job was suspended.
 
 use muster_model::limits;
 use muster_model::spec::SuspendMode;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::{Attempt, Job};
 
-/// A time at which tasks stood still.
+/// An interval in which the tasks were paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halt {
-    /// Since when.
+    /// Start of the pause.
     pub from: TimeMs,
-    /// Until when.
+    /// End of the pause.
     pub until: TimeMs,
 }
 
 impl Halt {
-    /// How long it was.
+    /// Returns its length.
     #[must_use]
     pub const fn span_ms(&self) -> u64 {
         self.until.since(self.from)
     }
 
-    /// Milliseconds of it that lie between two times.
+    /// Returns the milliseconds of it between two times.
     #[must_use]
     pub fn within_ms(&self, from: TimeMs, until: TimeMs) -> u64 {
         self.until.min(until).since(self.from.max(from))
@@ -31,8 +31,8 @@ impl Halt {
 }
 
 impl Attempt {
-    /// The time at which its tasks stand still now: since their job was suspended, or they were placed, and until they
-    /// were told to stop, which lets them go on. None if they do not, or did so for no time.
+    /// Returns the current pause: from the suspension of the job, or the placement if later, until the stop
+    /// order, which resumes the tasks. `None` if they are not paused or the pause is empty.
     #[must_use]
     pub fn open_halt(&self, job: &Job, now: TimeMs) -> Option<Halt> {
         let suspension = job.suspension.as_ref();
@@ -44,8 +44,8 @@ impl Attempt {
         (halt.span_ms() > 0).then_some(halt)
     }
 
-    /// Remembers a time at which its tasks stood still. Of too many the two oldest become one of the same length, which ends
-    /// when the younger one did.
+    /// Records a pause. Above the maximum, the two oldest are merged into one of the same total length that
+    /// ends when the younger one did.
     pub fn remember_halt(&mut self, halt: Halt) {
         self.halts.push(halt);
         if self.halts.len() > limits::HALTS_PER_ATTEMPT_MAX {

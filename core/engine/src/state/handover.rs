@@ -1,4 +1,5 @@
-//! What claims take over from work that still holds it: the same GPUs, which nobody should count twice.
+//! Resources that claims take over from work that still holds them: the same GPUs, which must not be counted
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +11,23 @@ use muster_model::spec::JobSpec;
 
 use crate::state::{Attempt, Job, State};
 
-/// For whom it is counted.
+/// Scope of the count.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose<'a> {
-    /// A queue, with those in it.
+    /// A queue, including the queues below it.
     pub queue: &'a str,
-    /// One user of it; all if none.
+    /// One user of it; all users if `None`.
     pub user: Option<&'a str>,
-    /// Whether opportunistic attempts count, which use up no guarantee.
+    /// Whether to count opportunistic attempts, which use no guarantee.
     pub opportunistic: bool,
 }
 
-/// What is not there any more to whoever counts.
+/// Attempts and claims to leave out of the count.
 #[derive(Clone, Copy)]
 pub struct Gone<'a> {
-    /// Attempts, by their units.
+    /// Attempts to leave out, by unit.
     pub attempts: &'a dyn Fn(JobId, UnitIndex) -> bool,
-    /// Claims.
+    /// Claims to leave out, by unit.
     pub claims: &'a dyn Fn(JobId, UnitIndex) -> bool,
 }
 
@@ -42,7 +43,7 @@ impl Whose<'_> {
     }
 }
 
-/// What all claims of a queue or user take over from its own attempts.
+/// Returns the amounts that the claims of a queue or user take over from its own attempts.
 pub fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts {
     let mut amounts = Amounts::default();
     for (id, unit) in state.index.claims.keys() {
@@ -56,8 +57,9 @@ pub fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts
     amounts
 }
 
-/// What tasks take over from attempts of a queue or user where they are put: GPUs, and with them of CPUs and memory as
-/// much as both have there. Tasks without GPUs take over nothing, because nobody can tell whose CPUs they will be.
+/// Returns what tasks take over from attempts of a queue or user on their target hosts: GPUs, and with them
+/// as much CPU and memory as both have there. Tasks without GPUs take over nothing, because it is unknown
+/// whose CPUs they will get.
 pub fn taken_over(
     state: &State,
     (spec, tasks): (&JobSpec, &[TaskPlacement]),
@@ -81,7 +83,7 @@ pub fn taken_over(
     amounts
 }
 
-/// Who holds something that counts.
+/// Returns the job and attempt of a unit if they are in scope.
 type Holding<'h, 'a> = &'h dyn Fn(JobId, UnitIndex) -> Option<(&'a Job, &'a Attempt)>;
 
 fn taken_on(

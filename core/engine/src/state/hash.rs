@@ -1,9 +1,9 @@
-//! A hash of the whole state, compared between replicas every so many revisions.
+//! A hash of the whole state, compared between replicas at fixed revision intervals.
 //!
-//! It encodes every record, about a microsecond each, so it is taken on a clone, away from the path that
-//! applies commands. Keeping it up to date with every change was tried and dropped: it cost `apply` a
-//! tenth of its speed, whether anybody asked for the hash or not. The bytes hashed never leave the
-//! process, so bincode may write them; replicas whose records differ in layout must not be compared.
+//! It encodes every record, about a microsecond each, so it is computed on a clone, off the path that applies
+//! commands. Maintaining it incrementally was tried and dropped: it cost `apply` a tenth of its speed even
+//! when the hash was never requested. The hashed bytes never leave the process, so bincode may write them;
+//! replicas whose records differ in layout must not be compared.
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -11,11 +11,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::state::State;
 
 impl State {
-    /// A hash of everything replicated: equal states have equal hashes, at equal revisions on every
+    /// Returns a hash of everything replicated: equal states have equal hashes at equal revisions on every
     /// replica of one build.
     ///
-    /// Of the event log only the bounds count: its contents follow from the commands. What is derived
-    /// does not count.
+    /// Of the event log only the bounds are hashed: its contents follow from the commands. Derived data is
+    /// not hashed.
     #[must_use]
     pub fn state_hash(&self) -> u64 {
         let mut chain = Chain::default();
@@ -65,7 +65,7 @@ impl Chain {
             &mut self.scratch,
             bincode::config::standard(),
         )
-        .expect("records hold only types that serde derives, and a vector takes any bytes");
+        .expect("records hold only types with derived serde, and writing to a vector cannot fail");
         self.hash = xxh3_64_with_seed(&self.scratch, self.hash);
     }
 

@@ -1,4 +1,4 @@
-//! Which jobs wait for which others: derived from the specifications and from how those others stand.
+//! Unfinished dependencies between jobs: derived from the specifications and the phases of the jobs.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use muster_model::spec::Dependency;
 
 use crate::state::{Index, Job};
 
-/// Jobs that wait for others to end, both ways. No empty set is kept.
+/// Unfinished dependencies in both directions. No empty set is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// For whom a job waits.
+    /// Unfinished dependencies by dependent job.
     open: OrdMap<JobId, OrdSet<JobId>>,
-    /// Who waits for a job.
+    /// Dependent jobs by dependency.
     dependents: OrdMap<JobId, OrdSet<JobId>>,
 }
 
 impl Index {
-    /// Notes what a job has to wait for: those of its dependencies that have not ended.
+    /// Records the dependencies of a job that have not ended.
     pub(crate) fn hold(&mut self, jobs: &OrdMap<JobId, Arc<Job>>, job: &Job) {
         if job.phase.is_terminal() {
             return;
@@ -34,39 +34,39 @@ impl Index {
         }
     }
 
-    /// Whether a job waits for others to end: nothing of it may be placed.
+    /// Whether a job waits for others to end: none of its units may be placed.
     #[must_use]
     pub fn is_held(&self, job: JobId) -> bool {
         self.held.open.contains_key(&job)
     }
 
-    /// How many jobs wait for others to end.
+    /// Returns the number of jobs that wait for others to end.
     #[must_use]
     pub fn held_jobs(&self) -> u64 {
         self.held.open.len() as u64
     }
 
-    /// The jobs that a job waits for, ascending.
+    /// Returns the jobs that a job waits for, ascending.
     #[must_use]
     pub fn open_of(&self, job: JobId) -> Vec<JobId> {
         let open = self.held.open.get(&job);
         open.into_iter().flatten().copied().collect()
     }
 
-    /// The jobs that wait for a job, ascending.
+    /// Returns the jobs that wait for a job, ascending.
     #[must_use]
     pub fn dependents_of(&self, job: JobId) -> OrdSet<JobId> {
         self.held.dependents.get(&job).cloned().unwrap_or_default()
     }
 
-    /// A job waits for another one no more; true if it waits for nobody any more.
+    /// Removes an ended dependency of a job; true if none is left.
     pub(crate) fn let_go(&mut self, job: JobId, ended: JobId) -> bool {
         remove(&mut self.held.dependents, ended, job);
         remove(&mut self.held.open, job, ended);
         !self.is_held(job)
     }
 
-    /// A job that has ended itself waits for nobody.
+    /// Removes all dependencies of a job that has itself ended.
     pub(crate) fn forget_held(&mut self, job: JobId) {
         for other in self.held.open.remove(&job).into_iter().flatten() {
             remove(&mut self.held.dependents, other, job);

@@ -1,5 +1,5 @@
-//! Look-ups derived from the rest of the state, kept up to date by `apply`, so that no decision scans
-//! all hosts or all jobs.
+//! Lookup tables derived from the rest of the state and maintained by `apply`, so that no decision scans all
+//! hosts or all jobs.
 
 use std::sync::Arc;
 
@@ -20,110 +20,110 @@ use crate::state::{
     Totals, WaitingKey,
 };
 
-/// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
+/// Hosts with the same GPU model (empty: all hosts, with or without GPUs).
 pub type HostClass = Arc<str>;
 
-/// The tasks that hold resources on a host.
+/// Tasks that hold resources on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TasksOnHost {
-    /// How many.
+    /// Number of tasks.
     pub count: u32,
-    /// As how many they count ([`TaskGroup::places`](muster_model::spec::TaskGroup::places)).
+    /// Number of places they count as ([`TaskGroup::places`](muster_model::spec::TaskGroup::places)).
     pub places: u32,
 }
 
-/// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
+/// Derived lookup tables; rebuilt when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units that wait for no other job and are not suspended, by line ([`Line::of`]), in order.
+    /// Jobs with waiting units that wait for no other job and are not suspended, by waiting class
+    /// ([`Line::of`]), in order.
     pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
-    /// What the registered hosts have in all, whatever became of them.
+    /// Total resources of all registered hosts, regardless of their state.
     pub totals: Totals,
-    /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
-    /// are in `waiting` too, or in `vacant`).
+    /// Units in back-off beyond `State::time`, by its end (they are in `waiting` or in `vacant` too).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
-    /// Hosts that accept work, by class and number of GPUs of that model that are free and not claimed, 0 included. A host with
-    /// two models is in two classes; the class with the empty name holds every host that accepts work,
+    /// Hosts that accept work, by class and number of free, unclaimed GPUs of that model, 0 included. A host
+    /// with two models is in two classes; the class with the empty name holds every host that accepts work,
     /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
     /// Units that hold resources on a host.
     pub on_host: OrdMap<(HostId, JobId, UnitIndex), AttemptEpoch>,
-    /// Tasks that hold resources on a host; none without an entry.
+    /// Tasks that hold resources, by host; hosts without any have no entry.
     pub tasks: OrdMap<HostId, TasksOnHost>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
     /// The cells around and inside every host.
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
-    /// The cells above hosts with what is free in them.
+    /// Cells above hosts with their free GPUs.
     pub cells: CellIndex,
-    /// Where hosts lie, by configuration and by their workers' word.
+    /// Location of hosts, as configured and as reported by their workers.
     pub tree: ClusterTree,
-    /// How long work usually runs.
+    /// Usual run times.
     pub run_times: RunTimes,
-    /// Pools of hosts with what is out of placement of them.
+    /// Pools of hosts with their out-of-placement counts.
     pub pools: Pools,
-    /// Blocks that begin or end by themselves, by when.
+    /// Blocks that begin or end on their own, by time.
     pub block_changes: OrdSet<(TimeMs, HostId, BlockChange)>,
-    /// Hosts for which a block is planned.
+    /// Hosts with a planned block.
     pub planned: OrdSet<HostId>,
-    /// What queues and their users have.
+    /// Usage of queues and their users.
     pub usage: UsageByQueue,
-    /// Which cells are bound to which virtual cluster and which are free; empty while there is none.
+    /// Bound and free cells of the virtual clusters; empty while there is none.
     pub allocation: Allocation,
-    /// Attempts that end by themselves, by when ([`Attempt::deadline`]).
+    /// Attempts that end on their own, by time ([`Attempt::deadline`]).
     pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
-    /// Gangs all of whose members are prepared, and that are not let go yet.
+    /// Gangs whose members are all prepared and that are not released yet.
     pub whole: OrdSet<(JobId, UnitIndex)>,
-    /// Gangs that go on although the place of one member is vacant.
+    /// Gangs that continue although one member's place is vacant.
     pub vacant: OrdSet<(JobId, UnitIndex)>,
-    /// Attempts in the order in which they would be stopped for others.
+    /// Attempts in preemption order.
     pub attempts: Attempts,
-    /// What attempts in cells hold of every host.
+    /// GPUs that attempts in cells hold, by host.
     pub held_in_cells: HeldInCells,
-    /// Jobs that wait for others to end: none of them is in `waiting`.
+    /// Dependencies of jobs that wait for others to end; such jobs are not in `waiting`.
     pub held: Held,
-    /// Jobs that are suspended: none of them is in `waiting`.
+    /// Suspended jobs; they are not in `waiting`.
     pub suspended: OrdSet<JobId>,
-    /// The jobs of each pipeline that are not forgotten.
+    /// Jobs of each pipeline that are still kept.
     pub pipelines: OrdMap<PipelineId, OrdSet<JobId>>,
-    /// Units that have a claim.
+    /// Progress of the claims, by unit.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
 
-/// What becomes of a host's blocks by itself.
+/// A scheduled change of a host's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockChange {
-    /// The one that is planned begins.
+    /// The planned block begins.
     Begins,
-    /// The one of the host is over, or of the GPU at a position.
+    /// The block of the host ends, or of the GPU at a position.
     Ends(Option<u32>),
 }
 
-/// How far a claim is from being ready.
+/// Remaining work before a claim is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimProgress {
-    /// Hosts on which it claims something.
+    /// Hosts with claimed resources.
     pub hosts: u32,
-    /// Claimed GPUs that somebody still holds; with 0 it is ready, as far as GPUs are concerned.
+    /// Claimed GPUs still held by other work; at 0 the claim is ready as far as GPUs are concerned.
     pub gpus_held: u32,
 }
 
 /// All queues by name.
 type Queues = OrdMap<Arc<str>, Arc<Queue>>;
 
-/// What one host contributes to the index.
+/// Contribution of one host to the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostEntries {
     /// Free GPUs, if it accepts work.
     free_gpus: Option<u32>,
-    /// GPUs that its worker calls unfit.
+    /// GPUs reported as unfit by its worker.
     unfit_gpus: u32,
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
     pub(super) by_model: Vec<(Arc<str>, u32)>,
     block_changes: Vec<(TimeMs, BlockChange)>,
     load: HostLoad,
     totals: Totals,
-    /// Units with a claim here, and how many of the GPUs that they claim are held.
+    /// Units with a claim here, with the number of claimed GPUs that are held.
     claims: Vec<((JobId, UnitIndex), u32)>,
 }
 
@@ -162,7 +162,7 @@ impl HostEntries {
         changes.any(|(_, change)| *change == BlockChange::Begins)
     }
 
-    /// Whether its pool counts the host as before, as far as one can see from here.
+    /// Whether its pool counts the host unchanged, judging by these entries.
     pub(crate) const fn counts_as(&self, other: &Self) -> bool {
         self.free_gpus.is_some() == other.free_gpus.is_some() && self.unfit_gpus == other.unfit_gpus
     }
@@ -184,13 +184,13 @@ impl HostEntries {
         self.free_gpus = Some(total);
     }
 
-    /// Free GPUs of a model, if it has any GPU of it.
+    /// Returns the free GPUs of a model, if the host has any GPU of it.
     pub(super) fn of_model(&self, model: &str) -> Option<u32> {
         let known = self.by_model.iter().find(|(known, _)| **known == *model);
         known.map(|(_, count)| *count)
     }
 
-    /// Every class the host is in, with its free GPUs.
+    /// Returns every class of the host with its free GPUs.
     fn classes(&self) -> impl Iterator<Item = (&str, u32)> {
         let all = self.free_gpus.map(|count| ("", count));
         let by_model = self
@@ -202,7 +202,7 @@ impl HostEntries {
     }
 }
 
-/// The claimant, and how many of the GPUs that it claims on the host are held.
+/// Returns the claiming unit and the number of its claimed GPUs on the host that are held.
 fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
     let claimant = (claim.job, claim.unit);
     let claimed = host.gpus.iter().filter(|gpu| gpu.claim == Some(claimant));
@@ -211,7 +211,7 @@ fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
 }
 
 impl Index {
-    /// Derives all look-ups from the rest of the state.
+    /// Derives all lookup tables from the rest of the state.
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
         let mut index = Self::default();
@@ -267,14 +267,14 @@ impl Index {
         }
     }
 
-    /// Notes a job among those of its pipeline.
+    /// Adds a job to its pipeline.
     pub(crate) fn add_to_pipeline(&mut self, job: &Job) {
         if let Some(mark) = &job.pipeline {
             self.pipelines.entry(mark.id).or_default().insert(job.id);
         }
     }
 
-    /// A job is forgotten; its pipeline is with the last one.
+    /// Removes a forgotten job from its pipeline, and the pipeline with its last job.
     pub(crate) fn forget_in_pipeline(&mut self, job: &Job) {
         let Some(mark) = &job.pipeline else {
             return;
@@ -287,13 +287,13 @@ impl Index {
         }
     }
 
-    /// A job has waiting units now.
+    /// Adds a job that has waiting units.
     pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
         let (line, key) = Line::of(queues, job);
         self.waiting.entry(line).or_default().insert(key);
     }
 
-    /// A job has no waiting units any more.
+    /// Removes a job that has no waiting units any more.
     pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
         let (line, key) = Line::of(queues, job);
         if let Some(jobs) = self.waiting.get_mut(&line) {
@@ -304,7 +304,7 @@ impl Index {
         }
     }
 
-    /// The queues were configured anew: jobs may stand in other lines now.
+    /// Sorts all waiting jobs into classes again, after the queue configuration changed.
     pub(crate) fn line_up_again(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
         let lines = std::mem::take(&mut self.waiting);
         for (_, job) in lines.values().flatten() {
@@ -314,14 +314,14 @@ impl Index {
         }
     }
 
-    /// A task that counts as so many holds resources on a host.
+    /// Adds a task with this number of places to a host.
     pub(crate) fn add_task(&mut self, host: HostId, places: u32) {
         let known = self.tasks.entry(host).or_default();
         known.count += 1;
         known.places += places;
     }
 
-    /// A task that counted as so many holds resources on a host no longer.
+    /// Removes a task with this number of places from a host.
     pub(crate) fn remove_task(&mut self, host: HostId, places: u32) {
         if let Some(known) = self.tasks.get_mut(&host) {
             known.count -= 1;
@@ -332,7 +332,7 @@ impl Index {
         }
     }
 
-    /// A gang may have lost a member while it goes on.
+    /// Adds a gang if it continues with a vacant place.
     pub(crate) fn add_vacancy(&mut self, id: (JobId, UnitIndex), now: TimeMs, attempt: &Attempt) {
         let Some(vacancy) = attempt.open_vacancy() else {
             return;
@@ -343,7 +343,7 @@ impl Index {
         }
     }
 
-    /// Nobody is looked for any more to take a member's place.
+    /// Removes a gang from those that need a replacement member.
     pub(crate) fn remove_vacancy(&mut self, id: (JobId, UnitIndex), attempt: &Attempt) {
         if let Some(vacancy) = attempt.vacancy() {
             self.vacant.remove(&id);
@@ -351,7 +351,7 @@ impl Index {
         }
     }
 
-    /// An attempt is to end by itself, if its job says so.
+    /// Adds the deadline of an attempt, if its job sets one.
     pub(crate) fn add_deadline(
         &mut self,
         (job, unit): (JobId, UnitIndex),
@@ -363,7 +363,7 @@ impl Index {
         }
     }
 
-    /// An attempt does not end by itself any more, or at another time.
+    /// Removes the deadline of an attempt; called before it ends or the deadline changes.
     pub(crate) fn remove_deadline(
         &mut self,
         (job, unit): (JobId, UnitIndex),
@@ -375,17 +375,17 @@ impl Index {
         }
     }
 
-    /// A job has so much more.
+    /// Adds amounts to the usage of a job's queue and user.
     pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
         usage::add(&mut self.usage, spec, part, amounts);
     }
 
-    /// A job has so much less.
+    /// Subtracts amounts from the usage of a job's queue and user.
     pub(crate) fn remove_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
         usage::remove(&mut self.usage, spec, part, amounts);
     }
 
-    /// Replaces what a host contributes.
+    /// Replaces the contribution of a host.
     pub(crate) fn replace_host(&mut self, host: HostId, before: &HostEntries, after: &HostEntries) {
         if before == after {
             return;
@@ -454,7 +454,7 @@ impl Index {
         }
     }
 
-    /// Forgets the back-offs that are over.
+    /// Removes back-offs that are over.
     pub(crate) fn end_delays(&mut self, time: TimeMs) {
         while let Some(first) = self.delayed.get_min().copied() {
             if first.0 > time {

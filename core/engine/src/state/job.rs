@@ -19,108 +19,108 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::{Checkpoint, Halt, Ledger, Membership, Removal, UnitCounts};
 
-/// A job and everything that became of it.
+/// A job and its history.
 ///
 /// An array of 100,000 waiting tasks is one record: a unit gets an entry in `units` only once it has a
-/// history; those from `first_untouched` on have none and are waiting, or were cancelled if the job was.
+/// history; units from `first_untouched` on have none and are waiting, or were cancelled with the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its id: the revision of its submission.
     pub id: JobId,
-    /// What was asked for.
+    /// The specification as submitted.
     pub spec: Arc<JobSpec>,
-    /// The pipeline that it is a part of, if it is.
+    /// The pipeline it belongs to, if any.
     pub pipeline: Option<Arc<PipelineMark>>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub submitted_at: TimeMs,
-    /// Where it stands.
+    /// Its phase.
     pub phase: JobPhase,
-    /// When it reached its end.
+    /// Time of its end.
     pub finished_at: Option<TimeMs>,
-    /// Why it ended badly, for people; set by the first unit that fails, empty otherwise.
+    /// Human-readable reason of a failure; set by the first unit that fails, empty otherwise.
     pub finish_reason: String,
-    /// Who asked for its end.
+    /// The request to cancel it.
     pub cancel: Option<CancelRequest>,
-    /// Who suspended it, while it is.
+    /// The suspension in force, if any.
     pub suspension: Option<Suspension>,
     /// Units with a history.
     pub units: OrdMap<UnitIndex, Arc<Unit>>,
-    /// The first unit without a history; all after it have none either.
+    /// The first unit without a history; none of the later ones has one either.
     pub first_untouched: UnitIndex,
-    /// Units that have a history and wait again.
+    /// Units with a history that wait again.
     pub requeued: OrdSet<UnitIndex>,
-    /// How many units are in each phase.
+    /// Number of units in each phase.
     pub counts: UnitCounts,
-    /// Where the time of its GPUs went.
+    /// GPU time by use.
     pub ledger: Ledger,
 }
 
-/// What a job knows of its pipeline.
+/// A job's reference to its pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PipelineMark {
-    /// Which one.
+    /// Id of the pipeline.
     pub id: PipelineId,
-    /// Its name.
+    /// Name of the pipeline.
     pub name: String,
 }
 
-/// Who asked for a job's end, when and why.
+/// A request to end a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
-    /// Who.
+    /// The user who asked.
     pub author: String,
-    /// Why; may be empty.
+    /// Reason given by the user; may be empty.
     pub reason: String,
-    /// When.
+    /// Time of the request.
     pub at: TimeMs,
 }
 
-/// Who suspended a job, when and why.
+/// The suspension of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
-    /// Who.
+    /// The user who suspended it.
     pub author: String,
-    /// Why; may be empty.
+    /// Reason given by the user; may be empty.
     pub reason: String,
-    /// When.
+    /// Time of the suspension.
     pub at: TimeMs,
 }
 
-/// What is placed as one: a gang, or one independent task.
+/// The unit of placement: a gang, or one independent task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
-    /// Where it stands.
+    /// Its phase.
     pub phase: UnitPhase,
-    /// Attempts so far, the current one included.
+    /// Number of attempts, including the current one.
     pub attempts: u32,
-    /// Failures of the job's own doing so far.
+    /// Number of failures charged to the job.
     pub failures: u32,
-    /// It waits at least until then.
+    /// End of its back-off.
     pub not_before: TimeMs,
-    /// Why the next attempt (or the current one) is run.
+    /// Reason for the next (or the current) attempt.
     pub restart_reason: RestartReason,
     /// The current attempt, while it holds resources.
     pub attempt: Option<Arc<Attempt>>,
-    /// What is reserved for it, while it waits, or is moved there.
+    /// Resources reserved for it while it waits or is moved.
     pub claim: Option<Arc<Claim>>,
     /// Past attempts, oldest first, at most `ATTEMPTS_KEPT_PER_UNIT_MAX`.
     pub past: Vec<PastAttempt>,
     /// Committed checkpoints, oldest first, at most `CHECKPOINTS_PER_JOB_MAX`.
     pub checkpoints: Vec<Checkpoint>,
-    /// When it was last moved to make room for others.
+    /// When it was last moved to make room for other work.
     pub moved_at: Option<TimeMs>,
-    /// Attempts in a row that were begun in place of one that failed; the current one is the last of them.
+    /// Consecutive retries in place; the current attempt is the last of them.
     pub local_retries: u32,
-    /// Members that were swapped so far, over all attempts.
+    /// Number of members swapped, over all attempts.
     pub swaps: u32,
-    /// Attempts in a row that failed without a newer checkpoint.
+    /// Consecutive attempts that failed without a newer checkpoint.
     pub without_progress: u32,
-    /// Checkpoints whose folders a worker is told to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
+    /// Checkpoints whose folders a worker is ordered to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
     pub removals: Vec<Removal>,
 }
 
 impl Default for Unit {
-    /// A unit that waits and has no history.
+    /// A waiting unit without a history.
     fn default() -> Self {
         Self {
             phase: UnitPhase::Waiting,
@@ -141,45 +141,46 @@ impl Default for Unit {
     }
 }
 
-/// Resources reserved for a unit that waits or is moved; nobody else gets them, except work that ends before `expected_at`.
+/// Resources reserved for a unit that waits or is moved; no other work gets them, except work that ends
+/// before `expected_at`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The command that made it.
+    /// Revision of the command that made it.
     pub revision: Revision,
-    /// When it was made.
+    /// Time of the claim.
     pub since: TimeMs,
-    /// Where the unit will run, in task order.
+    /// Target placement of the unit, in task order.
     pub tasks: Arc<[TaskPlacement]>,
-    /// On what ground.
+    /// Allocation basis.
     pub standing: Standing,
-    /// Attempts that were stopped for it; empty if it waits for others to end by themselves.
+    /// Attempts stopped for it; empty if it waits for other work to end on its own.
     pub victims: Vec<Victim>,
-    /// When the resources should be free; none if nobody can tell.
+    /// When the resources are expected to be free; `None` if unknown.
     pub expected_at: Option<TimeMs>,
-    /// What part it has in moves.
+    /// Its role in defragmentation moves.
     pub purpose: Purpose,
 }
 
-/// What part a claim has in moves that make room in one piece.
+/// Role of a claim in moves that defragment the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// None: it is a reservation, or is made for a preemption.
+    /// No role: a reservation, or made for a preemption.
     #[default]
     Ordinary,
-    /// Others are moved to make its room.
+    /// Other units are moved to make room for it.
     Gathered {
-        /// The attempts that were stopped for it, ascending.
+        /// The attempts stopped for it, ascending.
         moved: Vec<Victim>,
-        /// GPU-milliseconds that the moves lose.
+        /// GPU-milliseconds of work lost by the moves.
         cost_gpu_ms: u64,
-        /// GPU-milliseconds that its unit would have waited longer without them.
+        /// GPU-milliseconds of waiting that the moves save its unit.
         gain_gpu_ms: u64,
     },
-    /// It is the place that its unit is moved to; the unit may still be stopping elsewhere.
+    /// The target of a moved unit, which may still be stopping elsewhere.
     Destination {
-        /// The job for which it is moved.
+        /// The job that the move makes room for.
         job: JobId,
-        /// The unit of that.
+        /// The unit of that job.
         unit: UnitIndex,
     },
 }
@@ -189,55 +190,56 @@ pub enum Purpose {
 pub struct Attempt {
     /// Its fencing number.
     pub epoch: AttemptEpoch,
-    /// The leader that placed it.
+    /// Epoch of the leader that placed it.
     pub leader: LeadershipEpoch,
-    /// Counts the unit's attempts from 1.
+    /// Number of the attempt within the unit, from 1.
     pub number: u32,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
-    /// When all its tasks ran.
+    /// Time at which all its tasks were running.
     pub running_at: Option<TimeMs>,
-    /// On what ground it holds its resources.
+    /// Allocation basis of its resources.
     pub standing: Standing,
-    /// Why and since when it is being stopped.
+    /// The stop order in force, if any.
     pub stop: Option<StopOrder>,
-    /// Its tasks in order; the position is the rank within the unit, as long as no place is vacant ([`Attempt::rank`]).
+    /// Its tasks in order; the position is the rank within the unit unless a place is vacant
+    /// ([`Attempt::rank`]).
     pub tasks: Vec<TaskRun>,
-    /// The task whose bad end was committed first: it decides what becomes of the unit.
+    /// The task whose failure was committed first: it decides the outcome of the unit.
     pub decisive: Option<TaskIndex>,
-    /// What its tasks wait for before they begin; none if they begin one by one.
+    /// The start barrier of its tasks; `None` if they start independently.
     pub barrier: Option<Barrier>,
-    /// What became of its members one by one; none before the first of them leaves alone.
+    /// History of its members; `None` until the first one leaves alone.
     pub membership: Option<Box<Membership>>,
-    /// When its tasks stood still because their job was suspended, in order; the time since they last did so is not among
-    /// them ([`Attempt::open_halt`]).
+    /// Intervals in which its tasks were paused by a suspension, in order; the open one is not included
+    /// ([`Attempt::open_halt`]).
     pub halts: Vec<Halt>,
 }
 
-/// What the members of a gang wait for: that all of them are prepared.
+/// Start barrier of a gang: no member starts before all are prepared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
-    /// The port that rank 0's host keeps free for them to meet on; none before it is known.
+    /// The rendezvous port reserved on rank 0's host; `None` until known.
     pub master_port: Option<u16>,
-    /// When they were let go; none before.
+    /// When the members were released; `None` before.
     pub released_at: Option<TimeMs>,
 }
 
 /// An attempt's order to stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopOrder {
-    /// Why.
+    /// Reason of the stop.
     pub reason: StopReason,
-    /// What speaks for it ([`StopCause::detail`]).
+    /// Evidence for the reason ([`StopCause::detail`]).
     pub detail: String,
-    /// Since when.
+    /// Time of the order.
     pub at: TimeMs,
-    /// Milliseconds that tasks get between being asked and being killed.
+    /// Milliseconds between the request to stop and the kill.
     pub grace_ms: u64,
 }
 
 impl StopOrder {
-    /// An order of now.
+    /// Creates an order given at `at`.
     #[must_use]
     pub fn new(cause: StopCause, at: TimeMs, grace_ms: u64) -> Self {
         let StopCause { reason, detail } = cause;
@@ -249,7 +251,7 @@ impl StopOrder {
         }
     }
 
-    /// What happened by it, with what speaks for it.
+    /// Returns `what`, followed by the evidence if there is any.
     #[must_use]
     pub fn explained(&self, what: &str) -> String {
         let Self { reason, detail, .. } = self;
@@ -259,7 +261,7 @@ impl StopOrder {
         format!("{what}{}{detail}", reason.joint())
     }
 
-    /// Why it was given.
+    /// Returns the reason with its evidence.
     #[must_use]
     pub fn cause(&self) -> StopCause {
         StopCause::new(self.reason.clone(), self.detail.clone())
@@ -269,78 +271,79 @@ impl StopOrder {
 /// One task of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRun {
-    /// Which task.
+    /// Index of the task.
     pub task: TaskIndex,
     /// Its host.
     pub host: HostId,
     /// Its GPUs.
     pub gpus: Vec<GpuUuid>,
-    /// Where it stands.
+    /// Its phase.
     pub phase: TaskPhase,
-    /// How it ended, once it did.
+    /// Its exit, once ended.
     pub exit: Option<Exit>,
 }
 
-/// What is remembered of an attempt that ended.
+/// Record kept of an ended attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastAttempt {
-    /// Its epoch.
+    /// Its fencing number.
     pub epoch: AttemptEpoch,
     /// Its number.
     pub number: u32,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
-    /// When all its tasks ran.
+    /// Time at which all its tasks were running.
     pub running_at: Option<TimeMs>,
-    /// When it ended.
+    /// Time of its end.
     pub ended_at: TimeMs,
-    /// How, for people: `succeeded`, `exit code 1 of task 3`, `GPU-… fell off the bus`.
+    /// Human-readable outcome: `succeeded`, `exit code 1 of task 3`, `GPU-… fell off the bus`.
     pub detail: String,
-    /// Exit of the task that decided the end, if one did.
+    /// Exit of the task that decided the outcome, if one did.
     pub exit: Option<Exit>,
-    /// Hosts it ran on, in task order, without repetition.
+    /// Its hosts in task order, without repetition.
     pub hosts: Vec<HostId>,
-    /// The host that its successor had better avoid: it could not start a task, or something of it is to blame.
+    /// The host that the next attempt should avoid: it could not start a task, or the failure is attributed
+    /// to it.
     pub culprit: Option<HostId>,
-    /// Whose fault the end was; none if it ended well, or before the cluster asked.
+    /// Attribution of the failure; `None` if it ended well or before attribution was enabled.
     pub blame: Option<Arc<Blame>>,
-    /// What it held of each of these hosts: the GPUs at these positions in [`Host::gpus`](super::Host::gpus), one bit each.
-    /// Empty for what ended before this was kept.
+    /// GPUs held on each of these hosts: one bit per position in [`Host::gpus`](super::Host::gpus). Empty for
+    /// attempts that ended before this was recorded.
     pub gpus: Vec<u128>,
-    /// Members that were there in the end under numbers of their own, by task: they came in place of others.
+    /// Replacement members present at the end, with their own fencing numbers, by task.
     pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }
 
 impl Attempt {
-    /// Since when its queue protects it from preemption.
+    /// Returns the time from which its queue protects it from preemption.
     #[must_use]
     pub fn protected_since(&self) -> TimeMs {
         self.running_at.unwrap_or(self.placed_at)
     }
 
-    /// Whether its members wait only to be let go: all of them are prepared.
+    /// Whether all its members are prepared and wait only for their release.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let waits = self.stop.is_none() && self.barrier.is_some_and(|it| it.released_at.is_none());
-        // Tasks are mostly prepared in order, so the last one is the one to look at first.
+        // Tasks are mostly prepared in order, so the last one is checked first.
         let mut newest_first = self.tasks.iter().rev();
         waits && newest_first.all(|run| run.phase != TaskPhase::Assigned)
     }
 
-    /// GPUs that it holds.
+    /// Returns the number of GPUs it holds.
     #[must_use]
     pub fn gpus(&self) -> u32 {
         let gpus = self.tasks.iter().map(|run| run.gpus.len());
         u32::try_from(gpus.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// Its run of a task.
+    /// Returns its run of a task.
     #[must_use]
     pub fn task(&self, task: TaskIndex) -> Option<&TaskRun> {
         self.position(task).map(|position| &self.tasks[position])
     }
 
-    /// Where a task stands in `tasks`, which ascend; of a partial gang some are missing.
+    /// Returns the position of a task in `tasks`, which ascend; a partial gang has gaps.
     #[must_use]
     pub fn position(&self, task: TaskIndex) -> Option<usize> {
         let first = self.tasks.first()?.task.get();
@@ -351,9 +354,9 @@ impl Attempt {
         self.tasks.binary_search_by_key(&task, |run| run.task).ok()
     }
 
-    /// When it is to be stopped by itself, and why: it has run as long as its job allows (counted from its placement,
-    /// so that the end of its resources' use is known), its members did not all start in time, or are not complete for
-    /// longer than they may be. None if it is being stopped already, or there is no such limit.
+    /// Returns when and why the attempt is to be stopped on its own: its time limit (counted from placement,
+    /// so that the end of its resource use is known), its start-up timeout, or the time its members may be
+    /// incomplete. `None` if it is being stopped already, or has no such limit.
     #[must_use]
     pub fn deadline(&self, spec: &JobSpec) -> Option<(TimeMs, StopReason)> {
         if self.stop.is_some() {
@@ -379,7 +382,7 @@ impl Attempt {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Its hosts in task order, without repetition.
+    /// Returns its hosts in task order, without repetition.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostId> {
         if let [task] = self.tasks.as_slice() {
@@ -395,13 +398,13 @@ impl Attempt {
 }
 
 impl Job {
-    /// A unit's record; one without a history is `None` although it exists.
+    /// Returns the record of a unit; `None` for a unit without a history, although it exists.
     #[must_use]
     pub fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
         self.units.get(&unit).map(Arc::as_ref)
     }
 
-    /// Whether it ended because others did not end as it waited for: nothing of it was ever placed.
+    /// Whether it was skipped because a dependency did not end as required: no unit was ever placed.
     #[must_use]
     pub fn is_skipped(&self) -> bool {
         self.phase == JobPhase::Failed
@@ -409,13 +412,13 @@ impl Job {
             && !self.spec.lifecycle.after.is_empty()
     }
 
-    /// Whether the job has a unit of this index at all.
+    /// Whether the job has a unit with this index.
     #[must_use]
     pub fn has_unit(&self, unit: UnitIndex) -> bool {
         u64::from(unit.get()) < self.spec.units()
     }
 
-    /// A unit's phase, if the job has it.
+    /// Returns the phase of a unit, if the job has it.
     #[must_use]
     pub fn unit_phase(&self, unit: UnitIndex) -> Option<UnitPhase> {
         self.has_unit(unit).then(|| {
@@ -424,32 +427,32 @@ impl Job {
         })
     }
 
-    /// Whether its running processes stand still where they are.
+    /// Whether its running processes are paused in place.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         self.suspension.is_some() && self.spec.lifecycle.suspend == SuspendMode::Keep
     }
 
-    /// Whether it has waiting units that are not kept back by a suspension.
+    /// Whether it has waiting units and is not suspended.
     #[must_use]
     pub const fn wants_room(&self) -> bool {
         self.counts.waiting > 0 && self.suspension.is_none()
     }
 
-    /// The phase of every unit without a history.
+    /// Returns the phase of all units without a history.
     #[must_use]
     pub const fn untouched_phase(&self) -> UnitPhase {
         if self.cancel.is_some() {
             UnitPhase::Cancelled
         } else if self.phase.is_terminal() {
-            // The job failed before any of it ran: another one did not end as it must have.
+            // The job failed before any of it ran: a dependency did not end as required.
             UnitPhase::Failed
         } else {
             UnitPhase::Waiting
         }
     }
 
-    /// The task indexes that a unit consists of, as a half-open range.
+    /// Returns the task indexes of a unit, as a half-open range.
     #[must_use]
     pub fn tasks_of(&self, unit: UnitIndex) -> std::ops::Range<u32> {
         if self.spec.gang {
@@ -459,14 +462,14 @@ impl Job {
         }
     }
 
-    /// Whether as many of its units hold resources as may at a time.
+    /// Whether the maximum number of its units hold resources at once.
     #[must_use]
     pub fn is_at_once_max(&self) -> bool {
         let max = self.spec.lifecycle.tasks_at_once_max;
         max.is_some_and(|max| self.counts.active() >= u64::from(max))
     }
 
-    /// Units that wait, lowest index first: those with a history, then the untouched ones.
+    /// Returns the waiting units, lowest index first: those with a history, then the untouched ones.
     pub fn waiting_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
         let end = if self.cancel.is_some() || self.phase.is_terminal() {
             0

@@ -1,14 +1,14 @@
-//! Where the time of a job's GPUs went: into work that is kept, into standing still, or lost, and why.
+//! GPU-time accounting of a job: kept work, pauses, and losses by cause.
 //!
 //! All amounts are milliseconds times GPUs; a unit without GPUs counts as one.
 
 use muster_model::desired::RestartReason;
 use serde::{Deserialize, Serialize};
 
-/// What one cause cost.
+/// Cost of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Waiting for a place.
+    /// Waiting for placement.
     pub queue_gpu_ms: u64,
     /// From the placement until all tasks ran.
     pub restart_gpu_ms: u64,
@@ -16,27 +16,27 @@ pub struct Loss {
     pub work_gpu_ms: u64,
 }
 
-/// Where the time went.
+/// GPU time by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Work that ended well or is in a checkpoint.
     pub kept_gpu_ms: u64,
-    /// Standing still in place while the job was suspended: neither work nor anybody's fault.
+    /// Paused in place while the job was suspended: neither work nor a loss.
     pub halted_gpu_ms: u64,
-    /// What the first start took: nothing is lost by it.
+    /// Cost of the first start, which is no loss.
     pub first: Loss,
-    /// What preemptions cost.
+    /// Cost of preemptions.
     pub preempt: Loss,
-    /// What the infrastructure's failures cost.
+    /// Cost of infrastructure failures.
     pub infra: Loss,
-    /// What failures of the job's own cost.
+    /// Cost of failures charged to the job.
     pub user: Loss,
-    /// What admins' orders cost.
+    /// Cost of admin orders.
     pub admin: Loss,
 }
 
 impl Loss {
-    /// All of it.
+    /// Returns the sum of all parts.
     #[must_use]
     pub const fn total_gpu_ms(&self) -> u64 {
         self.queue_gpu_ms
@@ -46,7 +46,7 @@ impl Loss {
 }
 
 impl Ledger {
-    /// The causes with their names.
+    /// Returns the causes with their names.
     #[must_use]
     pub const fn causes(&self) -> [(RestartReason, &'static str, Loss); 5] {
         [
@@ -58,7 +58,7 @@ impl Ledger {
         ]
     }
 
-    /// What a cause cost, to be changed.
+    /// Returns the cost of a cause for update.
     pub const fn of_mut(&mut self, cause: RestartReason) -> &mut Loss {
         match cause {
             RestartReason::First => &mut self.first,
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what an entry says.
+    /// Adds an entry.
     pub fn add(&mut self, entry: Entry) {
         let Entry { cause, gpu_ms, .. } = entry;
         let field = match entry.kind {
@@ -82,8 +82,8 @@ impl Ledger {
         *field = field.saturating_add(gpu_ms);
     }
 
-    /// Thousandths of the time since the first placement that went into work which is kept (ETTR); none before anything
-    /// ran.
+    /// Returns the thousandths of the time since the first placement that went into kept work (ETTR); `None`
+    /// before anything ran.
     #[must_use]
     pub fn kept_permille(&self) -> Option<u64> {
         let waited = self.first.queue_gpu_ms;
@@ -99,14 +99,14 @@ impl Ledger {
     }
 }
 
-/// What time went into.
+/// Use of an amount of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Work that is kept.
     Kept,
-    /// Standing still in place.
+    /// Paused in place.
     Halt,
-    /// Waiting for a place.
+    /// Waiting for placement.
     Queue,
     /// Starting.
     Restart,
@@ -114,12 +114,12 @@ pub enum Kind {
     Work,
 }
 
-/// Some time, and what it went into.
+/// An amount of GPU time with its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Into what.
+    /// Use of the time.
     pub kind: Kind,
-    /// Whose fault it was; of no account for work that is kept and for standing still.
+    /// Cause charged; ignored for kept work and pauses.
     pub cause: RestartReason,
     /// Milliseconds times GPUs.
     pub gpu_ms: u64,

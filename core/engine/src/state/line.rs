@@ -1,4 +1,5 @@
-//! Waiting jobs in lines: those of one queue and one shape, and of one user where the queue tells users apart.
+//! Waiting classes of jobs: one queue and one placement class, and one user where the queue distinguishes
+//! users.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,24 +10,24 @@ use muster_model::quota::{Limits, QueueOrder, within};
 
 use crate::state::{Job, Queue, Shape};
 
-/// Order in which jobs are considered: highest priority first, then the oldest. In a queue whose order is FIFO all
-/// priorities count as 0.
+/// Order in which jobs are considered: highest priority first, then oldest. In a FIFO queue all priorities
+/// count as 0.
 pub type WaitingKey = (Reverse<i32>, JobId);
 
-/// Jobs that share their fate in a planning round, because they find the same room and meet the same limits: when one
-/// of them does not fit, nor do those behind it.
+/// Jobs that find the same room and meet the same limits in a planning round: if one does not fit, none
+/// behind it does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     /// Their queue.
     pub queue: Arc<str>,
-    /// Their user, where the queue's order is fair or a limit counts by user; none otherwise.
+    /// Their user, where the queue is fair among users or has per-user limits; `None` otherwise.
     pub user: Option<Arc<str>>,
-    /// Their shape.
+    /// Their placement class.
     pub shape: Shape,
 }
 
 impl Line {
-    /// The line of a job, and its place in it.
+    /// Returns the waiting class of a job and its key within the class.
     #[must_use]
     pub fn of(queues: &OrdMap<Arc<str>, Arc<Queue>>, job: &Job) -> (Self, WaitingKey) {
         let name = job.spec.queue.as_str();
@@ -46,7 +47,7 @@ impl Line {
     }
 }
 
-/// Whether a queue or one around it limits what a user may have.
+/// Whether a queue or one of its ancestors has per-user limits.
 fn limits_users(queues: &OrdMap<Arc<str>, Arc<Queue>>, name: &str) -> bool {
     within(name)
         .filter_map(|name| queues.get(name))

@@ -1,5 +1,5 @@
-//! The members of an attempt one by one: who came in place of whom, who leaves, and whose place is vacant. Only gangs whose
-//! framework takes it have that (`Lifecycle::member_swap`).
+//! Members of an attempt: replacements, leaving members and the vacant place. Only for gangs whose framework
+//! supports it (`Lifecycle::member_swap`).
 
 use std::collections::BTreeMap;
 
@@ -13,70 +13,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::{Attempt, StopOrder, TaskRun};
 
-/// What became of an attempt's members since it was placed.
+/// Changes of an attempt's members since it was placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// Members that came in place of others, by task.
+    /// Replacement members, by task.
     pub joined: BTreeMap<TaskIndex, Joined>,
-    /// A member that is told to stop alone.
+    /// A member ordered to stop alone.
     pub leaving: Option<Leaving>,
-    /// A member that is gone and whose place is not filled. At most one: what the gang loses beside it ends the attempt.
+    /// The vacant place of a member that is gone. At most one: losing a second member ends the attempt.
     pub vacancy: Option<Vacancy>,
-    /// Swaps that followed each other while the gang got nowhere.
+    /// Consecutive swaps without progress of the gang.
     pub swaps_in_a_row: u32,
     /// When the last member was swapped.
     pub swapped_at: Option<TimeMs>,
 }
 
-/// A member that came in place of another.
+/// A replacement member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// Its fencing number: the revision of the swap.
     pub epoch: AttemptEpoch,
-    /// When it was placed.
+    /// Time of placement.
     pub placed_at: TimeMs,
-    /// When it ran.
+    /// When it began running.
     pub running_at: Option<TimeMs>,
-    /// Why it is run (`MUSTER_RESTART_REASON`).
+    /// Reason of its run (`MUSTER_RESTART_REASON`).
     pub reason: RestartReason,
 }
 
-/// A member that is told to stop while the others go on.
+/// A member ordered to stop while the others continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaving {
-    /// Which one.
+    /// Its task.
     pub task: TaskIndex,
-    /// Why and since when.
+    /// Its stop order.
     pub order: StopOrder,
 }
 
-/// A place in a running gang that nobody fills. It holds nothing.
+/// A vacant place in a running gang. It holds no resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vacancy {
-    /// The member's last run, with its end. What it held is given back.
+    /// The last run of the member, with its exit. Its resources are released.
     pub run: TaskRun,
-    /// The fencing number that it had.
+    /// The fencing number of the member.
     pub epoch: AttemptEpoch,
-    /// Since when.
+    /// Start of the vacancy.
     pub since: TimeMs,
-    /// It is not filled before then.
+    /// Earliest time at which it may be filled.
     pub not_before: TimeMs,
-    /// Why the next one will be run.
+    /// Restart reason of the replacement.
     pub reason: RestartReason,
-    /// Whether it counts as a failure of the job's own once it is filled.
+    /// Whether filling it counts as a failure charged to the job.
     pub charged: bool,
-    /// How the member ended, for people.
+    /// Human-readable end of the member.
     pub detail: String,
 }
 
 impl Attempt {
-    /// The fencing number of one of its members: its own, unless that one came later.
+    /// Returns the fencing number of a member: its own if it is a replacement, else the attempt's.
     #[must_use]
     pub fn epoch_of(&self, task: TaskIndex) -> AttemptEpoch {
         self.joined(task).map_or(self.epoch, |joined| joined.epoch)
     }
 
-    /// Whether a member that it has now bears this number.
+    /// Whether a current member has this fencing number.
     #[must_use]
     pub fn has_member_of(&self, epoch: AttemptEpoch) -> bool {
         match &self.membership {
@@ -88,38 +88,38 @@ impl Attempt {
         }
     }
 
-    /// How a member came in place of another, if it did.
+    /// Returns the replacement record of a member, if it is a replacement.
     #[must_use]
     pub fn joined(&self, task: TaskIndex) -> Option<&Joined> {
         self.membership.as_deref()?.joined.get(&task)
     }
 
-    /// Members that bear numbers of their own, by task.
+    /// Returns the members with fencing numbers of their own, by task.
     #[must_use]
     pub fn late_members(&self) -> Vec<(TaskIndex, AttemptEpoch)> {
         let joined = self.membership.iter().flat_map(|it| &it.joined);
         joined.map(|(task, joined)| (*task, joined.epoch)).collect()
     }
 
-    /// The member that is told to stop alone.
+    /// Returns the member ordered to stop alone.
     #[must_use]
     pub fn leaving(&self) -> Option<&Leaving> {
         self.membership.as_deref()?.leaving.as_ref()
     }
 
-    /// The place that nobody fills.
+    /// Returns the vacant place.
     #[must_use]
     pub fn vacancy(&self) -> Option<&Vacancy> {
         self.membership.as_deref()?.vacancy.as_ref()
     }
 
-    /// The same while the attempt goes on, so that it may be filled.
+    /// Returns the vacant place if the attempt continues, so that it may be filled.
     #[must_use]
     pub fn open_vacancy(&self) -> Option<&Vacancy> {
         self.vacancy().filter(|_| self.stop.is_none())
     }
 
-    /// The member that came last and does not run yet.
+    /// Returns the newest replacement that does not run yet.
     #[must_use]
     pub fn joining(&self) -> Option<(TaskIndex, &Joined)> {
         let mut joined = self.membership.as_deref()?.joined.iter();
@@ -127,7 +127,7 @@ impl Attempt {
         open.map(|(task, joined)| (*task, joined))
     }
 
-    /// Its members in order, the one whose place is vacant among them.
+    /// Returns its members in order, including the one whose place is vacant.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = &TaskRun> {
         let vacant = self.vacancy().map(|vacancy| &vacancy.run);
         let place = vacant.map_or(0, |run| self.place_of(run.task));
@@ -135,7 +135,7 @@ impl Attempt {
         before.iter().chain(vacant).chain(after)
     }
 
-    /// The run of a task, also of one whose place is vacant.
+    /// Returns the run of a task, including one whose place is vacant.
     #[must_use]
     pub fn run_of(&self, task: TaskIndex) -> Option<&TaskRun> {
         let vacant = || {
@@ -145,12 +145,12 @@ impl Attempt {
         self.task(task).or_else(vacant)
     }
 
-    /// Where a task stands in `tasks`, or would.
+    /// Returns the position of a task in `tasks`, or its insertion point.
     pub(crate) fn place_of(&self, task: TaskIndex) -> usize {
         self.tasks.partition_point(|run| run.task < task)
     }
 
-    /// The rank of the member at a position in `tasks`: a vacant place keeps its own.
+    /// Returns the rank of the member at a position in `tasks`: a vacant place keeps its rank.
     #[must_use]
     pub fn rank(&self, position: usize) -> usize {
         let task = self.tasks.get(position).map(|run| run.task);
@@ -160,8 +160,8 @@ impl Attempt {
         position + usize::from(is_after)
     }
 
-    /// When it is ended because its members are not complete: a place was vacant for as long as it may be, or the member
-    /// that took it did not start in time.
+    /// Returns when it is ended for incomplete members: a place was vacant too long, or its replacement did
+    /// not start in time.
     pub fn incomplete_until(&self, spec: &JobSpec) -> Option<TimeMs> {
         let vacant = self.vacancy();
         let vacant = vacant.map(|vacancy| vacancy.since.after(limits::VACANCY_MS_MAX));
@@ -173,7 +173,7 @@ impl Attempt {
         [vacant, joining].into_iter().flatten().min()
     }
 
-    /// Whether others of its members than this one have not ended: somebody goes on.
+    /// Whether any member other than this one has not ended.
     pub(crate) fn has_others_than(&self, task: TaskIndex) -> bool {
         let mut others = self.tasks.iter().filter(|run| run.task != task);
         others.any(|run| !run.phase.is_terminal())
@@ -181,7 +181,7 @@ impl Attempt {
 }
 
 impl TaskRun {
-    /// Where it is.
+    /// Returns the placement of the task.
     #[must_use]
     pub fn place(&self) -> TaskPlacement {
         TaskPlacement {

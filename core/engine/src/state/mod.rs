@@ -82,14 +82,14 @@ use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 
-/// Who leads, as the log says.
+/// The current leadership, according to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leadership {
     /// The leader's replica id; 0 before the first leader.
     pub replica: ReplicaId,
-    /// Its fencing token.
+    /// Fencing token of the leadership.
     pub epoch: LeadershipEpoch,
-    /// When it began.
+    /// When the leadership began.
     pub since: TimeMs,
 }
 
@@ -100,13 +100,13 @@ pub struct State {
     pub revision: Revision,
     /// The newest stamped time; never goes back.
     pub time: TimeMs,
-    /// Who leads.
+    /// The current leadership.
     pub leadership: Leadership,
-    /// That it was carried over from another group of replicas, if it was.
+    /// Record of a disaster recovery from another group of replicas, if there was one.
     pub refounding: Option<Refounding>,
-    /// Which replicas there are, and have been.
+    /// Current and highest replica ids.
     pub replicas: Arc<Replicas>,
-    /// All jobs that are not forgotten.
+    /// All jobs still kept.
     pub jobs: OrdMap<JobId, Arc<Job>>,
     /// All hosts ever registered.
     pub hosts: OrdMap<HostId, Arc<Host>>,
@@ -116,27 +116,27 @@ pub struct State {
     pub gpu_hosts: OrdMap<GpuUuid, HostId>,
     /// All queues.
     pub queues: OrdMap<Arc<str>, Arc<Queue>>,
-    /// Milliseconds in which past usage comes to count half in fair shares.
+    /// Half-life of past usage in fair shares, in milliseconds.
     pub history_half_life_ms: Option<u64>,
-    /// How running work may be moved to make room in one piece; none: it is not.
+    /// Settings for moving running work to defragment the cluster; `None`: disabled.
     pub defragment: Option<Defragment>,
-    /// What counts for jobs that say nothing themselves; nothing does before it is set.
+    /// Defaults for jobs without settings of their own; none are in force before they are set.
     pub job_defaults: Option<JobDefaults>,
-    /// How often the infrastructure fails; counted once there are defaults for jobs.
+    /// Failure rate of the infrastructure; counted once there are job defaults.
     pub reliability: Reliability,
-    /// Where the time of all jobs with GPUs went, of those that are forgotten too; counted once there are defaults.
+    /// GPU time of all jobs with GPUs, including forgotten ones; counted once there are job defaults.
     pub ledger: Ledger,
-    /// What is remembered of the health of hosts and GPUs.
+    /// Health state of hosts and GPUs.
     pub health: Book,
     /// The health rules in force.
     pub health_rules: HealthRules,
-    /// The topology as it was configured; hosts that it does not name lie where their workers say.
+    /// The topology as configured; hosts not named in it are located as their workers report.
     pub configured_topology: Arc<Topology>,
-    /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
+    /// The configured topology with all levels of cells, including those reported by workers. Derived.
     pub topology: Arc<Topology>,
-    /// Who may do what, by name.
+    /// Users and their roles, by name.
     pub users: OrdMap<Arc<str>, Arc<User>>,
-    /// By what workers may join, by name.
+    /// Join tokens of workers, by name.
     pub join_tokens: OrdMap<Arc<str>, Arc<JoinToken>>,
     /// Answers by request id.
     pub requests: RequestLog,
@@ -147,7 +147,7 @@ pub struct State {
 }
 
 impl Default for State {
-    /// The state before the first command: nothing but the default queue.
+    /// The state before the first command: empty except for the default queue.
     fn default() -> Self {
         let mut queues = OrdMap::new();
         let queue = Queue::new(muster_model::spec::DEFAULT_QUEUE);
@@ -182,36 +182,36 @@ impl Default for State {
 }
 
 impl State {
-    /// The job with this id.
+    /// Returns the job with this id.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
     }
 
-    /// The jobs of a pipeline that are not forgotten, in its order; none of one that does not exist.
+    /// Returns the jobs of a pipeline that are still kept, in its order; empty if it does not exist.
     pub fn jobs_of(&self, pipeline: PipelineId) -> impl Iterator<Item = &Job> {
         let jobs = self.index.pipelines.get(&pipeline);
         jobs.into_iter().flatten().filter_map(|job| self.job(*job))
     }
 
-    /// The host with this id.
+    /// Returns the host with this id.
     #[must_use]
     pub fn host(&self, id: HostId) -> Option<&Host> {
         self.hosts.get(&id).map(Arc::as_ref)
     }
 
-    /// The host with this name.
+    /// Returns the host with this name.
     #[must_use]
     pub fn host_by_name(&self, name: &str) -> Option<&Host> {
         self.host_names.get(name).and_then(|id| self.host(*id))
     }
 
-    /// The job with this id, to be changed.
+    /// Returns the job with this id for update.
     pub(crate) fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.jobs.get_mut(&id).map(Arc::make_mut)
     }
 
-    /// The GPU with this identity and its host.
+    /// Returns the GPU with this UUID and its host.
     #[must_use]
     pub fn gpu(&self, uuid: GpuUuid) -> Option<(&Host, &Gpu)> {
         let host = self.host(*self.gpu_hosts.get(&uuid)?)?;

@@ -1,4 +1,4 @@
-//! Pools of hosts with what is out of placement of them: budgets, breakers and limits of repairs are a pool's.
+//! Pools of hosts with their out-of-placement counts: budgets, breakers and repair limits apply per pool.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use muster_model::ids::HostId;
 
 use crate::state::State;
 
-/// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
+/// Host label that names its pool; without it, the model of its first GPU does.
 pub const POOL_LABEL: &str = "muster.pool";
 /// The pool of hosts without GPUs and without a label.
 const POOL_OF_CPUS: &str = "cpu";
 
-/// The pool that a host belongs to: budgets and breakers are a pool's.
+/// Returns the pool of a host.
 #[must_use]
 pub fn pool_of(host: &Host) -> &str {
     let model = host.gpus.first().map(|gpu| &*gpu.model);
@@ -27,17 +27,17 @@ pub fn pool_of(host: &Host) -> &str {
     label.or(model).unwrap_or(POOL_OF_CPUS)
 }
 
-/// What every host contributes to its pool, and the sums. Derived.
+/// Contribution of every host to its pool, and the sums. Derived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     hosts: OrdMap<HostId, Contribution>,
-    /// Pools that have hosts; of racks they know nothing.
+    /// Pools that have hosts; racks are not considered.
     sums: OrdMap<Arc<str>, PoolView>,
-    /// Hosts by the release of their driver, where that is known.
+    /// Number of hosts by driver release, where known.
     drivers: OrdMap<Arc<str>, u32>,
 }
 
-/// What one host contributes to its pool.
+/// Contribution of one host to its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Contribution {
     pool: Arc<str>,
@@ -48,7 +48,7 @@ struct Contribution {
     out: Out,
 }
 
-/// GPUs that are out of placement, by how sure is what keeps them out.
+/// GPUs out of placement, by confidence of the rule that blocks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Out {
     soft: u32,
@@ -56,7 +56,7 @@ struct Out {
 }
 
 impl Pools {
-    /// The contributions of all hosts.
+    /// Counts all hosts.
     pub(crate) fn of(state: &State) -> Self {
         let mut pools = Self::default();
         for host in state.hosts.values() {
@@ -65,7 +65,7 @@ impl Pools {
         pools
     }
 
-    /// Counts a host as it is now.
+    /// Replaces the contribution of a host with its current one.
     pub(crate) fn count(&mut self, host: &Host, book: &Book, rules: &RuleSet) {
         let now = Contribution::of(host, book, rules);
         if self.hosts.get(&host.id) == Some(&now) {
@@ -99,19 +99,19 @@ impl Pools {
         }
     }
 
-    /// Pools that have hosts.
+    /// Returns the pools that have hosts.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.sums.keys().map(AsRef::as_ref)
     }
 
-    /// Hosts that run this release of the driver.
+    /// Returns the number of hosts with this driver release.
     #[must_use]
     pub fn hosts_with_driver(&self, driver: &str) -> u32 {
         self.drivers.get(driver).copied().unwrap_or_default()
     }
 
-    /// The pool of a host as it is at the moment, apart from what is asked about: a GPU whose worker calls it unfit does not
-    /// stand in its own way.
+    /// Returns the current counts of a host's pool, without the component in question: a GPU that its worker
+    /// reports as unfit does not count against itself.
     #[must_use]
     pub fn view(state: &State, host: &Host, about: &Component) -> PoolView {
         let pools = &state.index.pools;
@@ -124,7 +124,7 @@ impl Pools {
         view
     }
 
-    /// Repairs in the pool and the rack of a host.
+    /// Returns the repairs in the pool and the rack of a host.
     fn repairs_beside(&self, state: &State, host: &Host, own: &Contribution) -> u32 {
         let hosts = state.hosts_in_rack_of(host);
         let others = hosts.filter_map(|id| self.hosts.get(&id));
@@ -163,7 +163,8 @@ impl Contribution {
 }
 
 impl Out {
-    /// What is out of placement of a host, but for a component: all of its GPUs if a rule keeps the host out.
+    /// Returns what is out of placement on a host, excluding a component: all of its GPUs if a rule blocks
+    /// the host.
     fn of(host: &Host, book: &Book, rules: &RuleSet, but: Option<&Component>) -> Self {
         let mut out = Self::default();
         let itself = Component::Host(host.id);
@@ -207,7 +208,7 @@ impl Out {
     }
 }
 
-/// How sure a rule is that keeps a component out of placement; none if none does.
+/// Returns the confidence of the rule that blocks a component; `None` if no rule does.
 fn weight_of(rules: &RuleSet, condition: &Condition) -> Option<Weight> {
     if condition.phase.accepts_work() || condition.phase.is_admins() {
         return None;

@@ -1,4 +1,4 @@
-//! Queues as the state keeps them: configuration and what counts in them.
+//! Queues in the state: configuration, job counts and usage history.
 
 use std::sync::Arc;
 
@@ -8,41 +8,43 @@ use muster_model::quota::{QueueConfig, QueueOrder};
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-/// A queue of the tree; jobs wait in those without children.
+/// A queue of the tree; only leaf queues take jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// Its full name, unique: `research/vision`.
     pub name: Arc<str>,
-    /// What was configured.
+    /// Configuration of the queue.
     pub config: Arc<QueueConfig>,
-    /// True once the configuration names it no more: it takes no new jobs, has no guarantee, and goes with its last job.
+    /// True once the configuration no longer contains it: it accepts no new jobs, has no guarantee, and is
+    /// removed with its last job.
     pub retired: bool,
-    /// Jobs in it that are unfinished.
+    /// Unfinished jobs in it.
     pub live_jobs: u64,
-    /// What it used in the past; stays zero while the tree has no `history_half_life_ms`.
+    /// Past usage; stays zero while the tree has no `history_half_life_ms`.
     pub history: History,
-    /// What its users used in the past, where its order is fair; empty while the tree has no `history_half_life_ms`.
+    /// Past usage by user, where the queue is fair among users; empty while the tree has no
+    /// `history_half_life_ms`.
     pub user_histories: OrdMap<Arc<str>, History>,
 }
 
 /// Past usage, decayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// GPU-milliseconds, as they counted at `as_of`.
+    /// GPU-milliseconds, decayed to `as_of`.
     pub gpu_ms: u64,
-    /// When they were counted last.
+    /// Time of the last update.
     pub as_of: TimeMs,
 }
 
-/// Binary digits after the point of fractions below.
+/// Fractional bits of the fixed-point numbers below.
 const DIGITS: u32 = 60;
-/// One.
+/// The number one.
 const ONE: u128 = 1 << DIGITS;
-/// One over the natural logarithm of 2: what constant use comes to in the end, in half-lives.
+/// One over the natural logarithm of 2: the limit of constant usage, in half-lives.
 const HALF_LIVES_IN_ALL: u128 = 1_663_314_137_230_540_311;
-/// Digits of a part of a half-life that are looked at.
+/// Fractional bits of a half-life that are evaluated.
 const PART_DIGITS: usize = 48;
-/// What is left of one after 1/2, 1/4, 1/8, ... of a half-life.
+/// Remaining fraction after 1/2, 1/4, 1/8, ... of a half-life.
 const LEFT_AFTER: [u128; PART_DIGITS] = left_after();
 
 const fn left_after() -> [u128; PART_DIGITS] {
@@ -57,7 +59,8 @@ const fn left_after() -> [u128; PART_DIGITS] {
     table
 }
 
-/// What is left of one after so many milliseconds: exact integer arithmetic, so that every replica comes to the same.
+/// Returns the fraction left after a span, in exact integer arithmetic so that every replica computes the
+/// same.
 fn decay(span_ms: u64, half_life_ms: u64) -> u128 {
     let halvings = span_ms / half_life_ms;
     if halvings >= u64::from(DIGITS) {
@@ -72,10 +75,10 @@ fn decay(span_ms: u64, half_life_ms: u64) -> u128 {
 }
 
 impl History {
-    /// What has been used by an instant, where so many GPUs were held since `as_of`.
+    /// Returns the usage up to `time`, with `gpus` held since `as_of`.
     #[must_use]
     pub fn at(&self, time: TimeMs, gpus: u64, half_life_ms: u64) -> Self {
-        /// Digits given up so that the largest products fit.
+        /// Bits dropped so that the largest products fit.
         const GIVEN_UP: u32 = 12;
         let half_life_ms = half_life_ms.clamp(1, limits::PERIOD_MS_MAX);
         let left = decay(time.since(self.as_of), half_life_ms);
@@ -89,7 +92,7 @@ impl History {
         }
     }
 
-    /// What it comes to on average, in thousandths of a GPU: whoever held so many all the time counts with that.
+    /// Returns the average usage in thousandths of a GPU: a constant holder of N GPUs gets N.
     #[must_use]
     pub fn average_gpus_milli(&self, half_life_ms: u64) -> u64 {
         /// Thousandths.
@@ -102,19 +105,19 @@ impl History {
 }
 
 impl Queue {
-    /// Whether the past use of each of its users counts, if that of queues does.
+    /// Whether the past usage of each user is counted, if that of queues is.
     #[must_use]
     pub fn tells_users_apart(&self) -> bool {
         self.config.order == QueueOrder::Fair && !self.retired
     }
 
-    /// An empty queue with the default configuration.
+    /// Creates an empty queue with the default configuration.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self::configured(name, Arc::default())
     }
 
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn configured(name: &str, config: Arc<QueueConfig>) -> Self {
         Self {

@@ -1,30 +1,31 @@
-//! How often the infrastructure fails, and what follows from it for checkpoints.
+//! Failure rate of the infrastructure, and the checkpoint interval advised from it.
 //!
-//! Young and Daly: with `w` ms that a save takes and `M` ms between two failures the least is lost when the time between
-//! two saves is about `sqrt(2 w M)`; Daly's next terms are `w/3 + w sqrt(2 w M) / (18 M) - w`. Whole numbers only: what is told is the
-//! same on every replica.
+//! Young and Daly: if a save takes `w` ms and failures are `M` ms apart on average, the least work is lost
+//! with about `sqrt(2 w M)` between two saves; Daly's next terms are `w/3 + w sqrt(2 w M) / (18 M) - w`.
+//! Integer arithmetic only, so every replica gives the same advice.
 
 use serde::{Deserialize, Serialize};
 
 use crate::state::Unit;
 
-/// Host-milliseconds to one failure where nothing is known: 6.5 in 1,000 host-days (Meta's RSC-1). It counts like one
-/// failure that was seen.
+/// Prior for host-milliseconds per failure: 6.5 failures in 1,000 host-days (Meta's RSC-1). It weighs as much
+/// as one observed failure.
 const PRIOR_HOST_MS: u64 = 13_292_307_692;
-/// Longest advice: preemptions and time limits come on top of failures. One hour, Meta's planning value.
+/// Upper bound of the advice: preemptions and time limits come on top of failures. One hour, Meta's planning
+/// value.
 pub const ADVICE_MS_MAX: u64 = 3_600_000;
 
-/// What attempts in this cluster went through.
+/// Observed run time and failures of attempts in this cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reliability {
-    /// Time that attempts ran, in milliseconds, times their hosts.
+    /// Run time of attempts in milliseconds, times their hosts.
     pub host_ms: u64,
-    /// Attempts that ran and that the infrastructure ended.
+    /// Attempts that ran and were ended by the infrastructure.
     pub failures: u64,
 }
 
 impl Reliability {
-    /// Milliseconds between two failures of an attempt on so many hosts.
+    /// Returns the mean milliseconds between failures of an attempt on this many hosts.
     #[must_use]
     pub fn mean_time_ms(&self, hosts: usize) -> u64 {
         let seen = self.host_ms.saturating_add(PRIOR_HOST_MS);
@@ -32,8 +33,8 @@ impl Reliability {
         seen / failures.saturating_mul((hosts as u64).max(1))
     }
 
-    /// Milliseconds between two saves of a unit on so many hosts that lose the least; none if it was not told how long a
-    /// save takes.
+    /// Returns the advised milliseconds between two saves of a unit on this many hosts; `None` if no save
+    /// time was reported.
     #[must_use]
     pub fn advice_ms(&self, unit: &Unit, hosts: usize) -> Option<u64> {
         let save_ms = median_save_ms(unit.checkpoints.iter().map(|it| it.save_ms))?;
@@ -41,7 +42,7 @@ impl Reliability {
     }
 }
 
-/// What saves took in the middle; none if nobody told.
+/// Returns the median save time; `None` if none was reported.
 #[must_use]
 pub fn median_save_ms(saves: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let mut saves: Vec<u64> = saves.flatten().collect();
@@ -49,12 +50,13 @@ pub fn median_save_ms(saves: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     saves.get(saves.len() / 2).copied()
 }
 
-/// Milliseconds between two saves that lose the least, for what a save takes and the time between two failures.
+/// Returns the milliseconds between two saves that lose the least work, for a save time and a mean time
+/// between failures.
 #[must_use]
 pub fn interval_ms(save_ms: u64, mean_time_ms: u64) -> u64 {
     let (save, mean) = (u128::from(save_ms.max(1)), u128::from(mean_time_ms.max(1)));
     if save >= 2 * mean {
-        // Nobody gets anywhere: at least not more often than it fails.
+        // No interval makes progress: save no more often than it fails.
         return mean_time_ms.clamp(1, ADVICE_MS_MAX);
     }
     let young = (2 * save * mean).isqrt();
@@ -69,8 +71,8 @@ pub fn interval_ms(save_ms: u64, mean_time_ms: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// 1,024 GPUs on 128 hosts at 6.5 failures in 1,000 host-days: once in 28.8 hours. The table of Young's times has 24
-    /// minutes for saves of 10 s and 59 for 60 s; Daly takes two thirds of a save off.
+    /// 1,024 GPUs on 128 hosts at 6.5 failures in 1,000 host-days: once in 28.8 hours. Young's formula gives
+    /// 24 minutes for saves of 10 s and 59 for 60 s; Daly subtracts two thirds of a save.
     #[test]
     fn the_advice_is_youngs_less_what_daly_takes_off() {
         let known = Reliability::default();

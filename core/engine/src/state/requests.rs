@@ -1,4 +1,4 @@
-//! Answers by request id: what makes a repeated submit one job.
+//! Answers by request id, which make submissions idempotent.
 
 use imbl::{OrdMap, OrdSet};
 use muster_model::ids::{HostId, JobId, PipelineId, RequestId, Revision};
@@ -6,12 +6,12 @@ use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a command that took effect answers.
+/// Answer of a command that took effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done; nothing more to say.
+    /// Success without a result.
     Done,
-    /// A leader began: its revision is its epoch.
+    /// A leadership began: the revision is its epoch.
     Began,
     /// The job of a submission (or of the first one with this request id).
     Job(JobId),
@@ -19,18 +19,18 @@ pub enum Answer {
     Pipeline(PipelineId),
     /// The registered host.
     Host(HostId),
-    /// Things pruned or expired.
+    /// Number of records pruned or expired.
     Count(u64),
 }
 
-/// An answer kept for repetition.
+/// An answer kept for repeated requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAnswer {
     /// Revision of the first command with the request id.
     pub revision: Revision,
-    /// When it was given.
+    /// When the answer was given.
     pub at: TimeMs,
-    /// Fingerprint of the request (64-bit hash of its stable bytes), to notice a reused id.
+    /// Fingerprint of the request (64-bit hash of its stable bytes), to detect a reused id.
     pub fingerprint: u64,
     /// The answer.
     pub answer: Answer,
@@ -41,11 +41,11 @@ pub struct StoredAnswer {
 pub struct RequestLog {
     answers: OrdMap<RequestId, StoredAnswer>,
     by_age: OrdSet<(TimeMs, RequestId)>,
-    /// Wrapping sum of the hashes of all answers, whatever their order.
+    /// Wrapping sum of the hashes of all answers, independent of their order.
     hash_sum: u64,
 }
 
-/// A 64-bit hash of one answer under its request id.
+/// Returns a 64-bit hash of one answer under its request id.
 fn hash_of(request: RequestId, stored: &StoredAnswer) -> u64 {
     let (kind, value) = match stored.answer {
         Answer::Done => (0, 0),
@@ -71,13 +71,13 @@ fn hash_of(request: RequestId, stored: &StoredAnswer) -> u64 {
 }
 
 impl RequestLog {
-    /// The answer given to this request before.
+    /// Returns the earlier answer to this request.
     #[must_use]
     pub fn get(&self, request: RequestId) -> Option<&StoredAnswer> {
         self.answers.get(&request)
     }
 
-    /// Keeps an answer.
+    /// Stores an answer.
     pub fn insert(&mut self, request: RequestId, answer: StoredAnswer) {
         let (at, hash) = (answer.at, hash_of(request, &answer));
         if let Some(replaced) = self.answers.insert(request, answer) {
@@ -88,7 +88,7 @@ impl RequestLog {
         self.hash_sum = self.hash_sum.wrapping_add(hash);
     }
 
-    /// Forgets up to `count_max` answers given before `before`, oldest first; returns how many.
+    /// Removes up to `count_max` answers given before `before`, oldest first; returns the number removed.
     pub fn prune(&mut self, before: TimeMs, count_max: usize) -> usize {
         let mut pruned = 0;
         while pruned < count_max {
@@ -107,20 +107,20 @@ impl RequestLog {
         pruned
     }
 
-    /// When the oldest kept answer was given.
+    /// Returns when the oldest kept answer was given.
     #[must_use]
     pub fn oldest(&self) -> Option<TimeMs> {
         self.by_age.get_min().map(|(at, _)| *at)
     }
 
-    /// All answers by request id.
+    /// Returns all answers by request id.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &StoredAnswer)> {
         self.answers
             .iter()
             .map(|(request, answer)| (*request, answer))
     }
 
-    /// Rebuilds a log from a snapshot's parts.
+    /// Rebuilds a log from the parts of a snapshot.
     #[must_use]
     pub fn restore(answers: Vec<(RequestId, StoredAnswer)>) -> Self {
         let mut log = Self::default();
@@ -130,19 +130,19 @@ impl RequestLog {
         log
     }
 
-    /// A hash of all answers, kept up to date with every change.
+    /// Returns a hash of all answers, maintained with every change.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.hash_sum
     }
 
-    /// Number of kept answers.
+    /// Returns the number of kept answers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// True if none is kept.
+    /// True if no answer is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()

@@ -1,4 +1,4 @@
-//! The way from a snapshot's parts to a state: everything derived is derived again.
+//! Restore of a state from the parts of a snapshot: all derived data is computed again.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::state::{
     Replicas, RequestLog, State, StoredAnswer,
 };
 
-/// Everything a snapshot holds; what is not here follows from it.
+/// Contents of a snapshot; everything else is derived.
 #[derive(Clone, Debug, Default)]
 pub struct StateParts {
     /// Commands applied so far.
     pub revision: Revision,
     /// The newest stamped time.
     pub time: TimeMs,
-    /// Who leads.
+    /// The current leadership.
     pub leadership: Leadership,
-    /// That the state was carried over from another group of replicas.
+    /// Record of a disaster recovery from another group of replicas.
     pub refounding: Option<Refounding>,
-    /// Which replicas there are, and have been.
+    /// Current and highest replica ids.
     pub replicas: Arc<Replicas>,
     /// All jobs, in any order.
     pub jobs: Vec<Job>,
@@ -37,25 +37,25 @@ pub struct StateParts {
     pub hosts: Vec<Host>,
     /// All queues, in any order.
     pub queues: Vec<Queue>,
-    /// Milliseconds in which past usage comes to count half in fair shares.
+    /// Half-life of past usage in fair shares, in milliseconds.
     pub history_half_life_ms: Option<u64>,
-    /// How running work may be moved to make room in one piece.
+    /// Settings for moving running work to defragment the cluster.
     pub defragment: Option<Defragment>,
-    /// What counts for jobs that say nothing themselves.
+    /// Defaults for jobs without settings of their own.
     pub job_defaults: Option<JobDefaults>,
-    /// How often the infrastructure fails.
+    /// Failure rate of the infrastructure.
     pub reliability: Reliability,
-    /// Where the time of all jobs with GPUs went.
+    /// GPU time of all jobs with GPUs.
     pub ledger: Ledger,
-    /// What is remembered of the health of hosts and GPUs.
+    /// Health state of hosts and GPUs.
     pub health: Book,
     /// The health rules in force.
     pub health_rules: HealthRules,
-    /// The topology as it was configured.
+    /// The topology as configured.
     pub configured_topology: Arc<Topology>,
-    /// Who may do what, by name, in any order.
+    /// Users and their roles, by name, in any order.
     pub users: Vec<(Arc<str>, User)>,
-    /// By what workers may join, by name, in any order.
+    /// Join tokens of workers, by name, in any order.
     pub join_tokens: Vec<(Arc<str>, JoinToken)>,
     /// Answers by request id, in any order.
     pub requests: Vec<(RequestId, StoredAnswer)>,
@@ -64,7 +64,8 @@ pub struct StateParts {
 }
 
 impl State {
-    /// The pieces of the health that a snapshot keeps: what only says that an admin blocked something follows from the block.
+    /// Returns the parts of the health state that a snapshot stores; parts that only record an admin's block
+    /// follow from the block.
     pub fn health_to_keep(&self) -> impl Iterator<Item = Part> + '_ {
         let follows = |part: &Part| {
             let Part::Condition(component, condition) = part else {
@@ -84,8 +85,8 @@ impl State {
         }
     }
 
-    /// What the health of hosts and GPUs means for their records; and what was blocked before anything was kept of health
-    /// counts as an admin's doing.
+    /// Applies the health state to the records of hosts and GPUs; blocks from before the health state existed
+    /// count as an admin's.
     fn take_over_blocks(&mut self) {
         let State { health, hosts, .. } = self;
         for host in hosts.values() {
@@ -112,7 +113,7 @@ impl State {
         }
     }
 
-    /// Builds the state of which a snapshot holds the parts.
+    /// Builds the state from the parts of a snapshot.
     #[must_use]
     pub fn restore(parts: StateParts) -> Self {
         let hosts = parts.hosts;

@@ -5,35 +5,35 @@ use std::sync::{Arc, LazyLock};
 use muster_health::rules::{RuleError, RuleSet};
 use muster_model::ids::Revision;
 
-/// The rules of this build.
+/// The rules shipped with this build.
 static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
     let shipped = RuleSet::shipped();
-    Arc::new(shipped.expect("the tests of this build parse the same text"))
+    Arc::new(shipped.expect("the shipped rules are parsed by the tests of this build"))
 });
 
-/// The health rules in force: as they were given, and as they are read.
+/// The health rules in force, as text and parsed.
 ///
-/// A cluster begins with none in its log, and its first leader puts those of its build there before anything is found: what a
-/// build ships with decides nothing by itself.
+/// A new cluster has none in its log; its first leader writes those of its build before anything is found:
+/// the shipped rules of a build have no effect on their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthRules {
-    /// The revision that set them; 0 before any were set.
+    /// The revision that set them; 0 before they are set.
     pub revision: Revision,
-    /// The rule file, with what codes mean; empty before any were set.
+    /// The rule file, including the meaning of codes; empty before it is set.
     pub text: Arc<str>,
-    /// Which of the files that ship with Muster this is, and a newer one takes its place; none if somebody wrote it.
+    /// Version of the shipped rule file, which a newer one replaces; `None` if an operator wrote it.
     pub shipped: Option<u32>,
-    /// What it says. Derived.
+    /// The parsed rules. Derived.
     pub set: Arc<RuleSet>,
-    /// By what a worker knows the file when it has it; 0 before any were set. Derived.
+    /// Checksum by which workers identify the file; 0 before it is set. Derived.
     pub sum: u64,
 }
 
 impl HealthRules {
-    /// Reads a whole rule file that `revision` sets.
+    /// Parses a complete rule file set by `revision`.
     ///
     /// # Errors
-    /// What is wrong with it, where, and what would be right.
+    /// The location of the mistake and a correct form.
     pub fn read(
         revision: Revision,
         text: &Arc<str>,
@@ -53,7 +53,7 @@ impl HealthRules {
         })
     }
 
-    /// Whether this version of the file that ships is to take their place.
+    /// Whether this version of the shipped file replaces them.
     #[must_use]
     pub fn give_way_to(&self, version: u32) -> bool {
         self.shipped.is_some_and(|own| own < version)

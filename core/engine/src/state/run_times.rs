@@ -1,4 +1,4 @@
-//! How long work usually runs: learnt from the finished jobs that are still remembered.
+//! Usual run times, learned from the finished jobs that are still kept.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use muster_model::spec::JobSpec;
 
 use crate::state::Job;
 
-/// Run times of jobs that ended well, summed up by queue, user and name; no entry counts nothing.
+/// Run times of successful jobs, summed by queue, user and name; no entry is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTimes {
     queues: OrdMap<Arc<str>, ByUser>,
@@ -18,7 +18,7 @@ pub struct RunTimes {
 /// Sums by user and name.
 type ByUser = OrdMap<Arc<str>, OrdMap<Arc<str>, Sum>>;
 
-/// Jobs and their run times together.
+/// Number of jobs and their total run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     jobs: u64,
@@ -26,7 +26,7 @@ struct Sum {
 }
 
 impl RunTimes {
-    /// How long jobs of this kind ran on average; none if none of them is remembered.
+    /// Returns the average run time of similar jobs; `None` if none of them is kept.
     #[must_use]
     pub fn usual_ms(&self, spec: &JobSpec) -> Option<u64> {
         let users = self.queues.get(spec.queue.as_str())?;
@@ -34,7 +34,7 @@ impl RunTimes {
         Some(sum.total_ms / sum.jobs)
     }
 
-    /// A job has finished.
+    /// Adds a finished job.
     pub(crate) fn learn(&mut self, job: &Job) {
         if let Some(run_ms) = run_ms(job) {
             let text = |text: &String| Arc::from(text.as_str());
@@ -46,7 +46,7 @@ impl RunTimes {
         }
     }
 
-    /// A finished job is forgotten.
+    /// Removes a finished job that is forgotten.
     pub(crate) fn forget(&mut self, job: &Job) {
         if let Some(run_ms) = run_ms(job) {
             self.forget_one(&job.spec, run_ms);
@@ -73,7 +73,7 @@ impl RunTimes {
     }
 }
 
-/// How long the last attempt of a job's first unit ran, if all ended well.
+/// Returns the run time of the last attempt of a job's first unit, if all units succeeded.
 fn run_ms(job: &Job) -> Option<u64> {
     let unit = job.unit(UnitIndex(0))?;
     let past = unit.past.last()?;

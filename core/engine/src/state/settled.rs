@@ -1,4 +1,4 @@
-//! Which of the kept events may be dropped next: those that are not among the newest ones, by whose they are. Derived.
+//! Settled events: those that are not among the newest ones and may be dropped next, by owner. Derived.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use imbl::{OrdMap, OrdSet};
 use muster_model::event::Event;
 use muster_model::ids::{JobId, Revision};
 
-/// Whose an event is: a job's, or the cluster's.
+/// Owner of an event: a job, or the cluster.
 pub(crate) type Owner = Option<JobId>;
 
 /// Events that are not among the newest ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// Revisions with such events, by whose they are.
+    /// Revisions with settled events, by owner.
     revisions: OrdSet<(Owner, Revision)>,
-    /// How many each has; no entry is 0.
+    /// Number of settled events by owner; no entry is 0.
     counts: OrdMap<Owner, usize>,
-    /// Those that have more than their share, by how many they have.
+    /// Owners with more than their share, by count.
     over: OrdSet<(usize, Owner)>,
 }
 
 impl Settled {
-    /// The events of a revision are not among the newest ones any more.
+    /// Adds the events of a revision that are no longer among the newest.
     pub(super) fn add(&mut self, revision: Revision, events: &[Event], share: usize) {
         for (owner, count) in counts(events) {
             self.revisions.insert((owner, revision));
@@ -30,7 +30,7 @@ impl Settled {
         }
     }
 
-    /// The events of a revision are dropped.
+    /// Removes the dropped events of a revision.
     pub(super) fn remove(&mut self, revision: Revision, events: &[Event], share: usize) {
         for (owner, count) in counts(events) {
             if self.revisions.remove(&(owner, revision)).is_some() {
@@ -54,7 +54,7 @@ impl Settled {
         }
     }
 
-    /// Who has most, if that is more than a share, and the oldest revision with an event of it.
+    /// Returns the owner with the most settled events, if that is more than a share, and its oldest revision.
     pub(super) fn oldest_of_greatest(&self) -> Option<(Owner, Revision)> {
         let (_, owner) = *self.over.get_max()?;
         let first = (owner, Revision::default());

@@ -1,4 +1,5 @@
-//! What decides where a job's units fit, so that a planning round looks once per shape and not once per job.
+//! Placement class of a job: everything that decides where its units fit, so that a planning round searches
+//! once per class instead of once per job.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,27 +9,27 @@ use muster_model::spec::{JobSpec, TaskGroup};
 
 use crate::state::Job;
 
-/// Run times are told apart in so many steps per doubling: it bounds the number of shapes, and a job counts as
-/// running an eighth longer than it may at most.
+/// Steps per doubling into which run times are rounded: bounds the number of classes, and a job counts as
+/// running at most an eighth longer than its limit.
 const RUN_TIME_STEPS_PER_DOUBLING: u64 = 8;
 
-/// Everything that decides where a unit of a job fits. Two jobs of one shape find the same room, or none.
+/// Everything that decides where a unit of a job fits. Two jobs of one class find the same room, or none.
 ///
-/// It refers to the specification of one of its jobs, so that making it costs nothing; the order among shapes says
-/// nothing but which are alike.
+/// It shares the specification of one of its jobs, so creating it is cheap; the ordering has no meaning
+/// beyond equality.
 #[derive(Clone, Debug)]
 pub struct Shape {
     spec: Arc<JobSpec>,
-    /// As how many tasks one task of each group counts on its host, in all.
+    /// Sum over the groups of the places that one task of each counts as on its host.
     places: u32,
-    /// The job, where its own tasks decide too: an array with `tasks_per_host_max`.
+    /// The job, if its own tasks affect the fit: an array with `tasks_per_host_max`.
     only: Option<JobId>,
-    /// How long an attempt may run, rounded up: work that ends in time may use what is reserved for others.
+    /// Time limit of an attempt, rounded up: work that ends in time may use what is reserved for others.
     run_time_ms: Option<u64>,
 }
 
 impl Shape {
-    /// The shape of a job.
+    /// Returns the placement class of a job.
     #[must_use]
     pub fn of(job: &Job) -> Self {
         let spec = &job.spec;
@@ -42,19 +43,19 @@ impl Shape {
         }
     }
 
-    /// How long an attempt may run, rounded up.
+    /// Returns the time limit of an attempt, rounded up.
     #[must_use]
     pub const fn run_time_ms(&self) -> Option<u64> {
         self.run_time_ms
     }
 
-    /// Whether all units of its jobs ask for the same.
+    /// Whether all units of its jobs have the same requests.
     #[must_use]
     pub fn is_uniform(&self) -> bool {
         self.spec.gang || self.spec.groups.len() == 1
     }
 
-    /// Whether jobs of the two shapes may want the same GPUs (or both none).
+    /// Whether jobs of the two classes may compete for the same GPUs (or both need none).
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         if !self.needs_gpus() || !other.needs_gpus() {
@@ -75,7 +76,7 @@ impl Shape {
         asking(&self.spec).next().is_some()
     }
 
-    /// The order in which shapes that fit at the same places are equal, however long they run.
+    /// Compares what decides the fit, ignoring run times: classes that fit in the same places are equal.
     #[must_use]
     pub fn place_order(&self, other: &Self) -> Ordering {
         if Arc::ptr_eq(&self.spec, &other.spec) {
@@ -97,7 +98,7 @@ impl Shape {
             .then_with(|| constraints(ours).cmp(&constraints(theirs)))
     }
 
-    /// The order of two shapes whose groups count as equally many tasks in all. Nearly always each counts as one.
+    /// Compares the places per group of two classes with equal totals. Almost always each task counts as one.
     fn group_places(&self, other: &Self) -> Ordering {
         let (ours, theirs) = (&self.spec.groups, &other.spec.groups);
         if usize::try_from(self.places) == Ok(ours.len()) {
@@ -129,7 +130,7 @@ impl Ord for Shape {
     }
 }
 
-/// Numbers first: they differ most often and cost least.
+/// Compares numbers first: they differ most often and are cheapest.
 fn group_order(ours: &TaskGroup, theirs: &TaskGroup, gang: bool) -> Ordering {
     let numbers = |group: &TaskGroup| {
         let asked = &group.resources;
@@ -153,7 +154,7 @@ fn group_order(ours: &TaskGroup, theirs: &TaskGroup, gang: bool) -> Ordering {
         })
 }
 
-/// What a job as a whole asks for its place.
+/// Returns the placement constraints of the whole job.
 fn constraints(spec: &JobSpec) -> impl Ord + '_ {
     let asked = &spec.scheduling;
     (
@@ -172,7 +173,7 @@ fn accepts(group: &TaskGroup, model: &str) -> bool {
     group.resources.accepts_model(model)
 }
 
-/// The next of a few numbers per doubling.
+/// Rounds up to the next step.
 const fn rounded_up(span_ms: u64) -> u64 {
     let highest = 1 << (63 - (span_ms | 1).leading_zeros());
     let step: u64 = highest / RUN_TIME_STEPS_PER_DOUBLING;

@@ -1,4 +1,4 @@
-//! What the cluster has in all, against which shares are measured.
+//! Total resources of the cluster, the base of shares.
 
 use muster_model::host::Host;
 
@@ -14,7 +14,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What one host has.
+    /// Returns the resources of one host.
     #[must_use]
     pub const fn of(host: &Host) -> Self {
         Self {
@@ -24,11 +24,11 @@ impl Totals {
         }
     }
 
-    /// Counts a host as it is now instead of as it was.
+    /// Replaces the counted resources of a host.
     pub(crate) const fn replace(&mut self, before: &Self, after: &Self) {
         self.gpus = self.gpus + after.gpus - before.gpus;
         self.cpus_milli = self.cpus_milli + after.cpus_milli - before.cpus_milli;
-        // Hosts may claim any memory; the sum of absurd claims stays a number.
+        // Hosts may report any amount of memory; the sum saturates on absurd reports.
         self.memory_mib = self
             .memory_mib
             .wrapping_add(after.memory_mib)

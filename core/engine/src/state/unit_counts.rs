@@ -1,9 +1,9 @@
-//! How far the units of a job are.
+//! Number of units of a job by phase.
 
 use muster_model::lifecycle::UnitPhase;
 use serde::{Deserialize, Serialize};
 
-/// How many units of a job are in each phase; they add up to `JobSpec::units`.
+/// Number of units of a job in each phase; they add up to `JobSpec::units`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitCounts {
     /// Waiting, with or without a history.
@@ -12,18 +12,18 @@ pub struct UnitCounts {
     pub placed: u64,
     /// Running.
     pub running: u64,
-    /// Told to stop.
+    /// Ordered to stop.
     pub stopping: u64,
-    /// Ended well.
+    /// Succeeded.
     pub succeeded: u64,
-    /// Ended badly.
+    /// Failed.
     pub failed: u64,
-    /// Ended on request.
+    /// Cancelled.
     pub cancelled: u64,
 }
 
 impl UnitCounts {
-    /// The counter of one phase.
+    /// Returns the counter of a phase.
     pub const fn of_mut(&mut self, phase: UnitPhase) -> &mut u64 {
         match phase {
             UnitPhase::Waiting => &mut self.waiting,
@@ -36,19 +36,19 @@ impl UnitCounts {
         }
     }
 
-    /// Units that hold resources.
+    /// Returns the number of units that hold resources.
     #[must_use]
     pub const fn active(&self) -> u64 {
         self.placed + self.running + self.stopping
     }
 
-    /// Units that have not reached their end.
+    /// Returns the number of units that have not ended.
     #[must_use]
     pub const fn live(&self) -> u64 {
         self.waiting + self.active()
     }
 
-    /// All units.
+    /// Returns the number of all units.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.live() + self.succeeded + self.failed + self.cancelled

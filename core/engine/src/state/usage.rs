@@ -1,4 +1,4 @@
-//! What queues and their users have: derived from attempts and claims, so that no decision adds it up again.
+//! Resource usage of queues and their users: derived from attempts and claims and maintained incrementally.
 
 use std::sync::Arc;
 
@@ -11,46 +11,47 @@ use muster_model::spec::JobSpec;
 
 use crate::state::Attempt;
 
-/// What somebody has.
+/// Resource usage of a queue or user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What attempts hold, those that are stopping and the opportunistic ones included.
+    /// Held by attempts, including stopping and opportunistic ones.
     pub held: Amounts,
-    /// The part of `held` that opportunistic attempts hold: it counts against limits, but not against guarantees.
+    /// The part of `held` that opportunistic attempts hold: counts against limits, but not against
+    /// guarantees.
     pub opportunistic: Amounts,
-    /// The part of `held` that other attempts hold which are being stopped: it comes free.
+    /// The part of `held` that non-opportunistic attempts which are being stopped hold: about to be released.
     pub stopping: Amounts,
-    /// What claims reserve for waiting units, whoever holds it now.
+    /// Reserved by claims for waiting units, regardless of the current holder.
     pub claimed: Amounts,
 }
 
-/// What a queue and its users have, the queues in it included.
+/// Usage of a queue and its users, including the queues below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueUsage {
-    /// All of it.
+    /// Sum over all users.
     pub total: Usage,
-    /// The same by user; no entry is empty.
+    /// Usage by user; no entry is empty.
     pub users: OrdMap<Arc<str>, Usage>,
 }
 
-/// Usage by queue, those around it included; no entry is empty.
+/// Usage by queue, including parent queues; no entry is empty.
 pub type UsageByQueue = OrdMap<Arc<str>, Arc<QueueUsage>>;
 
-/// A part of what somebody has.
+/// Kind of usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// An attempt holds it on somebody's guarantee, or by its queue's share.
+    /// Held by an attempt on a guarantee, or on its queue's share.
     Firm,
-    /// The same, and the attempt is being stopped.
+    /// Like `Firm`, with the attempt being stopped.
     Stopping,
-    /// An opportunistic attempt holds it.
+    /// Held by an opportunistic attempt.
     Opportunistic,
-    /// A claim reserves it.
+    /// Reserved by a claim.
     Claimed,
 }
 
 impl Part {
-    /// The part that an attempt holds.
+    /// Returns the kind of usage of an attempt.
     pub const fn held_by(attempt: &Attempt) -> Self {
         match attempt.standing {
             Standing::Opportunistic => Self::Opportunistic,
@@ -81,8 +82,8 @@ impl Usage {
     }
 }
 
-/// Adds amounts to a job's queue, the queues around it and its user in each of them. Nothing makes no entry: it
-/// would go with the first of several who hold nothing.
+/// Adds amounts to a job's queue, the queues around it and its user in each of them. An empty amount makes no
+/// entry: it would be removed with the first of several empty holders.
 pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
     if amounts.is_zero() {
         return;
@@ -92,7 +93,7 @@ pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amoun
             usage.insert(Arc::from(name), Arc::default());
         }
         let queue = usage.get_mut(name).map(Arc::make_mut);
-        let queue = queue.expect("the entry was made if it was not there");
+        let queue = queue.expect("the entry was inserted above if it was missing");
         queue.total.change(part, |sum| sum.add(amounts));
         match queue.users.get_mut(spec.user.as_str()) {
             Some(user) => user.change(part, |sum| sum.add(amounts)),
@@ -105,7 +106,7 @@ pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amoun
     }
 }
 
-/// Takes amounts off that [`add`] put there.
+/// Subtracts amounts that [`add`] added.
 pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
     for name in within(&spec.queue) {
         let Some(queue) = usage.get_mut(name).map(Arc::make_mut) else {
@@ -124,7 +125,7 @@ pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Am
     }
 }
 
-/// What one task needs, with its GPUs counted under the models that they have now.
+/// Adds the needs of one task, with its GPUs counted under their current models.
 fn add_task(
     amounts: &mut Amounts,
     hosts: &OrdMap<HostId, Arc<Host>>,
@@ -142,7 +143,7 @@ fn add_task(
     }
 }
 
-/// What an attempt holds.
+/// Returns what an attempt holds.
 #[must_use]
 pub fn amounts_held(
     hosts: &OrdMap<HostId, Arc<Host>>,
@@ -156,7 +157,7 @@ pub fn amounts_held(
     amounts
 }
 
-/// What tasks take where they are placed, or claim.
+/// Returns what tasks take in their placements, or claim.
 #[must_use]
 pub fn amounts_of(
     hosts: &OrdMap<HostId, Arc<Host>>,

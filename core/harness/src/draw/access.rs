@@ -6,13 +6,13 @@ use muster_model::testing::request_id;
 
 use crate::draw::{Draw, REQUESTS};
 
-/// The last is none that a user may have.
+/// The last one is not a valid user name.
 const NAMES: [&str; 4] = ["ada", "bob", "eve@lab", "no name"];
 /// Names of join tokens.
 const TOKENS: [&str; 3] = ["t1", "t2", "no token"];
 
 impl Draw<'_> {
-    /// Something about users, or about workers that come in.
+    /// A command about users or joining workers.
     pub(super) fn access(&mut self) -> Command {
         if self.once_in(3) {
             return self.joining();
@@ -89,7 +89,7 @@ impl Draw<'_> {
         }
     }
 
-    /// As hashes are: no two names have the same.
+    /// Like real hashes, unique for each name.
     fn token_of(&mut self, name: &str) -> TokenHash {
         let mut hash = [0; 32];
         let ends = name.len().min(hash.len() - 8);

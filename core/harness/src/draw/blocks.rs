@@ -1,4 +1,4 @@
-//! Draws of what admins take out of placement, at once or planned ahead.
+//! Draws of immediate and planned blocks by admins.
 
 use muster_model::command::{Block, BlockTarget, Command, Planned};
 use muster_model::time::TimeMs;
@@ -35,7 +35,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A block of a host that is planned ahead.
+    /// A planned block of a host.
     pub(super) fn planned_block(&mut self) -> Command {
         let host = self.host();
         let name = self.state.host(host).map(|host| host.name.to_string());

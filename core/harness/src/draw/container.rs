@@ -8,7 +8,7 @@ use crate::draw::Draw;
 
 impl Draw<'_> {
     pub(super) fn container(&mut self) -> Container {
-        // Now and then one without an image, which is refused.
+        // Occasionally one without an image, which is refused.
         let image = ["localhost/train:1", "localhost/other:2", ""];
         Container {
             image: image[usize::try_from(self.below(3)).unwrap_or(0)].to_owned(),
@@ -21,7 +21,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Lets a host say that it runs containers.
+    /// Lets a host report that it runs containers.
     pub(super) fn equip(&mut self, registration: &mut HostRegistration) {
         let engine = format!("podman 4.{}", self.below(3));
         registration.labels.insert(ENGINE_LABEL.to_owned(), engine);

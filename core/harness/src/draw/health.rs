@@ -1,4 +1,5 @@
-//! Draws of what workers find, what becomes of repairs and checks, and what people say of rules and breakers.
+//! Draws of findings by workers, outcomes of repairs and checks, and operator commands about rules and
+//! breakers.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use muster_model::time::TimeMs;
 
 use crate::draw::{Draw, REQUESTS, request_id};
 
-/// XIDs that each ask for something else.
+/// XIDs that each require a different action.
 const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];
-/// Rules about hosts: some block, some keep things off as long as they last, one is summed up by racks, one is a site's, one
-/// does not exist.
+/// Rules about hosts: some block, some hold work off while they last, one is aggregated over racks, one is a
+/// site's, one does not exist.
 const HOST_RULES: [&str; 8] = [
     "power_brake",
     "disk_free",
@@ -24,7 +25,7 @@ const HOST_RULES: [&str; 8] = [
     "check:drawn",
     "nobody",
 ];
-/// Rules about GPUs; many findings are XIDs, and many what a fabric does to many hosts at once.
+/// Rules about GPUs; many findings are XIDs, and many are fabric faults on many hosts at once.
 const GPU_RULES: [&str; 8] = [
     "nvlink_down",
     "nvlink_down",
@@ -37,7 +38,7 @@ const GPU_RULES: [&str; 8] = [
 ];
 
 impl Draw<'_> {
-    /// Something about health.
+    /// A health command.
     pub(super) fn health(&mut self) -> Command {
         Command::Health(match self.below(15) {
             0..5 => self.findings(),
@@ -79,7 +80,7 @@ impl Draw<'_> {
         let incarnation = self.state.host(host).map_or(1, |host| host.incarnation);
         let heard = self.state.health.acknowledged(host, incarnation);
         let count = 1 + self.below(3);
-        // Some come once more.
+        // Some are repeated.
         let first = heard + 1 - heard.min(self.below(2));
         let findings = (0..count)
             .map(|at| self.finding(host, first + at))
@@ -114,7 +115,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly of a host whose services are to be started again.
+    /// Mostly of a host whose services are to be restarted.
     fn restarted(&mut self) -> HealthCommand {
         let hosts = self.state.hosts.keys();
         let orders = hosts.flat_map(|host| self.state.health.orders(*host, std::iter::empty()));
@@ -136,7 +137,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly about a component that something is known of, since when it is so.
+    /// Mostly about a component with a health record, with its current start time.
     fn health_work(&mut self) -> HealthCommand {
         let conditions = self.state.health.conditions();
         let known = conditions

@@ -1,4 +1,4 @@
-//! Draws of what jobs say about their own lives.
+//! Draws of lifecycle settings of jobs.
 
 use muster_model::command::{Command, JobDefaults, ReplicaRecord};
 use muster_model::ids::ReplicaId;
@@ -54,10 +54,10 @@ impl Draw<'_> {
         lifecycle
     }
 
-    /// Mostly lets a suspended job go on, if there is one.
+    /// Mostly resumes a suspended job, if there is one.
     pub(super) fn suspension(&mut self) -> Command {
         let request = request_id(self.below(REQUESTS));
-        let (author, reason) = ("grace".to_owned(), "another one's turn".to_owned());
+        let (author, reason) = ("grace".to_owned(), "time slice used up".to_owned());
         let suspended: Vec<_> = self.state.index.suspended.iter().copied().collect();
         match self.pick(suspended) {
             Some(job) if !self.once_in(4) => Command::ResumeJob {
@@ -86,7 +86,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A membership that a leader may find; mostly one replica more or less than before.
+    /// A membership that a leader may record; mostly one replica more or less than before.
     pub(super) fn replicas(&mut self) -> Command {
         let first = 1 + self.below(4);
         let count = 1 + self.below(4);
@@ -101,7 +101,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly jobs that are there, in whatever phase.
+    /// Mostly existing jobs, in any phase.
     fn dependencies(&mut self) -> Vec<Dependency> {
         let count = 1 + self.below(3);
         let dependency = |draw: &mut Self| Dependency {

@@ -1,4 +1,4 @@
-//! Draws of new members for gangs that lack one.
+//! Draws of replacement members for gangs with a vacant place.
 
 use muster_model::command::{Command, MemberSwap};
 use muster_model::ids::AttemptEpoch;
@@ -6,7 +6,7 @@ use muster_model::ids::AttemptEpoch;
 use crate::draw::Draw;
 
 impl Draw<'_> {
-    /// Mostly a member of the right gang where it fits; none if no gang lacks one.
+    /// Mostly a fitting member of the right gang; `None` if no gang has a vacant place.
     pub(super) fn swap(&mut self) -> Option<Command> {
         let vacant: Vec<_> = self.state.index.vacant.iter().copied().collect();
         if vacant.is_empty() || self.once_in(4) {

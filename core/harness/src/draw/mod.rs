@@ -1,7 +1,7 @@
-//! Commands drawn from the state: mostly plausible ones, now and then stale or wrong ones.
+//! Commands drawn from the state: mostly plausible ones, occasionally stale or invalid ones.
 //!
-//! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
-//! a plausible sequence of commands.
+//! A draw depends only on the state and one number, so a shrunk sequence of numbers is again a plausible
+//! sequence of commands.
 
 mod access;
 mod blocks;
@@ -28,12 +28,12 @@ use muster_model::spec::{Condition, JobSpec, Pipeline, PipelineDependency, Pipel
 use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, single};
 use muster_model::time::TimeMs;
 
-/// Hosts that may come to exist.
+/// Maximum number of hosts.
 const HOSTS: u64 = 4;
-/// Request ids in use: few, so that some come twice.
+/// Number of request ids: few, so that some are repeated.
 const REQUESTS: u64 = 64;
 
-/// Draws a command that fits the state, and the time to stamp on it.
+/// Draws a command that fits the state, and its time stamp.
 #[must_use]
 pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
     let mut draw = Draw { state, entropy };
@@ -110,7 +110,7 @@ impl<'a> Draw<'a> {
         things.into_iter().nth(position)
     }
 
-    /// Mostly a little later, sometimes much later, sometimes a clock that went back.
+    /// Mostly a little later, sometimes much later, sometimes before the previous one.
     fn time(&mut self) -> TimeMs {
         let now = self.state.time;
         match self.below(20) {
@@ -198,7 +198,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Mostly of valid jobs; now and then one waits for itself.
+    /// Mostly valid jobs; occasionally one depends on itself.
     fn pipeline(&mut self) -> Command {
         let mut jobs = Vec::new();
         for own in 0..1 + self.small(4) {
@@ -244,7 +244,7 @@ impl<'a> Draw<'a> {
             spec.groups[0].tasks_per_host_max = Some(1);
         }
         spec.lifecycle = self.lifecycle(spec.gang);
-        // No draw of its own, so that all others stay as they were.
+        // Derived without a draw, so that all other draws stay unchanged.
         spec.groups[0].execution.pids_max = (tasks == 5).then_some(64);
         if tasks == 3 {
             spec.groups[0].execution.container = Some(self.container());
@@ -400,7 +400,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// A checkpoint that is there, found damaged by the attempt that should have gone on from it.
+    /// An existing checkpoint, reported as damaged by the attempt that should have resumed from it.
     fn spoiling(&mut self) -> Option<Command> {
         let (job, unit, attempt) = self.active()?;
         let known = self.state.job(job)?.unit(unit)?;

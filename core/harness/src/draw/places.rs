@@ -1,4 +1,4 @@
-//! Draws of where hosts lie: mostly words that agree, now and then ones that contradict each other.
+//! Draws of host locations: mostly consistent reports, occasionally contradictory ones.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_model::topology::{
 use crate::draw::{Draw, HOSTS, REQUESTS};
 
 impl Draw<'_> {
-    /// What a worker says: half of them nothing, most others racks of two hosts and sockets of two GPUs.
+    /// A worker's report: half of them empty, most others racks of two hosts and sockets of two GPUs.
     pub(super) fn learn_place(&mut self, registration: &mut HostRegistration) {
         if self.once_in(2) {
             return;
@@ -64,7 +64,7 @@ impl Draw<'_> {
         };
     }
 
-    /// A topology that names some of the hosts, or nothing.
+    /// A topology that names some of the hosts, or none.
     pub(super) fn topology(&mut self) -> Command {
         let mut topology = Topology::default();
         if self.once_in(2) {

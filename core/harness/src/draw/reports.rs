@@ -1,4 +1,4 @@
-//! Draws of what becomes of tasks, and of gangs that are let go.
+//! Draws of task reports and gang releases.
 
 use muster_model::command::{Command, Exit, TaskOutcome, TaskReport};
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
@@ -47,7 +47,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly a gang that waits for it.
+    /// Mostly a gang that waits for its release.
     pub(super) fn release(&mut self) -> Command {
         let whole: Vec<_> = self.state.index.whole.iter().copied().collect();
         let (job, unit, epoch) = match (self.pick(whole), self.active()) {

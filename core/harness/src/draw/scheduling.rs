@@ -1,4 +1,4 @@
-//! Draws of what concerns the scheduler: queues, claims, standings.
+//! Draws of scheduler commands: queues, claims, allocation bases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A level that there is, mostly: configured, or learnt from workers.
+    /// Mostly an existing level: configured, or reported by workers.
     fn within(&mut self) -> Option<Within> {
         let mut levels: Vec<String> = self.state.topology.levels().map(str::to_owned).collect();
         levels.extend(["rack", "socket", "switch"].map(str::to_owned));
@@ -51,7 +51,7 @@ impl Draw<'_> {
         Some(Within { level, required })
     }
 
-    /// Racks of one model each, sockets of two GPUs; each comes and goes.
+    /// Racks of one model each, sockets of two GPUs; each is present in some draws only.
     pub(super) fn racks_and_sockets(&mut self) -> Command {
         let (racks, sockets) = (!self.once_in(3), !self.once_in(3));
         let rack = |rack: u32| CellPlace {
@@ -89,7 +89,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Mostly the standing that the job's own word gives it.
+    /// Mostly the allocation basis that follows from the job's specification.
     pub(super) fn standing_of(&mut self, job: JobId, tasks: &[TaskPlacement]) -> Standing {
         let spec = self.state.job(job).map(|job| &job.spec);
         let opportunistic = spec.is_some_and(|spec| spec.scheduling.opportunistic);
@@ -108,7 +108,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The host of a task as a cell, or its sockets that the task has GPUs of.
+    /// The host of a task as a cell, or its sockets that contain GPUs of the task.
     fn cells_of(&self, task: &TaskPlacement, sockets: bool) -> Vec<CellId> {
         let level = self.state.topology.level("socket").filter(|_| sockets);
         let known = level.zip(self.state.host(task.host));
@@ -124,7 +124,7 @@ impl Draw<'_> {
             .collect()
     }
 
-    /// A tree over few names, with guarantees and limits that come and go.
+    /// A tree over few names, with guarantees and limits that vary.
     pub(super) fn configuration(&mut self) -> Command {
         let mut queues = BTreeMap::new();
         for name in ["research", "a", "a/b", "a/c"] {
@@ -166,7 +166,7 @@ impl Draw<'_> {
         }
     }
 
-    /// One or two whole hosts, or cells that workers know of.
+    /// One or two whole hosts, or cells reported by workers.
     fn virtual_cluster(&mut self) -> QueueConfig {
         let (level, gpus) = match self.below(10) {
             0 => ("socket", 2),
@@ -212,7 +212,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A claim of a waiting unit on what a victim holds, or on whatever is somewhere.
+    /// A claim of a waiting unit on a victim's resources, or on arbitrary ones.
     pub(super) fn claim(&mut self) -> Command {
         if self.once_in(2)
             && let Some(claiming) = self.gathered()
@@ -254,7 +254,7 @@ impl Draw<'_> {
         })
     }
 
-    /// A claim on what a unit holds that may be moved, and goes to something free.
+    /// A claim on the resources of a movable unit, which moves to a free place.
     fn gathered(&mut self) -> Option<Claiming> {
         let config = self.state.defragment?;
         let job = self.waiting_job();
@@ -289,7 +289,7 @@ impl Draw<'_> {
         })
     }
 
-    /// The victims moved to what is free somewhere, mostly at a price that is worth it.
+    /// The victims with free places as destinations, mostly at an acceptable cost.
     fn moving(&mut self, victims: &[Victim]) -> Moving {
         let moves = victims.iter().map(|victim| Move {
             attempt: *victim,
@@ -304,7 +304,7 @@ impl Draw<'_> {
         }
     }
 
-    /// An attempt, mostly one that the unit may preempt, with where it runs.
+    /// An attempt, mostly one that the unit may preempt, with its placement.
     fn victim(
         &mut self,
         job: &Job,
@@ -378,7 +378,7 @@ impl Draw<'_> {
     }
 }
 
-/// Where an attempt's tasks run.
+/// The placement of an attempt's tasks.
 fn places(attempt: &Attempt) -> Vec<TaskPlacement> {
     let runs = attempt.tasks.iter();
     runs.map(|run| TaskPlacement {
@@ -389,7 +389,7 @@ fn places(attempt: &Attempt) -> Vec<TaskPlacement> {
     .collect()
 }
 
-/// The unit's tasks on the GPUs of another's, if they are alike.
+/// The unit's tasks on the GPUs of another unit's, if they match.
 fn onto(job: &Job, unit: UnitIndex, taken: &[TaskPlacement]) -> Option<Vec<TaskPlacement>> {
     let tasks: Vec<u32> = job.tasks_of(unit).collect();
     if tasks.len() != taken.len() {

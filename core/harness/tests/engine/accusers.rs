@@ -1,11 +1,11 @@
-//! Lemon detection needs failures of more than one user.
+//! Tests that lemon detection needs failures of more than one user.
 
 use muster_control::reactor::health::lemons;
 use muster_harness::{self as testing, Cluster};
 use muster_model::command::{Command, JobDefaults};
 use muster_model::time::MINUTE_MS;
 
-/// A job of a user that its host could not start.
+/// Fails a job of a user with a start error of its host.
 fn fail(cluster: &mut Cluster, user: &str) {
     let mut spec = testing::single("unmounted", 1, 1);
     spec.user = user.to_owned();

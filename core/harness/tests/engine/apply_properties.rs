@@ -1,5 +1,5 @@
-//! Properties of `apply`: random sequences of mostly plausible commands against a small naive model,
-//! with an audit after every step, and determinism.
+//! Properties of `apply`: random sequences of mostly plausible commands against a small naive model, with an
+//! audit after every step, and determinism.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use muster_model::spec::{Dependency, JobSpec, Pipeline};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What anybody who only watches answers and events can know.
+/// Knowledge of a client that only observes answers and events.
 #[derive(Default)]
 struct Model {
     owners: BTreeMap<GpuUuid, (AttemptEpoch, TaskIndex)>,
@@ -70,11 +70,11 @@ impl Model {
         }
     }
 
-    /// A member comes in place of another: under a number of its own, on GPUs that count as its gang's.
+    /// Checks a member swap: the replacement has an epoch of its own, on GPUs that count as its gang's.
     fn swapped(&mut self, swap: &MemberSwap, epoch: AttemptEpoch) {
         let task = swap.task.task;
         let gang = self.newest_epoch.get(&(swap.job, swap.unit));
-        assert_eq!(gang, Some(&swap.epoch), "the gang goes on");
+        assert_eq!(gang, Some(&swap.epoch), "the gang continues");
         self.begun((swap.job, task), epoch);
         self.given((swap.epoch, task), &swap.task.gpus);
     }
@@ -139,7 +139,7 @@ impl Model {
             EventKind::UnitRetried { job, unit, .. } => {
                 let known = state.job(*job).and_then(|job| job.unit(*unit));
                 let attempt = known.and_then(|known| known.attempt.as_deref());
-                let attempt = attempt.expect("a unit that is begun again has an attempt");
+                let attempt = attempt.expect("a unit that is restarted has an attempt");
                 self.placed(
                     (*job, *unit),
                     attempt.epoch,
@@ -159,7 +159,7 @@ impl Model {
             EventKind::JobPruned { job } => {
                 assert!(
                     self.finished.contains_key(job),
-                    "job {job} was forgotten alive"
+                    "job {job} was pruned while live"
                 );
                 self.acknowledged.remove(job);
                 self.finished.remove(job);
@@ -182,7 +182,7 @@ impl Model {
         assert_eq!(held, self.owners);
         for (id, spec) in &self.acknowledged {
             let job = state.job(*id).expect("an acknowledged job is never lost");
-            assert_eq!(*job.spec, *spec, "job {id} changed what it asks for");
+            assert_eq!(*job.spec, *spec, "job {id} changed its specification");
         }
         assert_eq!(state.jobs.len(), self.acknowledged.len());
         for (id, phase) in &self.finished {
@@ -194,7 +194,7 @@ impl Model {
     fn compare_units(&mut self, state: &State) {
         for (key, phase) in &self.ended_units {
             let now = state.job(key.0).and_then(|job| job.unit_phase(key.1));
-            assert_eq!(now, Some(*phase), "unit {key:?} left its end");
+            assert_eq!(now, Some(*phase), "unit {key:?} left its final phase");
         }
         for job in state.jobs.values() {
             for (index, unit) in &job.units {
@@ -206,7 +206,7 @@ impl Model {
     }
 }
 
-/// A refused command changes nothing but the revision, the time and what the time alone changes.
+/// A refused command changes only the revision, the time and what depends on the time alone.
 fn assert_untouched(before: &State, after: &State) {
     assert!(before.jobs == after.jobs, "a refused command changed a job");
     assert!(
@@ -275,7 +275,7 @@ proptest! {
 #[test]
 fn random_sequences_reach_every_end() {
     const COMMANDS: u64 = 200_000;
-    /// A cluster of which much is broken for good does little that is new.
+    /// A cluster with many permanent faults does little that is new.
     const COMMANDS_PER_CLUSTER: u64 = 20_000;
     let mut state = State::default();
     let mut seen = BTreeMap::new();
@@ -287,7 +287,7 @@ fn random_sequences_reach_every_end() {
         let (time, command) = draw_command(&state, entropy);
         let before = state.revision;
         apply(&mut state, time, &command);
-        let told = { state.events.after(before) }.expect("they have just been told");
+        let told = { state.events.after(before) }.expect("they have just been emitted");
         for event in told.flat_map(|(_, events)| events.iter()) {
             let text = format!("{:?}", event.kind);
             let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();
@@ -302,5 +302,5 @@ fn random_sequences_reach_every_end() {
         assert!(seen.contains_key(rare), "{rare} never happens: {seen:#?}");
     }
     let all = [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled];
-    assert_eq!(ends, all.into(), "some job never ended so");
+    assert_eq!(ends, all.into(), "a way to end was never drawn");
 }

@@ -1,4 +1,4 @@
-//! The audit finds what it is there to find: each planted corruption, by its rule.
+//! Tests that the audit finds each planted corruption by its rule.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::topology::CellId;
 use muster_planner::{Budget, plan};
 
-/// A running gang on hosts 1 and 2, a placed array with a waiting rest, a finished job.
+/// A running gang on hosts 1 and 2, an array with placed and waiting tasks, and a finished job.
 fn sound() -> (State, JobId, JobId) {
     let mut cluster = Cluster::with_hosts(3, 2);
     let train = cluster.submit(gang("train", 3, 1));
@@ -86,7 +86,7 @@ fn a_gang_that_lacks_a_task() {
     });
 }
 
-/// A gang of three on hosts 1 and 2, of which member 1 was swapped and member 2 is gone, and an empty host.
+/// A gang of three on hosts 1 and 2 with member 1 swapped and member 2 gone, and an empty host.
 fn with_a_vacancy() -> (State, JobId) {
     let mut cluster = Cluster::with_hosts(3, 2);
     let mut spec = gang("train", 3, 1);
@@ -304,7 +304,7 @@ fn a_block_that_rests_on_nothing() {
 
 #[test]
 fn rows_that_are_too_long() {
-    // Within its retries, and for an attempt that goes on.
+    // Within its retries, and for an attempt that continues.
     found(Rule::RetryBudget, |state, train, _| {
         unit(state, train).failures = 1;
     });
@@ -327,7 +327,7 @@ fn a_checkpoint_to_be_removed_that_is_kept() {
     });
 }
 
-/// The events without those that match, or with each of them twice.
+/// The events without the matching ones, or with each of them twice.
 fn changed_events(state: &State, twice: bool, matches: impl Fn(&EventKind) -> bool) -> EventLog {
     let revisions = state.events.iter().filter_map(|(revision, events)| {
         let copies = |event: &Event| match matches(&event.kind) {
@@ -375,8 +375,7 @@ fn an_attempt_whose_events_are_missing_or_told_twice() {
     }
 }
 
-/// A gang on hosts 1 and 2 whose members waited for each other, and that committed two checkpoints; and a gang of which one
-/// member is prepared.
+/// A released gang on hosts 1 and 2 with two committed checkpoints, and a gang with one prepared member.
 fn let_go() -> (State, JobId, JobId) {
     let mut cluster = Cluster::with_hosts(4, 2);
     let train = place_together(&mut cluster, "train");
@@ -413,7 +412,7 @@ fn let_go() -> (State, JobId, JobId) {
     (cluster.state, train, pair)
 }
 
-/// Places a gang of two whose members wait for each other.
+/// Places a gang of two with a start barrier.
 fn place_together(cluster: &mut Cluster, name: &str) -> JobId {
     let id = cluster.submit(gang(name, 2, 2));
     match cluster.first_fit(id, UnitIndex(0)) {
@@ -442,7 +441,7 @@ fn epoch_of(state: &State, id: JobId) -> AttemptEpoch {
     attempt.expect("the gang was placed").epoch
 }
 
-/// The same events in the same revisions, those that match last.
+/// The same events in the same revisions, the matching ones last.
 fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
     let told = state.events.iter().flat_map(|(_, events)| events.iter());
     let (last, first): (Vec<&Event>, Vec<&Event>) = told.partition(|event| matches(&event.kind));
@@ -473,13 +472,17 @@ fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
     assert_eq!(audit(&sound), []);
     let plants = [
         ("a preparation is missing", prepared, missing),
-        ("a preparation is told twice", prepared, twice),
-        ("a preparation is told after the release", prepared, late),
+        ("a preparation is recorded twice", prepared, twice),
+        (
+            "a preparation is recorded after the release",
+            prepared,
+            late,
+        ),
         ("the release is missing", released, missing),
-        ("the release is told twice", released, twice),
+        ("the release is recorded twice", released, twice),
         ("a checkpoint is missing", second, missing),
-        ("a checkpoint is told twice", second, twice),
-        ("a checkpoint is told after a later one", first, late),
+        ("a checkpoint is recorded twice", second, twice),
+        ("a checkpoint is recorded after a later one", first, late),
     ];
     for (what, matches, change) in plants {
         let mut planted = sound.clone();

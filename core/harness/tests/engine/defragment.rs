@@ -1,5 +1,5 @@
-//! Moves in small random clusters, against brute force: what is proposed leaves everybody with a place, is carried out
-//! whole whatever leader does it, and where one move is enough, something is proposed.
+//! Moves in small random clusters, against brute force: after the proposed moves every unit has a place, they
+//! are completed under any leader, and if one move is enough, something is proposed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use proptest::prelude::*;
 const GPUS: u32 = 4;
 const FIRST: UnitIndex = UnitIndex(0);
 
-/// A unit that runs: its GPUs, and whether it may be on its host only.
+/// A running unit: its GPUs, and whether it is bound to its host.
 type Small = (u32, bool);
 
-/// What runs on each host, and what one job is about to ask for.
+/// The units running on each host, and the request of one job.
 #[derive(Clone, Debug)]
 struct Case {
     hosts: Vec<Vec<Small>>,
@@ -39,18 +39,18 @@ impl Case {
         (0..self.hosts.len()).map(|host| self.free(host)).sum()
     }
 
-    /// Tasks of the waiting job that fit where so much is free.
+    /// Tasks of the waiting job that fit into these free GPUs.
     fn tasks_fitting(&self, free: &[u32]) -> u32 {
         free.iter().map(|free| free / self.gpus).sum()
     }
 
-    /// Whether the job fits as it is.
+    /// Whether the job fits without moves.
     fn fits(&self) -> bool {
         let free: Vec<u32> = (0..self.hosts.len()).map(|host| self.free(host)).collect();
         self.tasks_fitting(&free) >= self.tasks
     }
 
-    /// Whether some unit can go to another host so that the job fits then.
+    /// Whether moving some unit to another host makes the job fit.
     fn one_move_is_enough(&self) -> bool {
         let free: Vec<u32> = (0..self.hosts.len()).map(|host| self.free(host)).collect();
         (0..self.hosts.len()).any(|from| {
@@ -92,7 +92,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// A cluster in which moves cost next to nothing, and all runs as the case says.
+/// A cluster in which moves are almost free, and units run as the case says.
 fn cluster(case: &Case) -> Cluster {
     let hosts = u32::try_from(case.hosts.len()).unwrap_or(u32::MAX);
     let mut cluster = Cluster::with_hosts(hosts, GPUS);
@@ -123,7 +123,7 @@ fn cluster(case: &Case) -> Cluster {
     cluster
 }
 
-/// Lets a unit run on GPUs of a host from an index on.
+/// Runs a unit on consecutive GPUs of a host.
 fn run_on(cluster: &mut Cluster, (host, index): (u32, u32), (gpus, bound): Small) {
     let mut spec = single("small", 1, gpus);
     spec.stop_grace_ms = 1_000;
@@ -152,7 +152,7 @@ fn run_on(cluster: &mut Cluster, (host, index): (u32, u32), (gpus, bound): Small
     cluster.start_all(job);
 }
 
-/// All that runs commits a checkpoint.
+/// Every running unit commits a checkpoint.
 fn save_all(cluster: &mut Cluster, step: u64) {
     let jobs: Vec<JobId> = cluster.state.jobs.keys().copied().collect();
     for job in jobs {
@@ -184,7 +184,7 @@ fn must(cluster: &mut Cluster, command: &Command) {
     assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
 }
 
-/// Plans until nothing comes of it; returns the steps.
+/// Plans until no step is left; returns the steps.
 fn settle(cluster: &mut Cluster) -> Vec<Command> {
     let mut all = Vec::new();
     loop {
@@ -199,7 +199,7 @@ fn settle(cluster: &mut Cluster) -> Vec<Command> {
     }
 }
 
-/// The places that a claim with moves gives out, each of which must be somebody's alone and free by then.
+/// Checks that the places of a claim with moves are disjoint and free by then.
 fn check_places(cluster: &Cluster, claiming: &Claiming) {
     let moves = claiming
         .moving
@@ -211,23 +211,27 @@ fn check_places(cluster: &Cluster, claiming: &Claiming) {
     for task in places.chain(claiming.tasks.iter()) {
         for gpu in &task.gpus {
             assert!(given.insert(*gpu), "{gpu} is given twice by {claiming:?}");
-            let (host, known) = cluster.state.gpu(*gpu).expect("it exists");
+            let (host, known) = cluster.state.gpu(*gpu).expect("the GPU exists");
             assert_eq!(host.id, task.host);
             let stays = known.holder.filter(|holder| !leaving.contains(&holder.job));
-            assert_eq!(stays, None, "somebody stays on {gpu}");
+            assert_eq!(stays, None, "an attempt stays on {gpu}");
         }
     }
     for one in moves {
-        let job = cluster.state.job(one.attempt.job).expect("it exists");
+        let job = cluster.state.job(one.attempt.job).expect("the job exists");
         let gpus: usize = one.tasks.iter().map(|task| task.gpus.len()).sum();
         assert_eq!(gpus, job.spec.groups[0].resources.gpus as usize);
         let named = &job.spec.scheduling.hosts;
-        let host = cluster.state.host(one.tasks[0].host).expect("it exists");
+        let host = cluster
+            .state
+            .host(one.tasks[0].host)
+            .expect("the host exists");
         assert!(named.is_empty() || named.iter().any(|name| **name == *host.name));
     }
 }
 
-/// Whether a unit makes room for a larger one that an earlier task of it left a GPU unfit for `signal` beside.
+/// Whether a unit makes room for a larger one beside a GPU that an earlier task of it left unfit for
+/// `signal`.
 fn is_moved_beside(signal: &str) -> bool {
     let case = Case {
         hosts: vec![vec![(1, false)], vec![(2, true)]],
@@ -236,7 +240,7 @@ fn is_moved_beside(signal: &str) -> bool {
         moves_max: 1,
     };
     let mut cluster = cluster(&case);
-    let old = *{ cluster.state.jobs.keys().next() }.expect("it runs");
+    let old = *{ cluster.state.jobs.keys().next() }.expect("a job runs");
     cluster.leave_unfit(old, signal);
     save_all(&mut cluster, 2);
     cluster.submit(gang("large", case.tasks, case.gpus));
@@ -271,7 +275,7 @@ proptest! {
         prop_assert!(!in_place.moves_in_vain);
         prop_assert!(in_place.claims().all(|claiming| claiming.moving.is_none()));
         if planned.moves_in_vain {
-            prop_assert_eq!(&planned.steps, &in_place.steps, "nothing is lost by not looking");
+            prop_assert_eq!(&planned.steps, &in_place.steps, "skipping the search changes nothing");
             prop_assert_eq!(&planned.blocked, &in_place.blocked);
         }
         let steps = settle(&mut cluster);
@@ -286,12 +290,12 @@ proptest! {
             prop_assert!(case.fits() || !enough || !case.one_move_is_enough(), "one move is enough");
             return Ok(());
         };
-        prop_assert!(!case.fits(), "it fits without");
+        prop_assert!(!case.fits(), "it fits without moves");
         let moves = claiming.moving.as_ref().map_or(0, |moving| moving.moves.len());
         prop_assert!((1..=case.moves_max as usize).contains(&moves));
         check_places(&before, claiming);
 
-        // Another leader goes on with it: they stop, and everybody runs.
+        // Another leader continues: they stop, and every unit runs.
         must(&mut cluster, &Command::LeaderBegan { replica: ReplicaId(2) });
         for job in &running {
             let stop = cluster.attempt(*job, FIRST).and_then(|attempt| attempt.stop.clone());

@@ -1,4 +1,4 @@
-//! The right to enter a running task.
+//! Tests of the permission to enter a running task.
 
 use muster_harness::{Cluster, gang};
 

@@ -1,4 +1,4 @@
-//! Cells by workers' word: what counts, what does not and why, and what becomes of work when words change.
+//! Cells reported by workers: accepted and rejected reports, and their effect on work when they change.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use muster_model::topology::{
 };
 use muster_planner::{Budget, plan};
 
-/// A host of eight GPUs whose worker knows these cells around it.
+/// A host of eight GPUs whose worker reports these cells around it.
 fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
     let mut host = host_of_model(number, 8, "H100");
     host.learnt.above = { above.iter() }
@@ -27,7 +27,7 @@ fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
     host
 }
 
-/// The same with two sockets of two switches each.
+/// The host with two sockets of two switches each.
 fn with_switches(mut host: HostRegistration) -> HostRegistration {
     host.learnt = LearntTree {
         inside: vec!["socket".to_owned(), "switch".to_owned()],
@@ -84,7 +84,7 @@ fn set_topology(cluster: &mut Cluster, topology: Topology) -> Result<(), Rejecti
     cluster.apply(&command).result.map(|_| ())
 }
 
-/// Carries out what the planner decides until it decides nothing more.
+/// Plans until no step is left.
 fn settle(cluster: &mut Cluster) {
     loop {
         let steps = plan(&cluster.state, cluster.now, Budget::default()).steps;
@@ -102,7 +102,7 @@ fn settle(cluster: &mut Cluster) {
 fn gpus_of(cluster: &Cluster, job: JobId) -> Vec<(u32, usize)> {
     let attempt = cluster.attempt(job, UnitIndex(0)).expect("it was placed");
     let runs = attempt.tasks.iter().flat_map(|run| {
-        let host = cluster.state.host(run.host).expect("it is on a host");
+        let host = cluster.state.host(run.host).expect("the host exists");
         let position = |uuid: &GpuUuid| host.gpus.iter().position(|gpu| gpu.uuid == *uuid);
         let positions = run.gpus.iter().filter_map(position);
         positions.map(move |position| (host.id.get(), position))
@@ -178,7 +178,7 @@ fn a_rack_in_two_pods_lies_where_most_hosts_say() {
         flaws: vec![flaw.to_string()],
     };
     assert!(last_events(&cluster.state).contains(&told));
-    // The others follow, one by one, and in the end nobody contradicts.
+    // The others follow, one by one, until no contradiction is left.
     cluster.register(again(host(1, &[("pod", "p2"), ("rack", "r1")])));
     assert_eq!(
         ["p2/r1", "", "p2/r1"],
@@ -217,7 +217,7 @@ fn what_is_configured_counts_before_any_word() {
         &*cells(&cluster, 1).flaws,
         [TreeFlaw::Overruled { .. }]
     ));
-    // The configured rack lies in another pod than this worker says.
+    // The configured rack is in another pod than this worker reports.
     assert!(matches!(
         &*cells(&cluster, 2).flaws,
         [TreeFlaw::Elsewhere { .. }]
@@ -287,7 +287,7 @@ fn a_host_that_moves_and_a_gpu_that_is_replaced_disturb_nothing() {
     cluster.start_all(job);
     let before = cluster.attempt(job, UnitIndex(0)).cloned();
     let mut moved = again(in_rack(1, "r2"));
-    // The last GPU is free: another card is in its place.
+    // The last GPU is replaced by another card.
     let spare = host_of_model(77, 1, "H100").gpus[0].uuid;
     moved.gpus[7].uuid = spare;
     moved.learnt.gpus[7].uuid = spare;
@@ -312,7 +312,7 @@ fn a_held_gpu_that_is_missing_keeps_its_cell() {
     assert_eq!(cells(&cluster, 1).inside, inside);
 }
 
-/// A queue that is guaranteed switches.
+/// A queue with a guarantee of cells.
 fn vc(level: &str, gpus: u32, count: u32) -> QueueTree {
     let quota = CellQuota {
         level: level.to_owned(),
@@ -341,14 +341,14 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     settle(&mut cluster);
     cluster.start_all(job);
     let standing = |cluster: &Cluster| {
-        let attempt = cluster.attempt(job, UnitIndex(0)).expect("it runs");
+        let attempt = cluster.attempt(job, UnitIndex(0)).expect("the job runs");
         assert_eq!(attempt.stop, None);
         attempt.standing.clone()
     };
     assert!(matches!(standing(&cluster), Standing::Cells(_)));
     cluster.register(again(host(1, &[])));
     assert_eq!(standing(&cluster), Standing::Opportunistic);
-    // The level stays for the sake of those who are guaranteed cells of it: what is missing shows.
+    // The level remains because cells of it are guaranteed: the shortage is visible.
     assert!(cluster.state.topology.level("switch").is_some());
     assert_eq!(cluster.state.topology.level("socket"), None);
     assert!(!cluster.state.index.allocation.shortages().is_empty());
@@ -356,7 +356,7 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     assert!(cluster.state.index.allocation.shortages().is_empty());
     settle(&mut cluster);
     assert!(matches!(standing(&cluster), Standing::Cells(_)));
-    // Nobody is guaranteed the level any more: it goes with the last word for it.
+    // No guarantee needs the level any more: it is removed with its last report.
     cluster.configure(QueueTree::default());
     let silent = host(1, &[]);
     cluster.register(again(again(again(silent))));

@@ -1,4 +1,5 @@
-//! What a worker is told of its tasks is one message: tasks with long commands and environments leave their host less room.
+//! Size limit of the desired state: it is one message, so tasks with long commands and environments leave
+//! their host less room.
 
 use muster_engine::desired;
 use muster_harness::{Cluster, single};
@@ -10,7 +11,7 @@ use muster_planner::{Blocker, Budget, RoomShort, plan};
 /// Bytes of the environment of a task with long texts.
 const LONG: usize = 900 << 10;
 
-/// Small tasks, so that nothing but their number and their texts is in the way.
+/// Small tasks, limited only by their number and the length of their texts.
 fn small(name: &str, tasks: u32, text_bytes: usize) -> JobSpec {
     let mut spec = single(name, tasks, 0);
     spec.groups[0].resources.cpus_milli = 1;
@@ -20,7 +21,7 @@ fn small(name: &str, tasks: u32, text_bytes: usize) -> JobSpec {
     spec
 }
 
-/// Places what fits; returns how many tasks of a job run then.
+/// Places what fits; returns the number of running tasks of a job.
 fn placed(cluster: &mut Cluster, job: JobId) -> usize {
     loop {
         let steps = plan(&cluster.state, cluster.now, Budget::default()).steps;
@@ -57,11 +58,11 @@ fn a_host_takes_tasks_with_long_texts_as_far_as_one_message_goes() {
         assert!(bytes < WORKER_MESSAGE_BYTES_MAX);
     }
 
-    // Who brings little finds room although others wait that bring much.
+    // Tasks with short texts find room although tasks with long ones wait.
     let short = cluster.submit(small("short", 2, 10));
     assert_eq!(placed(&mut cluster, short), 2);
 
-    // What is gone makes room again, for as many.
+    // Ended tasks make room again, for as many.
     cluster.finish_all(long);
     assert_eq!(placed(&mut cluster, long), 200 - 2 * on_host);
 }

@@ -1,4 +1,4 @@
-//! The engine and its decisions from outside: golden scripts and properties.
+//! Tests of the engine and its decisions through the public interface: golden scripts and properties.
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod accusers;

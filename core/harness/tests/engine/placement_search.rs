@@ -1,6 +1,6 @@
-//! Feasible gangs are never missed: the planner against brute force on random small clusters.
+//! Feasible gangs are never missed: the planner against brute force on small random clusters.
 //!
-//! Every case is drawn from one number; a failure names it.
+//! Every case is drawn from one number, which a failure prints.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_model::spec::{JobSpec, TaskGroup, Within};
 use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
 use muster_planner::{Budget, plan};
 
-/// Cases that are drawn.
+/// Number of random cases.
 const CASES: u64 = 3_000;
 const MODELS: [&str; 2] = ["A100", "H100"];
 
@@ -155,14 +155,14 @@ fn group(draw: &mut Draw, template: &TaskGroup, position: u32, count: u32) -> Ta
     group
 }
 
-/// A task as brute force sees it.
+/// A task in the brute-force search.
 struct Task<'a> {
     group: usize,
     subgroup: u32,
     of: &'a TaskGroup,
 }
 
-/// A host as brute force sees it: its rack, model, free GPUs by socket, and CPUs.
+/// A host in the brute-force search: its rack, model, free GPUs by socket, and CPUs.
 struct Place {
     rack: u32,
     model: &'static str,
@@ -171,7 +171,7 @@ struct Place {
     of_group: Vec<u32>,
 }
 
-/// Where a task is: its host, and its socket if all its GPUs are of one.
+/// Position of a task: its host, and its socket if all its GPUs are in one.
 type Spot = (usize, Option<usize>);
 
 struct Brute<'a> {
@@ -182,7 +182,7 @@ struct Brute<'a> {
 }
 
 impl<'a> Brute<'a> {
-    /// With the fewest tasks that are enough.
+    /// With the minimum number of tasks.
     fn new(state: &State, spec: &'a JobSpec) -> Self {
         let mut tasks = Vec::new();
         for (position, group) in spec.groups.iter().enumerate() {
@@ -239,7 +239,7 @@ impl<'a> Brute<'a> {
         false
     }
 
-    /// Puts a task on a host with so many GPUs of each socket, if that is allowed.
+    /// Places a task on a host with these GPUs of each socket, if that is allowed.
     fn put(&mut self, position: usize, host: usize, gpus: [u32; 2]) -> bool {
         let task = &self.tasks[position];
         let place = &mut self.places[host];
@@ -280,7 +280,7 @@ impl<'a> Brute<'a> {
         self.spots.pop();
     }
 
-    /// Whether a task may lie there for those before it.
+    /// Whether a task may be placed there, given those before it.
     fn agrees(&self, position: usize, spot: Spot, split: bool) -> bool {
         let task = &self.tasks[position];
         let level = |within: &Option<Within>| {
@@ -309,7 +309,7 @@ impl<'a> Brute<'a> {
             })
     }
 
-    /// Whether two spots share a cell of a level; a group's socket is about each task's own GPUs.
+    /// Whether two positions share a cell of a level; a group's socket concerns each task's own GPUs.
     fn shares(&self, level: Option<&str>, one: Spot, other: Spot, whole_gang: bool) -> bool {
         match level {
             Some("rack") => self.places[one.0].rack == self.places[other.0].rack,
@@ -322,7 +322,7 @@ impl<'a> Brute<'a> {
     }
 }
 
-/// Runs one case; says whether the gang fits.
+/// Runs one case; returns whether the gang fits.
 fn run(seed: u64) -> bool {
     let mut draw = Draw(seed);
     let mut cluster = cluster(&mut draw);
@@ -337,7 +337,7 @@ fn run(seed: u64) -> bool {
     assert_eq!(
         place.is_some(),
         feasible,
-        "seed {seed}: brute force says {feasible}\n{:#?}\n{:#?}\n{:#?}",
+        "seed {seed}: feasible by brute force: {feasible}\n{:#?}\n{:#?}\n{:#?}",
         spec.groups,
         spec.scheduling.within,
         planned.blocked,

@@ -1,4 +1,4 @@
-//! A state that is carried into a new group begins nothing twice.
+//! Tests that a state carried into a new group starts nothing twice.
 use muster_engine::desired::of_host;
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{Command, ReplicaRecord, TaskOutcome};
@@ -8,7 +8,7 @@ use muster_model::time::TimeMs;
 use muster_planner::{Budget, plan};
 
 const UNIT: UnitIndex = UnitIndex(0);
-/// What a group that commits 20,000 commands a second gives in a year.
+/// Revisions of a group that commits 20,000 commands a second for a year.
 const YEAR_REVISIONS: u64 = 20_000 * 86_400 * 365;
 
 fn replica(id: u64) -> ReplicaRecord {
@@ -34,7 +34,7 @@ fn led(cluster: &mut Cluster) {
         .unwrap();
 }
 
-/// Lets the planner decide now; how many of its steps were taken.
+/// Plans now; returns the number of accepted steps.
 fn plan_now(cluster: &mut Cluster) -> usize {
     let planned = plan(&cluster.state, cluster.now, Budget::default());
     for step in &planned.steps {
@@ -59,16 +59,16 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
     assert!(floor.get() > origin.get() + YEAR_REVISIONS);
     led(&mut cluster);
     assert!(cluster.state.leadership.epoch.get() > floor.get());
-    // Whatever the old group did meanwhile, a worker that obeyed it obeys the new one, and is behind.
+    // A worker that followed the old group's later decisions obeys the new group, and is outdated.
     let host = cluster.state.hosts.values().next().unwrap();
     assert!(host.desired_revision >= floor);
-    // Who watched lists again, and ids of the old replicas are never given again.
+    // Watchers list again, and ids of the old replicas are never reused.
     let resumed = cluster.state.events.after(old.state.revision);
     assert!(resumed.is_err());
     assert_eq!(cluster.state.replicas.highest, ReplicaId(3));
 }
 
-/// The same state, carried into a new group at a time; its own time may be ahead of that.
+/// The state carried into a new group at a time; its own time may be ahead of that.
 fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
     let mut cluster = cluster.clone();
     cluster.state.refound(&[replica(1)], now);
@@ -81,20 +81,20 @@ fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
 fn whichever_group_is_founded_last_is_above_all_that_went_on_from_the_same_state() {
     let mut old = Cluster::with_hosts(1, 4);
     let clock = old.now;
-    // A leader whose clock was ahead stamped this.
+    // Stamped by a leader whose clock was ahead.
     old.wait(3_600_000);
     old.submit(single("train", 1, 1));
     let mut first = refounded_at(&old, clock.after(1_000));
     for _ in 0..100 {
         first.submit(single("later", 1, 1));
     }
-    // Its state went on in a second one, which was lost soon.
+    // The state continued in a second group, which was lost soon.
     let second = refounded_at(&first, clock.after(2_000));
-    // And the first backup is what there is.
+    // Only the first backup is left.
     let third = refounded_at(&old, clock.after(3_000));
     assert!(first.state.revision.get() < second.state.leadership.epoch.get());
     assert!(second.state.revision.get() < third.state.leadership.epoch.get());
-    // A clock that stands still, or was set back, is no way below what is carried over.
+    // A stopped or set-back clock cannot lead below what is carried over.
     let stopped = refounded_at(&third, TimeMs(0));
     assert!(third.state.revision.get() < stopped.state.leadership.epoch.get());
 }
@@ -117,7 +117,7 @@ fn what_runs_goes_on_and_what_waits_is_held_back_for_its_lease() {
     assert_eq!(cluster.attempt(running, UNIT).unwrap().epoch, epoch);
     assert_eq!(phase(&cluster, running), UnitPhase::Running);
     let new = cluster.submit(single("new", 1, 1));
-    // A job that the old group cannot know begins at once, and no other.
+    // A job that the old group cannot know starts at once, and no other.
     assert_eq!(plan_now(&mut cluster), 1);
     assert_eq!(phase(&cluster, new), UnitPhase::Placed);
     cluster.wait(19_999);
@@ -131,7 +131,7 @@ fn what_runs_goes_on_and_what_waits_is_held_back_for_its_lease() {
     assert_eq!(
         again_at,
         Some(cluster.now.after(1)),
-        "it is looked at when the lease is over"
+        "the planner looks again when the lease is over"
     );
     cluster.wait(1);
     assert_eq!(plan_now(&mut cluster), 1);
@@ -150,7 +150,7 @@ fn an_attempt_that_ends_in_the_new_group_is_not_begun_again_within_its_lease() {
     let mut cluster = refounded(cluster);
     led(&mut cluster);
     cluster.wait(1_000);
-    // Its worker knows nothing of it: the old group ended it, and may have begun it elsewhere.
+    // Its worker does not have it: the old group ended it, and may have started it elsewhere.
     let detail = "its worker does not hold it".to_owned();
     cluster.report(job, TaskIndex(0), TaskOutcome::Gone { detail });
     assert_eq!(phase(&cluster, job), UnitPhase::Waiting);
@@ -172,7 +172,7 @@ fn what_was_only_just_placed_is_not_started_by_its_worker() {
     let desired = of_host(&cluster.state, host);
     let stop = desired.tasks[0].stop.as_ref().unwrap();
     assert_eq!((stop.reason.as_str(), stop.grace_ms), ("infra", 0));
-    // Uncharged, as for any other fault of the infrastructure.
+    // Uncharged, like any infrastructure failure.
     let detail = "its worker does not hold it".to_owned();
     cluster.report(job, TaskIndex(0), TaskOutcome::Gone { detail });
     assert_eq!(phase(&cluster, job), UnitPhase::Waiting);

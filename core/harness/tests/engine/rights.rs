@@ -1,13 +1,13 @@
-//! The rights of one job over the resources of another.
+//! Tests of the preemption rights of one job over another.
 
 use std::sync::Arc;
 
+use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
 use muster_harness::{Cluster, gang};
 use muster_model::command::{CheckpointCommit, Command, Placement, Standing};
-use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
-use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
-use muster_model::topology::CellId;
 use muster_model::ids::{JobId, UnitIndex};
+use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
+use muster_model::topology::CellId;
 
 /// Four hosts of eight GPUs; queues a (guaranteed 16 GPUs), b (8), and c (none, preempts by priority).
 fn cluster() -> Cluster {
@@ -42,7 +42,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// A running gang of so many tasks with eight GPUs each.
+/// A running gang of `tasks` tasks with eight GPUs each.
 fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> JobId {
     let mut spec = gang(queue, tasks, 8);
     spec.queue = queue.to_owned();
@@ -60,7 +60,7 @@ fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> Jo
     job
 }
 
-/// What a gang of so many tasks may do to the attempts of these jobs, taken one after the other.
+/// The rights of a gang of `tasks` tasks over the attempts of these jobs, taken one after the other.
 fn asked(
     cluster: &mut Cluster,
     (queue, tasks, priority): (&str, u32, i32),
@@ -106,7 +106,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
         "{young:?}"
     );
     cluster.wait(60_000);
-    // Time passes with a command only.
+    // Time advances only with a command.
     let c = run(&mut cluster, "c", 1, Standing::Share);
     let answers = asked(&mut cluster, ("a", 2, 0), &Standing::Share, &jobs);
     let within = Protection::WithinGuarantee {
@@ -116,7 +116,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
         answers,
         [Ok(Right::Reclaim), Ok(Right::Reclaim), Err(within)]
     );
-    // Not more than what is guaranteed, and not by those that are guaranteed nothing.
+    // Not more than the guarantee, and not by queues without one.
     let over = |queue: &str| Protection::OverGuarantee {
         queue: queue.to_owned(),
     };

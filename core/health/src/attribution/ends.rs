@@ -1,4 +1,4 @@
-//! What exit codes, signals and last words tell: two tables.
+//! Attribution by exit codes, signals and output, from two tables.
 
 use muster_model::command::{Exit, SignalSender};
 use muster_model::evidence::{self, Cause};
@@ -11,14 +11,14 @@ use muster_model::time::MINUTE_MS;
 
 use crate::attribution::{Attribution, Ended, LEFTOVER_MIB, TaskEnd};
 
-/// Users whose jobs miss something on a host within a day before its setup is doubted.
+/// Minimum number of users whose jobs miss files on a host within a day before the host's setup is suspected.
 const MISSING_USERS_MIN: u32 = 2;
-/// A driver's complaint within this time of the start is the host's.
+/// A driver error within this time after the start is attributed to the host.
 const START_MS: u64 = MINUTE_MS;
-/// Added to a signal by shells and engines.
+/// Added to signal numbers by shells and engines.
 const SIGNAL_BASE: i32 = 128;
 
-/// Rules by which a host tells that its files are at fault.
+/// Rules that indicate a fault of the host's files.
 const STORAGE_RULES: &[&str] = &[
     "mount_missing",
     "nfs_hang",
@@ -28,7 +28,7 @@ const STORAGE_RULES: &[&str] = &[
     "raid",
 ];
 
-/// What the decisive end tells; none if nothing.
+/// Attribution by the decisive end; `None` if it names no cause.
 pub(super) fn told(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     let exit = culprit.exit?;
     let line = exit.evidence.lines().next().unwrap_or_default();
@@ -55,7 +55,7 @@ fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> Attribution {
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 
-/// The job's own rules say what the end means.
+/// Attribution by the job's own exit rules.
 fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
     match ended.meaning? {
         ExitMeaning::RetryFree | ExitMeaning::Succeed => Some(user(1_000).charged_to(Charge::None)),
@@ -64,8 +64,8 @@ fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
     }
 }
 
-/// It could not be started: the host's, as long as others can. One without the user's account is as well as any other, and so
-/// is one without what the job names, unless several users miss something there.
+/// Start error: attributed to the host while others can start. A host without the user's account is not
+/// faulty, nor is one without files that the job names, unless several users miss files there.
 fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let error = exit.start_error.as_ref()?;
     if exit.names_what_is_not_there() {
@@ -78,13 +78,14 @@ fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Opti
     Some(host(culprit, 700).because(error))
 }
 
-/// What a job names is not there: mistyped, or this host lacks what others have. Another one decides it, and nobody pays.
+/// A file named by the job is missing: either the name is wrong, or this host lacks what others have. Another
+/// host decides, and no budget is charged.
 fn not_there(ended: &Ended<'_>) -> Attribution {
     let users = ended.history.users_missing;
     let found = match users < MISSING_USERS_MIN {
         true => user(CERTAIN_PERMILLE),
         false => Attribution::new(Step::Telling, Class::Site, CERTAIN_PERMILLE).because(format!(
-            "jobs of {users} users named what is not there on this host"
+            "jobs of {users} users named missing files on this host"
         )),
     };
     found
@@ -92,7 +93,7 @@ fn not_there(ended: &Ended<'_>) -> Attribution {
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 
-/// Memory: the task's own limit is its own affair, the host's is not.
+/// Lack of memory: the task's own limit is attributed to the job, the host's memory is not.
 fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     if exit.out_of_memory {
         let told = exit.memory.map(|memory| {
@@ -105,7 +106,7 @@ fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     exit.was_for_hosts_memory().then(|| host(culprit, 900))
 }
 
-/// The table of last words.
+/// Table of output patterns.
 fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attribution> {
     let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
     Some(match evidence::cause(text)? {
@@ -114,7 +115,7 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
             _ => found(Class::Gpu, 800).of(Component::Host(culprit.host)),
         }
         .then(&[Measure::Requeue, Measure::Avoid, Measure::CheckIdle]),
-        // The same texts come from a broken GPU: others that failed on it are asked first.
+        // A broken GPU causes the same texts: other failures on it are consulted first.
         Cause::Kernel => user(600),
         Cause::Driver if culprit.ran_ms <= START_MS => host(culprit, 900),
         Cause::Driver => host(culprit, 500).charged_to(Charge::User),
@@ -155,7 +156,7 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
     })
 }
 
-/// The table of codes and signals, for ends without words.
+/// Table of codes and signals, for ends without a matching output.
 fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
     if culprit.crashed_in_nccl {
@@ -163,7 +164,7 @@ fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attr
     }
     let by_supervisor = exit.sender == Some(SignalSender::Supervisor);
     Some(match signal(exit) {
-        // Asked to stop, and nothing else is known of why.
+        // Asked to stop, and no other reason is known.
         Some(9 | 15) if by_supervisor => found(Class::Scheduler, 900),
         Some(4) => user(600),
         Some(7) => match storage_at(ended, culprit.host) {
@@ -187,7 +188,7 @@ fn storage(finding: &Finding) -> Attribution {
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 
-/// What says that a host's files are at fault.
+/// Finding that indicates a fault of a host's files.
 fn storage_at<'a>(ended: &Ended<'a>, host: HostId) -> Option<&'a Finding> {
     ended.findings.iter().find(|finding| {
         STORAGE_RULES.contains(&finding.rule.as_str())
@@ -198,7 +199,7 @@ fn storage_at<'a>(ended: &Ended<'a>, host: HostId) -> Option<&'a Finding> {
     })
 }
 
-/// The signal that ended it, also as a shell tells it.
+/// The signal that killed it, also if encoded by a shell.
 pub(super) fn signal(exit: &Exit) -> Option<i32> {
     let by_code = exit
         .code
@@ -207,7 +208,7 @@ pub(super) fn signal(exit: &Exit) -> Option<i32> {
         .or_else(|| by_code.map(|code| code - SIGNAL_BASE))
 }
 
-/// How it ended, for people.
+/// Describes an exit, for users.
 pub(super) fn describe(exit: &Exit) -> String {
     match (signal(exit), exit.code) {
         (Some(signal), _) => format!("signal {signal}"),

@@ -1,4 +1,4 @@
-//! Which task of a gang is to be believed.
+//! Selection of the decisive task of a gang.
 
 use muster_model::evidence::{self, Cause};
 use muster_model::health::{Class, Component, Measure, Step};
@@ -6,21 +6,21 @@ use muster_model::ids::HostId;
 
 use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
 
-/// Suspicion of the host that stands out in a hang, in thousandths.
+/// Suspicion against the outlier's host in a hang, in thousandths.
 const ODD_MILLI: u32 = 1_000;
-/// Suspicion of each other one.
+/// Suspicion against each other host.
 const REST_MILLI: u32 = 100;
-/// A GPU that is busier than this works; one below the other bound does not.
+/// A GPU above this utilization is working; one below the other bound is not.
 const BUSY_PERMILLE: u16 = 900;
 const IDLE_PERMILLE: u16 = 100;
 
-/// The task that failed first: of those that failed, the one whose error is no consequence and was raised earliest.
+/// The task that failed first: among those whose error is not a consequence, the one with the earliest error.
 pub(super) fn culprit<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<'a>> {
     let failed = tasks.iter().filter(|task| has_failed(task));
     failed.min_by_key(|task| {
         let text = task.exit.map_or("", |exit| exit.evidence.as_str());
         let is_consequence = evidence::cause(text) == Some(Cause::Consequence);
-        // Without a time, an end that tells something is taken before one that does not.
+        // Without a time, an end with a cause is preferred to one without.
         let raised_at_s = evidence::raised_at_s(text).unwrap_or(u64::MAX);
         let says_nothing = evidence::cause(text).is_none() && !was_killed(task);
         (is_consequence, raised_at_s, says_nothing, task.task)
@@ -36,8 +36,9 @@ fn was_killed(task: &TaskEnd<'_>) -> bool {
     task.exit.is_some_and(|exit| exit.signal.is_some())
 }
 
-/// A collective operation that did not end: who says so is usually well. The rank with the fewest completed steps
-/// stands out, or else the one whose GPU alone is idle, or alone is busy. Nobody is blocked for it.
+/// A collective operation that did not finish: the task that reports it is usually healthy. The outlier is
+/// the rank with the fewest completed steps, or else the one whose GPU alone is idle, or alone is busy. No
+/// component is blocked for it.
 pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
     let exit = culprit?.exit?;
     if evidence::cause(&exit.evidence) != Some(Cause::Hang) {
@@ -67,7 +68,7 @@ pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<A
     Some(found)
 }
 
-/// The task that stands out, and how.
+/// The outlier, and in which respect.
 fn odd_one<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<(&'a TaskEnd<'a>, &'static str)> {
     let never = tasks.iter().find(|task| !task.has_begun);
     if let Some(task) = never {

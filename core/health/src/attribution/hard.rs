@@ -1,4 +1,4 @@
-//! Components that say themselves that they are broken.
+//! Attribution by components that report themselves as broken.
 
 use std::cmp::Reverse;
 
@@ -12,14 +12,14 @@ use muster_model::time::MINUTE_MS;
 use crate::attribution::{Attribution, Ended, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
 use crate::rules::{TaskAction, XidPolicy};
 
-/// Findings that lie closer together than this began together: who is to blame then follows from what they are.
+/// Findings within this span of each other began together: their rank decides the attribution.
 const TOGETHER_MS: u64 = 5_000;
-/// An NVLink error within this span of another fault of the host follows from it.
+/// An NVLink error within this span of another fault of the host is a consequence of it.
 const FOLLOWS_MS: u64 = MINUTE_MS;
 /// NVLink errors: a dead GPU makes its peers report them.
 const NVLINK: u32 = 74;
 
-/// What is blamed, if anything on the attempt's hosts says that it is broken.
+/// Attribution if anything on the attempt's hosts reports itself as broken.
 pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     let mut hard: Vec<&Finding> = ended
         .findings
@@ -53,7 +53,7 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     Some(found)
 }
 
-/// A GPU or a host of the attempt is unfit, whatever the reason for that was.
+/// Attribution to a GPU or host of the attempt that is unusable, for whatever reason.
 fn unfit(ended: &Ended<'_>) -> Option<Attribution> {
     let (class, component) = match (ended.stop, ended.unfit) {
         (Some(StopReason::GpuFault { gpu }), _) => (Class::Gpu, Component::Gpu(*gpu)),
@@ -74,7 +74,7 @@ fn is_in_window(ended: &Ended<'_>, finding: &Finding) -> bool {
     ended.at.since(finding.at) <= WINDOW_BEFORE_MS && finding.at.since(ended.at) <= WINDOW_AFTER_MS
 }
 
-/// Whether a component was the attempt's.
+/// Whether a component was used by the attempt.
 fn concerns(ended: &Ended<'_>, component: &Component) -> bool {
     let has_host = |host: HostId| ended.tasks.iter().any(|task| task.host == host);
     match component {
@@ -88,7 +88,7 @@ fn has_gpu(ended: &Ended<'_>, gpu: GpuUuid) -> bool {
     ended.tasks.iter().any(|task| task.gpus.contains(&gpu))
 }
 
-/// Whether a finding proves a fault: its rule blocks and is sure, and an XID is the hardware's to answer for.
+/// Whether a finding proves a fault: its rule blocks with hard evidence, and an XID is one of the hardware.
 fn is_hard(ended: &Ended<'_>, finding: &Finding) -> bool {
     let Some(rule) = ended.rules.rule(&finding.rule) else {
         return false;
@@ -108,19 +108,19 @@ fn is_hard(ended: &Ended<'_>, finding: &Finding) -> bool {
     }
 }
 
-/// Whether a fatal XID may as well be the program's: it then counts once it was repeated.
+/// Whether a fatal XID can also be caused by the program: it then counts once it was repeated.
 const fn is_shared(policy: &XidPolicy) -> bool {
     policy.infra_if_repeated
 }
 
-/// Whether an XID that leaves the GPU going ends the task that ran into it: a contained memory error.
+/// Whether an XID that leaves the GPU usable ends the affected task: a contained memory error.
 fn killed_its_task(policy: &XidPolicy) -> bool {
     policy.charge == Charge::Infra
         && !policy.infra_if_repeated
         && matches!(policy.task, TaskAction::Restart | TaskAction::Kill)
 }
 
-/// NVLink errors beside another fault follow from it.
+/// Drops NVLink errors that are consequences of another fault.
 fn drop_sympathy(hard: &mut Vec<&Finding>) {
     let others: Vec<_> = hard
         .iter()
@@ -133,7 +133,7 @@ fn drop_sympathy(hard: &mut Vec<&Finding>) {
     });
 }
 
-/// What is rather the cause of what began with it, the higher the more.
+/// Rank as the cause among simultaneous findings; higher is more likely.
 const fn rank(finding: &Finding) -> u32 {
     match finding.code {
         Some(79) => 4,

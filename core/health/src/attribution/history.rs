@@ -1,4 +1,4 @@
-//! What went before: the same job elsewhere, others on the same GPU, others with the same image.
+//! Attribution by history: the same job elsewhere, other jobs on the same GPU, others with the same image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +12,32 @@ use crate::attribution::ends::{describe, signal};
 use crate::attribution::{Attribution, Ended, Suspicion, TaskEnd};
 use crate::rules::HISTORY;
 
-/// Disjoint sets of hosts on which a job that fails is to blame itself.
+/// Number of disjoint sets of hosts on which a failing job is attributed to itself.
 const SETS_MIN: usize = 2;
-/// Users whose jobs must have failed on a GPU before it is blamed; how many jobs, the rule `history` says.
+/// Minimum number of users whose jobs must have failed on a GPU before it is attributed; the rule `history`
+/// sets the number of jobs.
 const USERS_MIN: usize = 2;
-/// Jobs and hosts with the same image before that is blamed.
+/// Minimum number of jobs and hosts with the same image before the image is attributed.
 const SPREAD_JOBS_MIN: u32 = 3;
 const SPREAD_HOSTS_MIN: u32 = 3;
-/// Jobs whose losses were no numbers on a GPU before it is suspected to calculate wrongly.
+/// Number of jobs with non-numeric losses on a GPU before it is suspected of wrong results.
 const WRONG_NUMBERS_JOBS_MIN: usize = 3;
 
-/// How an attempt failed, so far as two can be compared.
+/// Signature of a failure, for the comparison of two failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Exit code.
     pub code: Option<i32>,
     /// Signal.
     pub signal: Option<i32>,
-    /// What its last words were about.
+    /// Cause indicated by its output.
     pub cause: Option<Cause>,
-    /// Whether it could not be started for want of what its job names.
+    /// Whether it could not start because a file named by the job is missing.
     pub is_not_there: bool,
 }
 
 impl Signature {
-    /// Of an end.
+    /// Signature of an exit.
     #[must_use]
     pub fn of(exit: &Exit) -> Self {
         let signal = signal(exit);
@@ -52,54 +53,56 @@ impl Signature {
 /// An earlier attempt of the same job that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFailure {
-    /// Where it ran.
+    /// Hosts of the attempt.
     pub hosts: BTreeSet<HostId>,
-    /// How it failed.
+    /// Signature of the failure.
     pub signature: Signature,
 }
 
-/// A failure on a GPU that nobody could explain.
+/// A failure on a GPU without a known cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Whose job.
+    /// User who owns the job.
     pub user: String,
-    /// When.
+    /// Time of the failure.
     pub at: TimeMs,
-    /// What its last words were about.
+    /// Cause indicated by its output.
     pub cause: Option<Cause>,
-    /// Whether the same user's image has since run well on other GPUs.
+    /// Whether the same user's image has since succeeded on other GPUs.
     pub runs_elsewhere: bool,
 }
 
-/// How far failures with the same image are spread, within a day.
+/// Spread of failures with the same image within a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u32,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: u32,
 }
 
-/// What went before an end.
+/// History before an end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Failures of the same job since it last saved anything, oldest first.
+    /// Failures of the same job since its last checkpoint, oldest first.
     pub attempts: Vec<PastFailure>,
     /// Failures on the attempt's GPUs.
     pub gpus: BTreeMap<GpuUuid, Vec<Ambiguous>>,
-    /// Others with the same image.
+    /// Other failures with the same image.
     pub image: Spread,
-    /// Whether the user's image runs well on other GPUs.
+    /// Whether the user's image succeeds on other GPUs.
     pub runs_elsewhere: bool,
-    /// Users, this one included, whose jobs missed something on the attempt's host within a day, and not on others as well.
+    /// Number of users, this one included, whose jobs missed files on the attempt's host within a day, and
+    /// not on others as well.
     pub users_missing: u32,
-    /// Whether the job has had its one retry on other hosts.
+    /// Whether the job has already had its retry on other hosts.
     pub was_retried_elsewhere: bool,
 }
 
-/// A job that fails the same way wherever it runs is to blame itself, and takes back what it has cast on others.
+/// A job that fails in the same way on every host is attributed to itself, and its suspicions against others
+/// are withdrawn.
 pub(super) fn fails_everywhere(
     ended: &Ended<'_>,
     culprit: Option<&TaskEnd<'_>>,
@@ -122,14 +125,14 @@ pub(super) fn fails_everywhere(
         ))
         .then(&[Measure::BackOff]);
     if signature.is_not_there {
-        // What never began costs no retry: a few starts in a row end it.
+        // An attempt that never started costs no retry: a few in a row end the job.
         found = found.charged_to(Charge::None);
     }
     found.takes_back = true;
     Some(found)
 }
 
-/// Others failed on the same GPU, or with the same image.
+/// Attribution by other failures on the same GPU, or with the same image.
 pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
     let culprit = culprit?;
     on_gpu(ended, culprit).or_else(|| {
@@ -186,7 +189,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
         if jobs.len() < often.times as usize {
             return None;
         }
-        // The users' programs run well where the GPU is another one: otherwise they may share a fault.
+        // The users' programs succeed on other GPUs: otherwise they may share a fault.
         let run_well = ended.history.runs_elsewhere && recent.iter().all(|it| it.runs_elsewhere);
         if users.len() < USERS_MIN || !run_well {
             let measures = [next_try(ended), Measure::CheckIdle];
@@ -197,7 +200,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     })
 }
 
-/// Nothing tells: the user pays, and one retry on other hosts decides.
+/// No cause found: the user is charged, and one retry on other hosts decides.
 pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribution {
     let how = culprit.and_then(|culprit| culprit.exit).map(describe);
     Attribution::new(Step::Open, Class::Unknown, 200)
@@ -205,7 +208,7 @@ pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribut
         .then(&[next_try(ended)])
 }
 
-/// The first retry of what nobody can explain is on other hosts.
+/// The first retry after an unexplained failure is on other hosts.
 const fn next_try(ended: &Ended<'_>) -> Measure {
     if ended.history.was_retried_elsewhere {
         Measure::BackOff
@@ -218,8 +221,9 @@ fn hosts(ended: &Ended<'_>) -> BTreeSet<HostId> {
     ended.tasks.iter().map(|task| task.host).collect()
 }
 
-/// Whom an attempt suspects that ran well where the one before it failed for no known reason: the hosts of the first one, if
-/// none of them was used again. The one that stood out is suspected whole, each other one of its share.
+/// Suspicions after an attempt that succeeded where the previous one failed for no known reason: against the
+/// hosts of the previous one, if none of them was used again. The outlier is suspected fully, each other host
+/// for its share.
 #[must_use]
 pub fn suspects(
     first: &BTreeSet<HostId>,

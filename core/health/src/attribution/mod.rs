@@ -1,14 +1,12 @@
-//! Whose fault an attempt's end was: a fixed order of questions, the first that has an answer decides.
+//! Attribution of attempts' ends: a fixed order of steps, of which the first with an answer decides.
 //!
-//! Most failures are the program's own, so the user is blamed unless there is proof. Of a gang, the earliest error counts
-//! and consequences are dropped. What stays open is tried once more on other hosts.
+//! Most failures are caused by the program, so the user is charged unless there is proof. In a gang, the
+//! earliest error counts and consequences are dropped. An unexplained end is retried once on other hosts.
 
 mod ends;
 mod gang;
 mod hard;
 mod history;
-
-use std::fmt;
 
 use muster_model::command::{Exit, StopReason};
 use muster_model::health::{
@@ -17,91 +15,89 @@ use muster_model::health::{
 use muster_model::ids::{GpuUuid, HostId, JobId, TaskIndex};
 use muster_model::spec::ExitMeaning;
 use muster_model::time::{MINUTE_MS, TimeMs};
-use muster_model::word_enum;
-use serde::{Deserialize, Serialize};
 
 use crate::rules::RuleSet;
 
 pub use self::history::{Ambiguous, History, PastFailure, Signature, Spread, suspects};
 
-/// Findings so long before an end may explain it (Meta RSC: 10 minutes).
+/// Findings up to this long before an end may explain it (Meta RSC: 10 minutes).
 pub const WINDOW_BEFORE_MS: u64 = 10 * MINUTE_MS;
-/// And so long after it (Meta RSC: 5 minutes).
+/// And up to this long after it (Meta RSC: 5 minutes).
 pub const WINDOW_AFTER_MS: u64 = 5 * MINUTE_MS;
-/// A GPU whose memory held more than this before a task began had leftovers of another one (NVRx: 512 MB).
+/// GPU memory in use before a task starts above which another task has left memory behind (NVRx: 512 MB).
 const LEFTOVER_MIB: u64 = 512;
 
-/// One task of an attempt that ended.
+/// One task of an ended attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEnd<'a> {
-    /// Which.
+    /// Index of the task within its job.
     pub task: TaskIndex,
-    /// Where it ran.
+    /// Host of the task.
     pub host: HostId,
-    /// On which GPUs.
+    /// Its GPUs.
     pub gpus: &'a [GpuUuid],
-    /// How it ended; none if nobody could tell because its worker is lost.
+    /// Its exit; `None` if unknown because its worker is lost.
     pub exit: Option<&'a Exit>,
-    /// Whether its process ever began.
+    /// Whether its process ever started.
     pub has_begun: bool,
-    /// Milliseconds that it ran.
+    /// Run time in milliseconds.
     pub ran_ms: u64,
-    /// The training step that it last said it was at, if it told any.
+    /// Last training step it reported, if any.
     pub step: Option<u64>,
-    /// How busy its GPUs were at the end, per mille, if that was read.
+    /// Utilization of its GPUs at the end, per mille, if measured.
     pub busy_permille: Option<u16>,
-    /// Memory in use on its GPUs before it began, in MiB.
+    /// Memory in use on its GPUs before its start, in MiB.
     pub held_before_mib: u64,
     /// Whether the kernel reported a segmentation fault inside NCCL.
     pub crashed_in_nccl: bool,
 }
 
-/// An attempt that ended badly.
+/// An attempt that ended in failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Whose job.
+    /// User who owns the job.
     pub user: &'a str,
     /// Its tasks.
     pub tasks: &'a [TaskEnd<'a>],
-    /// Why it was told to stop, if it was, before any of its tasks had failed.
+    /// Reason of a stop requested before any of its tasks had failed, if any.
     pub stop: Option<&'a StopReason>,
-    /// The task that decided the end, if that is known; else the first error of its tasks counts.
+    /// The task that decided the end, if known; otherwise the first error of its tasks counts.
     pub decisive: Option<TaskIndex>,
-    /// A host whose lease ran out or that was rebooted.
+    /// A host whose lease expired or that was rebooted.
     pub gone_host: Option<HostId>,
-    /// A GPU of it that its worker calls unfit.
+    /// A GPU of it that its worker reports as unusable.
     pub unfit: Option<GpuUuid>,
-    /// What the job itself says that its decisive end means.
+    /// Meaning of its decisive end by the job's own rules.
     pub meaning: Option<ExitMeaning>,
-    /// When it ended.
+    /// Time of the end.
     pub at: TimeMs,
-    /// What was found on its hosts; only what lies in the window is looked at.
+    /// Findings on its hosts; only those within the window are considered.
     pub findings: &'a [Finding],
-    /// The rules that count.
+    /// The rules in force.
     pub rules: &'a RuleSet,
-    /// What went before.
+    /// History before the end.
     pub history: &'a History,
 }
 
-/// A suspicion to add to a component, in thousandths.
+/// A suspicion to add to a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspicion {
-    /// Of whom.
+    /// The component.
     pub component: Component,
-    /// How much: 1,000 is one failure that was certainly there.
+    /// Weight in thousandths: 1,000 is one certain failure.
     pub milli: u32,
 }
 
-/// Whose fault an end was, and what that means for what is remembered of hosts.
+/// Attribution of an end, and the resulting changes of host records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribution {
-    /// Whose.
+    /// Attributed component, confidence and charge.
     pub blame: Blame,
-    /// Who is suspected from now on.
+    /// New suspicions.
     pub suspicions: Vec<Suspicion>,
-    /// Whether all suspicion that the job has caused is taken back.
+    /// Whether all suspicions caused by the job are withdrawn.
     pub takes_back: bool,
 }
 
@@ -154,7 +150,7 @@ impl Attribution {
     }
 }
 
-/// Says whose fault an end was.
+/// Attributes an end.
 #[must_use]
 pub fn attribute(ended: &Ended<'_>) -> Attribution {
     let by_rule = scheduler(ended).or_else(|| host_gone(ended));
@@ -167,7 +163,7 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
         return found;
     }
     let told = culprit.and_then(|culprit| ends::told(ended, culprit));
-    // What is said in a low voice gives way to what others went through.
+    // A result of low confidence yields to the history of others.
     match told {
         Some(told) if !told.blame.is_open() => told,
         told => gang::hang(ended, culprit)
@@ -177,7 +173,7 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
     }
 }
 
-/// The scheduler's own doing: nobody pays.
+/// Ended by the scheduler: no budget is charged.
 fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
     let reason = ended.stop?;
     let found = || Attribution::new(Step::Scheduler, Class::Scheduler, 1_000);
@@ -190,7 +186,7 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
         | StopReason::Moved
         | StopReason::Suspended
         | StopReason::Assembly => Some(found().because(reason.to_string())),
-        // Their cause lies in how a member ended.
+        // The cause is in the end of a member.
         StopReason::MemberFailed
         | StopReason::MemberLost
         | StopReason::NotSwapped
@@ -199,11 +195,11 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
     }
 }
 
-/// A host that is gone took the attempt with it.
+/// A lost host ended the attempt.
 fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
     let is_lost = |task: &&TaskEnd<'_>| match task.exit {
         Some(exit) => exit.lease_expired,
-        // What never began is lost with whoever ended first.
+        // A task that never started is lost with the first task that ended.
         None => task.has_begun,
     };
     let lost = ended.tasks.iter().find(is_lost).map(|task| task.host);

@@ -1,4 +1,4 @@
-//! Ends of attempts and whose fault they were, after the catalogue of faults.
+//! Attribution tests, after the catalogue of faults.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const NOW: TimeMs = TimeMs(100 * DAY_MS);
 
-/// An attempt to be built up.
+/// Builder of an ended attempt.
 struct Play {
     exits: Vec<Option<Exit>>,
     gpus: Vec<Vec<GpuUuid>>,
@@ -58,7 +58,7 @@ fn signal(signal: i32, evidence: &str) -> Option<Exit> {
 }
 
 impl Play {
-    /// Tasks that ended so, one a host, on GPU 10 and 11 of host 1, 20 and 21 of host 2 and so on.
+    /// Tasks with these exits, one per host, on GPUs 10 and 11 of host 1, 20 and 21 of host 2 and so on.
     fn of(exits: &[Option<Exit>]) -> Self {
         let gpus = (1..=exits.len() as u128).map(|host| vec![GpuUuid(host * 10)]);
         Self {
@@ -414,7 +414,7 @@ fn every_kind_of_end_has_its_cause() {
             "software 800 infra: requeue",
         ),
         (
-            "killed by nobody known",
+            "killed by an unknown process",
             Play::of(&[signal(9, "")]),
             "unknown 200 user: retry_elsewhere",
         ),
@@ -483,7 +483,8 @@ fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
     assert_eq!(play.told(), "user 700 none: requeue avoid");
     play.history.users_missing = 2;
     assert_eq!(play.told(), "site 700 none: requeue avoid");
-    // On two hosts it is the job's for certain, whatever others miss; another error on the first one says nothing.
+    // On two hosts it is certainly the job's, whatever others miss; another error on the first host does not
+    // count.
     let exit = not_there().expect("an exit");
     play.history.attempts = vec![failed(&[7], Signature::of(&exit))];
     assert_eq!(play.told(), "user 900 none: back_off");
@@ -501,7 +502,7 @@ fn a_component_that_says_its_class_is_named_alone() {
         }
         .named(name)
     };
-    let paid = "70 % sure, charged to nobody";
+    let paid = "70 % sure, not charged";
     assert_eq!(
         named(Class::Host, Some("host node04")),
         format!("host node04, {paid}")
@@ -534,7 +535,7 @@ fn findings_count_from_ten_minutes_before_to_five_after() {
     assert_eq!(at(601), Class::Unknown);
     assert_eq!(at(-300), Class::Gpu);
     assert_eq!(at(-301), Class::Unknown);
-    // What happened to another host's GPU says nothing.
+    // A fault of another host's GPU has no influence.
     let other = Play::of(&[code(1, "")]).xid(79, 990, 5);
     assert_eq!(other.attribute().blame.class, Class::Unknown);
 }
@@ -554,7 +555,7 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
         play.attribute().blame.component,
         Some(Component::Gpu(GpuUuid(20)))
     );
-    // Of those that began together, the weightier; of those apart, the earlier.
+    // Of simultaneous findings, the higher rank; of others, the earlier.
     let together = Play::of(&ends).xid(119, 10, 9).xid(95, 20, 6);
     assert_eq!(
         together.attribute().blame.component,
@@ -567,7 +568,7 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
     );
 }
 
-/// One rank breaks, 63 say that their peer is gone.
+/// One rank breaks, 63 report that their peer is gone.
 #[test]
 fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
     let mut ends = vec![code(1, "NCCL WARN call to recv failed: remote process exited"); 64];
@@ -580,7 +581,7 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
     );
     assert_eq!(found.suspicions, []);
     assert!(found.blame.evidence.contains(&"signal 11".to_owned()));
-    // By time, where tasks say when.
+    // By time, where tasks report one.
     let late = code(1, "KeyError: 'a'\nraised at 900");
     let early = code(
         1,
@@ -604,7 +605,7 @@ fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
         .map(|it| it.milli)
         .collect();
     assert_eq!(milli, [100, 100, 1_000, 100]);
-    // By how busy they are, where nobody counts operations.
+    // By utilization, where no task counts operations.
     let mut play = Play::of(&vec![signal(6, hang); 3]);
     for (task, busy) in play.tasks.iter_mut().zip([1_000, 0, 1_000]) {
         task.busy_permille = Some(busy);
@@ -632,7 +633,7 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
     play.history.attempts = vec![failed(&[7, 8], same)];
     assert_eq!(play.told(), "user 900 user: back_off");
     assert!(play.attribute().takes_back);
-    // On the same hosts, or in another way, nothing is shown.
+    // On the same hosts, or with another signature, nothing is proven.
     for past in [
         failed(&[1, 8], same),
         failed(
@@ -647,7 +648,7 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
         assert_eq!(play.attribute().blame.class, Class::User);
         assert!(!play.attribute().takes_back);
     }
-    // Hard evidence stands above it.
+    // Hard evidence takes precedence.
     play.history.attempts = vec![failed(&[7, 8], same)];
     assert_eq!(play.xid(79, 10, 1).attribute().blame.class, Class::Gpu);
 }
@@ -677,7 +678,7 @@ fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
         with(vec![ambiguous(2, "bob", 3)], true),
         "gpu gpu10 700 infra: requeue avoid block_for_check"
     );
-    // One user's jobs, an old failure, or programs that run well nowhere.
+    // One user's jobs, an old failure, or programs that succeed nowhere.
     let queued = "gpu gpu10 400 user: retry_elsewhere check_idle";
     assert_eq!(with(vec![ambiguous(2, "ann", 3)], true), queued);
     assert_eq!(with(vec![ambiguous(2, "bob", 3)], false), queued);

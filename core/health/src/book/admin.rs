@@ -1,4 +1,4 @@
-//! Words of admins, results of repairs and checks, and the passing of time.
+//! Actions of admins, results of repairs and checks, and timed transitions.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use crate::book::{Book, Effect};
 use crate::component::{Actor, Change, Condition, Event, Patience};
 
 impl Book {
-    /// An admin's word, which always wins: that it spares the last host of a pool, if it does, is asked before.
+    /// Applies an admin's action, which always takes precedence; that it spares the last host of a pool is
+    /// checked by the caller.
     pub fn admin(&mut self, component: &Component, change: Change) -> Vec<Effect> {
         self.change(component, change)
     }
 
-    /// A block from before anything was kept of health: an admin's.
+    /// Adopts a block from before health was recorded: an admin's.
     pub fn take_over(&mut self, component: &Component, block: &Block) {
         if !self.conditions.contains_key(component)
             && let Some(condition) = Self::of_block(block)
@@ -24,7 +25,7 @@ impl Book {
         }
     }
 
-    /// What is known of a component of which nothing is known but that somebody blocked it.
+    /// Condition of a component about which only an existing block is known.
     #[must_use]
     pub fn of_block(block: &Block) -> Option<Condition> {
         let mut condition = Condition::new(block.since);
@@ -42,12 +43,12 @@ impl Book {
         Some(condition)
     }
 
-    /// The time of an admin's block is over.
+    /// Expiry of an admin's block.
     pub fn expired(&mut self, component: &Component, now: TimeMs) -> Vec<Effect> {
         if !self.phase(component).is_admins() {
             return Vec::new();
         }
-        let change = automatic(Event::Expired, Actor::Time, "its time is over", now);
+        let change = automatic(Event::Expired, Actor::Time, "time expired", now);
         let mut effects = self.change(component, change);
         if let Some(repair) = self
             .wanted(component)
@@ -58,7 +59,7 @@ impl Book {
         effects
     }
 
-    /// A repair or a check began, passed or failed.
+    /// Applies the start, success or failure of a repair or a check.
     pub fn work(
         &mut self,
         component: &Component,
@@ -72,7 +73,7 @@ impl Book {
         )
     }
 
-    /// A repair is done: it counts on the ladder, and the component waits for its check.
+    /// Applies a completed repair: it counts on the ladder, and the component waits for its check.
     pub fn repaired(
         &mut self,
         component: &Component,
@@ -83,14 +84,14 @@ impl Book {
             .entry(component.clone())
             .or_default()
             .complete(now, action);
-        // What was read of it before says nothing: what still holds is found anew.
+        // Earlier readings of it are void: a remaining fault is found again.
         if let Some(condition) = self.conditions.get_mut(component) {
             condition.holds.clear();
         }
         self.work(component, Event::RepairDone, action.word(), now)
     }
 
-    /// A task ended well on a component: after a first strike that ends its probation.
+    /// A task succeeded on a component: after a first strike this ends its probation.
     pub fn succeeded(&mut self, component: &Component, now: TimeMs) -> Vec<Effect> {
         let Some(condition) = self.conditions.get_mut(component) else {
             return Vec::new();
@@ -110,8 +111,8 @@ impl Book {
         )
     }
 
-    /// Lets time pass: probations end, breakers close, incidents are over, hosts that came and went have stayed, and services
-    /// that waited for others are started again.
+    /// Applies timed transitions: the end of probations, breakers, incidents and hold-downs of flapping
+    /// hosts, and the restart of waiting services.
     pub fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
         let mut effects: Vec<Effect> = Arc::make_mut(&mut self.incidents)
             .over(now)
@@ -136,7 +137,7 @@ impl Book {
         for (component, event) in due {
             effects.extend(self.change(
                 &component,
-                automatic(event, Actor::Time, "its time is over", now),
+                automatic(event, Actor::Time, "time expired", now),
             ));
         }
         effects

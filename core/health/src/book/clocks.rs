@@ -1,4 +1,4 @@
-//! Clocks that are far from the leader's. If most are, it is the leader's that is wrong.
+//! Clock skew against the leader. If most hosts report it, the leader's clock is wrong.
 
 use muster_model::health::{Component, Phase};
 
@@ -6,13 +6,13 @@ use crate::book::{Book, Effect, Place};
 use crate::component::Condition;
 use crate::guard_rails::GroupKind;
 
-/// The rule about clocks that are far from the leader's.
+/// The rule about clock skew.
 pub(super) const CLOCK_SKEW: &str = "clock_skew";
-/// Hosts of a cluster in which most can be told from few: two that are both far from the leader outvote it, one does not.
+/// Minimum number of hosts for a majority: two hosts that differ from the leader outvote it, one does not.
 const HOSTS_MIN: u32 = 2;
 
 impl Book {
-    /// Whether more than half of all hosts say that their clock is far from the leader's: then theirs are right.
+    /// Whether more than half of all hosts report skew against the leader: then their clocks are right.
     pub(super) fn doubts_the_leaders_clock(&self, place: &Place<'_>) -> bool {
         let all = place.groups.iter();
         let all = all.filter(|(group, _)| group.kind == GroupKind::Cluster);
@@ -25,7 +25,7 @@ impl Book {
         hosts >= HOSTS_MIN && far > hosts / 2
     }
 
-    /// Keeps nothing off any host for its clock.
+    /// Lifts the restrictions of the clock rule.
     pub(super) fn let_clocks_be(&mut self, place: &Component) -> Vec<Effect> {
         let known = self.conditions.iter();
         let held = known.filter(|(_, it)| it.holds.iter().any(|held| held.rule == CLOCK_SKEW));
@@ -37,13 +37,14 @@ impl Book {
             }
             effects.push(Effect::Held(component));
         }
-        let reason = "most hosts are far from the leader's clock: it is the leader's that is wrong, and nothing is kept off";
+        let reason = "most hosts differ from the leader's clock: the leader's clock is wrong, and no host is \
+                      restricted";
         effects.push(Effect::Alert(place.clone(), reason.to_owned()));
         effects
     }
 }
 
-/// Whether a host's clock is far from the leader's, as far as it is said.
+/// Whether a host is known to have clock skew.
 fn is_far(condition: &Condition) -> bool {
     let is_held = condition.holds.iter().any(|held| held.rule == CLOCK_SKEW);
     let accusation = condition.accusation();

@@ -1,4 +1,4 @@
-//! Ends of attempts: what they hold against hosts and GPUs, and which hosts are lemons for it.
+//! Effects of attempts' ends on the records of hosts and GPUs, and lemon detection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::component::{Change, Event};
 use crate::lemons::{self, Counts, Fleet, HostRecord};
 use crate::rules::{HISTORY, LEMON, Mode, RuleSet};
 
-/// How many users keep live jobs off a host.
+/// Number of users with live jobs that exclude a host.
 pub type Excludes = BTreeMap<HostId, u32>;
 
 impl Book {
-    /// A task began on a host.
+    /// A task started on a host.
     pub fn started(&mut self, host: HostId, now: TimeMs) {
         self.record(host).start(now);
     }
 
-    /// Takes an attributed end in; the place is that of the component that is blamed.
+    /// Applies an attributed end; `place` is that of the attributed component.
     pub fn ended(
         &mut self,
         rules: &RuleSet,
@@ -71,7 +71,7 @@ impl Book {
         Vec::new()
     }
 
-    /// A component is suspected, and checked once nothing runs there, unless it has just been.
+    /// Marks a component as suspect, to be checked once nothing runs there, unless it was checked recently.
     pub(super) fn check_when_idle(
         &mut self,
         wish: &Wish<'_>,
@@ -85,8 +85,8 @@ impl Book {
         effects
     }
 
-    /// Whether a component has passed its check within a day: a user who looks for a fault of his own does not have it checked
-    /// again and again.
+    /// Whether a component has passed its check within a day: a user who debugs a job does not cause repeated
+    /// checks.
     fn has_passed_lately(&self, component: &Component, now: TimeMs) -> bool {
         let passed =
             |change: &Change| change.event == Event::CheckPassed && now.since(change.at) <= DAY_MS;
@@ -94,16 +94,17 @@ impl Book {
         condition.is_some_and(|condition| condition.history.iter().any(passed))
     }
 
-    /// Counts an end on the records of its hosts.
+    /// Counts an end in the records of its hosts.
     fn count(&mut self, found: &Attribution, end: &BadEnd) {
         let blame = &found.blame;
-        // A segmentation fault is the program's, as long as nothing else is known: a host that breaks programs causes them too.
+        // A segmentation fault is attributed to the program as long as nothing else is known: a host that
+        // breaks programs causes them too.
         let is_others = match blame.class {
             Class::User => !blame.is_open(),
             Class::Scheduler | Class::Software | Class::Site => true,
             Class::Gpu | Class::Host | Class::Nic | Class::Storage | Class::Unknown => false,
         };
-        // What many hosts went through at once is held against none.
+        // A failure of many hosts at once is not held against any of them.
         let is_alone = |host: &HostId| self.incidents.of(*host, end.at).is_none();
         if let ([host], false) = (&end.hosts[..], is_others)
             && is_alone(host)
@@ -119,7 +120,7 @@ impl Book {
         self.suspect_hosts(&found.suspicions, end.at);
     }
 
-    /// Adds to what is suspected of hosts.
+    /// Adds suspicions to hosts.
     pub fn suspect_hosts(&mut self, suspicions: &[Suspicion], now: TimeMs) {
         for suspicion in suspicions {
             if let Component::Host(host) = suspicion.component
@@ -130,13 +131,13 @@ impl Book {
         }
     }
 
-    /// What a host went through, to add to.
+    /// The record of a host, created if missing.
     pub(super) fn record(&mut self, host: HostId) -> &mut HostRecord {
         Arc::make_mut(self.records.entry(host).or_default())
     }
 
-    /// Hosts that stand out by their records, the worst first; the leader proposes to drain them. Users who keep their jobs off
-    /// a host say something too, but never alone.
+    /// Hosts that stand out by their records, the worst first; the leader proposes to drain them. Exclusion
+    /// by users contributes, but is never sufficient.
     #[must_use]
     pub fn lemons(
         &self,
@@ -163,7 +164,8 @@ impl Book {
         found
     }
 
-    /// Whether a host was found to be a lemon, and may not be drained yet: the rails refused it less than an hour ago.
+    /// Whether a host was found to be a lemon but may not be drained yet: the guard rails refused it less
+    /// than an hour ago.
     #[must_use]
     pub fn is_refused_lemon(&self, host: HostId, now: TimeMs) -> bool {
         let condition = self.conditions.get(&Component::Host(host));
@@ -171,8 +173,8 @@ impl Book {
         suspected.any(|it| it.rule == LEMON && now.since(it.at) < HOUR_MS)
     }
 
-    /// Drains a host that is still a lemon, for a check. Its record begins anew with that: what it went through before is
-    /// answered by the check, and kept as a strike. What the rails refuse is wanted again an hour later.
+    /// Drains a host that is still a lemon, for a check. Its record is reset: the check answers what happened
+    /// before, which remains as a strike. If the guard rails refuse, it is proposed again an hour later.
     pub fn drain_lemon(
         &mut self,
         rules: &RuleSet,
@@ -224,7 +226,7 @@ impl Book {
     }
 }
 
-/// Whether something follows from what a rule says that the state itself feeds; a site may have none.
+/// Whether a rule evaluated by the state itself is enforced; a site may have removed it.
 fn is_enforced(rules: &RuleSet, id: &str) -> bool {
     let rule = rules.rule(id);
     rule.is_some_and(|rule| rule.mode == Mode::Enforce)

@@ -1,4 +1,4 @@
-//! Hosts that come and go.
+//! Flapping hosts.
 
 use muster_model::health::{Component, Phase};
 use muster_model::ids::HostId;
@@ -11,8 +11,8 @@ use crate::guard_rails::Group;
 use crate::rules::{FLAPPING, Mode, RuleSet};
 
 impl Book {
-    /// A host has fallen silent. That is never a strike; with many others, it is an incident. Groups are what it has in common
-    /// with others, and with how many.
+    /// A host fell silent. This is never a strike; together with many others, it is an incident. `groups` are
+    /// the groups of the host with their sizes.
     pub fn fell_silent(
         &mut self,
         rules: &RuleSet,
@@ -20,7 +20,7 @@ impl Book {
         now: TimeMs,
     ) -> Vec<Effect> {
         let phase = self.phase(&Component::Host(host));
-        // One that a person took out, or that is being rebooted, is silent for that.
+        // A host that an operator took out of service, or that is rebooting, is expected to be silent.
         let is_expected = phase.is_admins() || phase == Phase::Repairing;
         let among_many = (!is_expected).then(|| self.see_many(now, host, groups));
         let mut effects = match among_many.flatten() {
@@ -41,7 +41,7 @@ impl Book {
             rule: FLAPPING.to_owned(),
             what: rule.degraded.keeps_off()?,
             evidence: format!(
-                "it fell silent {} times within {}; it has to stay for {minutes} min",
+                "fell silent {} times within {}; hold-down of {minutes} min",
                 often.times,
                 often.span()
             ),
@@ -51,7 +51,7 @@ impl Book {
         self.keep_off(&Component::Host(host), held)
     }
 
-    /// Hosts that have stayed for long enough.
+    /// Hosts whose hold-down is over.
     pub(super) fn stayed(&mut self, now: TimeMs) -> Vec<Effect> {
         let is_due = |until: TimeMs| until <= now;
         let known = self.flaps.iter();

@@ -1,4 +1,4 @@
-//! What workers found.
+//! Application of health findings reported by workers.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::guard_rails::Incident;
 use crate::rules::{Blame, Clears, Mode, Rule, RuleSet, Side, TaskAction, XidPolicy, XidSeverity};
 
 impl Book {
-    /// Takes a worker's finding in; nothing follows from one that was heard before.
+    /// Applies a finding; a finding that was already applied has no effect.
     pub fn hear(
         &mut self,
         rules: &RuleSet,
@@ -32,7 +32,7 @@ impl Book {
         }
         self.keep_finding(finding);
         let Some(rule) = rules.rule(&finding.rule) else {
-            let reason = format!("no rule is called {}", finding.rule);
+            let reason = format!("unknown rule {}", finding.rule);
             return vec![Effect::Alert(finding.component.clone(), reason)];
         };
         if finding.severity == Severity::Healthy {
@@ -47,7 +47,8 @@ impl Book {
         }
     }
 
-    /// Keeps a finding, at the cost of the oldest; but not of what is to be judged anew at the end of an incident.
+    /// Stores a finding in place of the oldest one, but never of one that must be judged again at the end of
+    /// an incident.
     fn keep_finding(&mut self, finding: &Finding) {
         let opened = self.incidents.open().map(began).min();
         while self.findings.len() >= FINDINGS_KEPT_MAX {
@@ -61,8 +62,8 @@ impl Book {
         self.findings.push(finding.clone());
     }
 
-    /// What was found of hosts of an incident that is over, and would take them out of placement, if it stands: of each rule
-    /// and component the newest, oldest first.
+    /// Findings about hosts of an ended incident that would take them out of placement if they still hold:
+    /// for each rule and component the newest, oldest first.
     #[must_use]
     pub fn left_by(&self, rules: &RuleSet, incident: &Incident) -> Vec<Finding> {
         let began = began(incident);
@@ -77,7 +78,8 @@ impl Book {
             newest.retain(|it| (&it.rule, &it.component) != (&finding.rule, &finding.component));
             newest.push(finding);
         }
-        // What its rule keeps off as long as it lasts needs nothing more: storage comes back for many hosts at once.
+        // Where its rule only restricts placement while it lasts, nothing more is needed: storage recovers
+        // for many hosts at once.
         let is_kept_off = |finding: &Finding| {
             let condition = self.condition(&finding.component);
             let mut holds = condition.iter().flat_map(|condition| &condition.holds);
@@ -91,7 +93,7 @@ impl Book {
         newest.into_iter().filter(blocks).cloned().collect()
     }
 
-    /// Takes in what waited for the end of an incident.
+    /// Applies the findings that waited for the end of an incident.
     pub fn hear_again(
         &mut self,
         rules: &RuleSet,
@@ -104,10 +106,10 @@ impl Book {
         })
     }
 
-    /// Keeps off a component what its rule wants kept off as long as it lasts.
+    /// Applies the placement restriction that a rule sets while it holds.
     fn hold(&mut self, side: Option<&Side>, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
         let Some(what) = side.and_then(Side::keeps_off) else {
-            // What a worse finding kept off is not kept off by this one.
+            // A finding does not keep the restriction of a worse one.
             let known = self.conditions.get_mut(&finding.component);
             let was_held = known.is_some_and(|condition| condition.let_go(&finding.rule));
             let held = was_held.then(|| Effect::Held(finding.component.clone()));
@@ -133,8 +135,8 @@ impl Book {
         effects
     }
 
-    /// Rules were replaced: those that are gone, or only observe from now on, keep nothing off any more, and what they
-    /// suspected is suspect no more.
+    /// The rules were replaced: removed rules, and those that only observe from now on, lift their
+    /// restrictions and suspicions.
     pub fn let_go_by(&mut self, rules: &RuleSet, now: TimeMs) -> Vec<Effect> {
         let is_in_force = |rule: &str| {
             let rule = rules.rule(rule);
@@ -161,7 +163,7 @@ impl Book {
                 it.event == Event::Suspect && is_idle(&it.rule)
             });
             for rule in suspicions {
-                let why = "the rule is not in force any more";
+                let why = "the rule is no longer in force";
                 effects.extend(self.suspect_no_more(&component, rule, why, now));
             }
             effects.extend(lets_go.then_some(Effect::Held(component)));
@@ -169,7 +171,7 @@ impl Book {
         effects
     }
 
-    /// A rule suspects a component no more: it is well again, unless another one does.
+    /// Withdraws a rule's suspicion: the component is healthy again, unless another rule suspects it.
     fn suspect_no_more(
         &mut self,
         component: &Component,
@@ -196,8 +198,8 @@ impl Book {
         self.change(component, change)
     }
 
-    /// What a rule found is over: what it kept off is not any more, suspicion ends, and a block whose rule asks for no more
-    /// comes to its check.
+    /// The finding of a rule is over: its restriction and suspicion end, and a block whose rule asks for no
+    /// more proceeds to its check.
     fn over(&mut self, rule: &Rule, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
         let held = self.conditions.get_mut(&finding.component);
         let was_held = held.is_some_and(|condition| condition.let_go(&finding.rule));
@@ -209,7 +211,7 @@ impl Book {
         effects
     }
 
-    /// What is kept for later of a component is over, and with it what was to be done for that.
+    /// Drops a pending accusation of a component that is over, and the action wanted for it.
     fn drop_pending(&mut self, component: &Component, is_over: impl FnOnce(&Change) -> bool) {
         let condition = self.conditions.get_mut(component);
         let dropped = condition.and_then(|it| it.pending.take_if(|pending| is_over(pending)));
@@ -226,7 +228,7 @@ impl Book {
             self.drop_pending(place, |it| match it.event {
                 Event::Suspect => it.rule == finding.rule,
                 Event::Drain => it.rule == finding.rule && ends_drains,
-                // What blocks it is over by proof alone.
+                // A block for it ends only by proof.
                 _ => false,
             });
         }
@@ -240,13 +242,13 @@ impl Book {
             condition.is_some_and(|condition| condition.suspects_no_more(&finding.rule))
         };
         let Some(component) = accused else {
-            // Another rule accuses them, and goes on to.
+            // Another rule accuses them as well, and still does.
             for place in &places {
                 still_suspects(place);
             }
             return Vec::new();
         };
-        // As long as another rule suspects it, it is suspect.
+        // It remains suspect while another rule suspects it.
         if still_suspects(&component) {
             return Vec::new();
         }
@@ -259,7 +261,8 @@ impl Book {
             _ => at.is_idle,
         };
         if self.phase(&component) == Phase::Blocked && !is_idle {
-            // Its check waits for its time, and for the end of what runs there; no repair is due for what is over.
+            // Its check waits for its time, and until nothing runs there; a fault that is over needs no
+            // repair.
             if self.wants_repair(&component) {
                 self.wanted.remove(&component);
             }
@@ -269,7 +272,7 @@ impl Book {
         self.change(&component, wish.change(Event::Clear, false))
     }
 
-    /// With whether it waited for the end of an incident.
+    /// Applies a reading; `has_waited` is true if it waited for the end of an incident.
     fn hear_reading(
         &mut self,
         (rule, has_waited): (&Rule, bool),
@@ -290,7 +293,7 @@ impl Book {
             if finding.severity >= Severity::Degraded {
                 effects.extend(self.suspect(&wish, &finding.component));
             }
-            // What is kept off for a rack is kept off all its hosts, once enough of them say so.
+            // A restriction of a rack applies to all its hosts, once enough of them report it.
             if rule.component != ComponentKind::Rack {
                 effects.extend(self.hold(side, finding, place));
             }
@@ -356,7 +359,7 @@ impl Book {
             }
             let repeated = escalate(&worst, by, escalation);
             if escalation.then == DeviceAction::Rma {
-                // The GPU goes back; what its last fault asks of the host is done as well.
+                // The GPU is returned; the action that its last fault requires of the host is done as well.
                 effects.extend(self.propose(&repeated, place));
             } else {
                 worst = repeated;
@@ -366,7 +369,7 @@ impl Book {
         effects
     }
 
-    /// An XID was its job's own: GPUs that were suspected for it are not any more.
+    /// An XID was caused by its job: GPUs suspected for it are cleared.
     fn take_back_xid(&mut self, code: u32, gpus: &[GpuUuid], now: TimeMs) -> Vec<Effect> {
         let words = repeated_words(code);
         let mut effects = Vec::new();
@@ -386,12 +389,12 @@ impl Book {
     }
 }
 
-/// From when on what was found of its hosts is part of an incident.
+/// Time from which findings about its hosts are part of an incident.
 const fn began(incident: &Incident) -> TimeMs {
     TimeMs(incident.since.0.saturating_sub(MINUTE_MS))
 }
 
-/// What repetition wants beyond what the XID wants by itself.
+/// Action required by repetition beyond that of the single XID.
 fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> Wish<'a> {
     let is_gpus = escalation.rule != "xid";
     let scope = match escalation.then {
@@ -413,7 +416,7 @@ fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> 
     Wish {
         rule: &by.id,
         scope: single.scope.max(scope),
-        // What only history speaks for needs room in every budget.
+        // An action based only on history needs room in every budget.
         weight: if single.scope == Scope::None {
             SOFT
         } else {
@@ -426,7 +429,7 @@ fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> 
     }
 }
 
-/// What a finding's rule wants, without anything that ends or repairs.
+/// The action required by a finding's rule, without stops and repairs.
 fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
     Wish {
         rule: &finding.rule,
@@ -443,8 +446,9 @@ fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
     }
 }
 
-/// What an XID wants by itself. Where its registers tell, the worker has read them into the severity; what a text tells it
-/// judges by the rules of NVML's word on it, but for workers of before.
+/// The action required by a single XID. If its registers decide, the worker has decoded them into the
+/// severity; an XID decided by its text is judged by the rules for NVML's recovery action, except from older
+/// workers.
 fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wish<'a> {
     let by_rule = rule.block(finding.severity);
     let is_told = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);
@@ -466,5 +470,5 @@ fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wi
     }
 }
 
-/// The weight of what history alone speaks for.
+/// Weight of evidence from history alone.
 pub(super) const SOFT: Weight = Weight::Soft;

@@ -1,12 +1,13 @@
-//! What is kept in the order in which it came.
+//! An insertion-ordered list with cheap clones.
 
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
-/// Things in the order in which they came, oldest first. A clone is cheap, and shares them.
+/// Items in the order of insertion, oldest first. A clone is cheap, and shares the items.
 ///
-/// A map by arrival, and not `imbl::Vector`: `retain` after `pop_front` damages memory in version 7.0.2 of that.
+/// A map by insertion number, not `imbl::Vector`: `retain` after `pop_front` corrupts memory in its version
+/// 7.0.2.
 #[derive(Clone, Debug)]
 pub(super) struct Kept<T> {
     by_arrival: OrdMap<u64, Arc<T>>,
@@ -14,35 +15,35 @@ pub(super) struct Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// How many there are.
+    /// Number of items.
     pub(super) fn len(&self) -> usize {
         self.by_arrival.len()
     }
 
-    /// All of them, oldest first.
+    /// All items, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.by_arrival.values().map(Arc::as_ref)
     }
 
-    /// The oldest one.
+    /// The oldest item.
     pub(super) fn oldest(&self) -> Option<&T> {
         self.by_arrival.get_min().map(|(_, it)| it.as_ref())
     }
 
-    /// Keeps one more.
+    /// Appends an item.
     pub(super) fn push(&mut self, it: T) {
         self.by_arrival.insert(self.next, Arc::new(it));
         self.next += 1;
     }
 
-    /// Drops the oldest one, if there is any.
+    /// Drops the oldest item, if any.
     pub(super) fn drop_oldest(&mut self) {
         if let Some(arrival) = self.by_arrival.get_min().map(|(arrival, _)| *arrival) {
             self.by_arrival.remove(&arrival);
         }
     }
 
-    /// Drops those for which `stays` is false.
+    /// Keeps only the items for which `stays` returns true.
     pub(super) fn retain(&mut self, stays: impl Fn(&T) -> bool) {
         let gone = self.by_arrival.iter().filter(|(_, it)| !stays(it));
         let gone: Vec<u64> = gone.map(|(arrival, _)| *arrival).collect();
@@ -61,7 +62,7 @@ impl<T> Default for Kept<T> {
     }
 }
 
-/// By what there is, whatever was there before.
+/// Compares the current items, independent of dropped ones.
 impl<T: PartialEq> PartialEq for Kept<T> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Clones share what they have in common, and what befalls one of them is nothing to the others.
+        /// Clones share their common items, and a change of one does not affect the others.
         #[test]
         fn clones_keep_what_they_have(steps in prop::collection::vec((0u8..6, any::<u8>()), 0..400)) {
             let mut kept: Kept<String> = Kept::default();

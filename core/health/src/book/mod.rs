@@ -1,7 +1,8 @@
-//! Everything that the cluster remembers of health, and the only ways in which it changes.
+//! Replicated health state, and the only operations that change it.
 //!
-//! One value of the replicated state. `apply` hands findings, ends of attempts, words of admins and the time in, with what it
-//! knows of the place, and gets back what follows; it decides nothing of health itself.
+//! One value of the replicated state. `apply` passes in findings, ends of attempts, actions of admins and the
+//! time, with the circumstances of the component, and receives the effects; it makes no health decisions
+//! itself.
 
 mod admin;
 mod clocks;
@@ -38,29 +39,29 @@ pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell}
 pub use self::racks::Rack;
 pub use self::work::{Due, WorkRefused};
 
-/// Findings that are kept for dry runs and for people, newest last.
+/// Findings kept for dry runs and for operators, newest last.
 pub const FINDINGS_KEPT_MAX: usize = 4_096;
-/// Findings that are kept while an incident lasts, at whose end they are judged: of 10,000 hosts six each.
+/// Findings kept during an incident, to be judged at its end: six each for 10,000 hosts.
 pub const FINDINGS_IN_INCIDENTS_MAX: usize = 65_536;
 
-/// Where a component is, as the rest of the state has it.
+/// Circumstances of a component in the rest of the state.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// Its host.
+    /// The host.
     pub host: HostId,
-    /// GPUs of the host.
+    /// Number of GPUs of the host.
     pub gpus: u32,
     /// The pool of the host.
     pub pool: &'a str,
-    /// How the pool is.
+    /// State of the pool.
     pub view: PoolView,
-    /// What the host has in common with others, and with how many.
+    /// Groups of the host, with their sizes.
     pub groups: &'a [(Group, u32)],
-    /// The job whose task has the component.
+    /// The job whose task holds the component.
     pub job: Option<JobId>,
-    /// Whose job.
+    /// User who owns the job.
     pub user: Option<&'a str>,
-    /// Whether the scheduler is ending that task.
+    /// Whether the scheduler is stopping that task.
     pub is_ours: bool,
     /// Whether nothing runs on the component.
     pub is_idle: bool,
@@ -68,76 +69,76 @@ pub struct Place<'a> {
     pub is_host_idle: bool,
 }
 
-/// What follows from a change, for `apply` to do and to tell.
+/// Effect of a change, for `apply` to carry out and to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A component stands elsewhere.
+    /// The phase of a component changed.
     Changed {
-        /// Which.
+        /// The component.
         component: Component,
-        /// From where.
+        /// Previous phase.
         from: Phase,
-        /// To where.
+        /// New phase.
         to: Phase,
     },
-    /// What runs there is ended and begun again elsewhere, at nobody's cost.
+    /// Running tasks are stopped and restarted elsewhere, not charged to any budget.
     Kill(Component),
     /// A repair may begin.
     Repair(Component, DeviceAction),
     /// A check is due once nothing runs there.
     CheckIdle(Component),
-    /// The host's worker is to start the services again that a rule is about.
+    /// The host's worker must restart the services of a rule.
     Restart {
-        /// Which host.
+        /// The host.
         host: HostId,
         /// The rule.
         rule: String,
     },
-    /// A rail refused something, or all but the end of placement.
+    /// A guard rail refused an action, or everything but the end of placement.
     Railed(Component, Refused),
-    /// The component's own state refused it.
+    /// The component's own condition refused it.
     Refused(Component, Refusal),
-    /// Many hosts at once: nothing is held against them.
+    /// Many hosts failed at once: it is held against none of them.
     Incident(Incident),
     /// An incident is over: its work is placed again in one batch.
     IncidentOver(Incident),
-    /// A breaker closed.
+    /// The breaker of a pool closed.
     BreakerClosed(String),
-    /// What a component computed may be wrong.
+    /// Results computed on a component may be wrong.
     Doubted(Component, String),
-    /// Something else is kept off a component than before.
+    /// The placement restriction of a component changed.
     Held(Component),
-    /// People should look, for the reason that is given.
+    /// Operators should look, for the given reason.
     Alert(Component, String),
 }
 
-/// Everything that is remembered of health. A clone is cheap, as that of the state that it is part of.
+/// The replicated health state. A clone is cheap, like that of the state that contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
-    /// Components that are or were not healthy.
+    /// Conditions of components that are or were not healthy.
     conditions: OrdMap<Component, Condition>,
-    /// What is to be done to components that are out of placement, once nothing runs there.
+    /// Actions wanted for components out of placement, once nothing runs there.
     wanted: OrdMap<Component, DeviceAction>,
     repairs: OrdMap<Component, Repairs>,
     records: OrdMap<HostId, Arc<HostRecord>>,
     flaps: OrdMap<HostId, Flaps>,
-    /// Rules about racks, and the hosts of which they hold.
+    /// Rules about racks, and the hosts that report them.
     of_racks: OrdSet<(String, HostId)>,
     heard: OrdMap<HostId, HeardUpTo>,
     findings: Kept<Finding>,
-    /// Ends that nobody could explain, newest last.
+    /// Unexplained ends, newest last.
     ends: Kept<BadEnd>,
-    /// Where programs ran well.
+    /// GPUs on which programs succeeded.
     ran_well: OrdMap<Program, RanWell>,
     xids: Arc<Xids>,
     rails: Arc<Rails>,
     incidents: Arc<Incidents>,
-    /// By the rules in force.
+    /// Waiting times set by the rules in force.
     patience: Patience,
 }
 
 impl Book {
-    /// Where a component stands; healthy, if nothing is known.
+    /// Phase of a component; healthy if nothing is known.
     #[must_use]
     pub fn phase(&self, component: &Component) -> Phase {
         self.conditions
@@ -145,18 +146,18 @@ impl Book {
             .map_or(Phase::Healthy, |it| it.phase)
     }
 
-    /// What is known of a component.
+    /// Condition of a component, if known.
     #[must_use]
     pub fn condition(&self, component: &Component) -> Option<&Condition> {
         self.conditions.get(component)
     }
 
-    /// All that is known of components.
+    /// Conditions of all known components.
     pub fn conditions(&self) -> impl Iterator<Item = (&Component, &Condition)> {
         self.conditions.iter()
     }
 
-    /// How long what failed must wait and prove itself from now on, and how much harm rules may do.
+    /// Adopts waiting times and guard rails of the rules.
     pub fn obey(&mut self, rules: &RuleSet) {
         self.patience = rules.patience;
         if self.rails.limits() != rules.rails {
@@ -164,30 +165,30 @@ impl Book {
         }
     }
 
-    /// Whether anything is known of any component.
+    /// Whether there are any conditions.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()
     }
 
-    /// Whether anything is known of what hosts went through.
+    /// Whether there are any host records.
     #[must_use]
     pub fn has_records(&self) -> bool {
         !self.records.is_empty()
     }
 
-    /// The findings that are kept, oldest first: what a dry run is made on.
+    /// Stored findings, oldest first: the input of dry runs.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter()
     }
 
-    /// The rails.
+    /// The guard rails.
     #[must_use]
     pub fn rails(&self) -> &Rails {
         &self.rails
     }
 
-    /// A person has looked at a pool's breaker. Whether there was anything to reset.
+    /// Resets a pool's breaker after an operator has looked; returns whether there was anything to reset.
     pub fn reset_breaker(&mut self, pool: &str) -> bool {
         let breaker = self.rails.breaker(pool);
         let is_tripped = breaker.is_some_and(|breaker| breaker.tripped_since().is_some());
@@ -197,25 +198,25 @@ impl Book {
         is_tripped
     }
 
-    /// The incident that a host is part of.
+    /// The open incident that includes a host.
     #[must_use]
     pub fn incident(&self, host: HostId, now: TimeMs) -> Option<&Incident> {
         self.incidents.of(host, now)
     }
 
-    /// The incidents that are not over.
+    /// Open incidents.
     pub fn incidents(&self) -> impl Iterator<Item = &Incident> {
         self.incidents.open()
     }
 
-    /// Rules about racks, and hosts of which they hold.
+    /// Rules about racks, and the hosts that report them.
     pub fn of_racks(&self) -> impl Iterator<Item = (&str, HostId)> {
         self.of_racks
             .iter()
             .map(|(rule, host)| (rule.as_str(), *host))
     }
 
-    /// Up to where a worker's findings were heard, to acknowledge.
+    /// Newest applied finding of a worker, to be acknowledged.
     #[must_use]
     pub fn acknowledged(&self, host: HostId, incarnation: u64) -> u64 {
         self.heard
@@ -223,13 +224,13 @@ impl Book {
             .map_or(0, |heard| heard.acknowledged(incarnation))
     }
 
-    /// All of a worker's findings up to there were heard.
+    /// Marks all findings of a worker up to this number as applied.
     pub fn heard_up_to(&mut self, host: HostId, incarnation: u64, sequence: u64) {
         let heard = self.heard.entry(host).or_default();
         heard.is_new(incarnation, sequence);
     }
 
-    /// Forgets a host with all that is known of it and its adapters; its GPUs are forgotten one by one.
+    /// Removes everything about a host and its adapters; its GPUs are removed individually.
     pub fn forget(&mut self, component: &Component) {
         self.conditions.remove(component);
         self.wanted.remove(component);
@@ -254,7 +255,7 @@ impl Book {
         }
     }
 
-    /// Adapters of a host of which something is known.
+    /// Adapters of a host with known conditions.
     #[must_use]
     pub fn adapters_of(&self, host: HostId) -> Vec<Component> {
         let first = Component::Nic {
@@ -268,7 +269,7 @@ impl Book {
             .collect()
     }
 
-    /// Keeps something off a component whenever it accepts work, if no admin overruled the rule.
+    /// Restricts placement on a component whenever it accepts work, unless an admin overruled the rule.
     fn keep_off(&mut self, component: &Component, held: Held) -> Option<Effect> {
         let known = self.conditions.entry(component.clone());
         let condition = known.or_insert_with(|| Condition::new(held.since));
@@ -276,7 +277,7 @@ impl Book {
         is_new.then(|| Effect::Held(component.clone()))
     }
 
-    /// Changes a component and says what became of it.
+    /// Changes a component and returns the effects.
     fn change(&mut self, component: &Component, change: Change) -> Vec<Effect> {
         let at = change.at;
         let is_new = !self.conditions.contains_key(component);
@@ -292,7 +293,7 @@ impl Book {
                 let is_over = match to {
                     Phase::Healthy | Phase::Probation => true,
                     Phase::Blocked | Phase::Draining | Phase::Repairing => false,
-                    // A check may still be wanted, but nothing is repaired that is not out of use for it.
+                    // A check may still be wanted, but nothing is repaired that is not out of service for it.
                     Phase::Suspect | Phase::Checking => self.wants_repair(component),
                     Phase::Rma | Phase::DrainingAdmin | Phase::BlockedAdmin => !is_kept,
                 };

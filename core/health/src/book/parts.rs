@@ -1,4 +1,4 @@
-//! The book in pieces, as a snapshot keeps it.
+//! The health state in parts, as stored in snapshots.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use crate::guard_rails::{Incidents, Rails};
 use crate::lemons::HostRecord;
 use crate::outbox::HeardUpTo;
 
-/// A piece of the book. Written with the names of its fields, so that an older one can be read: a field that is added
-/// later has a default.
+/// A part of the health state. Serialized with field names, so that older ones can be read: a field that is
+/// added later has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
-    /// What is known of a component.
+    /// Condition of a component.
     Condition(Component, Condition),
-    /// What is to be done to it.
+    /// Action wanted for it.
     Wanted(Component, DeviceAction),
-    /// What was done to it.
+    /// Repairs of it.
     Repairs(Component, Repairs),
-    /// What a host went through.
+    /// Record of a host.
     Record(HostId, HostRecord),
-    /// How a host comes and goes.
+    /// Flapping of a host.
     Flaps(HostId, Flaps),
-    /// A rule about racks that holds of a host.
+    /// A rule about racks reported by a host.
     OfRack(String, HostId),
-    /// Up to where its worker was heard.
+    /// Newest applied finding of its worker.
     Heard(HostId, HeardUpTo),
-    /// A finding, the oldest first.
+    /// A finding, oldest first.
     Finding(Finding),
-    /// An end that nobody could explain, the oldest first.
+    /// An unexplained end, oldest first.
     End(BadEnd),
-    /// Where a program ran well.
+    /// GPUs on which a program succeeded.
     RanWell(Program, RanWell),
     /// XIDs of all GPUs.
     Xids(Xids),
@@ -47,7 +47,7 @@ pub enum Part {
 }
 
 impl Book {
-    /// All pieces; none of a book that nothing was written into.
+    /// All parts; empty for a health state without content.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         let conditions = self.conditions.iter();
         let wanted = self.wanted.iter();
@@ -77,7 +77,7 @@ impl Book {
             .chain([xids, rails, incidents].into_iter().flatten())
     }
 
-    /// Puts a piece back.
+    /// Restores a part.
     pub fn restore(&mut self, part: Part) {
         match part {
             Part::Condition(of, it) => drop(self.conditions.insert(of, it)),

@@ -1,4 +1,4 @@
-//! Ends that nobody could explain, and where programs ran well: what the next end is compared with.
+//! Unexplained ends and successful programs: the history with which the next end is compared.
 
 use std::collections::BTreeSet;
 
@@ -11,41 +11,41 @@ use serde::{Deserialize, Serialize};
 use crate::attribution::{Ambiguous, History, Spread};
 use crate::book::Book;
 
-/// Ends that are kept, newest last; those of the last day count.
+/// Ends kept, newest last; those of the last day count.
 pub const ENDS_KEPT_MAX: usize = 4_096;
-/// Programs of which is kept where they ran well; while it is full, no further one is.
+/// Programs whose successes are kept; while the list is full, no further one is added.
 pub const PROGRAMS_KEPT_MAX: usize = 4_096;
-/// GPUs that are kept of a program: with two of them, whichever fails, there is another one.
+/// GPUs kept per program: with two of them, one always differs from the failing one.
 const GPUS_KEPT: usize = 2;
 
-/// What ran, so far as two jobs can be compared.
+/// Identity of a program, for the comparison of two jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Program {
-    /// Whose.
+    /// User who owns the job.
     pub user: String,
-    /// In which image; empty without a container.
+    /// Container image; empty without a container.
     pub image: String,
 }
 
-/// The end of an attempt that did not end well.
+/// An attempt that ended in failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadEnd {
-    /// When.
+    /// Time of the end.
     pub at: TimeMs,
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// What ran.
+    /// The program.
     pub program: Program,
-    /// Its hosts, each once.
+    /// Its hosts, without duplicates.
     pub hosts: Vec<HostId>,
     /// GPUs of the task that decided the end.
     pub gpus: Vec<GpuUuid>,
-    /// What its last words were about.
+    /// Cause indicated by its output.
     pub cause: Option<Cause>,
 }
 
 impl BadEnd {
-    /// The end of a job that names what is not there on a host: counted on no record.
+    /// End of a job that names missing files on a host: not counted in any record.
     #[must_use]
     pub fn of_a_name(at: TimeMs, (job, user): (JobId, &str), host: HostId) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl BadEnd {
         }
     }
 
-    /// Whether it is such an end: whatever else its program is to blame for is certain, and not kept.
+    /// Whether it is such an end: other ends attributed to the program are certain, and not kept.
     fn is_of_a_name(&self) -> bool {
         self.cause == Some(Cause::Program)
     }
@@ -71,11 +71,11 @@ impl BadEnd {
     }
 }
 
-/// Where a program ran well, and when, newest last.
+/// GPUs on which a program succeeded, with times, newest last.
 pub type RanWell = Vec<(GpuUuid, TimeMs)>;
 
 impl Book {
-    /// What went before an end, so far as others went through it.
+    /// History before an end.
     #[must_use]
     pub fn history(&self, end: &BadEnd) -> History {
         let mut history = History {
@@ -108,7 +108,7 @@ impl Book {
         history
     }
 
-    /// Users who failed on a GPU within a day, the one of this end included.
+    /// Number of users who failed on a GPU within a day, including this end's.
     pub(super) fn users_on(&self, component: &Component, end: &BadEnd) -> u32 {
         let Component::Gpu(gpu) = component else {
             return 1;
@@ -120,8 +120,8 @@ impl Book {
         u32::try_from(users.len()).unwrap_or(u32::MAX)
     }
 
-    /// Users, that of this end included, whose jobs missed something on its host within a day. Those that missed it elsewhere
-    /// too have taken theirs back.
+    /// Number of users, including this end's, whose jobs missed files on its host within a day. Jobs that
+    /// missed them elsewhere too have withdrawn theirs.
     fn users_missing(&self, end: &BadEnd) -> u32 {
         let past = self.ends.iter().filter(|it| it.is_within_a_day(end.at));
         let there = past.filter(|it| it.is_of_a_name() && it.hosts == end.hosts);
@@ -130,7 +130,7 @@ impl Book {
         u32::try_from(users.len()).unwrap_or(u32::MAX)
     }
 
-    /// Where a job failed alone, once for each time: what was counted there.
+    /// Hosts where a job failed alone, once for each failure that was counted there.
     pub(super) fn failed_alone_on(&self, job: JobId) -> Vec<HostId> {
         let counted = |end: &&BadEnd| end.job == job && !end.is_of_a_name();
         let of_job = self.ends.iter().filter(counted);
@@ -141,7 +141,7 @@ impl Book {
         alone.collect()
     }
 
-    /// Keeps an end to compare later ones with, and to take back.
+    /// Stores an end for comparison with later ones, and for withdrawal.
     pub fn keep_end(&mut self, end: &BadEnd) {
         let is_alone = end.hosts.len() == 1;
         if end.gpus.is_empty() && end.program.image.is_empty() && !is_alone {
@@ -154,12 +154,12 @@ impl Book {
         self.ends.push(end.clone());
     }
 
-    /// A job's ends speak against nobody any more.
+    /// Drops the ends of a job, so that they no longer count against any component.
     pub(super) fn drop_ends(&mut self, job: JobId) {
         self.ends.retain(|end| end.job != job);
     }
 
-    /// A program ran well on a GPU.
+    /// A program succeeded on a GPU.
     pub fn ran_well(&mut self, program: &Program, gpu: GpuUuid, now: TimeMs) {
         let is_known = self.ran_well.contains_key(program);
         if !is_known && self.ran_well.len() >= PROGRAMS_KEPT_MAX {
@@ -181,7 +181,7 @@ impl Book {
         }
     }
 
-    /// Whether a program ran well within a day on a GPU that is none of these.
+    /// Whether a program succeeded within a day on a GPU other than these.
     fn runs_off(&self, program: &Program, gpus: &[GpuUuid], now: TimeMs) -> bool {
         let ran = self.ran_well.get(program);
         ran.is_some_and(|ran| {

@@ -1,4 +1,5 @@
-//! From what was found to what is done: incident, rails, the component's own table, then kills and repairs.
+//! From a finding to actions: incident, guard rails, the component's transition table, then kills and
+//! repairs.
 
 use std::sync::Arc;
 
@@ -12,51 +13,52 @@ use crate::component::{Actor, Change, Event};
 use crate::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
 use crate::rules::{HISTORY, LEMON};
 
-/// Rules about file systems that hosts share.
+/// Rules about shared file systems.
 const STORAGE_RULES: [&str; 2] = ["mount_missing", "nfs_hang"];
 
-/// What a rule wants.
+/// Action required by a rule.
 #[derive(Clone, Debug)]
 pub(super) struct Wish<'a> {
     pub(super) rule: &'a str,
-    /// What was found ill; what is blocked follows from the scope.
+    /// The faulty component; the scope decides what is blocked.
     pub(super) component: &'a Component,
     pub(super) scope: Scope,
     pub(super) weight: Weight,
-    /// Whether what runs there is ended.
+    /// Whether running tasks are stopped.
     pub(super) kills: bool,
     pub(super) device: DeviceAction,
     pub(super) evidence: &'a str,
-    /// Whether a job's failures speak for it, and of how many users: budgets of jobs and tenants then hold.
+    /// Set if job failures are the evidence: the number of their users. The budgets of jobs and tenants then
+    /// apply.
     pub(super) users: Option<u32>,
-    /// Whether only a person gives back what is blocked.
+    /// Whether only an operator can unblock it.
     pub(super) by_hand: bool,
-    /// Whether it waited for the end of an incident: that is no strike.
+    /// Whether it waited for the end of an incident: then it is no strike.
     pub(super) has_waited: bool,
     pub(super) at: TimeMs,
 }
 
-/// Among how many a host went bad.
+/// Relation of a fault to incidents.
 pub(super) enum Among {
-    /// It is part of an incident that is known.
+    /// Part of a known incident.
     Known,
-    /// It makes one.
+    /// Starts a new incident.
     New(Incident),
 }
 
-/// A block that the rails have let through.
+/// A block that passed the guard rails.
 struct Admitted<'a> {
     target: &'a Component,
     event: Event,
     /// An admin holds the component.
     is_for_later: bool,
-    /// The component went bad with many others: that is no strike.
+    /// The component failed together with many others: no strike.
     is_excused: bool,
     verdict: Verdict,
 }
 
 impl Book {
-    /// Does what a rule wants, as far as it may.
+    /// Carries out the action required by a rule, as far as permitted.
     pub(super) fn propose(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Vec<Effect> {
         let scope = scope_of(wish);
         let target = match scope {
@@ -72,7 +74,7 @@ impl Book {
         let is_host = matches!(target, Component::Host(_));
         let is_for_later = self.is_for_later(&target, event, wish.by_hand);
         let is_news = is_for_later || self.has(&target, event);
-        // What only history speaks for says nothing of others of its host.
+        // Evidence from history alone does not count as a fault of its host.
         let is_seen = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
         let may_be_one_of_many = is_seen && (is_host || is_news && wish.weight == Weight::Hard);
         let among_many = may_be_one_of_many.then(|| self.incident_of(wish, place));
@@ -101,7 +103,8 @@ impl Book {
         if let Verdict::Refused(refused) = verdict {
             effects.push(Effect::Railed(target.clone(), refused));
             effects.extend(match refused.rail {
-                // Too few speak for a block: a check says more. Where too much is blocked, it would take out more.
+                // Not enough evidence for a block: a check gives more. If too much is blocked, a check would
+                // take out even more.
                 Rail::Users | Rail::Job | Rail::Tenant if wish.device == DeviceAction::Check => {
                     self.check_when_idle(wish, &target)
                 }
@@ -120,7 +123,7 @@ impl Book {
         effects
     }
 
-    /// Puts a block, and says what follows.
+    /// Places a block, and returns the effects.
     fn put(&mut self, wish: &Wish<'_>, admitted: &Admitted<'_>, place: &Place<'_>) -> Vec<Effect> {
         let target = admitted.target;
         let wish = &Wish {
@@ -153,7 +156,7 @@ impl Book {
         effects
     }
 
-    /// The component is watched from now on.
+    /// Marks the component as suspect.
     pub(super) fn suspect(&mut self, wish: &Wish<'_>, target: &Component) -> Vec<Effect> {
         let is_for_later = self.is_for_later(target, Event::Suspect, false);
         let is_suspect = self.phase(target) == Phase::Suspect;
@@ -164,13 +167,13 @@ impl Book {
         }
     }
 
-    /// Whether an admin holds a component, and a rule's word counts once the admin's time is over.
+    /// Whether an admin holds a component, so that the accusation counts once the admin's block is over.
     fn is_for_later(&self, target: &Component, event: Event, by_hand: bool) -> bool {
         let condition = self.conditions.get(target);
         condition.is_some_and(|condition| condition.is_for_later(event, by_hand))
     }
 
-    /// If many hosts went bad together: one incident, and nothing is held against any of them.
+    /// If many hosts failed together: one incident, and it is held against none of them.
     fn incident_of(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Option<Vec<Effect>> {
         let mut groups = place.groups.to_vec();
         groups.extend(storage(wish.rule, place.groups));
@@ -187,7 +190,7 @@ impl Book {
         Some(effects)
     }
 
-    /// A host went bad: among how many, if it is part of an incident.
+    /// A host failed: its relation to incidents.
     pub(super) fn see_many(
         &mut self,
         at: TimeMs,
@@ -201,7 +204,7 @@ impl Book {
         Some(new.cloned().map_or(Among::Known, Among::New))
     }
 
-    /// Takes back what a rule did to a host a moment ago: many were struck at once.
+    /// Withdraws what a rule did to a host a moment ago: many failed at once.
     fn forgive(&mut self, host: HostId, wish: &Wish<'_>) -> Option<Effect> {
         let component = Component::Host(host);
         let patience = self.patience;
@@ -209,7 +212,7 @@ impl Book {
         let from = condition.phase;
         let is_forgiven = condition.forgive(wish.rule, wish.at, patience);
         let to = condition.phase;
-        // What it is out of use for besides may want its repair all the same.
+        // Another reason for being out of service may still need the repair.
         let wants_nothing = is_forgiven && to.accepts_work();
         if wants_nothing || from.is_admins() && condition.pending.is_none() {
             self.wanted.remove(&component);
@@ -225,7 +228,7 @@ impl Book {
         })
     }
 
-    /// Many went bad with the host of a component: what took it out of placement a moment ago is no strike.
+    /// Many failed together with a component's host: what took it out of placement a moment ago is no strike.
     pub fn excuse(&mut self, host: HostId, component: &Component, now: TimeMs) {
         let patience = self.patience;
         let condition = self.conditions.get_mut(component);
@@ -234,21 +237,22 @@ impl Book {
         }
     }
 
-    /// Whether a repair is wanted of what was repaired so often that only a person gives it back.
+    /// Whether a repair is wanted of a component that was repaired so often that only an operator can unblock
+    /// it.
     fn is_worn_out(&self, wish: &Wish<'_>, target: &Component) -> bool {
         let known = self.repairs.get(target);
         is_repair(wish.device)
             && known.is_some_and(|repairs| repairs.is_worn_out(wish.at, self.patience))
     }
 
-    /// The repair that comes next on the ladder, if one may begin now.
+    /// The next repair on the ladder, if one may start now.
     fn repair(&self, wish: &Wish<'_>, target: &Component, place: &Place<'_>) -> Vec<Effect> {
         let known = self.repairs.get(target);
         let device = known.map_or(wish.device, |repairs| {
             repairs.next(wish.at, wish.device, self.patience)
         });
         match device {
-            // Services are started again by what keeps something off their host.
+            // Services are restarted by the rule that restricts their host.
             DeviceAction::None
             | DeviceAction::RestartService
             | DeviceAction::Decode
@@ -267,14 +271,14 @@ impl Book {
     }
 }
 
-/// Whether what a rule found of many hosts at once waits for the end of the incident. A GPU that says itself that it is broken
-/// cannot work meanwhile either: it is taken out of placement, and only no strike.
+/// Whether a finding about many hosts waits for the end of the incident. A GPU that reports itself as broken
+/// cannot work meanwhile either: it is taken out of placement, but without a strike.
 const fn waits_for_the_end(wish: &Wish<'_>) -> bool {
     !matches!(wish.component, Component::Gpu(_))
 }
 
-/// What hosts have in common whose file systems do not answer: nobody says on how many hosts the same ones are mounted, so all
-/// of the cluster's count.
+/// The common group of hosts whose file systems do not respond: the number of hosts that mount the same ones
+/// is unknown, so all hosts of the cluster count.
 fn storage(rule: &str, groups: &[(Group, u32)]) -> Option<(Group, u32)> {
     let mut all = groups.iter();
     let (_, hosts) = all.find(|(group, _)| group.kind == GroupKind::Cluster)?;
@@ -285,7 +289,8 @@ fn storage(rule: &str, groups: &[(Group, u32)]) -> Option<(Group, u32)> {
     STORAGE_RULES.contains(&rule).then_some((group, *hosts))
 }
 
-/// What is taken out of placement: a reboot ends all that runs on the host, so the host goes, when nothing runs there.
+/// Scope taken out of placement: a reboot ends everything that runs on the host, so the host is drained
+/// first.
 const fn scope_of(wish: &Wish<'_>) -> Scope {
     match (wish.device, wish.scope) {
         (DeviceAction::Reboot, Scope::Gpu | Scope::GpuAtTaskEnd) => Scope::HostAtTaskEnd,

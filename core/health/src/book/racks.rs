@@ -1,4 +1,5 @@
-//! What hosts say one by one of what they share: a rule about racks holds of a rack once it holds of enough of its hosts.
+//! Aggregation of host reports into rack faults: a rule about racks holds for a rack once enough of its hosts
+//! report it.
 
 use muster_model::health::{Action, Component, Finding, Severity};
 use muster_model::ids::HostId;
@@ -11,15 +12,15 @@ use crate::rules::{Mode, Rule};
 /// A rack.
 #[derive(Clone, Copy, Debug)]
 pub struct Rack<'a> {
-    /// Its name.
+    /// Name of the rack.
     pub name: &'a str,
-    /// Its hosts.
+    /// Hosts of the rack.
     pub hosts: &'a [HostId],
 }
 
 impl Book {
-    /// A host has said whether a rule about racks holds of it. Once it holds of so many of the rack as the rule's fatal side
-    /// counts, that side's actions are the rack's, and no strike is any host's.
+    /// A host reported whether a rule about racks holds. Once as many hosts of the rack report it as the
+    /// rule's fatal side requires, that side's actions apply to the rack, without a strike for any host.
     pub fn sum_up(
         &mut self,
         rule: &Rule,
@@ -53,7 +54,7 @@ impl Book {
         }
     }
 
-    /// Nothing new is placed in the rack, if the rule says so; people are told when it begins.
+    /// Stops new placement in the rack if the rule requires it; operators are notified at the start.
     fn rack_struck(&mut self, rule: &Rule, incident: Incident, rack: Rack<'_>) -> Vec<Effect> {
         let actions = &rule.fatal.actions;
         let what = rule.fatal.keeps_off();

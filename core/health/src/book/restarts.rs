@@ -1,4 +1,4 @@
-//! Services that a rule has started again, while it keeps something off their host: nothing that runs there is ended for it.
+//! Restarts of services by rules that restrict placement on their host; running tasks are not stopped.
 
 use muster_model::health::{Component, DeviceAction, Order};
 use muster_model::ids::HostId;
@@ -7,13 +7,14 @@ use muster_model::time::{MINUTE_MS, TimeMs};
 use crate::book::{Book, Effect};
 use crate::component::{Condition, Held, Restart};
 
-/// Hosts whose services are started again at one time: a rule that is wrong everywhere must not stop them everywhere.
+/// Maximum number of hosts whose services restart at a time: a wrong rule must not stop them everywhere.
 const AT_ONCE_MAX: usize = 8;
-/// After so long a worker that was told and says nothing keeps nobody waiting: longer than a restart may take.
+/// Time after which an ordered restart without a response no longer holds up others: longer than a restart
+/// may take.
 const SILENCE_MS_MAX: u64 = 10 * MINUTE_MS;
 
 impl Book {
-    /// Tells workers to start services again, as many at a time as may, those first that have waited longest.
+    /// Orders restarts of services from workers, up to the maximum, the longest waiting first.
     pub(super) fn order_restarts(&mut self, now: TimeMs) -> Vec<Effect> {
         let under_way = self.restarts_under_way(now).count();
         let room = AT_ONCE_MAX.saturating_sub(under_way);
@@ -34,7 +35,7 @@ impl Book {
         effects
     }
 
-    /// When the next restart may be ordered that waits; none if none does.
+    /// Time at which the next waiting restart may be ordered; `None` if none waits.
     pub(super) fn restart_due(&self, now: TimeMs) -> Option<TimeMs> {
         self.restarts_waiting().next()?;
         let mut given_up: Vec<TimeMs> = self.restarts_under_way(now).collect();
@@ -42,11 +43,11 @@ impl Book {
             return Some(now);
         }
         given_up.sort_unstable();
-        // As many as are under way beyond what may be have to be given up first.
+        // Restarts in progress above the maximum must be given up first.
         given_up.get(given_up.len() - AT_ONCE_MAX).copied()
     }
 
-    /// Until when workers that were told to start services again may be silent.
+    /// Deadlines of restarts in progress.
     fn restarts_under_way(&self, now: TimeMs) -> impl Iterator<Item = TimeMs> + '_ {
         let all = self.conditions.values().flat_map(|it| &it.holds);
         let given_up = all.filter_map(|held| match held.restart {
@@ -56,7 +57,7 @@ impl Book {
         given_up.filter(move |given_up| now < *given_up)
     }
 
-    /// Hosts whose services wait to be started again. What an admin has taken out is the admin's to look after.
+    /// Hosts with waiting restarts. A host that an admin took out of service is left to the admin.
     fn restarts_waiting(&self) -> impl Iterator<Item = (HostId, &Held)> {
         self.conditions.iter().flat_map(|(component, condition)| {
             let host = match component {
@@ -69,7 +70,7 @@ impl Book {
         })
     }
 
-    /// The restarts that a host's worker is to carry out.
+    /// Restarts that a host's worker must carry out.
     pub(super) fn restarts(&self, host: HostId) -> impl Iterator<Item = Order> + '_ {
         let component = Component::Host(host);
         let holds = self.conditions.get(&component).map(|it| &it.holds[..]);
@@ -86,7 +87,7 @@ impl Book {
         })
     }
 
-    /// A worker has started the services of a rule again, or tried to, as it was told at `since`. None if it was not.
+    /// Applies the result of a restart ordered at `since`; `None` if there was no such order.
     pub fn restarted(
         &mut self,
         (host, rule): (HostId, &str),

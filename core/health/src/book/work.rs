@@ -1,39 +1,38 @@
-//! Repairs and checks: which are due, which a worker is to carry out, and what became of them.
+//! Repairs and checks: due ones, orders for workers, and results.
 
 use muster_model::health::{Component, DeviceAction, Order, Phase, WorkStep};
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
-use muster_model::word_enum;
-use serde::{Deserialize, Serialize};
 
 use crate::book::{Book, Effect};
 use crate::component::{Condition, Event};
 use crate::flaps::Flaps;
 use crate::rules::LEMON;
 
-/// Strikes from which on a check is thorough; from the next one on only a person gives the component back.
+/// Strikes from which on a check is thorough; from the next one on only an operator can unblock the
+/// component.
 const THOROUGH_STRIKES: u32 = 3;
 
-/// Why a repair or a check cannot begin or end.
+/// Reason why a repair or a check cannot start or finish.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{component} is {phase}: no repair or check of it is {step}")]
+#[error("{component} is {phase}: no repair or check can be {step}")]
 pub struct WorkRefused {
-    /// Of what.
+    /// The component.
     pub component: Component,
-    /// Where it stands.
+    /// Current phase.
     pub phase: Phase,
-    /// What was to become of it.
+    /// The requested step.
     pub step: WorkStep,
 }
 
-/// What time has brought.
+/// Due repairs, checks and timed transitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Due {
-    /// Components whose repair or check may begin, if nothing runs on them.
+    /// Components whose repair or check may start, if nothing runs on them.
     pub work: Vec<Component>,
     /// Whether [`Book::tick`] would change something.
     pub ticks: bool,
-    /// When to ask again, if nothing happens before.
+    /// Time of the next query, if nothing happens before.
     pub next: Option<TimeMs>,
 }
 
@@ -52,7 +51,8 @@ impl Due {
 }
 
 impl Book {
-    /// Something is to be done to a component once nothing runs there. Of several things, the one that reaches farthest.
+    /// Schedules an action for a component once nothing runs there. Of several actions, the one with the
+    /// largest reach wins.
     pub fn want(&mut self, component: &Component, action: DeviceAction) {
         let condition = self.conditions.get(component);
         let pending = condition.and_then(|condition| condition.pending.as_ref());
@@ -73,7 +73,7 @@ impl Book {
         }
     }
 
-    /// What a host's worker is to do now.
+    /// Current orders for a host's worker.
     pub fn orders<'a>(
         &'a self,
         host: HostId,
@@ -103,7 +103,7 @@ impl Book {
             .chain(self.restarts(host))
     }
 
-    /// What time has brought by now, and when it will bring more.
+    /// What is due now, and when more will be due.
     #[must_use]
     pub fn due(&self, now: TimeMs) -> Due {
         let mut due = Due::default();
@@ -133,10 +133,10 @@ impl Book {
         due
     }
 
-    /// A repair or a check began, or came to its end.
+    /// Applies the start or the result of a repair or a check.
     ///
     /// # Errors
-    /// The component does not stand where that may happen.
+    /// The component is not in a phase that allows it.
     pub fn step(
         &mut self,
         component: &Component,
@@ -197,7 +197,7 @@ impl Book {
         }
     }
 
-    /// The host has booted: what a reboot repairs is done.
+    /// The host has booted: actions that a reboot completes are done.
     pub fn rebooted(
         &mut self,
         host: HostId,
@@ -215,13 +215,13 @@ impl Book {
         effects
     }
 
-    /// What a component waits for, or is in.
+    /// Action that a component waits for, or that is in progress.
     #[must_use]
     pub fn wanted(&self, component: &Component) -> Option<DeviceAction> {
         self.wanted.get(component).copied()
     }
 
-    /// Whether a component waits for a repair, or is in one.
+    /// Whether a component waits for a repair, or is being repaired.
     #[must_use]
     pub fn wants_repair(&self, component: &Component) -> bool {
         let wanted = self.wanted.get(component);
@@ -229,13 +229,14 @@ impl Book {
     }
 }
 
-/// Whether a component failed so often that a quick check says little: at its third strike, and of a lemon.
+/// Whether a component failed so often that a quick check is not enough: at its third strike, and for a
+/// lemon.
 fn is_repeated(condition: &Condition) -> bool {
     let is_lemon = condition.accusation().is_some_and(|it| it.rule == LEMON);
     is_lemon || condition.strikes_at(condition.since) >= THOROUGH_STRIKES
 }
 
-/// How far a repair reaches; what is none reaches nowhere.
+/// Reach of a repair; 0 for actions that are not repairs.
 const fn reach(action: DeviceAction) -> u8 {
     match action {
         DeviceAction::ResetIdle => 1,

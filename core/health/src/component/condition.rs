@@ -1,4 +1,4 @@
-//! What is known of one component, and how it changes.
+//! Condition of one component, and its changes.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,126 +10,127 @@ use crate::component::strikes::MANUAL_STRIKES;
 use crate::component::transitions::next;
 use crate::component::{Actor, Change, Event, Patience, Strikes, Suspected};
 
-/// Changes that a component remembers, newest last.
+/// Changes remembered per component, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
-/// Rules that may keep something off one component, and as many that may suspect it; a further one does not.
+/// Maximum number of rules that restrict one component, and also of those that suspect it; further ones are
+/// ignored.
 pub(super) const HOLDS_MAX: usize = 16;
-/// Rules that one component may have muted.
+/// Maximum number of muted rules per component.
 pub(super) const MUTES_MAX: usize = 16;
-/// How long an admin's unblock silences the rule that blocked: 24 h.
+/// Time for which an admin's unblock mutes the rule that blocked: 24 h.
 const MUTE_MS: u64 = DAY_MS;
 
-/// A rule that an admin overruled.
+/// A rule muted by an admin's unblock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mute {
-    /// Which.
+    /// Name of the health rule.
     pub rule: String,
-    /// Until when it does nothing here.
+    /// End of the mute.
     pub until: TimeMs,
 }
 
-/// What a rule keeps off a component, also while it accepts work otherwise.
+/// Placement restriction of a component by a rule, also while it otherwise accepts work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// By which rule.
+    /// Name of the health rule.
     pub rule: String,
-    /// What.
+    /// The restriction.
     pub what: Hold,
-    /// What was seen.
+    /// Observed evidence.
     pub evidence: String,
-    /// Since when.
+    /// Start time of the restriction.
     pub since: TimeMs,
-    /// How far the restart of the services is that the rule is about; none if it asks for none.
+    /// Progress of the restart of the rule's services; `None` if it requires none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 }
 
-/// How far the restart of a host's services is.
+/// Progress of a restart of a host's services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Restart {
-    /// As many as may are under way elsewhere.
+    /// The maximum number of restarts is in progress elsewhere.
     Waits,
-    /// The host's worker is told.
+    /// Ordered from the host's worker.
     Ordered {
-        /// When it was.
+        /// Time of the order.
         at: TimeMs,
     },
-    /// It was tried: what was kept off stays so until a reading says that all is well.
+    /// Tried: the restriction stays until a reading reports that the services are healthy.
     Tried,
 }
 
-/// What became of a change that was allowed.
+/// Outcome of a permitted change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The component stands elsewhere now, or anew at the same place.
+    /// The phase of the component changed, or was entered again.
     Changed,
     /// An admin holds the component: the accusation counts once that is over.
     Remembered,
-    /// It changes nothing: the component is already there, or worse.
+    /// No change: the component is already in this phase, or a worse one.
     Known,
 }
 
-/// Why a change is not allowed.
+/// Reason why a change is not permitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No row of the table.
-    #[error("a component that is {from} knows no {event}")]
+    /// Not in the transition table.
+    #[error("event {event} is not legal in phase {from}")]
     Illegal {
-        /// Where it stands.
+        /// Previous phase.
         from: Phase,
-        /// What was asked for.
+        /// Requested event.
         event: Event,
     },
-    /// A person's event by something automatic, or the other way round.
+    /// An admin's event by an automatic actor, or the other way round.
     #[error("{0} is not for this actor")]
     NotTheirs(Event),
-    /// An admin gave the component back and overruled this rule.
-    #[error("rule {rule} does nothing here for a day: an admin gave the component back")]
+    /// An admin unblocked the component and muted this rule.
+    #[error("rule {rule} is muted here for a day: an admin unblocked the component")]
     Muted {
-        /// Which rule.
+        /// Name of the health rule.
         rule: String,
-        /// Until when.
+        /// End of the mute.
         until: TimeMs,
     },
     /// Its wait or its probation is not over.
     #[error("not before {0}")]
     TooEarly(TimeMs),
-    /// It failed so often that only a person gives it back.
-    #[error("it has {0} strikes: only an admin gives it back")]
+    /// It failed so often that only an operator can unblock it.
+    #[error("it has {0} strikes: only an admin can unblock it")]
     ByHand(u32),
 }
 
-/// What is known of one component.
+/// Condition of one component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Where it stands.
+    /// Current phase.
     pub phase: Phase,
-    /// Since when.
+    /// Time of the last change of phase.
     pub since: TimeMs,
-    /// From when on a passed check may readmit it; while in probation, from when on that is over.
+    /// Time from which a passed check may readmit it; in probation, its end.
     pub ready_at: TimeMs,
-    /// When an admin's block ends by itself.
+    /// Expiry of an admin's block.
     pub expires_at: Option<TimeMs>,
-    /// How often it failed.
+    /// Number of strikes.
     pub strikes: Strikes,
-    /// Whether only a person ends its block: its rule says so.
+    /// Whether only an operator can end its block, as its rule requires.
     pub by_hand: bool,
-    /// What counts once an admin's time is over: the worst that was found meanwhile, or that stood against it before.
+    /// Accusation that counts once an admin's block is over: the worst found meanwhile, or the one before.
     pub pending: Option<Change>,
-    /// Rules that an admin overruled.
+    /// Rules muted by an admin.
     pub mutes: Vec<Mute>,
-    /// How it came here, newest last.
+    /// Its changes, newest last.
     pub history: VecDeque<Change>,
-    /// What rules keep off it, also while it accepts work otherwise.
+    /// Placement restrictions by rules, also while it otherwise accepts work.
     #[serde(default)]
     pub holds: Vec<Held>,
-    /// Rules that suspect it, or did when another one struck it.
+    /// Rules that suspect it, or did when another one caused a strike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspected: Vec<Suspected>,
 }
 
 impl Condition {
-    /// A component that nothing is known of.
+    /// A component without any record.
     #[must_use]
     pub const fn new(since: TimeMs) -> Self {
         Self {
@@ -147,13 +148,13 @@ impl Condition {
         }
     }
 
-    /// What is kept off it, by the rule that keeps off most.
+    /// Its strictest placement restriction.
     #[must_use]
     pub fn held(&self) -> Option<&Held> {
         self.holds.iter().max_by_key(|held| held.what)
     }
 
-    /// Keeps something off it whenever it accepts work, if no admin overruled the rule. Whether that is new.
+    /// Adds a placement restriction, unless an admin muted the rule. Returns whether it is new.
     pub fn hold(&mut self, held: Held) -> bool {
         let is_muted =
             { self.mutes.iter() }.any(|it| it.rule == held.rule && it.until > held.since);
@@ -172,36 +173,36 @@ impl Condition {
         has_room
     }
 
-    /// A rule keeps nothing off it any more. Whether it did.
+    /// Removes a rule's placement restriction. Returns whether there was one.
     pub fn let_go(&mut self, rule: &str) -> bool {
         let before = self.holds.len();
         self.holds.retain(|held| held.rule != rule);
         self.holds.len() < before
     }
 
-    /// The change that it stands where it stands for.
+    /// The change that caused its current phase.
     #[must_use]
     pub fn cause(&self) -> Option<&Change> {
         self.history.back()
     }
 
-    /// The last fault that was found, or suspicion.
+    /// The last fault found, or suspicion.
     #[must_use]
     pub fn accusation(&self) -> Option<&Change> {
         let mut newest_first = self.history.iter().rev();
         newest_first.find(|change| change.event.is_accusation())
     }
 
-    /// Whether the last that was said against it did not take it out of placement.
+    /// Whether its last accusation did not take it out of placement.
     pub(super) fn is_only_suspected(&self) -> bool {
         let accusation = self.accusation();
         accusation.is_some_and(|change| change.event == Event::Suspect)
     }
 
-    /// Changes it, or says why not. Nothing is changed by what is refused.
+    /// Applies a change, or returns why not. A refused change has no effect.
     ///
     /// # Errors
-    /// The change is not legal, not the actor's, muted, too early, or for a person alone.
+    /// The change is illegal, not permitted to the actor, muted, too early, or reserved for operators.
     pub fn change(&mut self, change: Change, patience: Patience) -> Result<Outcome, Refusal> {
         let Change { event, at, .. } = change;
         if event.is_admins() != change.actor.is_admin() {
@@ -236,7 +237,7 @@ impl Condition {
         self.count_strike(&change);
         self.enter((event, to), at, patience);
         self.by_hand |= change.by_hand && event.is_fault();
-        // What an admin drained ends when the admin said.
+        // An admin's drain expires at the time set by the admin.
         let expires_at = match event {
             Event::Drained => self.expires_at,
             _ => change.expires_at,
@@ -248,14 +249,14 @@ impl Condition {
         Ok(Outcome::Changed)
     }
 
-    /// The mute that silences a change.
+    /// The mute that applies to a change.
     fn mute(&self, change: &Change) -> Option<&Mute> {
         let silences = |mute: &&Mute| mute.rule == change.rule && mute.until > change.at;
         let is_accusation = change.event.is_accusation();
         self.mutes.iter().find(silences).filter(|_| is_accusation)
     }
 
-    /// Whether an accusation says no more than where the component already stands.
+    /// Whether an accusation adds nothing to the component's current phase.
     fn is_known(&self, event: Event) -> bool {
         match event {
             Event::Suspect => self.phase != Phase::Healthy,
@@ -266,7 +267,7 @@ impl Condition {
         }
     }
 
-    /// Whether the way back is open already.
+    /// Whether the way back is already open.
     fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), Refusal> {
         match event {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
@@ -289,7 +290,7 @@ impl Condition {
         }
     }
 
-    /// An admin gave it back: whatever accused it does nothing for a day.
+    /// An admin unblocked it: the rule that accused it is muted for a day.
     fn mute_cause(&mut self, at: TimeMs) {
         let accuses = |change: &&Change| change.event.is_accusation() && !change.rule.is_empty();
         let newest = self.history.iter().rev().find(accuses);
@@ -325,11 +326,11 @@ impl Condition {
                 self.strikes
                     .add(change.at, if in_probation { 2 } else { 1 });
             }
-            // It was only suspected, and now it is known.
+            // It was only suspected before, and now it is certain.
             Event::CheckFailed if self.is_only_suspected() => self.strikes.add(change.at, 1),
-            // What an admin drained has done nothing wrong.
+            // A component drained by an admin is not at fault.
             Event::Drained if change.is_strike && self.phase == Phase::Draining => {
-                // Nor what was drained with many others.
+                // Nor is one drained together with many others.
                 let is_excused = self.accusation().is_some_and(|drain| !drain.is_strike);
                 if is_excused {
                     return;
@@ -340,7 +341,7 @@ impl Condition {
         }
     }
 
-    /// How often it failed within its last 30 days in service: no time out of placement is clean.
+    /// Number of strikes within its last 30 days in service: days out of placement do not count as clean.
     #[must_use]
     pub const fn strikes_at(&self, now: TimeMs) -> u32 {
         if self.phase.accepts_work() {
@@ -350,7 +351,7 @@ impl Condition {
         }
     }
 
-    /// Checks that failed since something else happened to it.
+    /// Number of checks that failed since its last other change.
     fn failed_checks(&self) -> u32 {
         let newest_first = self.history.iter().rev().map(|change| change.event);
         let checks = newest_first
@@ -365,13 +366,14 @@ impl Condition {
             self.strikes.count_from(at);
         }
         match to {
-            // The wait begins with the block; a failed repair begins it anew, and a failed check a longer one.
+            // The wait starts with the block; a failed repair restarts it, and a failed check starts a longer
+            // one.
             Phase::Blocked if event == Event::CheckFailed => {
                 let failed = self.failed_checks() + 1;
                 self.ready_at = at.after(patience.recheck_ms(strikes, failed));
             }
             Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
-            // What was only suspected, and passed its check, has nothing to prove.
+            // A component that was only suspected and passed its check needs no probation.
             Phase::Probation if strikes == 0 => self.ready_at = at,
             Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
@@ -379,7 +381,7 @@ impl Condition {
         if to.accepts_work() || to.is_admins() {
             self.by_hand = false;
         }
-        // What is struck may be forgiven, and is suspect again.
+        // A strike may be withdrawn, and the component is suspect again.
         if !matches!(to, Phase::Suspect | Phase::Draining | Phase::Blocked) {
             self.suspected.clear();
         }
@@ -389,7 +391,7 @@ impl Condition {
 
     pub(super) fn remember(&mut self, change: Change) {
         if self.history.len() >= HISTORY_MAX {
-            // What it stands accused of is not forgotten for checks that fail ever again.
+            // Its accusation must not drop out of the history because of repeated failed checks.
             let newest = |is: fn(Event) -> bool| self.history.iter().rposition(|it| is(it.event));
             let kept = [newest(Event::is_accusation), newest(Event::is_fault)];
             let oldest = (0..self.history.len()).find(|at| !kept.contains(&Some(*at)));
@@ -398,27 +400,27 @@ impl Condition {
         self.history.push_back(change);
     }
 
-    /// Whether its probation is over early: after the first strike, one task that ended well is enough.
+    /// Whether its probation ends early: after the first strike, one successful task is enough.
     #[must_use]
     pub fn may_leave_probation(&self, now: TimeMs, has_succeeded: bool) -> bool {
         let is_early = has_succeeded && self.strikes_at(now) <= 1;
         self.phase == Phase::Probation && (is_early || now >= self.ready_at)
     }
 
-    /// Whether nothing automatic gives it back.
+    /// Whether nothing automatic unblocks it.
     #[must_use]
     pub const fn is_for_a_person(&self, now: TimeMs) -> bool {
         self.by_hand || self.strikes_at(now) >= MANUAL_STRIKES
     }
 
-    /// Ends its probation at once, because [`Self::may_leave_probation`] says so.
+    /// Ends its probation immediately, because [`Self::may_leave_probation`] holds.
     pub fn shorten_probation(&mut self, now: TimeMs) {
         if self.phase == Phase::Probation {
             self.ready_at = self.ready_at.min(now);
         }
     }
 
-    /// Who it stands where it stands for.
+    /// Actor of the change that caused its current phase.
     #[must_use]
     pub fn actor(&self) -> Option<&Actor> {
         self.cause().map(|change| &change.actor)

@@ -1,16 +1,16 @@
-//! What is taken back of what was done to a component, because many were struck at once.
+//! Withdrawal of changes of a component that failed together with many others.
 
 use muster_model::health::Phase;
 use muster_model::time::{MINUTE_MS, TimeMs};
 
 use crate::component::{Change, Condition, Event, Patience};
 
-/// How long after a block an incident may take it back: the span in which hosts go together.
+/// Time after a block within which an incident may withdraw it: the span within which hosts fail together.
 const FORGIVEN_MS: u64 = MINUTE_MS;
 
 impl Condition {
-    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. It stands where it
-    /// stood before, with what was held against it then. Whether it was struck.
+    /// Withdraws what a rule did to it a moment ago: many failed at once, so it was not its own fault. It
+    /// returns to its previous phase, with the accusations from before. Returns whether there was a strike.
     pub fn forgive(&mut self, rule: &str, now: TimeMs, patience: Patience) -> bool {
         let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
         self.pending.take_if(|pending| is_its(pending));
@@ -25,7 +25,7 @@ impl Condition {
         let before = self.phase_before();
         let was_counted = before.accepts_work() || before == Phase::Draining;
         if struck_from == Phase::Blocked && cause.is_strike && was_counted {
-            // What failed in probation was struck twice.
+            // A failure in probation counted as two strikes.
             let count = if before == Phase::Probation { 2 } else { 1 };
             (0..count).for_each(|_| self.strikes.take_back());
         }
@@ -40,19 +40,20 @@ impl Condition {
         true
     }
 
-    /// Where the change that came last has led, as far as a rule may strike there. A check that was broken off is due again.
+    /// Phase to which the last change has led, as far as a rule may cause strikes there. A check that was
+    /// interrupted is due again.
     fn phase_before(&self) -> Phase {
         let mut newest_first = self.history.iter().rev().map(|change| change.event);
         match newest_first.next() {
             None | Some(Event::ProbationPassed | Event::Expired | Event::AdminUnblock) => {
                 Phase::Healthy
             }
-            // What suspected it may be over meanwhile.
+            // The suspicion may be over meanwhile.
             Some(Event::Suspect) if self.suspected.is_empty() => Phase::Healthy,
             Some(Event::Suspect) => Phase::Suspect,
             Some(Event::CheckPassed) => Phase::Probation,
             Some(Event::Drain) => Phase::Draining,
-            // It ends a block by a check, and what did not block at once.
+            // It ends a block by a check, and a fault that did not block immediately.
             Some(Event::Clear) => match newest_first.next() {
                 None | Some(Event::Suspect | Event::Drain) => Phase::Healthy,
                 Some(_) => Phase::Blocked,
@@ -61,8 +62,8 @@ impl Condition {
         }
     }
 
-    /// It was struck a moment ago, and many with it: it stays out of use until it has proved itself, but that is no strike.
-    /// Whether it was one.
+    /// It was struck a moment ago together with many others: it stays out of service until it has passed its
+    /// check, but without a strike. Returns whether there was one.
     pub fn excuse(&mut self, now: TimeMs, patience: Patience) -> bool {
         let is_struck = |change: &Change| change.event.is_fault() && change.is_strike;
         let newest = self.history.iter().rposition(|it| it.event.is_fault());
@@ -73,7 +74,7 @@ impl Condition {
         let Some(at) = newest.filter(|_| !self.phase.accepts_work()) else {
             return false;
         };
-        // What failed in probation was struck twice.
+        // A failure in probation counted as two strikes.
         let was_proving = at > 0 && self.history[at - 1].event == Event::CheckPassed;
         self.history[at].is_strike = false;
         if self.phase != Phase::Draining {

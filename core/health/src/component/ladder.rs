@@ -1,4 +1,4 @@
-//! Which repair comes next: what did not help is not tried for ever.
+//! Escalation ladder of repairs: a repair that did not help is not repeated forever.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::Patience;
 
-/// Repairs that are remembered of a component: the newest ones.
+/// Repairs remembered per component: the newest ones.
 pub const REPAIRS_KEPT_MAX: u32 = 16;
 
-/// What was done to a component.
+/// Repairs of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repairs {
     done: VecDeque<(TimeMs, DeviceAction)>,
 }
 
 impl Repairs {
-    /// A repair was completed.
+    /// Records a completed repair.
     pub fn complete(&mut self, now: TimeMs, action: DeviceAction) {
         if self.done.len() >= REPAIRS_KEPT_MAX as usize {
             self.done.pop_front();
@@ -26,7 +26,8 @@ impl Repairs {
         self.done.push_back((now, action));
     }
 
-    /// Whether a component was repaired so often lately that a person looks instead, and alone gives it back.
+    /// Whether a component was repaired so often recently that an operator must look, and only an operator
+    /// can unblock it.
     #[must_use]
     pub fn is_worn_out(&self, now: TimeMs, patience: Patience) -> bool {
         let is_recent =
@@ -34,7 +35,7 @@ impl Repairs {
         self.done.iter().filter(is_recent).count() >= patience.repairs_max as usize
     }
 
-    /// What is done instead of a repair that was asked for: the next step of the ladder, if this one did not help.
+    /// Repair to carry out instead of the wanted one: the next step of the ladder, if this one did not help.
     #[must_use]
     pub fn next(&self, now: TimeMs, wanted: DeviceAction, patience: Patience) -> DeviceAction {
         let reboots = self.done.iter().filter(|(at, action)| {

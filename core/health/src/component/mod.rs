@@ -1,7 +1,8 @@
-//! Where a GPU, an adapter or a host stands: one table of legal transitions, strikes, waits and probation.
+//! State machine of a GPU, an adapter or a host: one table of legal transitions, strikes, waits and
+//! probation.
 //!
-//! What the cluster decided, as opposed to what a worker sees. Every change carries who made it, by which rule, on which
-//! evidence and when.
+//! It holds the cluster's decision, as opposed to a worker's observation. Every change carries its actor,
+//! rule, evidence and time.
 
 mod condition;
 mod excuse;
@@ -22,51 +23,51 @@ pub use self::suspected::Suspected;
 pub use self::transitions::{TRANSITIONS, next};
 
 word_enum! {
-    /// What may happen to a component.
+    /// Event of a component.
     Event {
         /// A rule suspects it.
         Suspect = "suspect",
-        /// What was found is over.
+        /// The finding is over.
         Clear = "clear",
-        /// A rule wants it empty once its tasks have ended.
+        /// A rule requires it to be drained.
         Drain = "drain",
         /// A rule takes it out of placement.
         Block = "block",
-        /// A rule finds that nothing but an exchange helps.
+        /// A rule requires its replacement.
         Condemn = "condemn",
         /// Nothing runs on it any more.
         Drained = "drained",
-        /// A repair began.
+        /// A repair started.
         RepairBegan = "repair_began",
-        /// A repair is done.
+        /// A repair succeeded.
         RepairDone = "repair_done",
         /// A repair failed.
         RepairFailed = "repair_failed",
-        /// An active check began.
+        /// An active check started.
         CheckBegan = "check_began",
         /// An active check passed.
         CheckPassed = "check_passed",
-        /// An active check failed, or did not end in time.
+        /// An active check failed, or timed out.
         CheckFailed = "check_failed",
-        /// Probation is over.
+        /// Its probation is over.
         ProbationPassed = "probation_passed",
         /// It failed in probation.
         ProbationFailed = "probation_failed",
-        /// An admin's block is over by its time.
+        /// An admin's block expired.
         Expired = "expired",
         /// An admin takes it out of placement.
         AdminBlock = "admin_block",
-        /// An admin wants it empty.
+        /// An admin drains it.
         AdminDrain = "admin_drain",
-        /// An admin gives it back.
+        /// An admin unblocks it.
         AdminUnblock = "admin_unblock",
-        /// An admin sends it back to its vendor.
+        /// An admin returns it to its vendor.
         AdminCondemn = "admin_condemn",
     }
 }
 
 impl Event {
-    /// Whether only a person makes it happen.
+    /// Whether it is an action of an admin.
     #[must_use]
     pub const fn is_admins(self) -> bool {
         matches!(
@@ -75,7 +76,7 @@ impl Event {
         )
     }
 
-    /// Whether it says that something is wrong.
+    /// Whether it reports a fault or a suspicion.
     #[must_use]
     pub const fn is_accusation(self) -> bool {
         matches!(
@@ -84,13 +85,13 @@ impl Event {
         )
     }
 
-    /// Whether it takes out of placement for a fault.
+    /// Whether it takes the component out of placement for a fault.
     #[must_use]
     pub const fn is_fault(self) -> bool {
         self.is_accusation() && !matches!(self, Self::Suspect)
     }
 
-    /// How far it takes a component out of use; what does not accuse it reaches nowhere.
+    /// How far it takes a component out of service; 0 if it is not an accusation.
     const fn reach(self) -> u8 {
         match self {
             Self::Suspect => 1,
@@ -102,46 +103,46 @@ impl Event {
     }
 }
 
-/// Who makes a change.
+/// Actor of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Actor {
     /// A rule of the set.
     Rule(String),
-    /// A check or a repair, by its name.
+    /// A check or a repair, by name.
     Check(String),
-    /// The passing of time.
+    /// The passage of time.
     Time,
-    /// A person.
+    /// An admin, by name.
     Admin(String),
 }
 
 impl Actor {
-    /// Whether it is a person.
+    /// Whether it is an admin.
     #[must_use]
     pub const fn is_admin(&self) -> bool {
         matches!(self, Self::Admin(_))
     }
 }
 
-/// A change, as it is asked for and as it is kept.
+/// A change, as requested and as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happens.
+    /// The event.
     pub event: Event,
-    /// By whom.
+    /// The actor.
     pub actor: Actor,
-    /// By which rule; empty for people and repairs.
+    /// Name of the health rule; empty for admins and repairs.
     pub rule: String,
-    /// The raw line, the reading, or a person's reason.
+    /// The raw line, the reading, or an admin's reason.
     pub evidence: String,
-    /// When.
+    /// Time of the change.
     pub at: TimeMs,
     /// Whether it counts as a strike; incidents of a rack or of storage do not.
     pub is_strike: bool,
-    /// When an admin's block ends by itself.
+    /// Expiry of an admin's block.
     pub expires_at: Option<TimeMs>,
-    /// Whether only a person gives back what it takes out of placement: its rule says so. Not written where it does not, as
-    /// before there was such a field.
+    /// Whether only an operator can unblock it, as its rule requires. Not serialized if false, as before the
+    /// field was introduced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
 }

@@ -1,11 +1,11 @@
-//! What is kept for later while an admin holds a component: the accusation that counts once the admin's time is over.
+//! Pending accusation of a component held by an admin, which counts once the admin's block is over.
 
 use muster_model::health::Phase;
 
 use crate::component::{Change, Condition, Event, Outcome, Patience};
 
 impl Condition {
-    /// Whether an admin holds it, and an accusation reaches farther than what is kept for later.
+    /// Whether an admin holds it, and an accusation reaches farther than the pending one.
     #[must_use]
     pub fn is_for_later(&self, event: Event, by_hand: bool) -> bool {
         let known = self.pending.as_ref();
@@ -13,12 +13,12 @@ impl Condition {
         self.phase.is_admins() && known < Some((event.reach(), by_hand))
     }
 
-    /// Keeps an accusation until the admin's time is over; of several, the one that reaches farthest.
+    /// Stores an accusation until the admin's block is over; of several, the one that reaches farthest.
     pub(super) fn keep_for_later(&mut self, mut change: Change) -> Outcome {
         if !self.is_for_later(change.event, change.by_hand) {
             return Outcome::Known;
         }
-        // What took it out of use before the admin did has had its strike.
+        // The fault that took it out of service before the admin did has already counted as a strike.
         let was_in_use =
             { self.pending.as_ref() }.is_none_or(|it| it.is_strike || !it.event.blocks());
         change.is_strike &= was_in_use;
@@ -29,9 +29,9 @@ impl Condition {
         Outcome::Remembered
     }
 
-    /// What it is out of use for, or is suspected of; the strike for what blocks it was counted when it was blocked.
+    /// The accusation for which it is out of service or suspect; the strike was counted at the block.
     pub(super) fn standing(&self) -> Option<Change> {
-        // Of what has failed its checks for long, only those are remembered.
+        // For a component with many failed checks, only those are remembered.
         let accusation = self.accusation().or_else(|| self.cause());
         let (event, accusation) = match self.phase {
             Phase::Suspect => (Event::Suspect, accusation?),
@@ -51,21 +51,21 @@ impl Condition {
         })
     }
 
-    /// What is kept for later counts once the admin's time is over.
+    /// Applies the pending accusation once the admin's block is over.
     pub(super) fn take_up_pending(&mut self, event: Event, patience: Patience) {
         if event != Event::Expired {
             return;
         }
         if let Some(mut pending) = self.pending.take() {
             pending.at = self.since;
-            // An accusation is legal where the end of a block leads to.
+            // An accusation is legal in the phase after the end of a block.
             let _ = self.change(pending, patience);
         }
     }
 }
 
 impl Event {
-    /// Whether it takes out of use at once, and not when what runs has ended.
+    /// Whether it takes out of service immediately, not only once nothing runs there.
     const fn blocks(self) -> bool {
         self.reach() > Self::Drain.reach()
     }

@@ -1,4 +1,4 @@
-//! How often a component failed, and what that costs it.
+//! Strikes of a component, and their consequences.
 
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ const FIRST_WAIT_MS: u64 = 15 * MINUTE_MS;
 const FIRST_PROBATION_MS: u64 = HOUR_MS;
 /// Longest wait.
 const WAIT_MS_MAX: u64 = DAY_MS;
-/// How often the wait between two checks that fail is doubled.
+/// Maximum number of doublings of the wait between two failed checks.
 const RECHECK_DOUBLINGS_MAX: u32 = 2;
-/// After so many days without a strike all are forgotten.
+/// Days without a strike after which all are forgotten.
 const CLEAN_MS: u64 = 30 * DAY_MS;
-/// Strikes from which on only a person gives a component back.
+/// Strikes from which on only an operator can unblock a component.
 pub(super) const MANUAL_STRIKES: u32 = 4;
 
-/// How often a component failed within its last 30 clean days.
+/// Number of failures of a component within its last 30 clean days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strikes {
     count: u32,
@@ -24,7 +24,7 @@ pub struct Strikes {
 }
 
 impl Strikes {
-    /// It never failed.
+    /// No strikes.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Strikes {
         }
     }
 
-    /// How many count now.
+    /// Number of strikes that count now.
     #[must_use]
     pub const fn at(self, now: TimeMs) -> u32 {
         if now.since(self.last) >= CLEAN_MS {
@@ -43,7 +43,7 @@ impl Strikes {
         }
     }
 
-    /// Adds so many: a failure in probation counts double.
+    /// Adds strikes: a failure in probation counts double.
     pub(super) const fn add(&mut self, now: TimeMs, count: u32) {
         self.count = self.at(now).saturating_add(count);
         self.last = now;
@@ -51,39 +51,41 @@ impl Strikes {
 }
 
 impl Strikes {
-    /// The clean days begin now: those before were none.
+    /// Restarts the count of clean days now.
     pub(super) const fn count_from(&mut self, now: TimeMs) {
         self.last = now;
     }
 
-    /// The last one was none.
+    /// Withdraws the last strike.
     pub(super) const fn take_back(&mut self) {
         self.count = self.count.saturating_sub(1);
     }
 }
 
-/// How long what failed must wait and prove itself, and how often it is repaired. Part of the rules.
+/// Waits, probation and repair limits after faults. Part of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Patience {
-    /// Milliseconds from a first block until its check may readmit; four times as many for each further strike, at most a
-    /// day or this.
+    /// Milliseconds from a first block until its check may readmit; four times as many for each further
+    /// strike, at most a day or this.
     pub first_wait_ms: u64,
-    /// Milliseconds of probation after a first strike; six times as many after the second, 24 times
-    /// from the third on.
+    /// Milliseconds of probation after a first strike; six times as many after the second, 24 times from the
+    /// third on.
     pub first_probation_ms: u64,
-    /// Repairs of one component after which a person looks, and within how many milliseconds; by the rule `remediations`.
+    /// Number of repairs of one component within `repairs_span_ms` after which an operator must look; from
+    /// the rule `remediations`.
     pub repairs_max: u32,
     /// See `repairs_max`.
     pub repairs_span_ms: u64,
-    /// Reboots of one component after which a person looks, and within how many milliseconds (gpud: 2 in 3 days).
+    /// Number of reboots of one component within `reboots_span_ms` after which an operator must look (gpud: 2
+    /// in 3 days).
     pub reboots_max: u32,
     /// See `reboots_max`.
     pub reboots_span_ms: u64,
 }
 
 impl Default for Patience {
-    /// 15 minutes and an hour: our proposals. As many repairs as are needed, for where no rule says; reboots as gpud has it.
+    /// 15 minutes and an hour: our proposals. No limit on repairs where no rule sets one; reboots as in gpud.
     fn default() -> Self {
         Self {
             first_wait_ms: FIRST_WAIT_MS,
@@ -108,8 +110,9 @@ impl Patience {
         self.first_wait_ms.saturating_mul(factor).min(most)
     }
 
-    /// Milliseconds from a check that failed until the next one: what the strikes ask for, or the first wait, doubled twice as
-    /// checks go on to fail; what stays broken for weeks is not checked all the time.
+    /// Milliseconds from a failed check until the next one: the wait for the strikes, or the first wait
+    /// doubled up to twice while checks keep failing; a component that stays broken for weeks is not checked
+    /// constantly.
     #[must_use]
     pub fn recheck_ms(self, strikes: u32, failed: u32) -> u64 {
         let doublings = failed.saturating_sub(1).min(RECHECK_DOUBLINGS_MAX);
@@ -117,7 +120,7 @@ impl Patience {
         self.wait_ms(strikes).max(further)
     }
 
-    /// Milliseconds of probation: as it is, six times, then 24 times.
+    /// Milliseconds of probation: the base value, six times, then 24 times.
     #[must_use]
     pub const fn probation_ms(self, strikes: u32) -> u64 {
         let factor = match strikes {

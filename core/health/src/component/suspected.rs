@@ -1,4 +1,4 @@
-//! Who suspects a component: it is suspect as long as anybody does.
+//! Rules that suspect a component, which is suspect as long as any does.
 
 use muster_model::health::Phase;
 use muster_model::time::TimeMs;
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::component::condition::HOLDS_MAX;
 use crate::component::{Actor, Change, Condition, Event};
 
-/// Who suspects a component.
+/// A rule that suspects a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspected {
-    /// By which rule.
+    /// Name of the health rule.
     pub rule: String,
-    /// What was seen.
+    /// Observed evidence.
     pub evidence: String,
-    /// When that was last said.
+    /// Time of its last report.
     pub at: TimeMs,
 }
 
 impl Condition {
-    /// A rule that suspected it does so no more. Whether another one still does: it is the one that accuses it from now on.
+    /// Removes a rule's suspicion. Returns whether another one still suspects it, which then becomes its
+    /// accusation.
     pub fn suspects_no_more(&mut self, rule: &str) -> bool {
         self.suspected.retain(|it| it.rule != rule);
         let is_suspect = self.phase == Phase::Suspect;
@@ -42,7 +43,7 @@ impl Condition {
         true
     }
 
-    /// Remembers that a rule suspects it, beside others that do.
+    /// Adds a rule's suspicion, besides those of others.
     pub(super) fn suspect(&mut self, change: &Change) {
         let Change {
             rule, evidence, at, ..

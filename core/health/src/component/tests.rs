@@ -1,4 +1,4 @@
-//! Components through days of faults, repairs and admins.
+//! Components through days of faults, repairs and admin actions.
 
 use muster_model::health::{DeviceAction, Phase, Work};
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS};
@@ -35,7 +35,7 @@ fn change(condition: &mut Condition, event: Event, minutes: u64) -> Result<Outco
     condition.change(by_rule(event, "ecc", minute(minutes)), Patience::default())
 }
 
-/// Plays events at minutes, all of which are allowed.
+/// Plays events at the given minutes, all of which are permitted.
 fn play(events: &[(Event, u64)]) -> Condition {
     let mut condition = Condition::new(TimeMs(0));
     for (event, at) in events {
@@ -58,7 +58,8 @@ fn the_table_has_one_row_for_each_way_and_none_that_undoes_an_admin() {
             let stays = to.is_admins();
             assert!(stays || *event == Event::Expired, "{from} {event} {to}");
         }
-        // Back into placement: by proof, by a person, by the end of a person's time, or because nothing was done yet.
+        // Back into placement: by proof, by an admin, by the expiry of an admin's block, or because nothing
+        // was done yet.
         if !from.accepts_work() && to.accepts_work() {
             let proof = [Event::CheckPassed, Event::AdminUnblock, Event::Expired];
             let untouched = (*from, *event) == (Phase::Draining, Event::Clear);
@@ -68,7 +69,7 @@ fn the_table_has_one_row_for_each_way_and_none_that_undoes_an_admin() {
             assert!(event.is_admins());
         }
     }
-    // A person always gets through.
+    // An admin's action is always accepted.
     for phase in Phase::ALL {
         assert!(next(*phase, Event::AdminBlock).is_some(), "{phase}");
         assert!(next(*phase, Event::AdminUnblock).is_some(), "{phase}");
@@ -148,7 +149,7 @@ fn a_repair_without_a_passed_check_never_readmits() {
         change(&mut gpu, Event::CheckFailed, 100),
         Ok(Outcome::Changed)
     );
-    // The wait begins anew.
+    // The wait restarts.
     assert_eq!((gpu.phase, gpu.ready_at), (Phase::Blocked, minute(115)));
 }
 
@@ -183,7 +184,7 @@ fn waits_grow_and_the_fourth_strike_is_for_a_person() {
     }
     change(&mut gpu, Event::AdminUnblock, at + 10_000).expect("a person may");
     assert_eq!(gpu.phase, Phase::Healthy);
-    // Strikes stay after a pass and after a person, until 30 clean days.
+    // Strikes remain after a passed check and an admin's unblock, until 30 clean days.
     assert_eq!(gpu.strikes.at(minute(at + 10_000)), 4);
     let back_at = minute(at + 10_000);
     assert_eq!(gpu.strikes_at(back_at.after(30 * DAY_MS - 1)), 4);
@@ -205,7 +206,7 @@ fn what_stays_broken_is_checked_ever_more_rarely_and_no_day_of_it_is_clean() {
     assert_eq!(waits[..4], [15, 30, 60, 60]);
     assert!(waits[4..].iter().all(|wait| *wait == 60));
     assert_eq!(gpu.strikes_at(at), 1, "forty days are none in service");
-    // Its days begin when it is back.
+    // Its days start when it is back.
     for event in [Event::CheckBegan, Event::CheckPassed] {
         change(&mut gpu, event, at.0 / MINUTE_MS).expect("legal");
     }
@@ -268,11 +269,11 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
             })
         );
     }
-    // It is blocked for that already, once the admin's time is over.
+    // It is already blocked for that, once the admin's block is over.
     assert_eq!(change(&mut gpu, Event::Block, 4), Ok(Outcome::Known));
     assert_eq!(change(&mut gpu, Event::Condemn, 4), Ok(Outcome::Remembered));
     assert_eq!(gpu.phase, Phase::BlockedAdmin);
-    // A rule in a person's clothes, and the other way round.
+    // A rule that claims to be an admin, and the other way round.
     let mut forged = by_rule(Event::AdminUnblock, "ecc", minute(5));
     forged.actor = Actor::Rule("ecc".to_owned());
     assert_eq!(
@@ -330,7 +331,7 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
     );
 }
 
-/// Blocked by an admin for an hour from a minute on.
+/// Blocked by an admin for an hour from this minute.
 fn block_for_an_hour(condition: &mut Condition, at: u64) {
     let mut block = by_rule(Event::AdminBlock, "", minute(at));
     block.expires_at = Some(minute(at + 60));
@@ -369,7 +370,9 @@ fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
 
 #[test]
 fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
-    use Event::{AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect};
+    use Event::{
+        AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect,
+    };
     let walks: [(&[Event], Phase, u32); 9] = [
         (&[], Phase::Healthy, 0),
         (&[Suspect], Phase::Suspect, 0),
@@ -379,7 +382,7 @@ fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
         (&[Block, RepairBegan], Phase::Blocked, 1),
         (&[Block, Condemn], Phase::Rma, 1),
         (&[AdminCondemn], Phase::Rma, 0),
-        // What passed its check has proven enough.
+        // A passed check is proof enough.
         (&[Block, CheckBegan, CheckPassed], Phase::Healthy, 1),
     ];
     for (walk, phase, strikes) in walks {
@@ -457,7 +460,7 @@ fn what_is_told_again_changes_nothing() {
     assert_eq!(gpu.phase, Phase::Rma);
 }
 
-/// What it is out of use for is not forgotten, however often its check fails.
+/// The fault for which it is out of service is not forgotten, however often its check fails.
 #[test]
 fn checks_that_fail_for_ever_do_not_hide_the_fault() {
     let mut gpu = play(&[(Event::Suspect, 0), (Event::Block, 1)]);
@@ -529,7 +532,7 @@ fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
         next(&repairs, day(13), DeviceAction::Reset),
         DeviceAction::Reset
     );
-    // Where no rule says how many are too many, none are.
+    // Where no rule sets a limit, there is none.
     let unlimited = Patience::default();
     assert_eq!(
         repairs.next(day(5), DeviceAction::Reset, unlimited),
@@ -578,8 +581,8 @@ fn draw(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// Whatever happens, in whatever order: a fault leads back only by proof, a person or a person's time; an admin's word stands;
-/// every block has a cause and a way out.
+/// For any events in any order: a fault is left only by proof, an admin or the expiry of an admin's block; an
+/// admin's decision holds; every block has a cause and a way out.
 #[test]
 fn no_walk_breaks_a_promise() {
     for start in 0..2_000 {
@@ -605,7 +608,7 @@ fn no_walk_breaks_a_promise() {
             let outcome = gpu.change(wanted, Patience::default());
             if outcome != Ok(Outcome::Changed) {
                 if before.phase == Phase::Suspect && event == Event::Suspect {
-                    // Who else suspects it is remembered.
+                    // Other rules that suspect it are remembered.
                     before.suspected.clone_from(&gpu.suspected);
                 }
                 let is_remembered = outcome == Ok(Outcome::Remembered);

@@ -1,13 +1,13 @@
-//! The one table of legal transitions.
+//! The table of legal transitions.
 
 use muster_model::health::Phase;
 
 use crate::component::Event;
 
-/// From where, by what, to where. What is not here is refused.
+/// Previous phase, event, next phase. Anything else is refused.
 ///
-/// Nothing automatic leads out of what an admin decided but the end of its time, and no repair without a check leads back into
-/// placement.
+/// The only automatic way out of an admin's decision is its expiry, and no repair without a check leads back
+/// into placement.
 pub const TRANSITIONS: &[(Phase, Event, Phase)] = &[
     (Phase::Healthy, Event::Suspect, Phase::Suspect),
     (Phase::Healthy, Event::Drain, Phase::Draining),
@@ -15,7 +15,7 @@ pub const TRANSITIONS: &[(Phase, Event, Phase)] = &[
     (Phase::Healthy, Event::Condemn, Phase::Rma),
     (Phase::Healthy, Event::AdminDrain, Phase::DrainingAdmin),
     (Phase::Healthy, Event::AdminBlock, Phase::BlockedAdmin),
-    // A rule may keep work off what is healthy otherwise: that ends.
+    // A rule may restrict a component that is otherwise healthy: that ends.
     (Phase::Healthy, Event::AdminUnblock, Phase::Healthy),
     (Phase::Healthy, Event::AdminCondemn, Phase::Rma),
     (Phase::Suspect, Event::Clear, Phase::Healthy),
@@ -85,7 +85,7 @@ pub const TRANSITIONS: &[(Phase, Event, Phase)] = &[
     (Phase::Rma, Event::AdminUnblock, Phase::Healthy),
 ];
 
-/// Where an event leads from a phase; none if it is not legal there.
+/// Next phase after an event; `None` if it is not legal in this phase.
 #[must_use]
 pub fn next(from: Phase, event: Event) -> Option<Phase> {
     let is_it = |row: &&(Phase, Event, Phase)| row.0 == from && row.1 == event;

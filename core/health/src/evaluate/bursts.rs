@@ -12,19 +12,19 @@ use crate::rules::{
     XidSeverity,
 };
 
-/// XIDs of a GPU that lie closer together than this are one burst (NVSentinel: 3 minutes).
+/// Maximum gap between XIDs of a GPU in one burst (NVSentinel: 3 minutes).
 const BURST_MS: u64 = 3 * MINUTE_MS;
-/// How long a sticky XID belongs to the burst that it was first seen in (NVSentinel: 3 hours).
+/// Time for which a sticky XID belongs to the burst in which it was first seen (NVSentinel: 3 hours).
 const STICKY_MS: u64 = 3 * HOUR_MS;
-/// How long after another XID of its GPU a consequence is folded into it: 60 s.
+/// Time after another XID of its GPU within which a consequence is folded into it: 60 s.
 const CONSEQUENCE_MS: u64 = MINUTE_MS;
-/// Occurrences that a GPU remembers: the newest ones.
+/// Occurrences remembered per GPU: the newest ones.
 pub const OCCURRENCES_PER_GPU_MAX: u32 = 64;
-/// How long they are remembered: no rule or repeat policy looks longer.
+/// Retention of occurrences: no rule or repeat policy looks further back.
 pub const OCCURRENCE_KEPT_MS: u64 = 7 * DAY_MS;
-/// GPUs with occurrences; beyond, the one whose last occurrence is oldest is forgotten.
+/// Maximum number of GPUs with occurrences; beyond it, the one with the oldest last occurrence is dropped.
 pub(super) const GPUS_MAX: usize = 16_384;
-/// Jobs whose XIDs are followed over GPUs; beyond, the oldest is forgotten.
+/// Maximum number of jobs whose XIDs are tracked across GPUs; beyond it, the oldest is dropped.
 const JOBS_MAX: usize = 4_096;
 /// The XID that never counts as a repeated fatal one.
 const PAGE_FAULT: u32 = 31;
@@ -33,71 +33,71 @@ const EXCEPTION: u32 = 13;
 /// The rule of all XIDs.
 const XID: &str = "xid";
 
-/// An XID as it is told.
+/// A reported XID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XidSeen {
-    /// Of which GPU.
+    /// The GPU.
     pub gpu: GpuUuid,
-    /// Which.
+    /// Number of the code.
     pub code: u32,
     /// The graphics and texture cluster that it names.
     pub cluster: Option<(u16, u16)>,
-    /// The job whose task had the GPU.
+    /// The job whose task held the GPU.
     pub job: Option<JobId>,
-    /// Whose job.
+    /// User who owns the job.
     pub user: Option<String>,
-    /// When.
+    /// Time of the XID.
     pub at: TimeMs,
-    /// Whether the scheduler was ending the task at the time.
+    /// Whether the scheduler was stopping the task at the time.
     pub is_ours: bool,
 }
 
 /// The first XID of its code in a burst.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occurrence {
-    /// Which.
+    /// Number of the code.
     pub code: u32,
     /// The cluster that it names.
     pub cluster: Option<(u16, u16)>,
-    /// Whose task.
+    /// Job of the task.
     pub job: Option<JobId>,
-    /// Whose job.
+    /// User who owns the job.
     pub user: Option<String>,
-    /// When it was first seen.
+    /// Time of the first occurrence.
     pub at: TimeMs,
-    /// When it was last seen.
+    /// Time of the last occurrence.
     pub last: TimeMs,
-    /// Which burst of the GPU.
+    /// Number of the GPU's burst.
     pub burst: u64,
-    /// Whether it says by itself that the GPU does not work.
+    /// Whether it alone means that the GPU does not work.
     pub is_fatal: bool,
 }
 
-/// What a repetition leads to.
+/// Escalation because of repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Escalation {
-    /// Which rule.
+    /// Name of the health rule.
     pub rule: &'static str,
-    /// What is done to the GPU.
+    /// Action for the GPU.
     pub then: DeviceAction,
-    /// Whether it is blocked: otherwise it is looked at once nothing runs on it.
+    /// Whether it is blocked; otherwise it is checked once nothing runs on it.
     pub blocks: bool,
-    /// What was counted.
+    /// Description of the count.
     pub evidence: String,
 }
 
-/// What an XID meant.
+/// Assessment of an XID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XidOutcome {
-    /// Whether it follows from another one, or was our own doing: it is dropped.
+    /// Whether it is a consequence of another one, or of a stop by the scheduler: it is dropped.
     pub is_folded: bool,
     /// Whether it is the first of its code in a burst.
     pub is_new: bool,
-    /// Whether its job had it on several GPUs: it is the job's own, and its GPUs are as if it had not been.
+    /// Whether its job had it on several GPUs: it is attributed to the job, and its GPUs are cleared.
     pub is_jobs_own: bool,
-    /// The GPUs of which that was taken back.
+    /// The GPUs that are cleared.
     pub taken_back: Vec<GpuUuid>,
-    /// What follows from repetition.
+    /// Escalations because of repetition.
     pub escalations: Vec<Escalation>,
 }
 
@@ -106,11 +106,11 @@ struct GpuXids {
     occurrences: Vec<Occurrence>,
     burst: u64,
     last: TimeMs,
-    /// When a code that is no consequence was last seen.
+    /// Time of the last code that is not a consequence.
     root_at: Option<TimeMs>,
 }
 
-/// Where a job had a code.
+/// GPUs on which a job had a code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Spread {
     gpu: GpuUuid,
@@ -126,7 +126,7 @@ pub struct Xids {
 }
 
 impl Xids {
-    /// Takes an XID in. Times never go back.
+    /// Records an XID. Times never go back.
     pub fn see(&mut self, rules: &RuleSet, seen: &XidSeen) -> XidOutcome {
         let Some(policy) = rules.codes.xid(seen.code) else {
             return XidOutcome::default();
@@ -161,12 +161,12 @@ impl Xids {
         outcome
     }
 
-    /// Forgets all of a GPU: it was given back by hand, or is gone.
+    /// Drops everything about a GPU: it was unblocked by an admin, or is gone.
     pub fn forget(&mut self, gpu: GpuUuid) {
         self.gpus.remove(&gpu);
     }
 
-    /// What a GPU remembers, oldest first.
+    /// Remembered occurrences of a GPU, oldest first.
     #[must_use]
     pub fn of(&self, gpu: GpuUuid) -> &[Occurrence] {
         self.gpus.get(&gpu).map_or(&[], |gpu| &gpu.occurrences)
@@ -195,7 +195,7 @@ impl Xids {
         spread.is_wide
     }
 
-    /// Forgets a job's occurrences of a code on all GPUs: which had some.
+    /// Drops a job's occurrences of a code on all GPUs; returns the affected GPUs.
     fn take_back(&mut self, seen: &XidSeen) -> Vec<GpuUuid> {
         let is_its = |it: &Occurrence| it.code == seen.code && it.job == seen.job;
         let mut had_some = Vec::new();
@@ -218,20 +218,20 @@ impl Xids {
     }
 }
 
-/// Whether an XID is the job's own if the job has it on several GPUs.
+/// Whether an XID is attributed to the job if the job has it on several GPUs.
 fn may_be_jobs_own(policy: &XidPolicy) -> bool {
     let is_open = matches!(policy.blame, Blame::User | Blame::Ambiguous);
     is_open && policy.severity != XidSeverity::Fatal
 }
 
 impl GpuXids {
-    /// Whether another XID came just before.
+    /// Whether another XID came shortly before.
     fn follows(&self, at: TimeMs) -> bool {
         self.root_at
             .is_some_and(|root| at.since(root) <= CONSEQUENCE_MS)
     }
 
-    /// Adds an XID; whether it is the first of its code in a burst.
+    /// Adds an XID; returns whether it is the first of its code in a burst.
     fn add(&mut self, policy: &XidPolicy, seen: &XidSeen) -> bool {
         let XidSeen { code, at, .. } = *seen;
         self.occurrences
@@ -242,7 +242,7 @@ impl GpuXids {
         self.last = at;
         if !policy.consequence {
             self.root_at = Some(at);
-            // A consequence may be told before what it follows from.
+            // A consequence may be reported before its cause.
             self.occurrences
                 .retain(|it| !(is_consequence(it.code) && at.since(it.at) <= CONSEQUENCE_MS));
         }
@@ -274,7 +274,7 @@ impl GpuXids {
         true
     }
 
-    /// Whether the XID came often enough: for the rule that is about it, or else for its policy.
+    /// Escalation if the XID came often enough: for its own rule, or else for its policy.
     fn repeated(&self, rules: &RuleSet, policy: &XidPolicy, seen: &XidSeen) -> Option<Escalation> {
         let repeat = policy.repeat?;
         let id = match (policy.code, seen.cluster) {
@@ -300,7 +300,7 @@ impl GpuXids {
             return None;
         }
         let blocks = is_of_enough(repeat, jobs.len(), users.len());
-        // One user's jobs alone put no block on a GPU; it is looked at when nobody needs it.
+        // One user's jobs alone do not block a GPU; it is checked when idle.
         if !blocks && then != DeviceAction::Check {
             return None;
         }
@@ -319,7 +319,7 @@ impl GpuXids {
         })
     }
 
-    /// Whether fatal XIDs of any code came as often as the rule about them says.
+    /// Whether fatal XIDs of any code came as often as their rule requires.
     fn often_fatal(&self, rules: &RuleSet, policy: &XidPolicy, at: TimeMs) -> Option<Escalation> {
         let often = rules.often(XID_REPEAT)?;
         let then = rules.rule(XID_REPEAT)?.fatal.device();
@@ -342,13 +342,13 @@ impl GpuXids {
     }
 }
 
-/// How the evidence of a repetition begins.
+/// Prefix of the evidence of a repetition.
 #[must_use]
 pub fn repeated_words(code: u32) -> String {
     format!("XID {code} in ")
 }
 
-/// Whether repetitions are of as many jobs and users as a policy asks for.
+/// Whether repetitions involve as many jobs and users as a policy requires.
 fn is_of_enough(repeat: RepeatPolicy, jobs: usize, users: usize) -> bool {
     match repeat.distinct {
         Distinct::Any => true,
@@ -357,7 +357,7 @@ fn is_of_enough(repeat: RepeatPolicy, jobs: usize, users: usize) -> bool {
     }
 }
 
-/// Codes that are folded, for occurrences whose policy is not at hand.
+/// Whether a code is folded, for occurrences whose policy is not available.
 const fn is_consequence(code: u32) -> bool {
     matches!(code, 45 | 154 | 159 | 171 | 172)
 }

@@ -1,4 +1,4 @@
-//! Equal lines within a moment are one: a worker's guard against floods.
+//! Deduplication of equal lines within a short time: a worker's guard against floods.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ const SPAN_MS: u64 = 5_000;
 /// Pairs of GPU and code that are remembered: all codes of 16 GPUs at once.
 const PAIRS_MAX: usize = 4_096;
 
-/// What a line is.
+/// Classification of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// The first of its kind in a while. So many equal ones came before it since it was last told.
+    /// The first of its kind in a while.
     New {
-        /// Equal ones that were not told.
+        /// Number of equal lines since the last reported one that were suppressed.
         untold: u64,
     },
-    /// One more of what was told a moment ago.
+    /// A repetition of a recently reported line.
     Again,
 }
 
@@ -28,15 +28,15 @@ struct Pair {
     untold: u64,
 }
 
-/// Remembers which code of which GPU was seen when. What is not about a known GPU has none.
+/// Times of the last codes per GPU. Lines that name no known GPU share an entry.
 #[derive(Clone, Debug, Default)]
 pub struct Coalescer {
     pairs: BTreeMap<(Option<GpuUuid>, u32), Pair>,
 }
 
 impl Coalescer {
-    /// Takes a line in. Each further one within five seconds of the last belongs to it, and so does whatever follows it as
-    /// closely: a flood is told once.
+    /// Records a line. Each further one within five seconds of the last belongs to it, and so on: a flood is
+    /// reported once.
     pub fn see(&mut self, now: TimeMs, gpu: Option<GpuUuid>, code: u32) -> Seen {
         if let Some(pair) = self.pairs.get_mut(&(gpu, code)) {
             let is_same = now.since(pair.last) < SPAN_MS;

@@ -1,6 +1,6 @@
-//! Counters that devices keep, which begin anew when the device is reset.
+//! Counters of devices, which restart at zero when the device is reset.
 
-/// Replays in a minute and lane that a PCIe link of each generation may have, in hundredths: DCGM's limits.
+/// Allowed replays per minute and lane of a PCIe link of each generation, in hundredths: DCGM's limits.
 const REPLAYS_PER_LANE_CENTI: [u64; 6] = [15, 30, 48, 96, 192, 384];
 
 /// The last total of a device's counter.
@@ -10,8 +10,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// What came since the last reading. The first reading tells nothing: nobody knows when it came. A total that is
-    /// lower than the last one was begun anew, and all of it is new.
+    /// Increase since the last reading. The first reading yields nothing, as its time is unknown. A total
+    /// lower than the last one means a reset: all of it is new.
     pub fn increase(&mut self, total: u64) -> i64 {
         let increase = match self.last {
             None => 0,
@@ -23,7 +23,7 @@ impl Counter {
     }
 }
 
-/// Replays in a minute that a PCIe link may have; none for a generation that is not known.
+/// Allowed replays per minute of a PCIe link; `None` for an unknown generation.
 #[must_use]
 pub fn pcie_replay_limit_per_minute(generation: usize, lanes: u64) -> Option<u64> {
     let centi = REPLAYS_PER_LANE_CENTI.get(generation.checked_sub(1)?)?;

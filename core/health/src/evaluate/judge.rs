@@ -1,43 +1,44 @@
-//! What one XID or SXid means by itself: by its code, its registers or its text.
+//! Assessment of a single XID or SXid by its code, its registers or its text.
 
 use muster_model::health::{Action, Charge, DeviceAction, Scope, Severity};
 
 use crate::kernel_log::{Recovery, Sxid, Xid};
 use crate::rules::{Codes, Link5Then, SxidReach, TaskAction, XidSeverity};
 
-/// NVLink errors of links before NVLink 5; what newer ones are judged like.
+/// NVLink errors of links before NVLink 5; newer ones are judged alike.
 const NVLINK: u32 = 74;
-/// Bits of the first register of an XID 74 that mean nothing, and that follow from the other end (NVIDIA's guide).
+/// Bits of the first register of an XID 74 that are meaningless, or a consequence of the other end (NVIDIA's
+/// guide).
 const MEANINGLESS: u32 = 1 | 1 << 23 | 1 << 30;
 const SYMPATHETIC: u32 = 1 << 1 | 1 << 20;
-/// Bits for which the seating of boards and cables is looked at.
+/// Bits that call for checking the seating of boards and cables.
 const SEATING: u32 = 1 << 8 | 1 << 9 | 1 << 12 | 1 << 16 | 1 << 17 | 1 << 24 | 1 << 28;
-/// Bits for which the signal of the link is looked at.
+/// Bits that call for checking the signal of the link.
 const SIGNAL: u32 = 1 << 21 | 1 << 22;
-/// Registers of an XID 74, counted from 0, that decide: the first, third, fourth and fifth.
+/// Deciding registers of an XID 74, counted from 0: the first, third, fourth and fifth.
 const DECIDING: [usize; 4] = [0, 2, 3, 4];
 
-/// What is done for an error of a device.
+/// Assessment of a device error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What is blocked.
+    /// Scope of the block.
     pub block: Scope,
-    /// What becomes of tasks on it.
+    /// Action for tasks on it.
     pub task: TaskAction,
-    /// What becomes of it.
+    /// Action for the device.
     pub device: DeviceAction,
-    /// What else holds while it lasts.
+    /// Further action while it lasts.
     pub action: Option<Action>,
-    /// Who pays.
+    /// Budget that is charged.
     pub charge: Charge,
-    /// What it was read from, for people; empty if the code says all.
+    /// What the assessment is based on, for operators; empty if the code says it all.
     pub reading: String,
 }
 
 impl Judged {
-    /// It is counted, and no more.
+    /// Counted only.
     fn counted(reading: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warn,
@@ -50,7 +51,7 @@ impl Judged {
         }
     }
 
-    /// The GPU does not work until it was reset, or its host rebooted.
+    /// The GPU does not work until it is reset, or its host is rebooted.
     fn broken(device: DeviceAction, block: Scope, reading: impl Into<String>) -> Self {
         Self {
             severity: Severity::Fatal,
@@ -62,7 +63,7 @@ impl Judged {
     }
 }
 
-/// Judges an XID. The release of the driver says how registers of NVLink 5 are read; an XID that nobody knows is counted.
+/// Assesses an XID. The driver release decides how NVLink 5 registers are decoded; an unknown XID is counted.
 #[must_use]
 pub fn judge_xid(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     let Some(policy) = codes.xid(xid.code) else {
@@ -92,7 +93,7 @@ pub fn judge_xid(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     }
 }
 
-/// XID 74 by its registers; without them it is what its code says.
+/// XID 74 by its registers; without them it is judged by its code.
 fn judge_link(judged: Judged, words: &[u32]) -> Judged {
     let deciding: Vec<u32> = DECIDING
         .iter()
@@ -103,7 +104,7 @@ fn judge_link(judged: Judged, words: &[u32]) -> Judged {
     };
     let nothing_else = others.iter().all(|word| *word == 0);
     if *first != 0 && nothing_else && first & !MEANINGLESS == 0 {
-        return Judged::counted("registers that mean nothing");
+        return Judged::counted("meaningless registers");
     }
     if *first != 0 && nothing_else && first & !(MEANINGLESS | SYMPATHETIC) == 0 {
         return Judged::counted("the other end of the link failed");
@@ -121,7 +122,7 @@ fn judge_link(judged: Judged, words: &[u32]) -> Judged {
     }
 }
 
-/// NVLink 5 by its registers; what they do not tell, the line does.
+/// NVLink 5 by its registers; where they do not decide, the line does.
 fn judge_link5(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     let row = match xid.words[..] {
         [first, second, ..] => codes.link(xid.code, (first, second), release),
@@ -131,16 +132,16 @@ fn judge_link5(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     match row {
         Some(row) => match row.then {
             Link5Then::Ignore => Judged::counted(row.unit.as_str()),
-            Link5Then::Text => Judged::counted(format!("{}: XID 154 tells", row.unit)),
+            Link5Then::Text => Judged::counted(format!("{}: decided by XID 154", row.unit)),
             Link5Then::Reset => broken(row.unit.clone()),
             Link5Then::Peer => broken(format!("{}: look at the other end first", row.unit)),
         },
         None if xid.is_fatal == Some(true) => broken("fatal by its line".to_owned()),
-        None => Judged::counted("registers that are not known"),
+        None => Judged::counted("unknown registers"),
     }
 }
 
-/// XID 154 and the driver's recovery action by what would bring the GPU back.
+/// XID 154 and the driver's recovery action, by what would restore the GPU.
 #[must_use]
 pub fn judge_recovery(recovery: Option<Recovery>) -> Judged {
     let Some(recovery) = recovery else {
@@ -168,7 +169,7 @@ pub fn judge_recovery(recovery: Option<Recovery>) -> Judged {
     }
 }
 
-/// Judges an SXid; one that nobody knows is what its line calls it.
+/// Assesses an SXid; an unknown one by the severity in its line.
 #[must_use]
 pub fn judge_sxid(codes: &Codes, sxid: &Sxid) -> Judged {
     let broken = |reading| Judged::broken(DeviceAction::Reboot, Scope::Host, reading);

@@ -1,4 +1,5 @@
-//! From readings to findings, and from findings to repetitions: state machines over whole numbers and given times.
+//! Evaluation of readings into findings, and of findings into repetitions: state machines over integers and
+//! given times.
 
 mod bursts;
 mod coalesce;

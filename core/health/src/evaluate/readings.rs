@@ -1,4 +1,4 @@
-//! Thresholds of single components, with their confirmation and their way back.
+//! Thresholds of single components, with confirmation and recovery.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use crate::rules::{Condition, Hold, Rule};
 
 /// Pairs of rule and component that are remembered: 128 GPUs and 16 adapters with all shipped rules fit.
 pub(super) const TRACKS_MAX: usize = 16_384;
-/// How long nothing of it may happen before something that only happens counts as over, if its rule names no longer span.
+/// Quiet time after which an event-based rule counts as over, if the rule sets no longer span.
 const QUIET_MS: u64 = HOUR_MS;
 
-/// What was read of a component for one rule.
+/// Readings of a component for one rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
-    /// Of what.
+    /// The component.
     pub component: &'a Component,
-    /// The GPU's model; empty for others.
+    /// The GPU's model; empty for other components.
     pub model: &'a str,
-    /// Metrics and their values. What is missing was not read, and changes nothing.
+    /// Metrics and their values. Missing ones were not read, and change nothing.
     pub metrics: &'a [(&'a str, i64)],
 }
 
 /// A component reached another severity of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// How bad it is now.
+    /// Current severity.
     pub severity: Severity,
     /// The metric that decided; empty if it is over.
     pub metric: String,
-    /// Its value.
+    /// Value of the metric.
     pub measured: i64,
-    /// The condition that decided, as it is written; empty if it is over.
+    /// The condition that decided, as written; empty if it is over.
     pub condition: String,
 }
 
-/// One rule on one component.
+/// State of one rule on one component.
 #[derive(Debug)]
 struct Track {
     /// The rule that the windows belong to.
@@ -46,20 +46,20 @@ struct Track {
     degraded: Vec<Window>,
     fatal: Vec<Window>,
     severity: Severity,
-    /// Whether the cluster may believe something else: how it is, is told in any case.
+    /// Whether the cluster may have another severity: the current one is reported in any case.
     is_in_doubt: bool,
-    /// When a condition of either side was last met.
+    /// Time at which a condition of either side was last met.
     met_at: TimeMs,
 }
 
-/// All rules on all components of a host. A worker's memory: after a restart, windows begin anew.
+/// All rules on all components of a host. Kept in the worker's memory: after a restart, windows start empty.
 #[derive(Debug, Default)]
 pub struct Readings {
     tracks: BTreeMap<(String, Component), Track>,
 }
 
 impl Readings {
-    /// Takes a reading in; says so if the component reached another severity.
+    /// Applies a reading; returns the transition if the component reached another severity.
     pub fn read(&mut self, now: TimeMs, rule: &Rule, reading: &Reading<'_>) -> Option<Transition> {
         let key = (rule.id.clone(), reading.component.clone());
         if self.tracks.len() >= TRACKS_MAX && !self.tracks.contains_key(&key) {
@@ -67,7 +67,7 @@ impl Readings {
         }
         let track = self.tracks.entry(key).or_insert_with(|| Track::new(rule));
         if track.rule != *rule {
-            // Another set of rules: what was confirmed by the old one stays, the windows begin anew.
+            // Another set of rules: confirmed severities stay, the windows restart.
             *track = Track {
                 severity: track.severity,
                 is_in_doubt: track.is_in_doubt,
@@ -77,8 +77,8 @@ impl Readings {
         track.read(now, reading)
     }
 
-    /// Goes on with what an earlier agent found: the component is so bad by a rule, which is not told again. Its way back
-    /// begins now.
+    /// Resumes from the findings of an earlier agent: the component has this severity of a rule, which is not
+    /// reported again. Its recovery starts now.
     pub fn stand(&mut self, now: TimeMs, rule: &Rule, component: &Component, severity: Severity) {
         let mut track = Track::new(rule);
         track.severity = severity;
@@ -87,8 +87,8 @@ impl Readings {
         self.tracks.insert(key, track);
     }
 
-    /// Goes on with what was found before the host booted: what its repair forgave is told again if it still holds, and that it is
-    /// over if it does not.
+    /// Resumes from findings before the host booted: a fault that the repair cleared is reported again if it
+    /// still holds, or as over if it does not.
     pub fn doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
         let mut track = Track::new(rule);
         track.is_in_doubt = true;
@@ -97,7 +97,7 @@ impl Readings {
         self.tracks.insert(key, track);
     }
 
-    /// What is over because nothing of it happened for long enough, for rules that only ever hear of events.
+    /// Faults of event-based rules that are over because nothing happened for long enough.
     pub fn quiet(&mut self, now: TimeMs) -> Vec<(String, Component)> {
         let mut over = Vec::new();
         for ((id, component), track) in &mut self.tracks {
@@ -109,12 +109,12 @@ impl Readings {
         over
     }
 
-    /// Begins anew with a component: it was repaired.
+    /// Resets a component after its repair.
     pub fn forget(&mut self, component: &Component) {
         self.tracks.retain(|(_, of), _| of != component);
     }
 
-    /// Drops one that says nothing; if all say something, the one that was met longest ago.
+    /// Drops a track without a severity; if all have one, the one that was met longest ago.
     fn make_room(&mut self) {
         let least = self
             .tracks
@@ -143,7 +143,7 @@ impl Track {
         }
     }
 
-    /// Whether the cluster may believe that it is not well.
+    /// Whether the cluster may still treat it as not healthy.
     fn may_count(&self) -> bool {
         self.severity != Severity::Healthy || self.is_in_doubt
     }
@@ -206,7 +206,7 @@ impl Track {
     }
 }
 
-/// Whether a rule hears of events rather than of a level that is read again and again.
+/// Whether a rule is based on events rather than on a level that is read repeatedly.
 fn happens(rule: &Rule) -> bool {
     let conditions = rule.degraded.when.iter().chain(&rule.fatal.when);
     let is_event =
@@ -214,11 +214,11 @@ fn happens(rule: &Rule) -> bool {
     rule.source == "kernel_log" || conditions.clone().any(is_event)
 }
 
-/// What a reading did to one side's windows.
+/// Effect of a reading on one side's windows.
 struct Observed {
     /// The first condition that holds.
     holding: Option<usize>,
-    /// Whether all hold; so without any.
+    /// Whether all hold; true if there are none.
     all_hold: bool,
     /// Whether this reading met one.
     any_met: bool,

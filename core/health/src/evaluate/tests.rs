@@ -1,4 +1,4 @@
-//! Windows, thresholds, floods and repetitions over played time.
+//! Windows, thresholds, floods and repetitions over simulated time.
 
 use muster_model::health::{Component, DeviceAction, Severity};
 use muster_model::ids::{GpuUuid, HostId, JobId};
@@ -14,7 +14,7 @@ fn second(seconds: u64) -> TimeMs {
     TimeMs(seconds * SECOND_MS)
 }
 
-/// When a window holds, if readings come every ten seconds: `x` met, `.` not.
+/// Shows when a window holds, with readings every ten seconds: `x` met, `.` not.
 fn held(hold: Hold, readings: &str) -> String {
     let mut window = Window::new(hold);
     let seen = readings.chars().zip(0..);
@@ -78,7 +78,7 @@ fn the_limit_of_pcie_replays_is_dcgms() {
     assert_eq!(pcie_replay_limit_per_minute(7, 16), None);
 }
 
-/// Plays values of one metric, a reading every so many seconds, and tells what was found when.
+/// Plays values of one metric at a fixed interval, and returns the transitions with their times.
 fn play(rule: &str, metric: &str, every_s: u64, values: &[i64]) -> Vec<String> {
     let set = RuleSet::shipped().expect("the shipped rules parse");
     let rule = set.rule(rule).expect("it is shipped");
@@ -262,7 +262,7 @@ fn readings_are_bounded() {
         let found = readings.read(TimeMs(1), rule, &reading);
         assert_eq!(found.is_some(), gpu == 0);
     }
-    // What said something was not dropped for what says nothing.
+    // A track with a severity was not dropped for one without.
     let component = Component::Gpu(GpuUuid(0));
     let reading = Reading {
         component: &component,
@@ -344,7 +344,7 @@ fn a_page_fault_counts_against_the_gpu_only_for_two_users() {
     let mut player = Player::new();
     assert_eq!(rules(&player.see(0, 1, 31, 1)), []);
     assert_eq!(rules(&player.see(60, 1, 31, 2)), [("xid31_same_gpu", true)]);
-    // Two jobs of one user: a look when nobody needs the GPU, and no block.
+    // Two jobs of one user: a check when the GPU is idle, and no block.
     let mut player = Player::new();
     player.see_of(0, 1, 31, (1, 9));
     let second = player.see_of(60, 1, 31, (2, 9));
@@ -367,7 +367,7 @@ fn a_job_that_faults_on_every_gpu_leaves_no_suspicion() {
     for gpu in 1..=3 {
         assert_eq!(player.xids.of(GpuUuid(gpu)), [], "{gpu}");
     }
-    // What another job left is kept.
+    // Occurrences of another job are kept.
     assert_eq!(player.xids.of(GpuUuid(4)).len(), 1);
 }
 
@@ -387,7 +387,7 @@ fn consequences_are_folded_into_what_they_follow_from() {
     assert!(player.see(1, 1, 45, 1).is_folded);
     assert!(player.see(1, 1, 154, 1).is_folded);
     assert!(player.see(10, 1, 45, 1).is_new);
-    // Told in the other order.
+    // Reported in the other order.
     let mut player = Player::new();
     player.see(0, 1, 45, 1);
     player.see(1, 1, 48, 1);
@@ -413,7 +413,7 @@ fn consequences_are_folded_into_what_they_follow_from() {
 #[test]
 fn bursts_are_counted_and_sticky_codes_belong_to_theirs_for_hours() {
     let mut player = Player::new();
-    // 79 again and again within three hours is one.
+    // 79 repeatedly within three hours is one.
     for minute in [0, 30, 100, 170] {
         let is_new = player.see(minute, 1, 79, 1).is_new;
         assert_eq!(is_new, minute == 0, "{minute}");
@@ -421,7 +421,7 @@ fn bursts_are_counted_and_sticky_codes_belong_to_theirs_for_hours() {
     let again = player.see(200, 1, 79, 1);
     assert!(again.is_new);
     assert_eq!(again.escalations[0].then, DeviceAction::Rma);
-    // Five bursts of fatal codes in a day: only a person gives it back.
+    // Five bursts of fatal codes in a day: only an operator can unblock it.
     let mut player = Player::new();
     for burst in 0..4 {
         assert!(!rules(&player.see(burst * 60, 2, 62, 1)).contains(&("xid_repeat", true)));
@@ -449,7 +449,7 @@ fn an_exception_counts_on_the_same_cluster_only() {
     assert_eq!(see(120, (1, 3), 3), [("xid13_same_tpc", true)]);
 }
 
-/// How often, and within how long, the rules say.
+/// The rules set the number and the span.
 #[test]
 fn repetitions_are_counted_by_the_figures_of_their_rules() {
     let often_fatal = |from: &str, to: &str, minutes: u64| {
@@ -492,7 +492,7 @@ fn what_is_remembered_of_xids_is_bounded() {
     assert_eq!(HOUR_MS, 60 * MINUTE_MS);
 }
 
-/// What a line of the kernel's log is judged to be.
+/// Assessment of a line of the kernel's log.
 fn judged(line: &str, release: Option<u32>) -> String {
     let codes = RuleSet::shipped().expect("the shipped rules parse").codes;
     let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
@@ -555,7 +555,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("74, NVLink: error on link 6(0x800001, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
-            "warn none restart_if_died none infra registers that mean nothing",
+            "warn none restart_if_died none infra meaningless registers",
         ),
         (
             xid("74, NVLink: error on link 6(0x100002, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
@@ -580,7 +580,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("145, RLW_REMAP Nonfatal XC0 i0 Link 01 (0x00000082 0x00000001)"),
-            "warn none restart_if_died none infra rlw_remap: XID 154 tells",
+            "warn none restart_if_died none infra rlw_remap: decided by XID 154",
         ),
         (
             xid("147, NEW Fatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
@@ -588,7 +588,7 @@ fn errors_are_judged_by_code_registers_and_text() {
         ),
         (
             xid("147, NEW Nonfatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
-            "warn none restart_if_died none infra registers that are not known",
+            "warn none restart_if_died none infra unknown registers",
         ),
         (
             xid("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"),
@@ -651,7 +651,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     let (well, ill) = (Some(Severity::Healthy), Some(Severity::Fatal));
     assert_eq!(told(&[0, 0, 1]), [well, None, ill]);
     assert_eq!(told(&[1, 1, 0]), [ill, None, well]);
-    // What only happens is over once it was quiet for long enough.
+    // An event-based fault is over once it was quiet for long enough.
     let panics = rules.rule("kernel_panic").expect("a rule");
     let mut readings = Readings::default();
     readings.doubt(second(0), panics, &host);

@@ -1,4 +1,4 @@
-//! Whether readings meet a condition for long enough, or often enough.
+//! Windows of readings that decide whether a condition is met for long enough, or often enough.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::Hold;
 
-/// What one condition remembers of its readings: at most `COUNT_MAX` of them.
+/// Remembered readings of one condition: at most `COUNT_MAX` of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     hold: Hold,
     /// The last 64 readings, the newest lowest: 1 met the condition.
     bits: u64,
-    /// Since when every reading met it.
+    /// Time since which every reading met it.
     since: Option<TimeMs>,
-    /// When it was met, oldest first.
+    /// Times at which it was met, oldest first.
     times: VecDeque<TimeMs>,
 }
 
 impl Window {
-    /// Nothing was read yet.
+    /// A window without readings.
     #[must_use]
     pub const fn new(hold: Hold) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Window {
         }
     }
 
-    /// Takes a reading in and says whether the condition holds now.
+    /// Applies a reading and returns whether the condition holds now.
     pub fn observe(&mut self, now: TimeMs, is_met: bool) -> bool {
         self.bits = (self.bits << 1) | u64::from(is_met);
         if !is_met {
@@ -65,7 +65,7 @@ impl Window {
     }
 }
 
-/// A mask of so many bits.
+/// A mask of the lowest bits.
 const fn lowest(count: u32) -> u64 {
     if count >= 64 {
         u64::MAX

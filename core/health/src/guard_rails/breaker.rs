@@ -1,26 +1,27 @@
-//! The breaker of a pool: who wants to block too much blocks nothing more until the wave is over, or a person has looked.
+//! Circuit breaker of a pool: a rule that wants to block too much blocks nothing more until the wave is over,
+//! or an operator has looked.
 
 use std::collections::VecDeque;
 
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-/// Proposals that are remembered: more are as many.
+/// Proposals that are remembered; further ones do not change the outcome.
 const PROPOSALS_KEPT_MAX: usize = 1_024;
 
-/// A pool's breaker. Replicated, so that a new leader does not begin with a whole one.
+/// A pool's breaker. Replicated, so that a new leader does not start with an untripped one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
-    /// When soft blocks were proposed, allowed or not.
+    /// Times at which soft blocks were proposed, allowed or not.
     proposals: VecDeque<TimeMs>,
-    /// Present while it is tripped.
+    /// Set while it is tripped.
     tripped: Option<Trip>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Trip {
     since: TimeMs,
-    /// Proposals within the span before.
+    /// Number of proposals within the span before.
     rate: usize,
 }
 
@@ -31,14 +32,14 @@ impl Breaker {
         self.tripped.is_some()
     }
 
-    /// Since when it is tripped.
+    /// Time since which it is tripped.
     #[must_use]
     pub fn tripped_since(&self) -> Option<TimeMs> {
         self.tripped.map(|trip| trip.since)
     }
 
-    /// When it may close, at the earliest: so long after it tripped, or when the oldest proposal that keeps it from that
-    /// is forgotten.
+    /// Earliest time at which it may close: its span after it tripped, or when the oldest proposal that
+    /// prevents it is dropped.
     pub(super) fn closes_at(&self, span_ms: u64) -> Option<TimeMs> {
         let trip = self.tripped?;
         let over = trip.since.after(span_ms);
@@ -55,14 +56,14 @@ impl Breaker {
         self.proposals.push_back(now);
     }
 
-    /// Trips it.
+    /// Trips the breaker.
     pub(super) fn trip(&mut self, now: TimeMs, span_ms: u64) {
         let rate = self.rate(now, span_ms);
         self.tripped.get_or_insert(Trip { since: now, rate });
     }
 
-    /// Lets time pass: it closes again after its span, once fewer than half as many proposals come as when it tripped.
-    /// Whether it did.
+    /// Applies the time: it closes after its span, once the rate is less than half of that when it tripped.
+    /// Returns whether it closed.
     pub(super) fn tick(&mut self, now: TimeMs, span_ms: u64) -> bool {
         while self
             .proposals
@@ -76,7 +77,7 @@ impl Breaker {
         self.tripped.take_if(|trip| is_over(trip)).is_some()
     }
 
-    /// A person has looked.
+    /// Resets it after an operator has looked.
     pub fn reset(&mut self) {
         self.tripped = None;
         self.proposals.clear();

@@ -1,4 +1,4 @@
-//! Many hosts at once: one incident, and not as many faults.
+//! Incidents: many hosts that fail at once count as one event, not as separate faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,17 +8,17 @@ use muster_model::time::{MINUTE_MS, SECOND_MS, TimeMs};
 use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-/// Hosts that go bad within this span went together.
+/// Hosts that fail within this span failed together.
 const TOGETHER_MS: u64 = MINUTE_MS;
-/// How long an incident keeps its hosts from being judged and their work from being placed again.
+/// Time for which an incident keeps its hosts from being judged and their work from being placed again.
 const HOLD_MS: u64 = 120 * SECOND_MS;
-/// Groups that are looked at; beyond, the one with the oldest event is forgotten.
+/// Maximum number of groups that are tracked; beyond it, the one with the oldest event is dropped.
 pub(super) const GROUPS_MAX: usize = 4_096;
 
 word_enum! {
-    /// What hosts may have in common.
+    /// Kind of a group of hosts.
     GroupKind {
-        /// All of them.
+        /// The whole cluster.
         Cluster = "cluster",
         /// A rack.
         Rack = "rack",
@@ -26,14 +26,15 @@ word_enum! {
         Switch = "switch",
         /// A storage system.
         Storage = "storage",
-        /// A release of the driver.
+        /// A driver release.
         Driver = "driver",
     }
 }
 
 impl GroupKind {
-    /// Hosts that make an incident: at least so many, and so many per mille of the group. Storage is gpud's and our own; the
-    /// rest are proposals after Kubernetes, which stops evictions when whole zones fail.
+    /// Threshold of an incident: a minimum number of hosts, and a minimum part of the group per mille.
+    /// Storage is from gpud and our own; the rest are proposals after Kubernetes, which stops evictions when
+    /// whole zones fail.
     const fn threshold(self) -> (usize, u32) {
         match self {
             Self::Cluster => (5, 100),
@@ -44,12 +45,12 @@ impl GroupKind {
     }
 }
 
-/// Hosts with something in common.
+/// A group of hosts with something in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Group {
-    /// What.
+    /// Kind of the group.
     pub kind: GroupKind,
-    /// Its name.
+    /// Name of the group.
     pub name: String,
 }
 
@@ -63,20 +64,20 @@ impl fmt::Display for Group {
     }
 }
 
-/// Hosts that went bad together.
+/// Hosts that failed together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
-    /// What they have in common.
+    /// Their common group.
     pub group: Group,
-    /// When it was recognised.
+    /// Time of detection.
     pub since: TimeMs,
-    /// Until when nothing is judged or placed again.
+    /// Time until which nothing is judged or placed again.
     pub until: TimeMs,
-    /// Which hosts: what was held against them for it is taken back.
+    /// The hosts: strikes for it are withdrawn.
     pub hosts: BTreeSet<HostId>,
 }
 
-/// Who went bad when, and what of it is an incident. Replicated.
+/// Recent failures of hosts, and the resulting incidents. Replicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incidents {
     groups: BTreeMap<Group, BTreeMap<HostId, TimeMs>>,
@@ -84,8 +85,9 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// A host went bad: it fell silent, or something of it broke. Groups come with their number of hosts. The incident that it
-    /// makes or joins, if it is one; of several groups, the smallest that explains it.
+    /// A host failed: it fell silent, or a component of it broke. Groups come with their number of hosts.
+    /// Returns the incident that it starts or joins, if any; of several groups, the smallest one that
+    /// explains it.
     pub fn see(&mut self, now: TimeMs, host: HostId, groups: &[(Group, u32)]) -> Option<&Incident> {
         let joined = self.open.iter().position(|incident| {
             now < incident.until && groups.iter().any(|(group, _)| *group == incident.group)
@@ -111,7 +113,7 @@ impl Incidents {
         self.open.last()
     }
 
-    /// The group that explains best why so many went bad, if they are enough.
+    /// The group that explains best why a number of hosts failed, if they are enough.
     fn explains<'a>(&self, groups: &'a [(Group, u32)]) -> Option<&'a Group> {
         let is_incident = |(group, size): &&(Group, u32)| {
             let bad = self.groups.get(group).map_or(0, BTreeMap::len);
@@ -126,8 +128,8 @@ impl Incidents {
                 (group.kind != GroupKind::Cluster, std::cmp::Reverse(*size))
             });
         let (found, size) = found?;
-        // Where all of them are of a smaller group, that is what they have in common. Most hosts have the same driver: of one
-        // release, it must be so many that they make an incident by themselves.
+        // If all of them are in a smaller group, that is what they have in common. Most hosts have the same
+        // driver: of one release, there must be enough for an incident on their own.
         let has_all = |(group, smaller): &&(Group, u32)| {
             let (all, theirs) = (self.groups.get(found), self.groups.get(group));
             let is_in = |host| theirs.is_some_and(|theirs| theirs.contains_key(host));
@@ -138,24 +140,24 @@ impl Incidents {
         Some(narrower.map_or(found, |(group, _)| group))
     }
 
-    /// The incident that a host is part of.
+    /// The incident that includes a host.
     #[must_use]
     pub fn of(&self, host: HostId, now: TimeMs) -> Option<&Incident> {
         let holds = |it: &&Incident| now < it.until && it.hosts.contains(&host);
         self.open.iter().find(holds)
     }
 
-    /// Those that are not over.
+    /// Open incidents.
     pub fn open(&self) -> impl Iterator<Item = &Incident> {
         self.open.iter()
     }
 
-    /// When the incidents that are open will be over.
+    /// End times of the open incidents.
     pub fn ends(&self) -> impl Iterator<Item = TimeMs> + '_ {
         self.open.iter().map(|incident| incident.until)
     }
 
-    /// Incidents whose time is over: all their work is placed again in one batch.
+    /// Ended incidents: all their work is placed again in one batch.
     pub fn over(&mut self, now: TimeMs) -> Vec<Incident> {
         let (over, open) = std::mem::take(&mut self.open)
             .into_iter()

@@ -1,4 +1,4 @@
-//! Who has blocked how much, and whether more is allowed.
+//! Ledger of blocks, and the budgets that limit further ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,41 +9,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::guard_rails::{Breaker, PoolView, Proposal, Rail, Refused, Verdict};
 
-/// Blocks of the last hour that a pool remembers.
+/// Blocks of the last hour remembered per pool.
 const RECENT_MAX: usize = 4_096;
-/// Jobs, and as many tenants, whose blocks of a day are remembered; beyond, the oldest is forgotten.
+/// Maximum number of jobs, and of tenants, whose blocks of a day are remembered; beyond it, the oldest is
+/// dropped.
 pub(super) const CAUSERS_MAX: usize = 4_096;
-/// Pools.
+/// Maximum number of pools.
 const POOLS_MAX: usize = 1_024;
 
-/// How much is allowed, as the table `[rails]` of the rules says. Parts of a pool are per mille.
+/// Limits, from the table `[rails]` of the rules. Parts of a pool are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RailsLimits {
-    /// GPUs of a pool that soft evidence may newly block in an hour.
+    /// Part of a pool's GPUs that soft evidence may newly block in an hour.
     pub soft_hour_permille: u32,
-    /// And keep out at a time.
+    /// Part of a pool's GPUs that soft evidence may keep blocked at a time.
     pub soft_outstanding_permille: u32,
     /// Hosts of a pool that it may block in an hour, however small the pool.
     pub hosts_always: u32,
-    /// GPUs of a pool beyond which hard evidence kills nothing and repairs nothing.
+    /// Part of a pool's GPUs beyond which hard evidence kills nothing and repairs nothing.
     pub hard_permille: u32,
-    /// Soft blocks in a day that one job may cause.
+    /// Soft blocks in a day caused by one job.
     pub per_job: u32,
-    /// And one tenant.
+    /// Soft blocks in a day caused by one tenant.
     pub per_tenant: u32,
-    /// Users whose failures must speak for a soft block.
+    /// Minimum number of users whose failures support a soft block.
     pub users_min: u32,
-    /// Hosts of a pool that may be in repair at a time, but always one.
+    /// Part of a pool's hosts that may be in repair at a time, but always one.
     pub repairs_permille: u32,
     /// Repairs at a time in one rack.
     pub repairs_per_rack: u32,
-    /// Milliseconds for which a tripped breaker waits at least, and over which it counts proposals.
+    /// Minimum milliseconds for which a tripped breaker waits, and span over which it counts proposals.
     pub breaker_ms: u64,
 }
 
 impl Default for RailsLimits {
-    /// Our proposals; NVSentinel trips at 50 % in 5 minutes, EKS stops at 20 %, Kubernetes slows down at 55 % of a zone.
+    /// Our proposals; NVSentinel trips at 50 % in 5 minutes, EKS stops at 20 %, Kubernetes slows down at 55 %
+    /// of a zone.
     fn default() -> Self {
         Self {
             soft_hour_permille: 50,
@@ -60,7 +62,7 @@ impl Default for RailsLimits {
     }
 }
 
-/// A block that was put.
+/// A recorded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Put {
     at: TimeMs,
@@ -84,18 +86,19 @@ pub struct Rails {
 }
 
 impl Rails {
-    /// How much is allowed.
+    /// The limits in force.
     #[must_use]
     pub const fn limits(&self) -> RailsLimits {
         self.limits
     }
 
-    /// Budgets of other sizes from now on; what was used of them stays used.
+    /// Replaces the limits; used budgets stay used.
     pub const fn set_limits(&mut self, limits: RailsLimits) {
         self.limits = limits;
     }
 
-    /// Whether a block is allowed, and if so, counts it. What is refused counts towards the breaker alone.
+    /// Decides whether a block is allowed, and if so, counts it. A refused one counts towards the breaker
+    /// only.
     pub fn admit(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
         match proposal.weight {
             Weight::Hard => self.judge_hard(proposal, view),
@@ -109,7 +112,7 @@ impl Rails {
         }
     }
 
-    /// Whether a repair may begin on a host of a pool, which itself takes no work any more.
+    /// Decides whether a repair may start on a host of a pool, which already accepts no work.
     ///
     /// # Errors
     /// The rail that refuses.
@@ -128,7 +131,8 @@ impl Rails {
         Ok(())
     }
 
-    /// Whether a person may take so many hosts of a pool out of placement without forcing it: not the last ones.
+    /// Decides whether an admin may take this many hosts of a pool out of placement without forcing it: not
+    /// the last ones.
     ///
     /// # Errors
     /// The rail that refuses.
@@ -139,32 +143,32 @@ impl Rails {
         refuse(Rail::LastHost, hosts, view.hosts_in_service - 1)
     }
 
-    /// The breaker of a pool, if it was ever needed.
+    /// The breaker of a pool, if there was ever a proposal.
     #[must_use]
     pub fn breaker(&self, pool: &str) -> Option<&Breaker> {
         self.pools.get(pool).map(|pool| &pool.breaker)
     }
 
-    /// Pools whose breaker is tripped, and since when.
+    /// Pools with a tripped breaker, and the time of the trip.
     pub fn tripped(&self) -> impl Iterator<Item = (&str, TimeMs)> {
         let pools = self.pools.iter();
         pools.filter_map(|(name, pool)| Some((name.as_str(), pool.breaker.tripped_since()?)))
     }
 
-    /// When breakers that are tripped may close, at the earliest.
+    /// Earliest times at which tripped breakers may close.
     pub fn breakers_due(&self) -> impl Iterator<Item = TimeMs> + '_ {
         let breakers = self.pools.values().map(|pool| &pool.breaker);
         breakers.filter_map(|breaker| breaker.closes_at(self.limits.breaker_ms))
     }
 
-    /// A person has looked at a pool's breaker.
+    /// Resets a pool's breaker after an operator has looked.
     pub fn reset_breaker(&mut self, pool: &str) {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.breaker.reset();
         }
     }
 
-    /// Lets time pass: which breakers closed.
+    /// Applies the time; returns the pools whose breakers closed.
     pub fn tick(&mut self, now: TimeMs) -> Vec<String> {
         let span_ms = self.limits.breaker_ms;
         let pools = self.pools.iter_mut();
@@ -173,11 +177,12 @@ impl Rails {
         closed.cloned().collect()
     }
 
-    /// What cannot work is out of placement whatever the rails say; beyond a part of the pool that is all.
+    /// A component that cannot work is out of placement regardless of the rails; beyond a part of the pool
+    /// that is all that happens.
     fn judge_hard(&self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
         let would_be = permille(view.gpus_blocked_hard + proposal.gpus, view.gpus);
         let limit = u64::from(self.limits.hard_permille);
-        // In a small pool one host is more than its part.
+        // In a small pool one host exceeds the part.
         let is_few = view.gpus_blocked_hard == 0;
         if would_be <= limit || is_few {
             return Verdict::Allowed;
@@ -230,7 +235,7 @@ impl Rails {
         Ok(())
     }
 
-    /// Whether one job or tenant wants too much.
+    /// Whether one job or tenant has used up its budget.
     fn judge_causer(&self, proposal: &Proposal<'_>) -> Result<(), Refused> {
         let Some(job) = proposal.job else {
             return Ok(());

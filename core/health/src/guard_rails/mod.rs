@@ -1,7 +1,7 @@
-//! How much harm health itself may do: budgets, a breaker, incidents, and the last host of a pool.
+//! Guard rails against the health logic itself: budgets, a breaker, incidents, and the last host of a pool.
 //!
-//! Part of the replicated state, and asked by `apply`: two proposals of one moment, or of an old and a new leader, must not
-//! exceed a budget together.
+//! Part of the replicated state, and consulted by `apply`: two simultaneous proposals, or those of an old and
+//! a new leader, must not exceed a budget together.
 
 mod breaker;
 mod incidents;
@@ -18,7 +18,7 @@ pub use self::incidents::{Group, GroupKind, Incident, Incidents};
 pub use self::ledger::{Rails, RailsLimits};
 
 word_enum! {
-    /// What can refuse a block or a repair.
+    /// Guard rail that can refuse a block or a repair.
     Rail {
         /// Too much of the pool was newly blocked within an hour.
         Hour = "soft_blocks_in_an_hour",
@@ -26,93 +26,93 @@ word_enum! {
         Outstanding = "soft_blocks_outstanding",
         /// The breaker is tripped.
         Breaker = "breaker",
-        /// So much of the pool is broken that a person must look before anything is killed or repaired.
+        /// So much of the pool is broken that an operator must look before anything is killed or repaired.
         Hard = "hard_blocks",
-        /// One job has caused as many soft blocks as it may.
+        /// One job has reached its limit of soft blocks.
         Job = "job",
-        /// One tenant has.
+        /// One tenant has reached its limit of soft blocks.
         Tenant = "tenant",
-        /// Only one user's failures speak for it.
+        /// The evidence is from one user's failures only.
         Users = "users",
         /// It is the last host of its pool.
         LastHost = "last_host",
-        /// As many repairs are under way as may be.
+        /// The maximum number of repairs is in progress.
         Repairs = "repairs",
-        /// One is under way in the rack.
+        /// A repair is in progress in the rack.
         RackRepair = "repair_in_rack",
         /// It is part of an incident.
         Incident = "incident",
     }
 }
 
-/// A block that something automatic wants to put.
+/// A block proposed by an automatic actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal<'a> {
-    /// On what.
+    /// The component.
     pub component: &'a Component,
-    /// Its host.
+    /// The host.
     pub host: HostId,
-    /// How much.
+    /// Scope of the block.
     pub scope: Scope,
-    /// How many GPUs it takes out.
+    /// Number of GPUs that it takes out of placement.
     pub gpus: u32,
-    /// How sure it is.
+    /// Weight of its evidence.
     pub weight: Weight,
     /// The pool of its host.
     pub pool: &'a str,
     /// The job whose failure led to it.
     pub job: Option<JobId>,
-    /// Whose job.
+    /// User who owns the job.
     pub tenant: Option<&'a str>,
-    /// Users whose failures speak for it.
+    /// Number of users whose failures support it.
     pub users: u32,
-    /// When.
+    /// Time of the proposal.
     pub at: TimeMs,
 }
 
-/// What a pool is at the moment, counted by who asks.
+/// Current state of a pool, counted by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolView {
-    /// Its GPUs.
+    /// Number of its GPUs.
     pub gpus: u32,
-    /// Its hosts.
+    /// Number of its hosts.
     pub hosts: u32,
-    /// Hosts that take work.
+    /// Number of hosts that accept work.
     pub hosts_in_service: u32,
-    /// GPUs that soft evidence keeps out of placement.
+    /// GPUs kept out of placement by soft evidence.
     pub gpus_blocked_soft: u32,
-    /// GPUs that hard evidence keeps out.
+    /// GPUs kept out of placement by hard evidence.
     pub gpus_blocked_hard: u32,
-    /// Repairs under way.
+    /// Repairs in progress.
     pub repairs: u32,
-    /// Of them in the same rack.
+    /// Of these, repairs in the same rack.
     pub repairs_in_rack: u32,
 }
 
-/// What a block may do.
+/// Permitted effect of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// All of it.
+    /// Fully allowed.
     Allowed,
-    /// The component cannot work and gets nothing new, but nothing that runs is killed and no repair begins.
+    /// The component cannot work and gets nothing new, but no running task is killed and no repair starts.
     PlacementOnly(Refused),
-    /// Nothing.
+    /// Refused.
     Refused(Refused),
 }
 
-/// Which rail refused, and by what figures.
+/// The refusing rail with its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{rail}: it would be {would_be} of at most {limit}; {way_out}", way_out = way_out(*rail))]
 pub struct Refused {
-    /// Which.
+    /// The rail.
     pub rail: Rail,
-    /// What it would come to.
+    /// The value that would be reached.
     pub would_be: u64,
-    /// What is allowed.
+    /// The limit.
     pub limit: u64,
 }
 
-/// What would help.
+/// Suggested remedy.
 const fn way_out(rail: Rail) -> &'static str {
     match rail {
         Rail::Hour | Rail::Outstanding | Rail::Breaker => {
@@ -120,11 +120,11 @@ const fn way_out(rail: Rail) -> &'static str {
         }
         Rail::Hard => "look at what the faults have in common, then drain or repair by hand",
         Rail::Job | Rail::Tenant | Rail::Users => {
-            "it is blocked once failures of others speak for it, or by hand"
+            "it is blocked once failures of others confirm it, or by hand"
         }
         Rail::LastHost => "give the pool another host, or force it",
         Rail::Repairs | Rail::RackRepair => "it begins when another one is done",
-        Rail::Incident => "it is judged anew once the incident is over",
+        Rail::Incident => "it is judged again after the incident",
     }
 }
 

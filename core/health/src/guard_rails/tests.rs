@@ -1,4 +1,4 @@
-//! Rails under buggy jobs, bad rules and whole racks.
+//! Guard rails with buggy jobs, wrong rules and failures of whole racks.
 
 use muster_model::ids::GpuUuid;
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
@@ -58,14 +58,14 @@ fn a_bad_rule_takes_a_twentieth_of_the_pool_and_trips_the_breaker() {
     }
     assert_eq!((view.gpus_blocked_soft, last), (40, Some(Rail::Breaker)));
     assert!(rails.breaker("a100").expect("it was needed").is_tripped());
-    // Another pool goes on, and so does hard evidence.
+    // Another pool continues, and so does hard evidence.
     let mut elsewhere = soft(1, 8, 100);
     elsewhere.pool = "h100";
     assert_eq!(rails.admit(&elsewhere, &POOL), Verdict::Allowed);
     let mut hard = soft(70, 8, 100);
     hard.weight = Weight::Hard;
     assert_eq!(rails.admit(&hard, &view), Verdict::Allowed);
-    // A person has looked.
+    // An operator has looked.
     rails.reset_breaker("a100");
     let later = soft(71, 8, 2 * HOUR_MS);
     assert_eq!(rails.admit(&later, &view), Verdict::Allowed);
@@ -82,7 +82,8 @@ fn a_refusal_says_its_figures_and_the_way_out() {
     };
     assert_eq!(
         refused.to_string(),
-        "soft_blocks_in_an_hour: it would be 60 of at most 50; look at the rule that blocks so much, then reset the breaker or block by hand"
+        "soft_blocks_in_an_hour: it would be 60 of at most 50; look at the rule that blocks so much, then reset \
+         the breaker or block by hand"
     );
 }
 
@@ -98,7 +99,7 @@ fn what_is_outstanding_counts_beyond_the_hour() {
             view.gpus_blocked_soft += 8;
         }
     }
-    // Two hosts are always allowed; the third would be beyond a tenth.
+    // Two hosts are always allowed; the third would exceed a tenth.
     assert_eq!(allowed, 2);
     assert!(rails.breaker("a100").expect("it was needed").is_tripped());
 }
@@ -116,14 +117,14 @@ fn the_breaker_closes_once_the_wave_is_over() {
             .tripped_since()
     };
     assert_eq!(breaker(&rails), Some(TimeMs(5 * SECOND_MS)));
-    // Proposals go on coming: it stays tripped, however long.
+    // Proposals keep coming: it stays tripped, however long.
     for minute in 1..90 {
         for host in 0..2 {
             rails.admit(&soft(host, 8, minute * MINUTE_MS), &POOL);
         }
     }
     assert_eq!(rails.tick(TimeMs(90 * MINUTE_MS)), Vec::<String>::new());
-    // It survives what a snapshot and a failover do to it: it is data.
+    // It survives snapshot and failover: it is plain data.
     let mut copy = rails.clone();
     assert_eq!(breaker(&copy), breaker(&rails));
     assert_eq!(copy.tick(TimeMs(119 * MINUTE_MS)), ["a100"]);
@@ -291,7 +292,7 @@ fn a_rack_that_goes_at_once_is_one_incident() {
         }
         assert_eq!(is_incident, found.is_some());
     }
-    // Half of the rack makes it one, and holds the first hosts as well.
+    // Half of the rack starts one, and includes the first hosts as well.
     assert_eq!(found, Some(9));
     let now = TimeMs(20 * SECOND_MS);
     let incident = incidents.of(HostId(0), now).expect("it is held");
@@ -301,7 +302,7 @@ fn a_rack_that_goes_at_once_is_one_incident() {
     );
     assert_eq!(incidents.of(HostId(99), now), None);
     assert_eq!(incidents.over(TimeMs(128 * SECOND_MS)), []);
-    // All at once, two minutes after it was recognised.
+    // All at once, two minutes after it was detected.
     let over = incidents.over(TimeMs(129 * SECOND_MS));
     assert_eq!((over.len(), over[0].hosts.len()), (1, 20));
     assert_eq!(incidents.of(HostId(0), TimeMs(129 * SECOND_MS)), None);
@@ -319,7 +320,7 @@ fn faults_apart_are_no_incident() {
             "{host}"
         );
     }
-    // Two hosts of a rack of two are no rack.
+    // Two hosts of a rack of two do not count as a rack.
     let small = [(group(GroupKind::Rack, "r2"), 2)];
     for host in 0..2 {
         assert_eq!(incidents.see(TimeMs(0), HostId(host), &small), None);
@@ -341,7 +342,8 @@ fn a_storage_system_explains_what_racks_do_not() {
             found.push(incident.group.kind);
         }
     }
-    // A tenth of the cluster is bad before a third of the storage's hosts is; all of it is the storage's.
+    // A tenth of the cluster is bad before a third of the storage's hosts is; all of it is attributed to the
+    // storage.
     assert_eq!(found[0], GroupKind::Storage);
     let mut fresh = Incidents::default();
     let groups = [
@@ -377,13 +379,13 @@ fn the_smallest_group_that_has_them_all_names_an_incident() {
     // Hosts of five racks of one pod, which has half of the cluster.
     let in_pod = |host| vec![cluster(), rack(host), (group(GroupKind::Switch, "p"), 50)];
     assert_eq!(kind_of(&in_pod, 10), Some(GroupKind::Switch));
-    // Of two pods: nothing but the cluster has them all.
+    // Of two pods: only the cluster contains them all.
     let in_pods = |host: u32| {
         let pod = group(GroupKind::Switch, &format!("p{}", host % 2));
         vec![cluster(), rack(host), (pod, 50)]
     };
     assert_eq!(kind_of(&in_pods, 10), Some(GroupKind::Cluster));
-    // A release of the driver that most hosts have explains nothing before half of them are bad; a rare one does.
+    // A driver release that most hosts have explains nothing before half of them are bad; a rare one does.
     let driver = |size| {
         move |host: u32| {
             let driver = (group(GroupKind::Driver, "580"), size);
@@ -411,7 +413,7 @@ fn draw(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// Whatever is proposed, soft evidence keeps no more out than its rails say, and never the last host.
+/// For any proposals, soft evidence keeps no more out than its rails allow, and never the last host.
 #[test]
 fn no_mix_of_proposals_exceeds_a_rail() {
     for start in 0..200 {
@@ -428,7 +430,7 @@ fn no_mix_of_proposals_exceeds_a_rail() {
         let mut now = 0;
         for _ in 0..400 {
             now += draw(&mut seed) % (10 * MINUTE_MS);
-            // What was blocked for a while comes back.
+            // Components blocked for a while come back.
             blocked.retain(|_, at| now - *at < 12 * HOUR_MS);
             let host = draw(&mut seed) as u32 % hosts;
             view.gpus_blocked_soft = blocked.len() as u32 * 8;

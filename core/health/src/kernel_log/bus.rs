@@ -1,4 +1,4 @@
-//! Places on the PCI bus, and which GPU was there before anything broke.
+//! Addresses on the PCI bus, and the GPUs that were there before anything broke.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use muster_model::ids::GpuUuid;
 use muster_model::limits;
 use serde::{Deserialize, Serialize};
 
-/// A device's place: domain, bus and device. The function is left out: a GPU has one.
+/// Address of a device: domain, bus and device. The function is left out: a GPU has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BusId {
     /// PCI domain.
@@ -19,7 +19,7 @@ pub struct BusId {
 }
 
 impl BusId {
-    /// Reads `0000:0f:00`, also with `PCI:` before it and a function behind it.
+    /// Parses `0000:0f:00`, also with a `PCI:` prefix and a function suffix.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("PCI:").unwrap_or(text);
@@ -46,12 +46,12 @@ impl fmt::Display for BusId {
     }
 }
 
-/// Which GPU is where. A GPU that is gone keeps its place: the log names it after the driver has forgotten it.
+/// GPUs by address. A GPU that is gone keeps its address: the log names it after the driver has dropped it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusMap(BTreeMap<BusId, GpuUuid>);
 
 impl BusMap {
-    /// Remembers where a GPU is; a GPU that moved is forgotten where it was.
+    /// Records the address of a GPU; its previous address is dropped.
     pub fn learn(&mut self, bus: BusId, gpu: GpuUuid) {
         self.0.retain(|_, known| *known != gpu);
         if self.0.len() < limits::GPUS_PER_HOST_MAX || self.0.contains_key(&bus) {
@@ -59,7 +59,7 @@ impl BusMap {
         }
     }
 
-    /// The GPU at a place.
+    /// The GPU at an address.
     #[must_use]
     pub fn gpu(&self, bus: BusId) -> Option<GpuUuid> {
         self.0.get(&bus).copied()

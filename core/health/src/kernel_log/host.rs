@@ -1,21 +1,21 @@
-//! What the kernel says of its host: one table of how lines begin and what they hold.
+//! Kernel log lines about the host: one table of prefixes and words.
 
 use crate::kernel_log::bus::BusId;
 
 /// A line that a rule counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSign {
-    /// Which rule.
+    /// Name of the health rule.
     pub rule: &'static str,
-    /// Which of its metrics.
+    /// Metric of the rule.
     pub metric: &'static str,
-    /// Its value.
+    /// Value of the metric.
     pub value: i64,
-    /// The device on the PCI bus that it is about.
+    /// The device on the PCI bus that it concerns.
     pub bus: Option<BusId>,
 }
 
-/// How a line begins (anyhow if empty), words that follow in this order, and what it means.
+/// Prefix of a line (any if empty), words that follow in this order, and their meaning.
 struct Pattern {
     start: &'static str,
     words: &'static [&'static str],
@@ -37,8 +37,8 @@ macro_rules! patterns {
     };
 }
 
-/// All patterns; the first that matches counts. Lines by which programs can write names of their choice come by their
-/// beginnings only.
+/// All patterns; the first match applies. Lines into which programs can write names of their choice are
+/// matched by their prefixes only.
 const PATTERNS: &[Pattern] = patterns! {
     "oom-kill:constraint=CONSTRAINT_NONE" [] => "oom_global" "kills" 1;
     "Kernel panic" [] => "kernel_panic" "panic" 1;
@@ -63,7 +63,7 @@ const PATTERNS: &[Pattern] = patterns! {
     "nfs: server " ["not responding"] => "nfs_hang" "unanswered" 1;
     "nfs: server " [" OK"] => "nfs_hang" "unanswered" 0;
     "mlx5_core" ["ACCESS_REG"] => "" "" 0;
-    "mlx5_core" ["ill cause a leak of a command resource"] => "mlx5_fatal" "fatal" 1;
+    "mlx5_core" ["cause a leak of a command resource"] => "mlx5_fatal" "fatal" 1;
     "mlx5_core" ["health compromised - reached miss count"] => "mlx5_fatal" "fatal" 1;
     "mlx5_core" ["unrecoverable hardware error"] => "mlx5_fatal" "fatal" 1;
     "mlx5_core" ["High Temperature"] => "mlx5_fatal" "warnings" 1;
@@ -93,7 +93,7 @@ const VITAL: &[&str] = &[
     "irq/",
 ];
 
-/// Reads a line about the host.
+/// Parses a line about the host.
 pub(super) fn parse(line: &str) -> Option<HostSign> {
     let line = line.trim();
     if let Some(sign) = hung_task(line).or_else(|| segfault(line)) {
@@ -144,7 +144,8 @@ fn hung_task(line: &str) -> Option<HostSign> {
     ))
 }
 
-/// `python[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2.19[7f+1000]`: what ran into it is the last word.
+/// `python[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2.19[7f+1000]`: the faulting
+/// library is the last word.
 fn segfault(line: &str) -> Option<HostSign> {
     let (_, rest) = line.split_once("]: segfault at ")?;
     let (_, library) = rest.rsplit_once(" in ")?;

@@ -1,8 +1,8 @@
-//! What the kernel's log says of GPUs, switches, adapters and the host.
+//! Kernel log parsing for GPUs, switches, adapters and the host.
 //!
-//! The main source for XIDs: NVML's events lose some. Only what the kernel itself wrote counts (facility 0, which user space
-//! cannot write), and only lines that *begin* as a driver's lines do: a process may be named like an error, and its name
-//! stands in the middle of lines.
+//! The main source of XIDs: NVML's events lose some. Only records of the kernel itself count (facility 0,
+//! which user space cannot write), and only lines that *begin* like a driver's: a process may be named like
+//! an error, and its name is in the middle of lines.
 
 mod bus;
 mod host;

@@ -1,15 +1,15 @@
-//! XIDs and SXids in the lines of NVIDIA's drivers.
+//! Parsing of XIDs and SXids in the lines of NVIDIA's drivers.
 
 use muster_model::ids::GpuUuid;
 use muster_model::word_enum;
 
 use crate::kernel_log::bus::BusId;
 
-/// Registers that a line may carry.
+/// Maximum number of registers in a line.
 const WORDS_MAX: usize = 8;
 
 word_enum! {
-    /// What the driver says would bring a GPU back (XID 154).
+    /// The driver's suggestion for restoring a GPU (XID 154).
     Recovery {
         /// Nothing is needed.
         None = "None",
@@ -17,7 +17,7 @@ word_enum! {
         Reset = "GPU Reset Required",
         /// A reboot.
         Reboot = "Node Reboot Required",
-        /// Work that talks from GPU to GPU must leave.
+        /// Work with GPU-to-GPU traffic must leave.
         DrainPeers = "Drain P2P",
         /// All work must leave, then a reset.
         DrainAndReset = "Drain and Reset",
@@ -25,7 +25,7 @@ word_enum! {
 }
 
 impl Recovery {
-    /// Its number, as NVML's field 230 has it.
+    /// Number of the action in NVML's field 230.
     #[must_use]
     pub const fn number(self) -> i64 {
         match self {
@@ -38,16 +38,16 @@ impl Recovery {
     }
 }
 
-/// Which process an XID names.
+/// Process named by an XID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its name, if the line has one.
+    /// Process name, if the line has one.
     pub name: Option<String>,
 }
 
-/// Where on the GPU an XID 13 happened.
+/// Location of an XID 13 on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Graphics processing cluster.
@@ -61,49 +61,49 @@ pub struct Place {
 /// An error of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Xid {
-    /// Its number.
+    /// Number of the code.
     pub code: u32,
-    /// Whose work it was.
+    /// The process.
     pub process: Option<Process>,
-    /// Where on the GPU.
+    /// Location on the GPU.
     pub place: Option<Place>,
-    /// Which link.
+    /// Number of the link.
     pub link: Option<u32>,
-    /// What the line calls it: fatal, or not; none if it says neither.
+    /// Severity in the line: fatal or not; `None` if it says neither.
     pub is_fatal: Option<bool>,
     /// Registers in brackets.
     pub words: Vec<u32>,
-    /// What would bring the GPU back.
+    /// Suggested recovery.
     pub recovery: Option<Recovery>,
 }
 
 /// An error of an NVSwitch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sxid {
-    /// Its number.
+    /// Number of the code.
     pub code: u32,
-    /// Which port.
+    /// Number of the port.
     pub link: Option<u32>,
-    /// What the line calls it.
+    /// Severity in the line: fatal or not.
     pub is_fatal: Option<bool>,
 }
 
-/// What a line of the GPU driver says.
+/// Content of a line of the GPU driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// An XID of the GPU at a place.
+    /// An XID of the GPU at an address.
     Xid(BusId, Xid),
-    /// An SXid of the switch at a place.
+    /// An SXid of the switch at an address.
     Sxid(BusId, Sxid),
-    /// The GPU at a place has this identity.
+    /// The UUID of the GPU at an address.
     Identity(BusId, GpuUuid),
-    /// The first of three lines that say that this GPU is gone.
+    /// The first of three lines that report this GPU as gone.
     Names(BusId),
     /// The last of them.
     FallenOff,
 }
 
-/// Reads a line of NVIDIA's drivers.
+/// Parses a line of NVIDIA's drivers.
 pub(super) fn parse(line: &str) -> Option<Line> {
     let line = line.trim();
     if let Some(said) = line.strip_prefix("NVRM: ") {
@@ -131,7 +131,7 @@ fn parse_driver(said: &str) -> Option<Line> {
     };
     if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
         let bus = BusId::parse(rest.split_whitespace().next()?)?;
-        // Some kernels hand the lines out as one.
+        // Some kernels emit the lines as one.
         return Some(if rest.contains("fallen off the bus") {
             Line::Xid(bus, gone())
         } else {
@@ -170,8 +170,8 @@ fn parse_xid(text: &str) -> Option<Xid> {
     })
 }
 
-/// `pid=7, name=python, ` at the beginning, and what follows it. A name is what its process calls itself, so nothing else
-/// is read from it; it ends with the first comma.
+/// `pid=7, name=python, ` at the beginning, and the remaining text. A process chooses its own name, so
+/// nothing else is parsed from it; it ends at the first comma.
 fn split_process(text: &str) -> (Option<Process>, &str) {
     let mut rest = text;
     let mut pid = None;
@@ -250,7 +250,7 @@ fn parse_sxid(said: &str) -> Option<Line> {
     let (bus, rest) = said.split_once("):")?;
     let (code, rest) = rest.trim().split_once(',').unwrap_or((rest.trim(), ""));
     let rest = rest.trim();
-    // Lines that follow an error with its registers.
+    // Lines with registers that follow an error.
     if rest.starts_with("Severity ") || rest.starts_with("Data {") {
         return None;
     }

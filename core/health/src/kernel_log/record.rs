@@ -2,36 +2,34 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The facility of the kernel itself. What user space writes to `/dev/kmsg` never has it.
+/// The facility of the kernel itself. Records written to `/dev/kmsg` by user space never have it.
 const KERNEL_FACILITY: u32 = 0;
 
-/// A record as the kernel hands it out.
+/// A record as read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who wrote it: 0 is the kernel.
+    /// Facility of the writer: 0 is the kernel.
     pub facility: u32,
-    /// How urgent it is: 0 the most, 7 the least.
+    /// Severity level: 0 the most urgent, 7 the least.
     pub level: u32,
-    /// Counted up by one for every record since boot.
+    /// Number of the record since boot.
     pub sequence: u64,
     /// Microseconds since boot.
     pub at_us: u64,
-    /// What it says; several lines if it says several.
+    /// Text of the record; may have several lines.
     pub text: String,
 }
 
-/// A text that is no record.
+/// A text that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no record of the kernel's log (expected `priority,sequence,microseconds,flags;text`)"
-)]
+#[error("`{0}` is not a kernel log record (expected `priority,sequence,microseconds,flags;text`)")]
 pub struct RecordError(pub String);
 
 impl Record {
-    /// Reads what one `read` of `/dev/kmsg` gave.
+    /// Parses the result of one `read` of `/dev/kmsg`.
     ///
     /// # Errors
-    /// It is no record.
+    /// It is not a record.
     pub fn parse(raw: &str) -> Result<Self, RecordError> {
         Self::read(raw).ok_or_else(|| RecordError(raw.chars().take(80).collect()))
     }
@@ -42,7 +40,7 @@ impl Record {
         let priority: u32 = numbers.next()?.parse().ok()?;
         let sequence = numbers.next()?.parse().ok()?;
         let at_us = numbers.next()?.parse().ok()?;
-        // What follows the first line are properties of the device that it is about.
+        // Later lines are properties of the device.
         let line = rest.lines().next().unwrap_or_default();
         Some(Self {
             facility: priority >> 3,
@@ -60,7 +58,7 @@ impl Record {
     }
 }
 
-/// Bytes that cannot be printed stand as `\x0a`.
+/// Unescapes unprintable bytes, written as `\x0a`.
 fn unescape(line: &str) -> String {
     let mut bytes = Vec::with_capacity(line.len());
     let mut rest = line;
@@ -82,7 +80,8 @@ fn unescape(line: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Up to where a log was read. Kept across restarts of the agent, so that nothing is read twice and what is missing is known.
+/// Read position in the log. Kept across restarts of the agent, so that nothing is read twice and gaps are
+/// detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The boot that `next` belongs to; empty before the first record.
@@ -91,24 +90,24 @@ pub struct Cursor {
     next: u64,
 }
 
-/// What a record is to a cursor.
+/// Relation of a record to the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The next one.
+    /// The next record.
     New,
-    /// One that was read before.
+    /// A record that was read before.
     Known,
-    /// A later one: so many between were overwritten before they were read.
+    /// A later record: this number of records in between was overwritten before they were read.
     AfterGap(u64),
 }
 
 impl Cursor {
-    /// Goes on to a record.
+    /// Advances to a record.
     pub fn accept(&mut self, boot_id: &str, sequence: u64) -> Heard {
         let is_first = self.boot_id.is_empty();
         if self.boot_id != boot_id {
             boot_id.clone_into(&mut self.boot_id);
-            // Of an earlier boot nothing can be read any more, and this one is read from where it can be.
+            // Records of an earlier boot are lost, and this boot is read from the first available record.
             self.next = if is_first { sequence } else { 0 };
         }
         let expected = self.next;

@@ -1,4 +1,4 @@
-//! From raw records to what they mean.
+//! Interpretation of raw kernel log records.
 
 use muster_model::ids::GpuUuid;
 
@@ -7,51 +7,51 @@ use crate::kernel_log::host::{self, HostSign};
 use crate::kernel_log::nvidia::{self, Line, Sxid, Xid};
 use crate::kernel_log::record::{Cursor, Heard, Record, RecordError};
 
-/// Records that may lie between the lines which together say that a GPU is gone.
+/// Maximum number of records between the lines that together report a GPU as gone.
 const PARTS_APART_MAX: u64 = 16;
-/// The facility of what user space writes.
+/// The facility of records written by user space.
 const USER_FACILITY: u32 = 1;
 
-/// Whose records count.
+/// Trusted writers of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// The kernel's alone: a container may write to the log, but not in the kernel's name.
+    /// The kernel only: a container may write to the log, but not with the kernel's facility.
     Kernel,
-    /// What user space writes as well, so that faults can be played.
+    /// User space too, so that faults can be simulated.
     Tests,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An error of a GPU.
     Xid {
-        /// Where.
+        /// Address of the GPU.
         bus: BusId,
-        /// Which GPU was there; none if nobody knew before.
+        /// The GPU at the address; `None` if unknown.
         gpu: Option<GpuUuid>,
-        /// What.
+        /// The error.
         xid: Xid,
     },
     /// An error of a switch.
     Sxid {
-        /// Where.
+        /// Address of the switch.
         bus: BusId,
-        /// What.
+        /// The error.
         sxid: Sxid,
     },
     /// Something about the host.
     Host(HostSign),
 }
 
-/// What one record gave.
+/// Result of reading one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// What it says, if it says anything.
+    /// Its content, if relevant.
     pub event: Option<Event>,
-    /// Records that were overwritten before they were read.
+    /// Number of records that were overwritten before they were read.
     pub lost: u64,
-    /// The raw text, if it says anything.
+    /// The raw text, if relevant.
     pub text: String,
 }
 
@@ -61,13 +61,13 @@ pub struct Scanner {
     trust: Trust,
     cursor: Cursor,
     buses: BusMap,
-    /// The GPU that a first line named, and that line's sequence.
+    /// The GPU named by a first line, and that line's sequence.
     named: Option<(BusId, u64)>,
     forged: u64,
 }
 
 impl Scanner {
-    /// A scanner that goes on at a cursor, and knows where GPUs are.
+    /// A scanner that continues at a cursor with known addresses.
     #[must_use]
     pub const fn new(trust: Trust, cursor: Cursor, buses: BusMap) -> Self {
         Self {
@@ -79,13 +79,13 @@ impl Scanner {
         }
     }
 
-    /// Up to where it read.
+    /// Its read position.
     #[must_use]
     pub const fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
-    /// Lines that would have counted, had the kernel written them.
+    /// Number of relevant lines that the kernel did not write.
     #[must_use]
     pub const fn forged(&self) -> u64 {
         self.forged
@@ -94,7 +94,7 @@ impl Scanner {
     /// Reads one record of a boot.
     ///
     /// # Errors
-    /// It is no record.
+    /// It is not a record.
     pub fn read(&mut self, boot_id: &str, raw: &str) -> Result<Scanned, RecordError> {
         let record = Record::parse(raw)?;
         let lost = match self.cursor.accept(boot_id, record.sequence) {
@@ -139,7 +139,7 @@ impl Scanner {
                     code: 79,
                     ..Xid::default()
                 };
-                // None if the first line is of an earlier boot.
+                // `None` if the first line is from an earlier boot.
                 let apart = record.sequence.checked_sub(at)?;
                 (apart <= PARTS_APART_MAX).then(|| self.xid(bus, gone))
             }

@@ -1,4 +1,4 @@
-//! Lines as drivers and kernels write them, and what they mean.
+//! Lines as written by drivers and kernels, and their interpretation.
 
 use muster_model::ids::GpuUuid;
 
@@ -17,7 +17,7 @@ fn scanner(trust: Trust) -> Scanner {
     Scanner::new(trust, Cursor::default(), buses)
 }
 
-/// What a kernel's line says, in one line.
+/// Interpretation of a kernel line, in one line.
 fn told(line: &str) -> String {
     let mut scanner = scanner(Trust::Kernel);
     let raw = format!("3,1,1000,-;{line}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n");
@@ -71,7 +71,7 @@ fn describe(event: &Event) -> String {
     }
 }
 
-/// Forms of XID lines of many releases of the driver.
+/// Forms of XID lines of many driver releases.
 #[test]
 fn lines_of_the_gpu_driver_are_read() {
     for (line, expected) in [
@@ -100,23 +100,28 @@ fn lines_of_the_gpu_driver_are_read() {
             "xid 48 at 0000:18:00 of 18",
         ),
         (
-            "NVRM: Xid (PCI:0000:18:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.",
+            "NVRM: Xid (PCI:0000:18:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for \
+             remapping, reset gpu to activate.",
             "xid 63 at 0000:18:00 of 18",
         ),
         (
-            "NVRM: Xid (PCI:0000:18:00): 13, pid=900, name=train, Graphics SM Warp Exception on (GPC 1, TPC 3, SM 0): Out Of Range Address",
+            "NVRM: Xid (PCI:0000:18:00): 13, pid=900, name=train, Graphics SM Warp Exception on (GPC 1, TPC 3, \
+             SM 0): Out Of Range Address",
             "xid 13 at 0000:18:00 of 18 by 900 train in 1/3/0",
         ),
         (
-            "NVRM: Xid (PCI:0000:18:00): 31, pid=7, name=a b, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc0_0000. Fault is of type FAULT_PDE ACCESS_TYPE_READ",
+            "NVRM: Xid (PCI:0000:18:00): 31, pid=7, name=a b, Ch 00000008, intr 00000000. MMU Fault: ENGINE \
+             GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc0_0000. Fault is of type FAULT_PDE ACCESS_TYPE_READ",
             "xid 31 at 0000:18:00 of 18 by 7 a b",
         ),
         (
-            "NVRM: Xid (PCI:0000:1b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+            "NVRM: Xid (PCI:0000:1b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on \
+             link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
             "xid 74 at 0000:1b:00 link 6 fatal true [10000, 0, 0, 0, 0, 0, 0]",
         ),
         (
-            "NVRM: Xid (PCI:0001:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000)",
+            "NVRM: Xid (PCI:0001:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 \
+             0x00000000 0x00000000)",
             "xid 149 at 0001:01:00 link 8 fatal true [4505c6, 0, 0, 0]",
         ),
         (
@@ -128,11 +133,13 @@ fn lines_of_the_gpu_driver_are_read() {
             "xid 154 at 0000:0f:00 of f wants GPU Reset Required",
         ),
         (
-            "NVRM: Xid (PCI:0000:0f:00): 154, pid=3, name=x, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x2 (Node Reboot Required)",
+            "NVRM: Xid (PCI:0000:0f:00): 154, pid=3, name=x, GPU recovery action changed from 0x1 (GPU Reset \
+             Required) to 0x2 (Node Reboot Required)",
             "xid 154 at 0000:0f:00 of f by 3 x wants Node Reboot Required",
         ),
         (
-            "NVRM: Xid (PCI:0000:9b:00): 119, pid=3256, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802702 0x4).",
+            "NVRM: Xid (PCI:0000:9b:00): 119, pid=3256, name=nvidia-smi, Timeout after 6s of waiting for RPC \
+             response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802702 0x4).",
             "xid 119 at 0000:9b:00 by 3256 nvidia-smi [20802702, 4]",
         ),
         (
@@ -144,7 +151,8 @@ fn lines_of_the_gpu_driver_are_read() {
             "xid 79 at 0000:18:00 of 18",
         ),
         (
-            "NVRM: The NVIDIA GPU 0000:18:00.0\\x0aNVRM: (PCI ID: 10de:2330) installed in this system has\\x0aNVRM: fallen off the bus and is not responding to commands.",
+            "NVRM: The NVIDIA GPU 0000:18:00.0\\x0aNVRM: (PCI ID: 10de:2330) installed in this system \
+             has\\x0aNVRM: fallen off the bus and is not responding to commands.",
             "xid 79 at 0000:18:00 of 18",
         ),
         (
@@ -182,7 +190,8 @@ fn lines_of_the_gpu_driver_are_read() {
 fn lines_about_the_host_are_read() {
     for (line, expected) in [
         (
-            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/x,task=python,pid=7,uid=0",
+            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,\
+             task_memcg=/x,task=python,pid=7,uid=0",
             "oom_global kills 1",
         ),
         (
@@ -329,7 +338,7 @@ fn a_line_of_user_space_counts_in_tests_only() {
     let mut test = scanner(Trust::Tests);
     assert!(test.read(BOOT, raw).expect("a record").event.is_some());
     assert_eq!(test.forged(), 0);
-    // A daemon's facility counts nowhere.
+    // Records with a daemon's facility count nowhere.
     let raw = raw.replacen("12,1", "30,2", 1);
     assert_eq!(test.read(BOOT, &raw).expect("a record").event, None);
 }
@@ -355,13 +364,13 @@ fn a_restarted_reader_reads_nothing_twice_and_knows_what_it_lost() {
         let scanned = scanner.read(boot, &raw).expect("a record");
         (scanned.event.is_some(), scanned.lost)
     };
-    // The first record that is ever read loses nothing: there was nobody to read.
+    // The first record ever loses nothing: there was no reader before.
     assert_eq!(read(BOOT, 500), (true, 0));
     assert_eq!(read(BOOT, 501), (true, 0));
-    // The agent restarts and reads from the start of the ring.
+    // The agent restarts and reads from the start of the ring buffer.
     assert_eq!(read(BOOT, 499), (false, 0));
     assert_eq!(read(BOOT, 501), (false, 0));
-    // The ring went round: the kernel says EPIPE and goes on further ahead.
+    // The ring buffer wrapped: the kernel returns EPIPE and continues further ahead.
     assert_eq!(read(BOOT, 610), (true, 108));
     // Another boot counts from the beginning.
     assert_eq!(read("other", 3), (true, 3));

@@ -1,16 +1,17 @@
-//! How likely so many failures are by chance: the binomial tail, with whole numbers.
+//! Probability of a number of failures by chance: the binomial tail in integer arithmetic.
 //!
-//! Terms are kept with their own exponent, because those of many starts are too small for any fixed point; only their sum is
-//! rounded. What is lost is below 2^-50 of each term.
+//! Terms are kept with their own exponent, because those of many starts are too small for any fixed point;
+//! only their sum is rounded. The error is below 2^-50 of each term.
 
 /// A probability of 1.
 pub const ONE: u64 = 1 << 32;
-/// More trials are as many: both counts are halved until they fit, which makes a chance larger, never smaller.
+/// Beyond this number of trials both counts are halved until they fit, which makes a probability larger,
+/// never smaller.
 const TRIALS_MAX: u32 = 4_096;
-/// Bits that a sum keeps behind the point.
+/// Fractional bits of a sum.
 const SUM_BITS: i32 = 62;
 
-/// How often something fails: `failures` in `trials`.
+/// A failure rate: `failures` in `trials`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     failures: u64,
@@ -18,7 +19,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many failures in so many trials: below one, and not by nothing.
+    /// Clamps a rate: below one, and above zero.
     #[must_use]
     pub fn new(failures: u64, trials: u64) -> Self {
         // Both fit 32 bits, so that products with counts fit 64.
@@ -30,7 +31,7 @@ impl Rate {
         }
     }
 
-    /// Failures in a million trials.
+    /// Failures per million trials.
     #[must_use]
     pub const fn ppm(self) -> u64 {
         self.failures * 1_000_000 / self.trials
@@ -88,7 +89,7 @@ impl Scaled {
     }
 }
 
-/// The chance of at least so many failures in so many trials at a rate, in fractions of [`ONE`].
+/// Probability of at least this many failures in this many trials at a rate, in fractions of [`ONE`].
 #[must_use]
 pub fn at_least(trials: u32, failures: u32, rate: Rate) -> u64 {
     let (mut trials, mut failures) = (trials, failures.min(trials));
@@ -106,7 +107,7 @@ pub fn at_least(trials: u32, failures: u32, rate: Rate) -> u64 {
         if count >= failures {
             let share = term.fixed();
             sum = sum.saturating_add(share);
-            // Behind the most likely count terms only shrink.
+            // Beyond the most likely count terms only decrease.
             let is_behind = u64::from(count) * rate.trials > u64::from(trials) * bad;
             if share == 0 && is_behind {
                 break;

@@ -1,20 +1,20 @@
-//! What a host went through in four weeks, the older the less.
+//! Events of a host in four weeks, weighted by age.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use muster_model::time::{DAY_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
-/// A week: the half-life of what speaks against a host.
+/// A week: the half-life of events counted against a host.
 const WEEK_MS: u64 = 7 * DAY_MS;
 /// Weeks that count (Meta: 28 days).
 const WEEKS: usize = 4;
-/// Failures within this span are one: what rack and fabric incidents are grouped by, too.
+/// Failures within this span are one: the same span groups rack and fabric incidents.
 const TOGETHER_MS: u64 = MINUTE_MS;
-/// Kinds of XIDs that are told apart.
+/// Maximum number of distinct XIDs.
 const CODES_MAX: usize = 32;
 
-/// One week.
+/// Events of one week.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Week {
     began: TimeMs,
@@ -26,45 +26,45 @@ struct Week {
     codes: BTreeMap<u32, u32>,
 }
 
-/// What is known of a host. Replicated.
+/// Record of a host. Replicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRecord {
-    /// Newest last.
+    /// Weeks, newest last.
     weeks: VecDeque<Week>,
-    /// When a failure was last counted, and one of the infrastructure.
+    /// Time of the last counted failure, and of the last one of the infrastructure.
     #[serde(default)]
     failed_at: Option<TimeMs>,
     #[serde(default)]
     infra_failed_at: Option<TimeMs>,
 }
 
-/// A record summed up at one moment. What comes in thousandths has aged: half of it each week.
+/// Summary of a record at one time. Values in thousandths are aged: halved each week.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Tasks that began.
+    /// Number of tasks that started.
     pub starts: u32,
-    /// Of those that ran on it alone, the ones that failed without the program being to blame for certain.
+    /// Of those that ran on it alone, the failures not certainly attributed to the program.
     pub failures: u32,
-    /// Failures for certain of the infrastructure, of tasks that ran on it alone.
+    /// Certain infrastructure failures of tasks that ran on it alone.
     pub single_milli: u32,
     /// Its shares of failures of gangs.
     pub shared_milli: u32,
-    /// How often it was blocked or repaired.
+    /// Number of blocks and repairs.
     pub blocks_milli: u32,
-    /// Kinds of XIDs that are not the program's.
+    /// Number of distinct XIDs that are not attributed to programs.
     pub codes: u32,
-    /// Users who exclude it.
+    /// Number of users who exclude it.
     pub excludes: u32,
 }
 
 impl HostRecord {
-    /// A task began.
+    /// A task started.
     pub fn start(&mut self, now: TimeMs) {
         self.week(now).starts += 1;
     }
 
-    /// A task that ran on it alone failed, and the program is not known to be to blame. What fails together counts once: a host
-    /// that is gone takes all with it that ran there.
+    /// A task that ran on it alone failed, and the failure is not attributed to the program. Simultaneous
+    /// failures count once: a lost host takes everything with it that ran there.
     pub fn fail(&mut self, now: TimeMs, is_infra: bool) {
         let is_apart = |last: Option<TimeMs>| last.is_none_or(|at| now.since(at) > TOGETHER_MS);
         let counts = is_apart(self.failed_at);
@@ -80,13 +80,13 @@ impl HostRecord {
         }
     }
 
-    /// The program was to blame after all.
+    /// Withdraws a failure that was the program's after all.
     pub fn take_back(&mut self, now: TimeMs) {
         let week = self.week(now);
         week.failures = week.failures.saturating_sub(1);
     }
 
-    /// A gang failed that it was part of.
+    /// A gang that it was part of failed.
     pub fn share(&mut self, now: TimeMs, milli: u32) {
         let week = self.week(now);
         week.shared_milli = week.shared_milli.saturating_add(milli);
@@ -97,13 +97,13 @@ impl HostRecord {
         self.week(now).blocks += 1;
     }
 
-    /// It was blocked with many others.
+    /// It was blocked together with many others.
     pub fn excuse_block(&mut self, now: TimeMs) {
         let week = self.week(now);
         week.blocks = week.blocks.saturating_sub(1);
     }
 
-    /// A GPU of it raised an XID that is not the program's.
+    /// A GPU of it raised an XID that is not attributed to the program.
     pub fn code(&mut self, now: TimeMs, code: u32) {
         let week = self.week(now);
         if week.codes.len() < CODES_MAX || week.codes.contains_key(&code) {
@@ -111,7 +111,7 @@ impl HostRecord {
         }
     }
 
-    /// Sums up what still counts.
+    /// Summarizes what still counts.
     #[must_use]
     pub fn counts(&self, now: TimeMs, excludes: u32) -> Counts {
         let mut counts = Counts {

@@ -1,7 +1,7 @@
-//! Lemons: hosts that fail more often than others without ever saying that they are broken.
+//! Lemon detection: hosts that fail more often than others without reporting a fault.
 //!
-//! Always a rate against the fleet, because busy hosts meet more failing jobs. Whole numbers throughout, so that every
-//! replica finds the same ones.
+//! Always a rate relative to the fleet, because busy hosts see more failing jobs. Integer arithmetic
+//! throughout, so that every replica finds the same hosts.
 
 mod binomial;
 mod counts;
@@ -11,52 +11,52 @@ use muster_model::word_enum;
 pub use self::binomial::{ONE, Rate, at_least};
 pub use self::counts::{Counts, HostRecord};
 
-/// Score in thousandths from which on a host is a lemon, where no rule says another one.
+/// Default score in thousandths from which on a host is a lemon, if no rule sets another one.
 pub const LEMON_MILLI: u32 = 3_000;
-/// Starts without which a rate says nothing.
+/// Minimum number of starts for a rate.
 pub const STARTS_MIN: u32 = 20;
-/// A rate of so many times the fleet's stands out.
+/// A rate of this many times the fleet's stands out.
 const TIMES_FLEET: u64 = 3;
-/// Chance, in fractions of [`ONE`], below which a rate is unlikely: 1 %.
+/// Probability, in fractions of [`ONE`], below which a rate is unlikely: 1 %.
 const UNLIKELY: u64 = ONE / 100;
-/// And below which it is proof: 0.02 %. Ours, computed: of hosts that fail 0.2 to 2 % of their tasks, and are looked at after
-/// each one, this accuses one in 1,000 over 400 starts, where 0.1 % accuses one in 250; one that fails a quarter is found
-/// within 40 starts 96 to 99.9 times in 100.
+/// Probability below which it is proof: 0.02 %. Our value, computed: of hosts that fail 0.2 to 2 % of their
+/// tasks, and are evaluated after each one, this accuses one in 1,000 over 400 starts, where 0.1 % accuses
+/// one in 250; one that fails a quarter is found within 40 starts 96 to 99.9 times in 100.
 const PROOF: u64 = ONE / 5_000;
-/// Failures and starts that are added to the fleet's, so that a small or new one has a rate: one in fifty.
+/// Failures and starts added to the fleet's, so that a small or new one has a rate: one in fifty.
 const PRIOR: (u64, u64) = (1, 50);
 
 word_enum! {
-    /// What speaks against a host.
+    /// Evidence against a host.
     Feature {
-        /// The infrastructure ended tasks that ran on it alone.
+        /// Infrastructure failures of tasks that ran on it alone.
         SingleFailures = "single_host_failures",
-        /// It was among the hosts of gangs that failed for no known reason.
+        /// Share of failures of gangs for no known reason.
         SharedFailures = "shared_failures",
         /// Tasks fail on it more often than elsewhere.
         Rate = "failure_rate",
-        /// It raises XIDs of several kinds.
+        /// It raises several distinct XIDs.
         Codes = "xid_codes",
-        /// It was blocked or repaired again and again.
+        /// It was blocked or repaired repeatedly.
         Blocks = "blocks",
         /// Users exclude it.
         Excludes = "excluded_by_users",
     }
 }
 
-/// What all hosts are like.
+/// Statistics of all hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fleet {
-    /// Starts of all hosts.
+    /// Starts on all hosts.
     pub starts: u64,
-    /// Failures of all hosts.
+    /// Failures on all hosts.
     pub failures: u64,
-    /// Failures in a million starts of the host in the middle, of those with enough starts.
+    /// Median of the failures per million starts, over hosts with enough starts.
     pub median_ppm: u64,
 }
 
 impl Fleet {
-    /// Sums hosts up.
+    /// Sums up hosts.
     #[must_use]
     pub fn of<'a>(hosts: impl Iterator<Item = &'a Counts>) -> Self {
         let mut fleet = Self::default();
@@ -73,7 +73,7 @@ impl Fleet {
         fleet
     }
 
-    /// The rate of all others.
+    /// The rate of all other hosts.
     fn without(self, host: &Counts) -> Rate {
         let failures = self.failures.saturating_sub(u64::from(host.failures)) + PRIOR.0;
         let starts = self.starts.saturating_sub(u64::from(host.starts)) + PRIOR.1;
@@ -81,23 +81,23 @@ impl Fleet {
     }
 }
 
-/// What speaks against a host, and how much.
+/// Score of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Score {
     /// The sum, in thousandths.
     pub milli: u32,
-    /// What it is made of, in thousandths.
+    /// Its components, in thousandths.
     pub features: Vec<(Feature, u32)>,
 }
 
 impl Score {
-    /// Whether it is to be drained and checked: from so many thousandths on.
+    /// Whether it must be drained and checked: at this number of thousandths or more.
     #[must_use]
     pub const fn is_lemon(&self, least_milli: u32) -> bool {
         self.milli >= least_milli
     }
 
-    /// What is left of the sum without one of its parts, in thousandths.
+    /// The sum without one of its components, in thousandths.
     #[must_use]
     pub fn without(&self, feature: Feature) -> u32 {
         let part = self.features.iter().find(|(of, _)| *of == feature);
@@ -106,7 +106,7 @@ impl Score {
     }
 }
 
-/// Weighs what is known of a host against the fleet.
+/// Scores a host relative to the fleet.
 #[must_use]
 pub fn score(host: &Counts, fleet: Fleet) -> Score {
     let each = |count_milli: u32, least_milli: u32, weight: u32| {
@@ -147,7 +147,7 @@ pub fn score(host: &Counts, fleet: Fleet) -> Score {
             .fold(0, u32::saturating_add)
     };
     let evidence = sum(&|feature| feature != Feature::Excludes);
-    // What users say of a host never decides alone.
+    // Exclusion by users is never sufficient.
     score.milli = if evidence == 0 {
         0
     } else {
@@ -156,7 +156,7 @@ pub fn score(host: &Counts, fleet: Fleet) -> Score {
     score
 }
 
-/// What a host's rate says: 2 where it is unlikely, 3 where it is proof.
+/// Score of a host's rate: 2 if it is unlikely, 3 if it is proof.
 fn rate_milli(host: &Counts, fleet: Fleet) -> u32 {
     let Counts {
         starts, failures, ..

@@ -1,4 +1,4 @@
-//! The binomial tail against exact figures, and fleets with and without a lemon.
+//! The binomial tail against exact values, and fleets with and without a lemon.
 
 use muster_model::command::Exit;
 use muster_model::health::Class;
@@ -11,13 +11,13 @@ use crate::book::{BadEnd, Book, Excludes, Place, Program};
 use crate::guard_rails::PoolView;
 use crate::rules::RuleSet;
 
-/// Parts of a billion.
+/// The tail in parts per billion.
 fn ppb(trials: u32, failures: u32, rate: (u64, u64)) -> u64 {
     let chance = at_least(trials, failures, Rate::new(rate.0, rate.1));
     (u128::from(chance) * 1_000_000_000 / u128::from(ONE)) as u64
 }
 
-/// Exact figures by summing fractions of whole numbers.
+/// Exact values from sums of integer fractions.
 #[test]
 fn the_tail_is_exact() {
     for (trials, failures, rate, expected) in EXACT {
@@ -64,8 +64,8 @@ impl Draw {
     }
 }
 
-/// Starts after which each host was found, if it was: host 0 fails a quarter of its tasks, the others so many in a
-/// thousand. Every host is looked at after each of its tasks, as the leader does.
+/// Number of starts after which each host was found, if it was: host 0 fails a quarter of its tasks, the
+/// others the given number per thousand. Every host is evaluated after each of its tasks, as the leader does.
 fn found(seed: u64, hosts: usize, starts: u32, usual_permille: u64) -> Vec<Option<u32>> {
     let mut draw = Draw(seed);
     let mut counts = vec![Counts::default(); hosts];
@@ -129,7 +129,7 @@ fn good_hosts_stay_good_over_hundreds_of_starts() {
     }
 }
 
-/// How an attempt of one task on a host ends, and whose fault that is as long as nothing else is known.
+/// End of an attempt of one task on a host, with its attribution while nothing else is known.
 fn blamed(rules: &RuleSet, exit: &Exit, host: HostId, at: TimeMs) -> Attribution {
     let task = TaskEnd {
         task: TaskIndex(0),
@@ -159,7 +159,7 @@ fn blamed(rules: &RuleSet, exit: &Exit, host: HostId, at: TimeMs) -> Attribution
     })
 }
 
-/// The words of a host that breaks programs are those of programs that are broken.
+/// The outputs of a host that breaks programs are those of broken programs.
 fn classic_ends() -> Vec<Exit> {
     let signal = |signal| Exit {
         signal: Some(signal),
@@ -177,8 +177,8 @@ fn classic_ends() -> Vec<Exit> {
     ]
 }
 
-/// As [`found`], through the book: every failure is one of the classic ends, and every other one of a peer is a user's error
-/// for certain, which counts against nobody.
+/// As [`found`], through the health state: every failure is one of the classic ends, and every other one of a
+/// peer is certainly a user's error, which counts against no host.
 fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Vec<Option<u32>> {
     let rules = RuleSet::shipped().expect("the shipped rules parse");
     let mut draw = Draw(seed);
@@ -369,7 +369,7 @@ fn what_speaks_against_a_host_grows_old() {
     assert_eq!(record.counts(day(99 * 7), 0).starts, 4);
 }
 
-/// Trials, failures, rate, and the tail in parts of a billion.
+/// Trials, failures, rate, and the tail in parts per billion.
 const EXACT: &[(u32, u32, (u64, u64), u64)] = &[
     (20, 3, (1, 100), 1003576),
     (20, 4, (1, 100), 42620),

@@ -1,4 +1,4 @@
-//! What XIDs of GPUs and SXids of NVSwitches mean: three tables, and how errors of NVLink 5 are read.
+//! Tables of XIDs of GPUs and SXids of NVSwitches, and of NVLink 5 error decoding.
 
 use muster_model::health::{Charge, DeviceAction, Scope, Severity};
 use muster_model::word_enum;
@@ -12,146 +12,146 @@ use crate::rules::text::{Table, Value};
 const FIELDS: [&str; 3] = ["xids", "sxids", "links"];
 
 word_enum! {
-    /// How bad an XID is by itself.
+    /// Severity of a single XID.
     XidSeverity {
-        /// Worth a line.
+        /// Logged only.
         Info = "info",
         /// Counted.
         Warn = "warn",
-        /// The GPU goes on, and should be reset.
+        /// The GPU continues, and should be reset.
         Degraded = "degraded",
         /// The GPU does not work.
         Fatal = "fatal",
-        /// Says more about an XID 48.
+        /// Details of an XID 48.
         Detail = "detail",
-        /// Its registers tell: NVLink 5.
+        /// Decided by its registers: NVLink 5.
         Decode = "decode",
-        /// Its text tells: XID 154.
+        /// Decided by its text: XID 154.
         Text = "text",
     }
 }
 
 word_enum! {
-    /// Whose fault an XID usually is.
+    /// Usual cause of an XID.
     Blame {
-        /// The program's.
+        /// The program.
         User = "user",
-        /// The program's or the GPU's.
+        /// The program or the GPU.
         Ambiguous = "ambiguous",
-        /// The GPU's.
+        /// The GPU.
         Hardware = "hardware",
-        /// A link's or a switch's.
+        /// A link or a switch.
         Fabric = "fabric",
-        /// The driver's or the firmware's.
+        /// The driver or the firmware.
         Driver = "driver",
-        /// How the host is set up.
+        /// The configuration of the host.
         Config = "config",
-        /// Another XID's.
+        /// Another XID.
         Consequence = "consequence",
-        /// It sums others up.
+        /// It summarizes others.
         Summary = "summary",
-        /// Nobody's.
+        /// No fault.
         Nothing = "nothing",
     }
 }
 
 word_enum! {
-    /// What becomes of tasks on the GPU.
+    /// Action for tasks on the GPU.
     TaskAction {
-        /// Nothing.
+        /// None.
         None = "none",
-        /// Begun again if it died.
+        /// Restart if it died.
         RestartIfDied = "restart_if_died",
-        /// Begun again: it will not get far.
+        /// Restart: it will not get far.
         Restart = "restart",
-        /// Ended and begun again elsewhere.
+        /// Kill and restart elsewhere.
         Kill = "kill",
-        /// Ended for good.
+        /// Fails permanently; not retried.
         Fail = "fail",
-        /// The registers tell.
+        /// Decided by its registers.
         Decode = "decode",
-        /// The text tells.
+        /// Decided by its text.
         Text = "text",
     }
 }
 
 word_enum! {
-    /// Of whom repetitions must be before they count.
+    /// Required diversity of repetitions.
     Distinct {
-        /// Of anybody.
+        /// Any jobs.
         Any = "any",
-        /// Of different jobs.
+        /// Different jobs.
         Jobs = "jobs",
-        /// Of different jobs of different users.
+        /// Different jobs of different users.
         Users = "users",
     }
 }
 
 word_enum! {
-    /// How much of a host an SXid reaches.
+    /// Reach of an SXid on its host.
     SxidReach {
-        /// It is counted.
+        /// Counted only.
         Count = "count",
-        /// It is counted by the minute.
+        /// Counted by the minute.
         Replay = "replay",
-        /// Nothing is placed while it lasts.
+        /// No placement while it lasts.
         Heat = "heat",
         /// The tasks on one GPU's link.
         Link = "link",
         /// The gangs that use a port.
         Port = "port",
-        /// All of the host.
+        /// The whole host.
         Fabric = "fabric",
     }
 }
 
 word_enum! {
-    /// What an error of NVLink 5 leads to.
+    /// Consequence of an NVLink 5 error.
     Link5Then {
-        /// It is counted.
+        /// Counted only.
         Ignore = "ignore",
-        /// As XID 74.
+        /// Same as XID 74.
         Reset = "reset",
-        /// As XID 74, but the other end is looked at first.
+        /// Same as XID 74, but the other end is checked first.
         Peer = "peer",
-        /// XID 154 says.
+        /// Decided by XID 154.
         Text = "text",
     }
 }
 
-/// When an XID that came again is taken more seriously.
+/// Escalation of a repeated XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepeatPolicy {
-    /// How many bursts.
+    /// Number of bursts.
     pub count: u32,
-    /// Within how many milliseconds.
+    /// Span in milliseconds.
     pub span_ms: u64,
-    /// Of whom.
+    /// Required diversity of the bursts.
     pub distinct: Distinct,
-    /// What is then done to the GPU, which is blocked.
+    /// Action for the GPU, which is blocked.
     pub then: DeviceAction,
 }
 
-/// What is done for an XID.
+/// Policy for an XID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XidPolicy {
     /// The XID.
     pub code: u32,
-    /// Its name in small letters.
+    /// Its name in lowercase.
     pub name: String,
-    /// How bad it is.
+    /// Severity.
     pub severity: XidSeverity,
-    /// Whose fault it usually is.
+    /// Usual cause.
     pub blame: Blame,
-    /// What becomes of tasks.
+    /// Action for tasks.
     pub task: TaskAction,
-    /// What becomes of the GPU.
+    /// Action for the GPU.
     pub device: DeviceAction,
-    /// What is blocked; nothing where registers or text tell.
+    /// Scope of the block; none where registers or text decide.
     pub block: Scope,
-    /// Who pays the first time.
+    /// Budget charged the first time.
     pub charge: Charge,
-    /// Whether the infrastructure pays from the second time on.
+    /// Whether the infrastructure is charged from the second time on.
     pub infra_if_repeated: bool,
     /// Whether GPUs since Ampere no longer raise it.
     pub unused: bool,
@@ -159,49 +159,49 @@ pub struct XidPolicy {
     pub sticky: bool,
     /// Whether it follows from another XID of the GPU within a minute.
     pub consequence: bool,
-    /// Whether only a person ends its block.
+    /// Whether only an operator can end its block.
     pub by_hand: bool,
-    /// When it came again.
+    /// Escalation when it is repeated.
     pub repeat: Option<RepeatPolicy>,
 }
 
-/// What is done for an SXid.
+/// Policy for an SXid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SxidPolicy {
     /// The SXid.
     pub code: u32,
-    /// Its name in small letters.
+    /// Its name in lowercase.
     pub name: String,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// How much it reaches.
+    /// Reach on the host.
     pub reach: SxidReach,
-    /// What is blocked.
+    /// Scope of the block.
     pub block: Scope,
 }
 
-/// One row of how errors of NVLink 5 are read.
+/// One row of the NVLink 5 decoding table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link5 {
     /// 144 to 150.
     pub code: u32,
-    /// The unit that reports.
+    /// The reporting unit.
     pub unit: String,
     /// Bits 25 to 20 of the first word.
     pub subcode: u32,
-    /// Lowest bits of the first word by drivers before release 575, and how many.
+    /// Lowest bits of the first word with drivers before release 575, and their number.
     pub before_575: (u32, u32),
     /// The same since release 575.
     pub since_575: (u32, u32),
-    /// The second word, if it counts.
+    /// The second word, if it matters.
     pub status: Option<u32>,
-    /// What follows.
+    /// The consequence.
     pub then: Link5Then,
     /// Whether the link is gone.
     pub is_fatal: bool,
 }
 
-/// What all codes mean.
+/// All tables of codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Codes {
     /// XIDs in ascending order.
@@ -213,7 +213,7 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Reads the table `codes` of a rule file: a list of rows for each kind.
+    /// Parses the table `codes` of a rule file: a list of rows for each kind.
     pub(super) fn read(table: &Table) -> Result<Self, RuleError> {
         let mut lists = [const { None }; FIELDS.len()];
         for entry in &table.entries {
@@ -225,10 +225,10 @@ impl Codes {
                 return Err(wrong("no table of codes has that name", way_out));
             };
             let Value::Texts(rows) = &entry.value else {
-                return Err(wrong("it is no list", "write a list of rows".to_owned()));
+                return Err(wrong("not a list", "write a list of rows".to_owned()));
             };
             if lists[at].replace((entry.line, rows)).is_some() {
-                return Err(wrong("it is there twice", "remove one".to_owned()));
+                return Err(wrong("duplicate entry", "remove one".to_owned()));
             }
         }
         let list = |at: usize| {
@@ -256,22 +256,22 @@ impl Codes {
         Ok(codes)
     }
 
-    /// What is done for an XID; none if nobody knows it.
+    /// Policy for an XID; `None` if unknown.
     #[must_use]
     pub fn xid(&self, code: u32) -> Option<&XidPolicy> {
         let at = self.xids.binary_search_by_key(&code, |policy| policy.code);
         self.xids.get(at.ok()?)
     }
 
-    /// What is done for an SXid; none if nobody knows it.
+    /// Policy for an SXid; `None` if unknown.
     #[must_use]
     pub fn sxid(&self, code: u32) -> Option<&SxidPolicy> {
         let at = self.sxids.binary_search_by_key(&code, |policy| policy.code);
         self.sxids.get(at.ok()?)
     }
 
-    /// Reads the first two words of an error of NVLink 5. Without the driver's release, both forms are tried, and count if
-    /// they say the same.
+    /// Decodes the first two words of an NVLink 5 error. Without the driver's release, both forms are tried,
+    /// and used if they agree.
     #[must_use]
     pub fn link(&self, code: u32, words: (u32, u32), release: Option<u32>) -> Option<&Link5> {
         let since = |it: &&Link5| it.matches(code, words, it.since_575);
@@ -302,13 +302,13 @@ impl Link5 {
     }
 }
 
-/// The first code that is not greater than the one before.
+/// The first code that is not greater than its predecessor.
 fn first_misplaced(mut codes: impl Iterator<Item = u32>) -> Option<u32> {
     let mut before = None;
     codes.find(|code| before.replace(*code).is_some_and(|before| *code <= before))
 }
 
-/// Rows of a list that begins at a line.
+/// Rows of a list that starts at a line.
 fn rows<T>(
     (line, rows): (usize, &Vec<String>),
     read: fn(&[&str]) -> Option<T>,
@@ -316,7 +316,7 @@ fn rows<T>(
     rows.iter()
         .map(|row| {
             let words: Vec<&str> = row.split_whitespace().collect();
-            let problem = || format!("`{row}` is no row of this table");
+            let problem = || format!("`{row}` is not a row of this table");
             read(&words)
                 .ok_or_else(|| RuleError::at(line, problem(), "see the comment before the list"))
         })

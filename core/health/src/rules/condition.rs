@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::rules::{COUNT_MAX, SPAN_MS_MAX};
 
 word_enum! {
-    /// How a value is compared.
+    /// Comparison operator.
     Operator {
-        /// Above.
+        /// Greater.
         Above = ">",
-        /// At least.
+        /// Greater or equal.
         AtLeast = ">=",
-        /// Below.
+        /// Less.
         Below = "<",
-        /// At most.
+        /// Less or equal.
         AtMost = "<=",
-        /// The same.
+        /// Equal.
         Equal = "=",
-        /// Not the same.
+        /// Not equal.
         Other = "!=",
     }
 }
 
 impl Operator {
-    /// Whether a value compares so.
+    /// Whether the comparison holds.
     #[must_use]
     pub const fn holds(self, value: i64, against: i64) -> bool {
         match self {
@@ -41,54 +41,54 @@ impl Operator {
     }
 }
 
-/// How readings must meet a condition before it counts.
+/// How readings must meet a condition before it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Hold {
     /// One reading is enough.
     Once,
-    /// So many readings, one after the other.
+    /// Consecutive readings.
     InARow(u32),
-    /// So many of the last readings.
+    /// A number of the last readings.
     OutOf {
-        /// How many must meet it.
+        /// Number that must meet it.
         met: u32,
-        /// Of how many.
+        /// Number of readings considered.
         of: u32,
     },
-    /// So many occurrences in a span.
+    /// Occurrences within a span.
     Within {
-        /// How many.
+        /// Number of occurrences.
         times: u32,
-        /// In how many milliseconds.
+        /// Span in milliseconds.
         span_ms: u64,
     },
     /// Every reading of a span.
     For {
-        /// Milliseconds.
+        /// Span in milliseconds.
         span_ms: u64,
     },
 }
 
-/// When a side of a rule holds.
+/// Condition of a side of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Condition {
-    /// What is read.
+    /// Name of the metric.
     pub metric: String,
-    /// How it is compared.
+    /// Comparison operator.
     pub operator: Operator,
-    /// With what, in the unit that ends the metric's name.
+    /// Threshold, in the unit at the end of the metric's name.
     pub value: i64,
     /// How it must hold.
     pub hold: Hold,
-    /// Only for GPUs whose model has this in its name.
+    /// Restricts it to GPUs whose model contains this text.
     pub model: Option<String>,
 }
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// What is wrong and what would be right.
+    /// The problem and the expected form.
     pub fn parse(text: &str) -> Result<Self, (String, String)> {
         let mut parts = text.split(',').map(str::trim);
         let comparison = parts.next().unwrap_or_default();
@@ -134,7 +134,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// Whether it is about GPUs of this model.
+    /// Whether it applies to GPUs of this model.
     #[must_use]
     pub fn is_about(&self, model: &str) -> bool {
         self.model
@@ -214,7 +214,7 @@ pub(super) fn read_span(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit_ms)
 }
 
-/// A span as people write it.
+/// A span, formatted for rule files.
 pub(super) struct Span(pub(super) u64);
 
 impl fmt::Display for Span {

@@ -1,4 +1,4 @@
-//! What a set of rules would have done: the findings of some days, judged anew.
+//! Dry run of a set of rules: past findings, judged again.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,50 @@ use muster_model::time::TimeMs;
 use crate::evaluate::{XidSeen, Xids};
 use crate::rules::{Condition, Hold, Rule, RuleSet, XID_REPEAT, XidSeverity, rails};
 
-/// The rule of all XIDs, which their codes judge.
+/// The rule of all XIDs, which are judged by their codes.
 const XID: &str = "xid";
 
-/// A block that a set of rules would have put.
+/// A block that a set of rules would have placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WouldBlock {
-    /// Of what.
+    /// The component.
     pub component: Component,
-    /// By which rule.
+    /// Name of the health rule.
     pub rule: String,
-    /// How much.
+    /// Scope of the block.
     pub scope: Scope,
-    /// When it would first have been put.
+    /// Time at which it would first have been placed.
     pub at: TimeMs,
-    /// How many findings would have led to it.
+    /// Number of findings that would have led to it.
     pub findings: u32,
     /// The raw line of the first.
     pub evidence: String,
 }
 
-/// How two sets of rules differ on the same findings.
+/// Differences between two sets of rules on the same findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DryRun {
-    /// Findings that were judged.
+    /// Number of judged findings.
     pub findings: usize,
-    /// Findings of rules that the new set does not have.
+    /// Number of findings of rules that the new set does not have.
     pub without_rule: usize,
-    /// When the oldest finding that was judged was made; none without any.
+    /// Time of the oldest judged finding; `None` without any.
     pub since: Option<TimeMs>,
-    /// Rules of the new set that the history cannot judge, by name: their conditions are others than those by which workers
-    /// told what they found, or count what no finding says (whose job it was, which host fell silent, how a job ended). What
-    /// such a rule adds or drops says nothing. `rails`, if they are others: a dry run has none.
+    /// Rules of the new set that the history cannot judge, by name: their conditions differ from those by
+    /// which workers reported findings, or depend on data that no finding contains (the owner of a job,
+    /// silent hosts, ends of jobs). Additions or removals by such a rule are not meaningful. `rails`, if they
+    /// differ: a dry run has none.
     pub unjudged: Vec<String>,
-    /// Blocks by the new set that the old one did not put.
+    /// Blocks by the new set that the old one did not place.
     pub added: Vec<WouldBlock>,
-    /// Blocks by the old set that the new one would not have put.
+    /// Blocks by the old set that the new one would not have placed.
     pub dropped: Vec<WouldBlock>,
-    /// Blocks by both.
+    /// Number of blocks placed by both.
     pub kept: usize,
 }
 
-/// Judges a history of findings by two sets of rules. It knows what was found and no more: workers tell when a component
-/// crosses a threshold that is in force, and not what they read on either side of it.
+/// Judges a history of findings by two sets of rules. It only has the findings: workers report when a
+/// component crosses a threshold in force, and not the readings on either side of it.
 #[must_use]
 pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
     let mut before = blocks(old, findings);
@@ -74,8 +75,8 @@ pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
     result
 }
 
-/// Rules of a new set with conditions that were not in force while the history was made. An XID is judged by its code, and
-/// fatal ones are counted again.
+/// Rules of a new set with conditions that were not in force while the history was recorded. An XID is judged
+/// by its code, and fatal ones are counted again.
 fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
     let conditions = |rule: &Rule| (rule.degraded.when.clone(), rule.fatal.when.clone());
     let is_other = |rule: &&Rule| {
@@ -135,8 +136,8 @@ fn add(blocks: &mut Blocks, (rule, scope): (&Rule, Scope), finding: &Finding, ev
     block.scope = block.scope.max(scope);
 }
 
-/// Whether fatal XIDs of a GPU came again as often as a set says. Whose job had them no finding tells, so what asks for
-/// several users is left out.
+/// Whether fatal XIDs of a GPU recurred as often as a set requires. Findings do not contain the owner of the
+/// job, so conditions on several users are left out.
 fn again<'a>(set: &'a RuleSet, xids: &mut Xids, finding: &Finding) -> Option<(&'a Rule, String)> {
     let (Component::Gpu(gpu), Some(code)) = (&finding.component, finding.code) else {
         return None;
@@ -155,7 +156,7 @@ fn again<'a>(set: &'a RuleSet, xids: &mut Xids, finding: &Finding) -> Option<(&'
     Some((set.rule(XID_REPEAT)?, often.evidence))
 }
 
-/// What a set would have blocked for a finding, with all that came before it.
+/// Scope that a set would have blocked for a finding, with all findings before it.
 fn scope(set: &RuleSet, rule: &Rule, until: &[Finding], finding: &Finding) -> Scope {
     if finding.severity == Severity::Healthy {
         return Scope::None;
@@ -165,7 +166,7 @@ fn scope(set: &RuleSet, rule: &Rule, until: &[Finding], finding: &Finding) -> Sc
         let severity = match policy.severity {
             XidSeverity::Fatal => Severity::Fatal,
             XidSeverity::Degraded => Severity::Degraded,
-            // What registers and texts told is in the finding.
+            // The finding contains the result of registers and texts.
             XidSeverity::Decode | XidSeverity::Text => finding.severity,
             XidSeverity::Info | XidSeverity::Warn | XidSeverity::Detail => Severity::Warn,
         };
@@ -186,7 +187,8 @@ fn scope(set: &RuleSet, rule: &Rule, until: &[Finding], finding: &Finding) -> Sc
     }
 }
 
-/// Whether a condition holds at a finding. That readings met it for long enough was seen by who found it.
+/// Whether a condition holds at a finding. The worker has already checked that readings met it for long
+/// enough.
 fn holds(condition: &Condition, until: &[Finding], finding: &Finding) -> bool {
     let meets = |it: &Finding| {
         it.metric == condition.metric && condition.operator.holds(it.measured, condition.value)

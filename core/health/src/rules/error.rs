@@ -1,18 +1,18 @@
-//! What is wrong with a rule file.
+//! Errors in rule files.
 
-/// What is wrong with a rule file, where, and the way out.
+/// An error in a rule file, with its position and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}; {way_out}", place = self.place())]
 pub struct RuleError {
-    /// Line in the file, from 1; 0 if it is about the whole file.
+    /// Line in the file, from 1; 0 if it concerns the whole file.
     pub line: usize,
-    /// Which rule; empty outside of all.
+    /// Name of the rule; empty outside of all rules.
     pub rule: String,
-    /// Which field; empty if it is about the whole rule.
+    /// Name of the field; empty if it concerns the whole rule.
     pub field: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
-    /// What would be right.
+    /// Suggested remedy.
     pub way_out: String,
 }
 
@@ -29,14 +29,14 @@ impl RuleError {
         }
     }
 
-    /// The same error, of this rule.
+    /// Adds the name of the rule.
     #[must_use]
     pub fn of_rule(mut self, rule: &str) -> Self {
         rule.clone_into(&mut self.rule);
         self
     }
 
-    /// The same error, of this field.
+    /// Adds the name of the field.
     #[must_use]
     pub fn of_field(mut self, field: &str) -> Self {
         field.clone_into(&mut self.field);

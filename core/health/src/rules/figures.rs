@@ -1,5 +1,6 @@
-//! Figures of rules that the state itself counts for: no reading meets their conditions. What such a rule says decides, in one
-//! form of which the state reads its figure; another form is refused instead of shown and not heeded.
+//! Thresholds of rules that the state itself evaluates, as no reading meets their conditions. Such a rule has
+//! a fixed form from which the state reads its threshold; any other form is rejected rather than displayed
+//! and ignored.
 
 use muster_model::health::{Action, Scope, Severity};
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
@@ -10,7 +11,7 @@ use crate::flaps::SILENCES_KEPT_MAX;
 use crate::lemons::LEMON_MILLI;
 use crate::rules::{Condition, Hold, Operator, Rule, RuleSet, SPAN_MS_MAX, Side, condition};
 
-/// Fatal XIDs that come again and again.
+/// Repeated fatal XIDs.
 pub const XID_REPEAT: &str = "xid_repeat";
 /// XID 31 on one GPU.
 pub const XID_31: &str = "xid31_same_gpu";
@@ -22,23 +23,23 @@ pub const REMEDIATIONS: &str = "remediations";
 pub const HISTORY: &str = "history";
 /// A host that fails more often than others.
 pub const LEMON: &str = "lemon";
-/// A host that comes and goes.
+/// A flapping host.
 pub const FLAPPING: &str = "flapping";
 
-/// Jobs whose failures are compared on one GPU.
+/// Maximum number of jobs whose failures are compared on one GPU.
 const JOBS_COMPARED_MAX: u32 = 64;
 
-/// How often something must happen, and within how long.
+/// A frequency threshold: occurrences within a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Often {
-    /// How often.
+    /// Number of occurrences.
     pub times: u32,
-    /// Within how many milliseconds.
+    /// Span in milliseconds.
     pub span_ms: u64,
 }
 
 impl Often {
-    /// The span, for people: `24 h`, `10 min`.
+    /// The span in readable form: `24 h`, `10 min`.
     #[must_use]
     pub fn span(self) -> String {
         let units = [(HOUR_MS, "h"), (MINUTE_MS, "min")];
@@ -48,7 +49,7 @@ impl Often {
     }
 }
 
-/// In which form a rule has its figure.
+/// Form of the threshold of a rule.
 struct Form {
     rule: &'static str,
     metric: &'static str,
@@ -57,7 +58,7 @@ struct Form {
 }
 
 enum Figure {
-    /// Occurrences in a span: what is usual, and the most that the state remembers.
+    /// Occurrences in a span: the default, and the most that the state remembers.
     Often { usual: Often, most: Often },
     /// One value.
     Value,
@@ -123,7 +124,7 @@ impl Form {
         FORMS.iter().find(|form| form.rule == rule)
     }
 
-    /// The side that the state counts for, and the other one.
+    /// The side that the state evaluates, and the other one.
     const fn sides<'a>(&self, rule: &'a Rule) -> (&'a Side, &'a Side) {
         match self.severity {
             Severity::Degraded => (&rule.degraded, &rule.fatal),
@@ -138,7 +139,7 @@ impl Form {
         }
     }
 
-    /// What a condition says; none if it is not in this form.
+    /// Threshold of a condition; `None` if it is not in this form.
     fn read(&self, condition: &Condition) -> Option<Often> {
         let is_mine = condition.metric == self.metric && condition.model.is_none();
         let value = match condition.operator {
@@ -152,7 +153,7 @@ impl Form {
                 times: value,
                 span_ms: 0,
             }),
-            // Without a span, what is usual.
+            // Without a span, the default applies.
             (Figure::Often { usual, most }, Hold::Once) => Some(Often {
                 times: value,
                 ..*usual
@@ -181,7 +182,7 @@ impl Form {
     }
 }
 
-/// What is wrong with a rule that the state counts for: the field, the problem and the way out.
+/// Checks a rule that the state evaluates; the error is the field, the problem and the remedy.
 pub(super) fn check(rule: &Rule) -> Result<(), (&'static str, String, String)> {
     let Some(form) = Form::of(&rule.id) else {
         return Ok(());
@@ -205,7 +206,7 @@ pub(super) fn check(rule: &Rule) -> Result<(), (&'static str, String, String)> {
     if other.block == Scope::None && only_counts && other.when.iter().all(is_one) {
         return Ok(());
     }
-    let problem = format!("for this rule only `{name}` is heeded");
+    let problem = format!("only `{name}` has an effect in this rule");
     Err((
         other_name,
         problem,
@@ -213,27 +214,28 @@ pub(super) fn check(rule: &Rule) -> Result<(), (&'static str, String, String)> {
     ))
 }
 
-/// What a rule says that the state counts for; none if it says nothing.
+/// Threshold of a rule that the state evaluates; `None` if it sets none.
 fn figure(rule: &Rule) -> Option<Often> {
     let form = Form::of(&rule.id)?;
     let (side, _) = form.sides(rule);
     side.when.iter().find_map(|it| form.read(it))
 }
 
-/// After how many repairs of one component a person looks, and within how long: as the rule says, if it is enforced.
+/// Number of repairs of one component, and the span, after which an operator must look: from the rule, if it
+/// is enforced.
 pub(super) fn repairs(rules: &[Rule]) -> Option<Often> {
     let rule = rules.iter().find(|rule| rule.id == REMEDIATIONS)?;
     figure(rule).filter(|_| rule.mode == super::Mode::Enforce)
 }
 
 impl RuleSet {
-    /// How often what a rule is about must happen, for rules that the state itself counts for; none if there is no such rule.
+    /// Threshold of a rule that the state evaluates; `None` if there is no such rule.
     #[must_use]
     pub fn often(&self, id: &str) -> Option<Often> {
         figure(self.rule(id)?)
     }
 
-    /// The same; what is usual if there is no such rule.
+    /// The same, with the default if there is no such rule.
     #[must_use]
     pub(crate) fn often_or_usual(&self, id: &str) -> Often {
         let usual = || match Form::of(id).map(|form| &form.figure) {

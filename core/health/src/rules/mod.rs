@@ -1,8 +1,9 @@
-//! Rules as data: which reading of which component means what.
+//! Health rules as data: the meaning of readings of components.
 //!
-//! One set counts for the whole cluster. It is replicated whole and replaced whole, with the tables that say what XIDs and
-//! SXids mean; what ships is in `default.toml`, written from named sources. A build's own file decides nothing before a leader
-//! has put it into the log: builds with different ones read the same log in the same way.
+//! One set applies to the whole cluster. It is replicated and replaced as a whole, with the tables of XIDs
+//! and SXids; the shipped set is in `default.toml`, written from named sources. A build's own file has no
+//! effect before a leader has put it into the log: builds with different files replay the same log
+//! identically.
 
 mod codes;
 mod condition;
@@ -35,21 +36,21 @@ pub use self::figures::{
     FLAPPING, HISTORY, LEMON, Often, REMEDIATIONS, XID_13, XID_31, XID_REPEAT,
 };
 
-/// The table that says what codes mean.
+/// Name of the table of codes.
 const CODES: &str = "codes";
 /// The format of rule files that this build reads.
 pub const FORMAT: i64 = 1;
-/// Rules in one set.
+/// Maximum number of rules in one set.
 pub const RULES_MAX: usize = 512;
-/// Conditions on one side of a rule.
+/// Maximum number of conditions on one side of a rule.
 pub const CONDITIONS_PER_SIDE_MAX: usize = 16;
-/// Readings or occurrences that one condition may ask for: they fit the bits of a machine word.
+/// Maximum number of readings or occurrences in one condition: they fit the bits of a machine word.
 pub const COUNT_MAX: u32 = 64;
 /// Longest span of a condition: 30 days, after which strikes are forgotten as well.
 pub const SPAN_MS_MAX: u64 = 30 * muster_model::time::DAY_MS;
 
 word_enum! {
-    /// What a rule's findings lead to.
+    /// Effect of a rule's findings.
     Mode {
         /// They are counted and shown, and nothing else.
         Observe = "observe",
@@ -59,46 +60,46 @@ word_enum! {
 }
 
 word_enum! {
-    /// Where a rule's figure is from.
+    /// Origin of a rule's threshold.
     Origin {
-        /// The named source has it.
+        /// From the named source.
         Sourced = "sourced",
-        /// Part of it is ours; `figure` says which.
+        /// Partly our own; `figure` says which part.
         Mixed = "mixed",
-        /// It follows from the named source.
+        /// Derived from the named source.
         Derived = "derived",
-        /// Ours, untested.
+        /// Our own, untested.
         Proposed = "proposed",
     }
 }
 
 word_enum! {
-    /// What ends a block by this rule.
+    /// Condition for ending a block by this rule.
     Clears {
-        /// A healthy reading is enough.
+        /// A healthy reading.
         Reading = "reading",
         /// A reset.
         Reset = "reset",
         /// A passed active check.
         Check = "check",
-        /// A person.
+        /// An operator.
         Manual = "manual",
     }
 }
 
-/// One side of a rule: from when on it holds, and what follows.
+/// One side of a rule: its conditions and consequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// Any one of these is enough; never if there is none.
+    /// Any one of these is enough; never if empty.
     pub when: Vec<Condition>,
-    /// What is done.
+    /// Actions.
     pub actions: Vec<Action>,
-    /// What is taken out of placement.
+    /// Scope taken out of placement.
     pub block: Scope,
 }
 
 impl Side {
-    /// The first repair among its actions; an exchange goes before all others.
+    /// The first repair among its actions; a replacement precedes all others.
     #[must_use]
     pub fn device(&self) -> DeviceAction {
         let of = |action: &Action| match action {
@@ -117,7 +118,7 @@ impl Side {
         first.unwrap_or(DeviceAction::None)
     }
 
-    /// What is kept off as long as it holds.
+    /// Placement restriction while it holds.
     #[must_use]
     pub fn keeps_off(&self) -> Option<Kept> {
         let has = |action: Action| self.actions.contains(&action);
@@ -131,37 +132,37 @@ impl Side {
     }
 }
 
-/// What one signal of one component means.
+/// A rule: the meaning of one signal of one component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Its name, unique in its set.
     pub id: String,
-    /// What kind of thing it judges.
+    /// Kind of component that it judges.
     pub component: ComponentKind,
-    /// Where its readings come from.
+    /// Source of its readings.
     pub source: String,
-    /// All of these must hold for it to be over; without any it is over once neither side holds.
+    /// All of these must hold for it to be over; if empty, it is over once neither side holds.
     pub healthy: Vec<Condition>,
-    /// It works badly.
+    /// Side of a component that works badly.
     pub degraded: Side,
-    /// It does not work.
+    /// Side of a component that does not work.
     pub fatal: Side,
-    /// What ends a block.
+    /// Condition for ending a block.
     pub clears: Clears,
-    /// Who pays for attempts that end for it.
+    /// Budget charged for attempts that end for it.
     pub charge: Charge,
-    /// How sure it is.
+    /// Weight of its evidence.
     pub weight: Weight,
-    /// Whether anything follows.
+    /// Whether it has consequences.
     pub mode: Mode,
-    /// Where its figure is from.
+    /// Origin of its threshold.
     pub origin: Origin,
-    /// The source of its figure, by name.
+    /// The source of its threshold, by name.
     pub figure: String,
 }
 
 impl Rule {
-    /// What follows from a severity.
+    /// The side of a severity.
     #[must_use]
     pub const fn side(&self, severity: Severity) -> Option<&Side> {
         match severity {
@@ -171,7 +172,7 @@ impl Rule {
         }
     }
 
-    /// What a severity takes out of placement, as long as the rule is enforced.
+    /// Scope that a severity takes out of placement, while the rule is enforced.
     #[must_use]
     pub fn block(&self, severity: Severity) -> Scope {
         match self.mode {
@@ -181,7 +182,7 @@ impl Rule {
     }
 }
 
-/// The rule of site checks that have none of their own.
+/// The rule of site checks without a rule of their own.
 pub const SITE_CHECK: &str = "site_check";
 
 /// All rules of a cluster.
@@ -189,23 +190,23 @@ pub const SITE_CHECK: &str = "site_check";
 pub struct RuleSet {
     /// The rules, by name.
     pub rules: Vec<Rule>,
-    /// How long what failed must wait and prove itself.
+    /// Waits, probation and repair limits.
     pub patience: Patience,
-    /// How much harm they may do together.
+    /// Limits of the guard rails.
     pub rails: RailsLimits,
-    /// What XIDs and SXids mean.
+    /// Tables of codes.
     pub codes: Codes,
 }
 
 impl RuleSet {
-    /// The rule file that ships with Muster.
+    /// The rule file shipped with Muster.
     pub const SHIPPED_TEXT: &'static str = include_str!("default.toml");
-    /// Which one that is: every change of the file raises it, so that clusters that follow it take it over. What an older build
-    /// cannot read needs a new format of commands as well.
+    /// Version of the shipped file: every change of the file increases it, so that clusters with shipped
+    /// rules adopt it. A change that an older build cannot read also needs a new command format.
     pub const SHIPPED_VERSION: u32 = 1;
 
-    /// The same file with other spans, in seconds: from a first block until a passed check readmits, and of a first probation.
-    /// For clusters that do not live as long.
+    /// The shipped file with other spans, in seconds: the wait from a first block until a passed check
+    /// readmits, and the first probation. For short-lived clusters.
     #[must_use]
     pub fn shipped_text_with(first_wait_s: u64, first_probation_s: u64) -> String {
         let wait = format!("first_wait_s = {first_wait_s}");
@@ -214,13 +215,13 @@ impl RuleSet {
         text.replacen("first_probation_s = 3600", &probation, 1)
     }
 
-    /// By what two rule files are told apart: XXH3 of the text, and never 0, which stands for none.
+    /// Fingerprint of a rule file: XXH3 of the text, but never 0, which means none.
     #[must_use]
     pub fn sum_of(text: &str) -> u64 {
         xxh3_64(text.as_bytes()).max(1)
     }
 
-    /// The rules that ship with Muster.
+    /// The rules shipped with Muster.
     ///
     /// # Errors
     /// None in a build that passed its tests: they parse the same text.
@@ -228,10 +229,11 @@ impl RuleSet {
         Self::parse(Self::SHIPPED_TEXT)
     }
 
-    /// A rule file with the tables of codes that ship, if it has none itself: as it is put into the log.
+    /// Completes a rule file with the shipped tables of codes if it has none itself: the form that is put
+    /// into the log.
     ///
     /// # Errors
-    /// What is wrong with it, where, and what would be right.
+    /// The problem, its position and a remedy.
     pub fn whole_text(text: &str) -> Result<String, RuleError> {
         let mut whole = text.to_owned();
         if parse::file(text)?.codes.is_none() {
@@ -244,10 +246,10 @@ impl RuleSet {
         Ok(whole)
     }
 
-    /// Reads a rule file that is whole.
+    /// Parses a complete rule file.
     ///
     /// # Errors
-    /// What is wrong, where, and what would be right; also if it does not say what codes mean.
+    /// The problem, its position and a remedy; also if the tables of codes are missing.
     pub fn parse_whole(text: &str) -> Result<Self, RuleError> {
         let file = parse::file(text)?;
         let Some(codes) = file.codes else {
@@ -258,10 +260,10 @@ impl RuleSet {
         Ok(Self::of(file.rules, (file.patience, file.rails), codes))
     }
 
-    /// Reads a rule file; without tables of codes, those that ship count.
+    /// Parses a rule file; without tables of codes, the shipped ones apply.
     ///
     /// # Errors
-    /// What is wrong, where, and what would be right.
+    /// The problem, its position and a remedy.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         Self::parse_whole(&Self::whole_text(text)?)
     }
@@ -283,7 +285,8 @@ impl RuleSet {
         }
     }
 
-    /// The rule of this name. A site's own check has one if the site wrote one, and else shares [`SITE_CHECK`].
+    /// The rule of this name. A site's own check has a rule if the site wrote one, and otherwise uses
+    /// [`SITE_CHECK`].
     #[must_use]
     pub fn rule(&self, id: &str) -> Option<&Rule> {
         let of = |id: &str| {
@@ -302,7 +305,7 @@ impl RuleSet {
         Self::parse(&Self::edited_text(table, from, to)).expect("the edited rules parse")
     }
 
-    /// See `edited`.
+    /// Text of the rules returned by `edited`.
     pub(crate) fn edited_text(table: &str, from: &str, to: &str) -> String {
         let head = format!("[{table}]\n");
         let (before, after) = Self::SHIPPED_TEXT.split_once(&head).expect("it ships");

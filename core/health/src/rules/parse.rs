@@ -1,4 +1,4 @@
-//! From a file's tables to rules, with every mistake named.
+//! Conversion of a file's tables to rules, with a precise error for each mistake.
 
 use muster_model::health::{Action, Charge, ComponentKind, Scope, Weight};
 use muster_model::limits;
@@ -12,7 +12,7 @@ use crate::rules::{
     RULES_MAX, Rule, RuleError, Side, figures, rails,
 };
 
-/// What may stand before the first rule.
+/// Entries allowed before the first rule.
 const HEAD: [&str; 5] = [
     "format",
     "first_wait_s",
@@ -39,18 +39,18 @@ const FIELDS: &[&str] = &[
     "figure",
 ];
 
-/// What a file says.
+/// Content of a file.
 pub(super) struct File {
     /// All rules, by name.
     pub(super) rules: Vec<Rule>,
-    /// What stands before them.
+    /// Entries before the first rule.
     pub(super) patience: Patience,
     pub(super) rails: RailsLimits,
-    /// What codes mean, if it says so.
+    /// Tables of codes, if the file has them.
     pub(super) codes: Option<Codes>,
 }
 
-/// Reads a file.
+/// Parses a file.
 pub(super) fn file(text: &str) -> Result<File, RuleError> {
     let tables = text::read(text)?;
     let mut tables = tables.iter();
@@ -59,7 +59,7 @@ pub(super) fn file(text: &str) -> Result<File, RuleError> {
     let (mut limits, mut codes) = (None, None);
     for table in tables {
         let of_rule = |error: RuleError| error.of_rule(&table.name);
-        let twice = |way_out| of_rule(RuleError::at(table.line, "it is there twice", way_out));
+        let twice = |way_out| of_rule(RuleError::at(table.line, "duplicate entry", way_out));
         let is_second = match table.name.as_str() {
             rails::RAILS => limits
                 .replace(rails::read(table).map_err(of_rule)?)
@@ -92,7 +92,7 @@ pub(super) fn file(text: &str) -> Result<File, RuleError> {
     })
 }
 
-/// What stands before the first rule: the format, and how long what failed must wait and prove itself.
+/// Parses the entries before the first rule: the format, and the waits.
 fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
     let entries = head.map_or(&[][..], |head| &head.entries);
     let mut patience = Patience::default();
@@ -104,7 +104,7 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
         match (entry.name.as_str(), &entry.value) {
             ("format", Value::Number(FORMAT)) => has_format = true,
             ("format", _) => {
-                let problem = "this build reads no such format";
+                let problem = "this build cannot read this format";
                 return Err(wrong(problem, format!("write `format = {FORMAT}`")));
             }
             ("reboots_max", value) => {
@@ -116,16 +116,16 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
                 let number = number.filter(|number| (1..=most).contains(number));
                 let way_out = || format!("write a whole number from 1 to {most}");
                 patience.reboots_max =
-                    number.ok_or_else(|| wrong("it is no such number", way_out()))?;
+                    number.ok_or_else(|| wrong("not a number in range", way_out()))?;
             }
             (name, value) => {
                 let Some(span) = span_of(&mut patience, name) else {
-                    let problem = "nothing of that name may stand before the first rule";
+                    let problem = "this entry is not allowed before the first rule";
                     let way_out = format!("write one of {}", HEAD.join(", "));
                     return Err(wrong(problem, way_out));
                 };
                 let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
-                *span = span_ms(value).ok_or_else(|| wrong("it is no span", way_out()))?;
+                *span = span_ms(value).ok_or_else(|| wrong("not a valid span", way_out()))?;
             }
         }
     }
@@ -145,7 +145,7 @@ fn span_of<'a>(patience: &'a mut Patience, name: &str) -> Option<&'a mut u64> {
     }
 }
 
-/// Longest span that a file may ask for: a week.
+/// Longest span in a file: a week.
 pub(super) const SPAN_S_MAX: u64 = 7 * DAY_MS / SECOND_MS;
 
 pub(super) fn span_ms(value: &Value) -> Option<u64> {
@@ -192,13 +192,13 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
     Ok(rule)
 }
 
-/// What each field may say on its own, and not together with another.
+/// Checks combinations of fields that are valid individually.
 fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
     for (side, name) in [(&rule.degraded, "degraded"), (&rule.fatal, "fatal")] {
         let block = format!("{name}_block");
         if side.when.is_empty() && (side.block != Scope::None || !side.actions.is_empty()) {
-            let problem = format!("it says what follows, and `{name}` says not when");
-            let way_out = format!("give `{name}` a condition, or remove what follows");
+            let problem = format!("it has consequences, but `{name}` has no condition");
+            let way_out = format!("give `{name}` a condition, or remove the consequences");
             return Err(fields.error(&block, problem, way_out));
         }
         let of_gpu = matches!(side.block, Scope::Gpu | Scope::GpuAtTaskEnd);
@@ -214,21 +214,21 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
         check_restart(rule, side, (name, fields))?;
         let doubts = side.actions.contains(&Action::DoubtResults);
         if doubts && rule.component != ComponentKind::Gpu {
-            let problem = format!("a {} computes nothing", rule.component);
+            let problem = format!("a {} computes no results", rule.component);
             let way_out = "let a rule about GPUs doubt results";
             return Err(fields.error(&format!("{name}_actions"), problem, way_out));
         }
     }
     let is_span = |condition: &&Condition| matches!(condition.hold, Hold::Within { .. });
     if let Some(condition) = rule.healthy.iter().find(is_span) {
-        let problem = format!("`{condition}` counts occurrences of being well");
+        let problem = format!("`{condition}` counts healthy occurrences");
         let way_out = "ask for a number of readings in a row, or a span (`for 10m`)";
         return Err(fields.error("healthy", problem, way_out));
     }
     Ok(())
 }
 
-/// Services are started again by what keeps something off their host, and while it does.
+/// Services are restarted only by rules that restrict placement on their host, and only while they do.
 fn check_restart(
     rule: &Rule,
     side: &Side,
@@ -243,9 +243,8 @@ fn check_restart(
     if is_hosts && keeps_off && side.block == Scope::None {
         return Ok(());
     }
-    let problem = "services are started again while something is kept off their host";
-    let way_out =
-        "let a rule about hosts say `no_gang` or `no_new_task` beside it, and block nothing";
+    let problem = "services are restarted only while placement on their host is restricted";
+    let way_out = "add `no_gang` or `no_new_task` in a rule about hosts, and block nothing";
     Err(fields.error(&format!("{name}_actions"), problem, way_out))
 }
 
@@ -264,7 +263,7 @@ impl<'a> Fields<'a> {
             }
             let before = &table.entries[..index];
             if before.iter().any(|other| other.name == entry.name) {
-                let error = RuleError::at(entry.line, "it is there twice", "remove one");
+                let error = RuleError::at(entry.line, "duplicate entry", "remove one");
                 return Err(error.of_field(&entry.name));
             }
         }
@@ -285,13 +284,13 @@ impl<'a> Fields<'a> {
         RuleError::at(line, problem, way_out).of_field(name)
     }
 
-    /// A text that must be there.
+    /// A required text.
     fn text(&self, name: &str) -> Result<&'a str, RuleError> {
         let limit = limits::TEXT_BYTES_MAX;
         match self.entry(name).map(|entry| &entry.value) {
             Some(Value::Text(text)) if !text.is_empty() && text.len() <= limit => Ok(text),
             Some(_) => {
-                let problem = "it is no text, or none of a reasonable length";
+                let problem = "not a text of valid length";
                 let way_out = format!("write 1 to {limit} bytes (TEXT_BYTES_MAX) in quotes");
                 Err(self.error(name, problem, way_out))
             }
@@ -299,7 +298,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// One of some words; what is missing is the default, if there is one.
+    /// One of a set of words; a missing field has the default, if there is one.
     fn word<T>(
         &self,
         name: &str,
@@ -318,13 +317,13 @@ impl<'a> Fields<'a> {
         of(text).ok_or_else(|| self.error(name, format!("there is no `{text}`"), choice()))
     }
 
-    /// A list; empty if it is not there.
+    /// A list; empty if missing.
     fn list(&self, name: &str) -> Result<&'a [String], RuleError> {
         match self.entry(name).map(|entry| &entry.value) {
             None => Ok(&[]),
             Some(Value::Texts(texts)) if texts.len() <= CONDITIONS_PER_SIDE_MAX => Ok(texts),
             Some(_) => {
-                let problem = "it is no list, or too long";
+                let problem = "not a list, or too long";
                 let way_out = format!(
                     "write [\"...\"] with at most {CONDITIONS_PER_SIDE_MAX} texts (CONDITIONS_PER_SIDE_MAX)"
                 );

@@ -1,17 +1,17 @@
-//! The table `[rails]`: how much harm the rules together may do.
+//! The table `[rails]`: limits of the guard rails.
 
 use crate::guard_rails::RailsLimits;
 use crate::rules::RuleError;
 use crate::rules::parse::{SPAN_S_MAX, span_ms};
 use crate::rules::text::{Entry, Table, Value};
 
-/// The table's name: no rule can have it.
+/// Name of the table, which no rule can have.
 pub(super) const RAILS: &str = "rails";
-/// What is a part of a pool.
+/// Range of parts of a pool.
 const PERMILLE: (u32, u32) = (1, 1_000);
-/// What is counted, and may be none at all.
+/// Range of counts that may be zero.
 const COUNT: (u32, u32) = (0, 64);
-/// What is counted, and one at least.
+/// Range of counts that are at least one.
 const SOME: (u32, u32) = (1, 64);
 const NAMES: [&str; 10] = [
     "soft_hour_permille",
@@ -26,7 +26,7 @@ const NAMES: [&str; 10] = [
     "breaker_s",
 ];
 
-/// Reads the table; what it does not say is as it ships.
+/// Parses the table; missing entries have the shipped values.
 pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
     let mut limits = RailsLimits::default();
     for (index, entry) in table.entries.iter().enumerate() {
@@ -37,22 +37,22 @@ pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
             .iter()
             .any(|it| it.name == entry.name)
         {
-            return Err(wrong("it is there twice", "remove one".to_owned()));
+            return Err(wrong("duplicate entry", "remove one".to_owned()));
         }
         if entry.name == "breaker_s" {
             let way_out = || format!("write seconds from 1 to {SPAN_S_MAX}");
             limits.breaker_ms =
-                span_ms(&entry.value).ok_or_else(|| wrong("it is no span", way_out()))?;
+                span_ms(&entry.value).ok_or_else(|| wrong("not a valid span", way_out()))?;
             continue;
         }
         let Some((limit, range)) = limit_of(&mut limits, &entry.name) else {
             let way_out = format!("they are {}", NAMES.join(", "));
-            return Err(wrong("there is no such rail", way_out));
+            return Err(wrong("no such rail exists", way_out));
         };
         *limit = number(entry, range).ok_or_else(|| {
             let (least, most) = range;
             let way_out = format!("write a whole number from {least} to {most}");
-            wrong("it is no such number", way_out)
+            wrong("not a number in range", way_out)
         })?;
     }
     Ok(limits)

@@ -1,6 +1,7 @@
-//! Reads the part of TOML that rule files use: tables of strings, whole numbers and lists of strings.
+//! Parser for the subset of TOML used by rule files: tables of strings, integers and lists of strings.
 //!
-//! Every such file is TOML to any other tool. Ours reads no more than it needs, and knows the line of every value.
+//! Every such file is valid TOML for any other tool. This parser accepts no more than it needs, and knows the
+//! line of every value.
 
 use crate::rules::RuleError;
 
@@ -23,7 +24,7 @@ pub(super) struct Entry {
     pub(super) value: Value,
 }
 
-/// `[name]` and what follows; the one before all others has no name.
+/// `[name]` and its entries; the table before all others has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) line: usize,
@@ -31,7 +32,7 @@ pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
 }
 
-/// Reads all tables in order.
+/// Parses all tables in order.
 pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
     let mut tables = vec![Table {
         line: 0,
@@ -62,7 +63,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
         if !is_name(name) {
             return Err(not_understood(at, line));
         }
-        // A list may go on over several lines.
+        // A list may continue over several lines.
         let mut strings = Strings::default();
         let mut ended = !value.starts_with('[') || strings.ends_list(&value);
         while !ended {
@@ -74,7 +75,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
             let more = without_comment(more);
             value.push(' ');
             value.push_str(more);
-            // Each line is looked at once, however long the list.
+            // Each line is scanned once, however long the list.
             ended = strings.ends_list(" ") || strings.ends_list(more);
         }
         let rule = tables.last().map_or("", |table| table.name.as_str());
@@ -91,7 +92,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
     Ok(tables)
 }
 
-/// Small letters, digits and `_`, as rules and fields are named.
+/// Lowercase letters, digits and `_`, as in names of rules and fields.
 fn is_name(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     !text.is_empty() && text.bytes().all(is_letter)
@@ -112,7 +113,7 @@ fn without_comment(line: &str) -> &str {
     line[..end.map_or(line.len(), |(at, _)| at)].trim()
 }
 
-/// Whether what was read so far ends within a string.
+/// Whether the text so far ends within a string.
 #[derive(Default)]
 struct Strings {
     inside: bool,
@@ -120,7 +121,7 @@ struct Strings {
 }
 
 impl Strings {
-    /// Takes in the next letter; whether it is in no string.
+    /// Consumes the next character; returns whether it is outside of strings.
     fn is_outside(&mut self, letter: char) -> bool {
         let was_inside = self.inside;
         match letter {
@@ -132,7 +133,7 @@ impl Strings {
         !was_inside && !self.inside
     }
 
-    /// Whether what follows has a list's closing bracket.
+    /// Whether the following text has a list's closing bracket.
     fn ends_list(&mut self, text: &str) -> bool {
         text.chars()
             .any(|letter| self.is_outside(letter) && letter == ']')
@@ -175,7 +176,7 @@ fn read_value(line: usize, text: &str) -> Result<Value, RuleError> {
     text.parse().map(Value::Number).map_err(|_| wrong())
 }
 
-/// The string at the beginning of a text, and what follows it.
+/// The string at the beginning of a text, and the remaining text.
 fn read_string(text: &str) -> Option<(String, &str)> {
     let inside = text.strip_prefix('"')?;
     let mut value = String::new();
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_time_that_a_list_takes_grows_with_its_lines_and_not_with_their_square() {
-        // By the square this would be some ten thousand million letters.
+        // With quadratic time this would be some ten billion characters.
         let endless = format!("a = [{}", "\n".repeat(200_000));
         let error = read(&endless).map_err(|error| error.to_string());
         assert!(error.is_err_and(|error| error.contains("its list has no end")));

@@ -1,53 +1,53 @@
-//! What lets workers in that have no certificate yet.
+//! Join tokens: admission of workers that have no certificate yet.
 
 use serde::{Deserialize, Serialize};
 
 use crate::access::TokenHash;
 use crate::time::TimeMs;
 
-/// Stands in a pattern for any letters, or none.
+/// Wildcard in a pattern: any number of characters, also none.
 const ANY: char = '*';
 
-/// What a join token allows, as whoever makes it says.
+/// Permissions of a join token, as requested by its creator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinGrant {
-    /// Of the token: whoever made it keeps it.
+    /// Hash of the token; only the creator has the token itself.
     pub hash: TokenHash,
-    /// Milliseconds for which it counts.
+    /// Lifetime in milliseconds.
     pub ttl_ms: u64,
-    /// Workers that it lets in.
+    /// Maximum number of workers that it admits.
     pub uses_max: u32,
-    /// The hosts that it lets in, by name, where `*` stands for any letters; none: every host.
+    /// Pattern of admitted host names, in which `*` matches any characters; `None`: every host.
     pub host_pattern: Option<String>,
 }
 
-/// A join token, without the token.
+/// A join token as replicated, without the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
-    /// What it allows.
+    /// Its permissions.
     pub grant: JoinGrant,
-    /// Who made it.
+    /// User who issued the command.
     pub author: String,
-    /// When, by the log's time.
+    /// Creation time, by the log's time.
     pub created_at: TimeMs,
-    /// Workers that it has let in.
+    /// Number of workers admitted so far.
     pub uses: u32,
 }
 
 impl JoinToken {
-    /// When it counts no more, by the log's time.
+    /// Time of expiry, by the log's time.
     #[must_use]
     pub const fn expires_at(&self) -> TimeMs {
         TimeMs(self.created_at.0.saturating_add(self.grant.ttl_ms))
     }
 
-    /// Workers that it may still let in.
+    /// Number of workers that it may still admit.
     #[must_use]
     pub const fn uses_left(&self) -> u32 {
         self.grant.uses_max.saturating_sub(self.uses)
     }
 
-    /// Why it lets nobody in (any more); none if it does.
+    /// Why it admits no worker any more; `None` while it is valid.
     #[must_use]
     pub fn spent(&self, now: TimeMs) -> Option<String> {
         if now >= self.expires_at() {
@@ -55,10 +55,10 @@ impl JoinToken {
             return Some(format!("expired {seconds} s ago"));
         }
         let max = self.grant.uses_max;
-        (self.uses_left() == 0).then(|| format!("has let in {max} workers, as many as it may"))
+        (self.uses_left() == 0).then(|| format!("has admitted its maximum of {max} workers"))
     }
 
-    /// Whether it may let in a host of this name.
+    /// Whether it admits a host of this name.
     #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
         let pattern = self.grant.host_pattern.as_deref();
@@ -66,7 +66,7 @@ impl JoinToken {
     }
 }
 
-/// Whether a name is one of those that a pattern stands for.
+/// Whether a name matches a pattern.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once(ANY) else {
         return pattern == name;
@@ -75,7 +75,7 @@ fn fits(pattern: &str, name: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once(ANY).unwrap_or(("", rest));
-    // The first place that fits leaves the most for the pieces behind it.
+    // The leftmost match leaves the most for the remaining pieces.
     for piece in middle.split(ANY) {
         let Some(at) = name.find(piece) else {
             return false;

@@ -1,6 +1,6 @@
-//! Who may do what: users, their roles and the queues that those count for.
+//! Access control: users, their roles and the queues in which the roles apply.
 //!
-//! A token is never here: whoever makes one keeps it, and only its hash is replicated.
+//! Tokens are never stored here: only their hashes are replicated, and the creator keeps the token.
 
 mod join;
 
@@ -10,24 +10,24 @@ use std::fmt;
 pub use join::{JoinGrant, JoinToken};
 use serde::{Deserialize, Serialize};
 
-/// What a user may do; each may do what those before it may.
+/// Permissions of a user; each role includes the permissions of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// Sees jobs and their output.
+    /// Reads jobs and their output.
     Viewer,
     /// Submits jobs, and acts on some.
     User,
-    /// Acts on everybody's jobs, and takes hosts and GPUs in and out.
+    /// Acts on the jobs of all users, and blocks and unblocks hosts and GPUs.
     Operator,
-    /// Decides on queues, topology, rules, replicas, users and backups.
+    /// Configures queues, topology, rules, replicas, users and backups.
     Admin,
 }
 
 impl Role {
-    /// All of them, the weakest first.
+    /// All roles, the weakest first.
     pub const ALL: [Self; 4] = [Self::Viewer, Self::User, Self::Operator, Self::Admin];
 
-    /// Its name: `viewer`, `user`, `operator`, `admin`.
+    /// Name of the role: `viewer`, `user`, `operator`, `admin`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,13 +38,13 @@ impl Role {
         }
     }
 
-    /// The role of a name.
+    /// Parses the name of a role.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// Whether it counts for some queues alone where some are named; the others count for the whole cluster.
+    /// Whether the role can be restricted to queues; the other roles apply to the whole cluster.
     #[must_use]
     pub const fn is_of_queues(self) -> bool {
         matches!(self, Self::Viewer | Self::User)
@@ -57,13 +57,13 @@ impl fmt::Display for Role {
     }
 }
 
-/// SHA-256 of a token. A token is 256 random bits, so that none can be found by trying, and its text holds the user's name, so
-/// that no two users' hashes are alike.
+/// SHA-256 of a token. A token is 256 random bits, which rules out guessing, and its text contains the user's
+/// name, so that the hashes of two users differ.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
-    /// Whether both are the same, in a time that does not tell how much of them is.
+    /// Whether both are equal, compared in constant time.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         let pairs = self.0.iter().zip(&other.0);
@@ -77,21 +77,22 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// One user.
+/// A user with a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// What the user may do.
+    /// Role of the user.
     pub role: Role,
-    /// Queues for which the role counts, with all queues in them; see [`User::sees`] and [`User::submits_to`] for none.
+    /// Queues in which the role applies, children included; see [`User::sees`] and [`User::submits_to`] for
+    /// an empty set.
     pub queues: BTreeSet<String>,
-    /// Of the user's token; none: a certificate alone proves who it is.
+    /// Hash of the user's token; `None`: the user authenticates by certificate only.
     pub token: Option<TokenHash>,
 }
 
 impl User {
-    /// Whether the user may see a job of a queue, and of a user of this name.
+    /// Whether the user may read a job of this queue and this owner.
     ///
-    /// Viewers without queues see everything; users without queues see what is their own.
+    /// Viewers without queues read everything; users without queues read their own jobs.
     #[must_use]
     pub fn sees(&self, own_name: &str, job_user: &str, queue: &str) -> bool {
         match self.role {
@@ -107,7 +108,7 @@ impl User {
         self.role >= Role::User && self.sees(own_name, job_user, queue)
     }
 
-    /// Whether the user may submit to a queue: to any where none is named.
+    /// Whether the user may submit to a queue; to any queue if none is listed.
     #[must_use]
     pub fn submits_to(&self, queue: &str) -> bool {
         let everywhere = !self.role.is_of_queues() || self.queues.is_empty();
@@ -123,7 +124,7 @@ impl User {
     }
 }
 
-/// Whether a text can be a user's name: what stands in certificates and tokens as it is.
+/// Whether a text is a valid user name, which appears verbatim in certificates and tokens.
 #[must_use]
 pub fn is_user_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@".contains(&byte);

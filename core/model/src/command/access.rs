@@ -1,71 +1,71 @@
-//! Who may do what.
+//! Commands about users and join tokens.
 
 use serde::{Deserialize, Serialize};
 
 use crate::access::{JoinGrant, TokenHash, User};
 use crate::ids::RequestId;
 
-/// A command about users, and about workers that come in. Since command format 4.
+/// A command about users, or about the admission of workers. Since command format 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessCommand {
-    /// Somebody new may do something.
+    /// Adds a user.
     AddUser {
         /// Idempotency key.
         request: RequestId,
-        /// Who adds them.
+        /// User who issued the command.
         author: String,
         /// The new user's name.
         name: String,
-        /// What the user may do.
+        /// Role, queues and token of the user.
         user: User,
     },
-    /// Somebody may do nothing any more.
+    /// Removes a user.
     RemoveUser {
         /// Idempotency key.
         request: RequestId,
-        /// Who removes them.
+        /// User who issued the command.
         author: String,
-        /// Whom.
+        /// Name of the user.
         name: String,
     },
-    /// A user gets another token; the one before counts no more.
+    /// Replaces a user's token; the previous one becomes invalid.
     RotateToken {
         /// Idempotency key.
         request: RequestId,
-        /// Who changes it.
+        /// User who issued the command.
         author: String,
-        /// Whose.
+        /// Name of the user.
         name: String,
-        /// Of the new token.
+        /// Hash of the new token.
         token: TokenHash,
     },
-    /// Workers may join by a token.
+    /// Creates a join token for workers.
     AddJoinToken {
         /// Idempotency key.
         request: RequestId,
-        /// Who makes it.
+        /// User who issued the command.
         author: String,
-        /// Its name, which is no secret.
+        /// Name of the token, which is not secret.
         id: String,
-        /// What it allows.
+        /// Permissions of the token.
         grant: JoinGrant,
     },
-    /// Nobody joins by a token any more.
+    /// Revokes a join token.
     RevokeJoinToken {
         /// Idempotency key.
         request: RequestId,
-        /// Who revokes it.
+        /// User who issued the command.
         author: String,
-        /// Its name.
+        /// Name of the token.
         id: String,
     },
-    /// A worker shows a token, and is given a certificate if this succeeds.
+    /// Redeems a join token: the worker is issued a certificate if this succeeds.
     UseJoinToken {
-        /// Idempotency key: one that is tried again counts once.
+        /// Idempotency key: a retry counts once.
         request: RequestId,
-        /// The token's name.
+        /// Name of the token.
         id: String,
-        /// Of what the worker showed.
+        /// Hash of the token that the worker presented.
         token: TokenHash,
         /// The name of the worker's host.
         host: String,

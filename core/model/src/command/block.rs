@@ -1,4 +1,4 @@
-//! What is taken out of placement, and why.
+//! Blocks: hosts and GPUs taken out of placement.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::GpuUuid;
 use crate::time::TimeMs;
 
-/// What a block is put on.
+/// Target of a block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BlockTarget {
     /// A host, by name.
@@ -25,54 +25,56 @@ impl fmt::Display for BlockTarget {
     }
 }
 
-/// Why something is out of placement.
+/// A block: why, by whom and for how long something is out of placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Why; required of people.
+    /// Reason; required from users.
     pub reason: String,
-    /// Who: a user's name, or `rule:<name>`.
+    /// User name, or `rule:<name>`.
     pub author: String,
-    /// What the author saw; may be empty.
+    /// Observation that led to the block; may be empty.
     pub evidence: String,
-    /// When it was put (stamped by `apply`; any value proposed is replaced).
+    /// Start time (stamped by `apply`; any proposed value is replaced).
     pub since: TimeMs,
-    /// When it ends by itself; never if none.
+    /// Time at which it expires; `None`: never.
     pub expires_at: Option<TimeMs>,
-    /// Present if running tasks must leave: the instant by which they are killed.
+    /// Set for a drain: the time at which running tasks are killed.
     pub drain_deadline: Option<TimeMs>,
-    /// Present if it was planned ahead: a maintenance window of a host.
+    /// Set for a planned block: a maintenance window of a host.
     pub planned: Option<Planned>,
 }
 
-/// When a block begins that is planned ahead.
+/// Schedule of a planned block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// When it is put.
+    /// Start time.
     pub at: TimeMs,
-    /// How long before that nothing more is placed on the host that may not have ended by then, in milliseconds.
+    /// Milliseconds before the start during which only work that is sure to end in time is placed on the
+    /// host.
     pub notice_ms: u64,
 }
 
 impl Planned {
-    /// The notice where nothing else is said: an hour.
+    /// Default notice: one hour.
     pub const NOTICE_MS_DEFAULT: u64 = 3_600_000;
     /// The longest notice: 30 days.
     pub const NOTICE_MS_MAX: u64 = 30 * 86_400_000;
 
-    /// Milliseconds that what may run for so long (for ever if none) needs on the host before it: its run time, or the notice if
-    /// that is shorter, for then it goes on elsewhere.
+    /// Milliseconds that work with this run time limit (`None`: unlimited) needs on the host before the
+    /// block: its limit, or the notice if that is shorter, because the work then continues elsewhere.
     #[must_use]
     pub fn needed_ms(&self, run_time_ms_max: Option<u64>) -> u64 {
         run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms))
     }
 
-    /// Whether what begins at an instant, and may run for so long (for ever if none), has enough time before it.
+    /// Whether work that starts at this time with this run time limit (`None`: unlimited) has enough time
+    /// before the block.
     #[must_use]
     pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
         begins_at.after(self.needed_ms(run_time_ms_max)) <= self.at
     }
 
-    /// From when on it keeps off what may run for so long.
+    /// Time from which the block prevents placement of work with this run time limit.
     #[must_use]
     pub fn keeps_off_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
         TimeMs(self.at.0.saturating_sub(self.needed_ms(run_time_ms_max))).after(1)
@@ -80,8 +82,8 @@ impl Planned {
 }
 
 impl Block {
-    /// Whether what begins at an instant, and may run for so long (for ever if none), keeps clear of it: of a block that is
-    /// planned ahead, which leaves it enough time before, or is over by then.
+    /// Whether work that starts at this time with this run time limit (`None`: unlimited) does not conflict
+    /// with the block: a planned block leaves it enough time before, or is over by then.
     #[must_use]
     pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
         self.planned.is_some_and(|planned| {
@@ -89,7 +91,7 @@ impl Block {
         })
     }
 
-    /// Whether it has ended by itself by an instant.
+    /// Whether it has expired by this time.
     #[must_use]
     pub fn is_over_by(&self, instant: TimeMs) -> bool {
         self.expires_at

@@ -1,4 +1,4 @@
-//! What a task says of its checkpoints.
+//! Checkpoint commits of tasks.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +11,12 @@ pub struct CheckpointCommit {
     pub epoch: AttemptEpoch,
     /// Training step; strictly increasing within an attempt.
     pub step: u64,
-    /// Absolute path of the folder.
+    /// Absolute path of the directory.
     pub path: String,
-    /// Size in bytes, 0 if not told.
+    /// Size in bytes; 0 if unknown.
     pub size_bytes: u64,
-    /// `algorithm:hex`, empty if not told.
+    /// `algorithm:hex`; empty if unknown.
     pub digest: String,
-    /// Milliseconds that the task took to write it; none if not told. Since command format 4.
+    /// Milliseconds that the task took to write it; `None` if unknown. Since command format 4.
     pub save_ms: Option<u64>,
 }

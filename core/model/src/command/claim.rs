@@ -1,4 +1,4 @@
-//! Claims: reservations for waiting units, by waiting for others, by stopping them, or by moving them.
+//! Claims: reservations for waiting units, fulfilled by waiting for, preempting or moving other attempts.
 
 use std::sync::Arc;
 
@@ -13,50 +13,50 @@ use crate::time::TimeMs;
 pub struct Claiming {
     /// The leader that planned it.
     pub leader: LeadershipEpoch,
-    /// Whose unit.
+    /// Job of the unit.
     pub job: JobId,
-    /// Which unit; it keeps waiting until all that it claims is free.
+    /// Index of the unit within its job; it keeps waiting until everything claimed is free.
     pub unit: UnitIndex,
-    /// Where it will run, in task order. Every GPU is free or held by another attempt.
+    /// Planned placement in task order. Every GPU is free or held by another attempt.
     pub tasks: Arc<[TaskPlacement]>,
-    /// On what ground.
+    /// Allocation basis (guaranteed share, cells, opportunistic).
     pub standing: Standing,
     /// Attempts to stop, ascending. Each holds something that is claimed.
     pub victims: Vec<Victim>,
-    /// Claims of other units that overlap this one and are given up for it, ascending.
+    /// Overlapping claims of other units that this claim replaces, ascending.
     pub supersedes: Vec<(JobId, UnitIndex)>,
-    /// When the resources should be free, in stamped time; none if nobody can tell. Work that ends before may use
+    /// Expected time at which the resources are free, in stamped time; `None` if unknown. Backfill may use
     /// them until then.
     pub expected_at: Option<TimeMs>,
-    /// Attempts that are moved to make the room; such a claim has no victims and supersedes nothing.
+    /// Attempts that are moved to make room; such a claim has no victims and supersedes nothing.
     pub moving: Option<Moving>,
 }
 
-/// Moves that make room for a claim in one piece.
+/// Moves that make contiguous room for a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     /// Ascending by attempt. Each holds something that is claimed.
     pub moves: Vec<Move>,
-    /// GPU-milliseconds that the claim's unit would wait longer without them, by what the planner expects.
+    /// GPU-milliseconds that the claim's unit would wait longer without the moves, as the planner expects.
     pub gain_gpu_ms: u64,
 }
 
-/// An attempt that is stopped, and the place that is claimed for its unit in the same step.
+/// An attempt that is stopped, and the placement claimed for its unit in the same step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The attempt.
     pub attempt: Victim,
-    /// Where its unit goes on, in task order: free, or held by other attempts that this claim moves.
+    /// Placement of the moved unit in task order: free, or held by other attempts that this claim moves.
     pub tasks: Arc<[TaskPlacement]>,
 }
 
 /// An attempt that a claim stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Victim {
-    /// Whose.
+    /// The job.
     pub job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// Which attempt.
+    /// Epoch of the attempt.
     pub epoch: AttemptEpoch,
 }

@@ -1,80 +1,81 @@
-//! How tasks end.
+//! Exits of tasks.
 
 use serde::{Deserialize, Serialize};
 
-/// The signal by which the kernel ends a process for want of memory.
+/// The signal by which the kernel kills a process for lack of memory.
 const SIGKILL: i32 = 9;
-/// Exit code by which a task says: checkpointed, run me again (not charged).
+/// Exit code by which a task requests a restart after it saved a checkpoint (not charged).
 pub const EXIT_RUN_AGAIN: i32 = 75;
-/// Exit code by which a task says: do not restart me.
+/// Exit code by which a task requests not to be restarted.
 pub const EXIT_DO_NOT_RESTART: i32 = 93;
 
-/// How the start error of a task begins that may run as nobody on its host: the site gave its user no account there.
+/// Prefix of the start error of a task whose user has no account on its host that tasks may run as.
 pub const NO_ACCOUNT: &str = "NO_ACCOUNT";
 
-/// How the start error of a task begins that names what is not there: a program, a working directory or a secret. It is the
-/// job's own fault as long as no others find the same on that host.
+/// Prefix of the start error of a task that names a missing program, working directory or secret. The job is
+/// at fault unless other jobs see the same error on that host.
 pub const NOT_THERE: &str = "NOT_THERE";
 
-/// How a process ended.
+/// Exit of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Exit code, if it ended by itself.
+    /// Exit code, if the process exited.
     pub code: Option<i32>,
-    /// Signal number, if one ended it.
+    /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
-    /// True if the memory limit ended it.
+    /// True if it was killed at its memory limit.
     pub out_of_memory: bool,
-    /// True if the supervisor killed it because its lease ran out.
+    /// True if the supervisor killed it because its lease expired.
     pub lease_expired: bool,
-    /// Why it could not be started, if it could not.
+    /// Error that prevented its start, if any.
     pub start_error: Option<String>,
-    /// What its memory came to, where a limit was set. Since command format 4, as what follows.
+    /// Memory use, where a limit was set. Since command format 4, like the fields below.
     #[serde(default)]
     pub memory: Option<MemoryEnd>,
-    /// Who sent the signal that ended it, or, where it ended badly by itself, one of its processes before; as far as its supervisor
-    /// knows.
+    /// Sender of the signal that killed it, or, where it failed on its own, of the signal that killed one of
+    /// its processes before; as far as its supervisor knows.
     #[serde(default)]
     pub sender: Option<SignalSender>,
-    /// What it said about its end, for people: the telling line of its output; empty if nothing tells.
+    /// Output line that explains the end, for users; empty if there is none.
     #[serde(default)]
     pub evidence: String,
-    /// What its worker knew of it last; none if that is nothing.
+    /// Last measurements of its worker; `None` if there are none.
     #[serde(default)]
     pub last_seen: Option<Box<LastSeen>>,
 }
 
 impl Exit {
-    /// Whether it says something that readers before command format 4 would overlook.
+    /// Whether it has fields that readers before command format 4 do not know.
     #[must_use]
     pub fn has_details(&self) -> bool {
         let has_more = self.sender.is_some() || self.last_seen.is_some();
         self.memory.is_some() || has_more || !self.evidence.is_empty()
     }
 
-    /// Whether it ended badly because the kernel killed it, or what it had started, when its host, and not it itself, was out
-    /// of memory.
+    /// Whether it failed because the kernel killed it or one of its children while the host, not the task
+    /// itself, was out of memory.
     #[must_use]
     pub fn was_for_hosts_memory(&self) -> bool {
         let is_bad = self.signal == Some(SIGKILL) || self.code.is_some_and(|code| code != 0);
         is_bad && self.sender == Some(SignalSender::Kernel) && !self.out_of_memory
     }
 
-    /// Whether it could not be started because its user has no account on its host that tasks may run as.
+    /// Whether it could not start because its user has no account on the host that tasks may run as.
     #[must_use]
     pub fn lacked_an_account(&self) -> bool {
         let error = self.start_error.as_deref();
         error.is_some_and(|error| error.starts_with(NO_ACCOUNT))
     }
 
-    /// Whether it could not be started because a program, a working directory or a secret that its job names is not there.
+    /// Whether it could not start because a program, a working directory or a secret named by its job is
+    /// missing.
     #[must_use]
     pub fn names_what_is_not_there(&self) -> bool {
         let error = self.start_error.as_deref();
         error.is_some_and(|error| error.starts_with(NOT_THERE))
     }
 
-    /// The same end, as readers before command format 4 know it.
+    /// The same exit without the fields that readers before command format 4 do not know.
     #[must_use]
     pub fn without_details(self) -> Self {
         Self {
@@ -87,33 +88,34 @@ impl Exit {
     }
 }
 
-/// What a task's memory came to.
+/// Memory use of an ended task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryEnd {
     /// Its limit in bytes.
     pub limit_bytes: u64,
-    /// The most it had, in bytes; 0 if nobody knows.
+    /// Peak use in bytes; 0 if unknown.
     pub peak_bytes: u64,
 }
 
-/// What a worker knew of a task when it ended: who stands out of a gang that hangs, and whose memory it lacked.
+/// Last measurements of a task before its end: they identify the outlier of a hanging gang, and the process
+/// that used the memory a task lacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSeen {
-    /// How busy its GPUs were over the last minute that it ran, on average, per mille; none if that was not read.
+    /// Mean utilization of its GPUs over its last minute, per mille; `None` if not measured.
     pub busy_permille: Option<u16>,
-    /// MiB that were in use on its GPUs before it began, the most of any of them; none if nobody could say.
+    /// MiB in use on its GPUs before its start, the maximum over the GPUs; `None` if not measured.
     pub held_before_mib: Option<u64>,
-    /// The training step that it last said it was at; none if it never said.
+    /// Last training step it reported; `None` if it reported none.
     pub step: Option<u64>,
 }
 
-/// Who sent a signal.
+/// Sender of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SignalSender {
-    /// The task's supervisor: it was asked to stop, or its lease ran out.
+    /// The task's supervisor: it was asked to stop, or its lease expired.
     Supervisor,
-    /// The kernel, for want of memory.
+    /// The kernel, for lack of memory.
     Kernel,
-    /// Somebody else, itself included.
+    /// Any other process, itself included.
     Other,
 }

@@ -1,4 +1,4 @@
-//! What is found, decided, repaired and configured about health.
+//! Commands about health: findings, repairs, checks and rules.
 
 use std::sync::Arc;
 
@@ -11,91 +11,94 @@ use crate::time::TimeMs;
 /// A command about health. Since command format 4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HealthCommand {
-    /// A worker reported what it found.
+    /// Findings reported by a worker.
     Report {
         /// The leader that received it.
         leader: LeadershipEpoch,
-        /// Whose.
+        /// The host.
         host: HostId,
-        /// Counts the starts of the agent that found it: findings are numbered within one.
+        /// Start counter of the agent that reported it: findings are numbered within one incarnation.
         incarnation: u64,
-        /// In the order of their numbers, at most `FINDINGS_PER_REPORT_MAX`. Those that were heard before do nothing.
+        /// Findings in the order of their numbers, at most `FINDINGS_PER_REPORT_MAX`. Those already applied
+        /// have no effect.
         findings: Vec<Finding>,
     },
-    /// A repair or a check begins, or came to its end.
+    /// A repair or a check began, or finished.
     Work {
-        /// The leader that began it or heard of it.
+        /// The leader that started it or received its result.
         leader: LeadershipEpoch,
-        /// Of what.
+        /// The component.
         component: Component,
-        /// What became of it.
+        /// New stage of the repair or check.
         step: WorkStep,
-        /// Since when the component has been where this is about; another one is refused: it is about something that is
-        /// over.
+        /// Start of the component's phase that this refers to; the command is rejected if the component has
+        /// left that phase.
         since: TimeMs,
-        /// What was done or seen, for people.
+        /// What was done or observed, for operators.
         evidence: String,
     },
-    /// Time has brought something: probations, incidents and tripped breakers end.
+    /// Timed transitions are due: the end of probations, incidents and tripped breakers.
     Tick {
-        /// The leader that noticed.
+        /// The leader that proposed it.
         leader: LeadershipEpoch,
     },
-    /// A host fails more often than others: it is drained and checked, if it still does.
+    /// Drains and checks a host that fails more often than others, if it still does.
     DrainLemon {
-        /// The leader that noticed.
+        /// The leader that proposed it.
         leader: LeadershipEpoch,
-        /// Which.
+        /// The host.
         host: HostId,
     },
-    /// A worker has started the services of a rule again, or tried to.
+    /// A worker has restarted the services of a rule, or tried to.
     Restarted {
-        /// The leader that heard of it.
+        /// The leader that received the report.
         leader: LeadershipEpoch,
-        /// Where.
+        /// The host.
         host: HostId,
         /// The rule.
         rule: String,
-        /// When it was told to; another one is refused: it is about something that is over.
+        /// Time of the order; the command is rejected if that order is no longer current.
         since: TimeMs,
-        /// Whether that worked. Whether it helped is read.
+        /// Whether the restart itself succeeded. Whether it helped follows from later readings.
         worked: bool,
-        /// What was done, for people.
+        /// What was done, for operators.
         evidence: String,
     },
     /// Replaces the rules.
     SetRules {
         /// Idempotency key.
         request: RequestId,
-        /// Who changes them.
+        /// User who issued the command.
         author: String,
-        /// A rule file, with what codes mean.
+        /// Text of a rule file, including the meanings of error codes.
         text: Arc<str>,
-        /// Which of the files that ship with Muster this is: newer ones take its place. None if somebody wrote it.
+        /// Version of a rule file shipped with Muster, which newer versions replace. `None` for a custom
+        /// file.
         shipped: Option<u32>,
     },
-    /// The leader's build ships with newer rules than those in force, and nobody has written others.
+    /// Installs the rules shipped with the leader's build, which are newer than the shipped rules in force.
+    /// Custom rules stay.
     ShipRules {
         /// The leader of that build.
         leader: LeadershipEpoch,
-        /// Which of the files that ship with Muster.
+        /// Version of the shipped rule file.
         version: u32,
         /// The file.
         text: Arc<str>,
     },
-    /// A person has looked at a pool whose breaker is tripped.
+    /// Resets a tripped breaker after an operator has looked at the pool.
     ResetBreaker {
         /// Idempotency key.
         request: RequestId,
-        /// Who.
+        /// User who issued the command.
         author: String,
-        /// Which pool.
+        /// Name of the pool.
         pool: String,
     },
 }
 
 impl HealthCommand {
-    /// The leadership that gives it; `None` for those that people give.
+    /// Epoch of the leader that issues it; `None` for commands of users.
     #[must_use]
     pub const fn leader(&self) -> Option<LeadershipEpoch> {
         match self {

@@ -1,21 +1,21 @@
-//! The planner's decision for one member of a running gang.
+//! Placement of one member of a running gang.
 
 use serde::{Deserialize, Serialize};
 
 use crate::command::TaskPlacement;
 use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 
-/// Who takes a vacant place in a gang that goes on: its revision is the new member's epoch.
+/// Replacement of a lost member of a running gang: the command's revision is the new member's epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberSwap {
     /// The leader that planned it.
     pub leader: LeadershipEpoch,
-    /// Whose gang.
+    /// Job of the gang.
     pub job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// Its attempt; an older epoch is refused.
+    /// Epoch of the attempt; an older epoch is rejected.
     pub epoch: AttemptEpoch,
-    /// Where the new member runs; its task is the one whose place is vacant.
+    /// Placement of the new member; its task is the vacant one.
     pub task: TaskPlacement,
 }

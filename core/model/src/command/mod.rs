@@ -1,7 +1,7 @@
-//! Every replicated command: the only way the cluster's memory changes.
+//! Every replicated command: the only way to change the cluster's state.
 //!
-//! Commands that only a leader may give carry its leadership epoch; `apply` refuses those of an older
-//! one, so nothing that a deposed leader still proposes takes effect.
+//! Commands that only a leader may issue carry its leadership epoch; `apply` rejects those of an older epoch,
+//! so late proposals of a deposed leader have no effect.
 
 mod access;
 mod block;
@@ -45,75 +45,76 @@ use crate::topology::{LearntTree, Topology};
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A replica begins to lead; the revision of this command is its leadership epoch.
+    /// A replica starts to lead; the revision of this command is its leadership epoch.
     LeaderBegan {
         /// The new leader.
         replica: ReplicaId,
     },
     /// A user's submission.
     SubmitJob {
-        /// The same request id is the same job.
+        /// Idempotency key: the same key refers to the same job.
         request: RequestId,
-        /// What to run; already valid by `spec::validate`, which `apply` checks again.
+        /// The job; already checked by `spec::validate`, which `apply` repeats.
         spec: Arc<JobSpec>,
     },
-    /// A user's submission of several jobs as one object: all of them or none. It takes a revision for itself and one for
-    /// every job. Since command format 4.
+    /// A user's submission of several jobs as one object, all or none. It takes one revision for itself and
+    /// one for each job. Since command format 4.
     SubmitPipeline {
-        /// The same request id is the same pipeline.
+        /// Idempotency key: the same key refers to the same pipeline.
         request: RequestId,
-        /// What to run; already valid by `spec::validate_pipeline`, which `apply` checks again.
+        /// The pipeline; already checked by `spec::validate_pipeline`, which `apply` repeats.
         pipeline: Arc<Pipeline>,
     },
-    /// Somebody asks for a job's end.
+    /// Cancels a job.
     CancelJob {
         /// Idempotency key.
         request: RequestId,
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who asks.
+        /// User who issued the command.
         author: String,
-        /// Why; may be empty.
+        /// Reason; may be empty.
         reason: String,
     },
-    /// Somebody suspends a job. Since command format 4.
+    /// Suspends a job. Since command format 4.
     SuspendJob {
         /// Idempotency key.
         request: RequestId,
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who asks.
+        /// User who issued the command.
         author: String,
-        /// Why; may be empty.
+        /// Reason; may be empty.
         reason: String,
     },
-    /// Somebody lets a suspended job go on. Since command format 4.
+    /// Resumes a suspended job. Since command format 4.
     ResumeJob {
         /// Idempotency key.
         request: RequestId,
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who asks.
+        /// User who issued the command.
         author: String,
-        /// Why; may be empty.
+        /// Reason; may be empty.
         reason: String,
     },
-    /// A worker's agent presents its host.
+    /// A worker's agent registers its host.
     RegisterHost {
         /// The leader that received it.
         leader: LeadershipEpoch,
-        /// What the host is and has.
+        /// Description of the host and its resources.
         registration: Arc<HostRegistration>,
     },
-    /// The leader saw a host fall silent, go or come back.
+    /// The leader detected that a host fell silent, was lost or came back.
     SetHostHealth {
-        /// The leader that saw it.
+        /// The leader that detected it.
         leader: LeadershipEpoch,
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// What it is now.
+        /// New health.
         health: HostHealth,
-        /// Whether it is so although its beats arrive: acknowledgements do not reach it. Since command format 4.
+        /// Whether the host is unreachable in one direction only: its heartbeats arrive, but acknowledgements
+        /// do not reach it. Since command format 4.
         one_way: bool,
     },
     /// A worker reported a change in a GPU's health.
@@ -122,177 +123,177 @@ pub enum Command {
         leader: LeadershipEpoch,
         /// The host that reported it.
         host: HostId,
-        /// Which GPU.
+        /// The GPU.
         gpu: GpuUuid,
-        /// What it is now.
+        /// New health.
         health: GpuHealth,
     },
-    /// The planner's decision for one unit: all of it or nothing.
+    /// Placement of one unit, all or nothing.
     Place(Placement),
-    /// The planner's decision for one member of a gang that goes on without it. Since command format 4.
+    /// Placement of one replacement member of a gang that continues without it. Since command format 4.
     SwapMember(MemberSwap),
-    /// What became of one task, by its worker's word or by the leader's clock.
+    /// Outcome of one task, reported by its worker or concluded by the leader's clock.
     ReportTask(TaskReport),
-    /// All members of a gang are prepared: they begin. Since command format 4.
+    /// Starts a gang whose members are all prepared. Since command format 4.
     ReleaseGang {
-        /// The leader that saw it.
+        /// The leader that detected it.
         leader: LeadershipEpoch,
-        /// Whose gang.
+        /// Job of the gang.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Which attempt; an older epoch is refused.
+        /// Epoch of the attempt; an older epoch is rejected.
         epoch: AttemptEpoch,
     },
-    /// Ends an attempt early; what happens next follows from the reason.
+    /// Stops an attempt early; the reason decides what happens next.
     StopAttempt {
         /// The leader that decided it.
         leader: LeadershipEpoch,
-        /// Whose attempt.
+        /// Job of the attempt.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Which attempt; an older epoch is refused.
+        /// Epoch of the attempt; an older epoch is rejected.
         epoch: AttemptEpoch,
-        /// Why.
+        /// Reason.
         reason: StopReason,
     },
-    /// Takes a host or GPU out of placement; with `drain`, moves its tasks away too.
+    /// Takes a host or GPU out of placement; with `drain`, also moves its tasks away.
     Block {
         /// Idempotency key.
         request: RequestId,
-        /// What to take out.
+        /// Target of the block.
         target: BlockTarget,
-        /// Why, by whom, until when.
+        /// Reason, author and duration.
         block: Block,
-        /// Whether it is refused if no other host of the pool takes work.
+        /// Whether it is rejected if no other host of the pool accepts work.
         spares_last: bool,
     },
-    /// Lets a host or GPU back in.
+    /// Removes the block of a host or GPU.
     Unblock {
         /// Idempotency key.
         request: RequestId,
-        /// What to let in.
+        /// Target of the block.
         target: BlockTarget,
-        /// Who lets it in.
+        /// User who removes the block.
         author: String,
-        /// Whether it is a planned block that is cancelled; what is in force stays.
+        /// Whether to cancel a planned block instead; a block in force stays.
         planned: bool,
     },
-    /// Lets go the blocks whose expiry has passed, a bounded number at a time, oldest first.
+    /// Removes expired blocks, a bounded number at a time, oldest first.
     ExpireBlocks {
-        /// The leader that noticed.
+        /// The leader that proposed it.
         leader: LeadershipEpoch,
     },
     /// A task committed a checkpoint.
     CommitCheckpoint {
         /// The leader that received it.
         leader: LeadershipEpoch,
-        /// Whose checkpoint.
+        /// Job of the checkpoint.
         job: JobId,
         /// The unit whose attempt wrote it.
         unit: UnitIndex,
-        /// What was saved; refused if its epoch is not the unit's current attempt.
+        /// The checkpoint; rejected if its epoch is not the unit's current attempt.
         checkpoint: CheckpointCommit,
     },
-    /// A task could not read a checkpoint: it is not offered to later attempts any more. Since command format 4.
+    /// A task could not read a checkpoint: it is no longer offered to later attempts. Since command format 4.
     SpoilCheckpoint {
         /// The leader that received it.
         leader: LeadershipEpoch,
-        /// Whose checkpoint.
+        /// Job of the checkpoint.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// The unit's current attempt, which found it out; any other is refused.
+        /// The unit's current attempt, which reported it; any other is rejected.
         reporter: AttemptEpoch,
         /// The attempt that wrote it.
         epoch: AttemptEpoch,
-        /// Its step.
+        /// Training step of the checkpoint.
         step: u64,
-        /// What is wrong with it, for people.
+        /// Description of the damage, for users.
         reason: String,
     },
-    /// Creates a queue or changes one.
+    /// Creates or changes a queue.
     SetQueue {
         /// Idempotency key.
         request: RequestId,
-        /// Its name.
+        /// Name of the queue.
         name: String,
-        /// Jobs that may be unfinished in it at a time.
+        /// Maximum number of unfinished jobs in the queue.
         live_jobs_max: u64,
     },
-    /// Replaces the tree of queues. Nothing running is stopped by it; a queue that is not named any more takes no
-    /// new jobs and goes when its last one has ended.
+    /// Replaces the queue tree. No running work is stopped; a removed queue accepts no new jobs and
+    /// disappears when its last job has ended.
     ConfigureQueues {
         /// Idempotency key.
         request: RequestId,
-        /// Who changes it.
+        /// User who issued the command.
         author: String,
-        /// All queues.
+        /// The queue tree.
         tree: Arc<QueueTree>,
     },
     /// Replaces the topology.
     SetTopology {
         /// Idempotency key.
         request: RequestId,
-        /// Who changes it.
+        /// User who issued the command.
         author: String,
-        /// All cells.
+        /// The topology.
         topology: Arc<Topology>,
     },
-    /// Reserves resources for a waiting unit, and stops the attempts that it preempts: all of it or nothing.
+    /// Reserves resources for a waiting unit, and stops the attempts that it preempts, all or nothing.
     Claim(Claiming),
     /// Gives up a unit's claim.
     DropClaim {
         /// The leader that decided it.
         leader: LeadershipEpoch,
-        /// Whose claim.
+        /// Job of the claim.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Why, for people.
+        /// Reason, for users.
         reason: String,
     },
-    /// Changes on what ground an attempt holds its resources; nothing is stopped by it.
+    /// Changes the allocation basis of an attempt; nothing is stopped.
     SetStanding {
         /// The leader that decided it.
         leader: LeadershipEpoch,
-        /// Whose attempt.
+        /// Job of the attempt.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Which attempt; an older epoch is refused.
+        /// Epoch of the attempt; an older epoch is rejected.
         epoch: AttemptEpoch,
-        /// The new ground.
+        /// Allocation basis (guaranteed share, cells, opportunistic).
         standing: Standing,
     },
-    /// Sets what counts for jobs that say nothing themselves. Since command format 4.
+    /// Sets the cluster defaults for jobs. Since command format 4.
     SetJobDefaults {
         /// The leader that found none set.
         leader: LeadershipEpoch,
-        /// What counts from now on.
+        /// The new defaults.
         defaults: JobDefaults,
     },
-    /// Writes down which replicas there are. Since command format 4.
+    /// Records the replicas of the cluster. Since command format 4.
     RecordReplicas {
-        /// The leader that found others written down.
+        /// The leader that found the record outdated.
         leader: LeadershipEpoch,
         /// All replicas, voters and learners, ascending by id.
         replicas: Vec<ReplicaRecord>,
     },
-    /// What is found, decided, repaired and configured about health. Since command format 4.
+    /// A command about health. Since command format 4.
     Health(HealthCommand),
-    /// Who may do what. Since command format 4.
+    /// A command about users or join tokens. Since command format 4.
     Access(AccessCommand),
-    /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
+    /// Removes records past their retention (stored responses, finished jobs), a bounded number at a time.
     Prune {
-        /// The leader that noticed.
+        /// The leader that proposed it.
         leader: LeadershipEpoch,
     },
 }
 
 impl Command {
-    /// The leadership that gives it; `None` for those that users give.
+    /// Epoch of the leader that issues it; `None` for commands of users.
     #[must_use]
     pub const fn leader(&self) -> Option<LeadershipEpoch> {
         match self {
@@ -330,18 +331,18 @@ impl Command {
     }
 }
 
-/// A host as its agent presents it.
+/// Registration of a host by its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRegistration {
     /// Host name, unique in the cluster.
     pub name: String,
-    /// Where tasks of other hosts reach this one (`MASTER_ADDR`).
+    /// Address at which tasks of other hosts reach this one (`MASTER_ADDR`).
     pub address: String,
-    /// Random identity kept in the worker's data directory: two workers of one name differ in it.
+    /// Random identity stored in the worker's data directory; distinguishes two workers of the same name.
     pub worker_id: RequestId,
-    /// Counts the agent's starts on that data directory.
+    /// Number of agent starts with this data directory.
     pub incarnation: u64,
-    /// The kernel's boot id: another one means that every process is gone.
+    /// Boot id of the kernel: a changed id means that all processes are gone.
     pub boot_id: String,
     /// Its GPUs in index order.
     pub gpus: Vec<GpuDescription>,
@@ -349,95 +350,95 @@ pub struct HostRegistration {
     pub cpus_milli: u32,
     /// Memory that tasks may use, in MiB.
     pub memory_mib: u64,
-    /// Free labels.
+    /// User-defined labels.
     pub labels: BTreeMap<String, String>,
-    /// Where the host and its GPUs lie, as far as its worker knows.
+    /// Location of the host and its GPUs, as far as its worker knows it.
     pub learnt: LearntTree,
 }
 
 /// A GPU as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDescription {
-    /// Its identity.
+    /// UUID of the GPU.
     pub uuid: GpuUuid,
-    /// Index on the host, for people.
+    /// Index on the host, for operators.
     pub index: u32,
-    /// Model, as the driver names it.
+    /// Model name reported by the driver.
     pub model: String,
     /// Memory in MiB.
     pub memory_mib: u64,
 }
 
-/// How the leader sees a host.
+/// Health of a host, as the leader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HostHealth {
     /// Its heartbeats arrive.
     Up,
-    /// Some are missing: nothing new is placed there.
+    /// Heartbeats are missing: nothing new is placed there.
     Suspect,
-    /// Its lease is over.
+    /// Its lease has expired.
     Lost,
 }
 
-/// How a worker sees a GPU.
+/// Health of a GPU, as its worker sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuHealth {
-    /// Fit for work.
+    /// Usable.
     Healthy,
-    /// Unfit; attempts on it are restarted elsewhere.
+    /// Unusable; attempts on it are restarted elsewhere.
     Faulted {
         /// A short machine-readable signal: `xid-79`, `missing`, `ecc-uncorrectable`.
         signal: String,
-        /// What the worker saw, for people.
+        /// The worker's observation, for operators.
         detail: String,
     },
 }
 
 impl GpuHealth {
-    /// Signal of a GPU that a task holds which cannot be killed.
+    /// Signal of a GPU that is held by a task that cannot be killed.
     pub const TASK_STUCK: &str = "task-stuck";
 
-    /// Whether a task holds the GPU that cannot be killed.
+    /// Whether a task that cannot be killed holds the GPU.
     #[must_use]
     pub fn is_task_stuck(&self) -> bool {
         matches!(self, Self::Faulted { signal, .. } if signal == Self::TASK_STUCK)
     }
 }
 
-/// What became of one task of one attempt.
+/// Outcome of one task of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskReport {
     /// The leader that received or concluded it.
     pub leader: LeadershipEpoch,
-    /// Whose task.
+    /// Job of the task.
     pub job: JobId,
-    /// Its unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// Its attempt.
+    /// Epoch of the attempt.
     pub epoch: AttemptEpoch,
     /// The task.
     pub task: TaskIndex,
-    /// What became of it.
+    /// The outcome.
     pub outcome: TaskOutcome,
 }
 
-/// What can become of a task.
+/// Outcomes of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskOutcome {
-    /// Its process runs.
+    /// Its process is running.
     Started,
     /// Its process ended.
     Exited(Exit),
-    /// Its worker holds it no longer and does not know how it ended (never started, host rebooted).
+    /// Its worker no longer holds it and does not know how it ended (never started, host rebooted).
     Gone {
-        /// What the worker or the leader knows about it.
+        /// Details from the worker or the leader.
         detail: String,
     },
     /// Its worker was silent for longer than the task's lease.
     Fenced,
-    /// All that it needs is there, and it waits for the rest of its gang. Since command format 4.
+    /// It has everything it needs, and waits for the rest of its gang. Since command format 4.
     Prepared {
-        /// The port that its host keeps free for the gang to meet on; only rank 0's host does.
+        /// The port reserved for the gang's rendezvous; only on rank 0's host.
         master_port: Option<u16>,
     },
 }

@@ -1,4 +1,4 @@
-//! The planner's decision for one unit.
+//! Placement of one unit.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
 use crate::topology::CellId;
 
-/// One unit's allocation: which task runs where on which GPUs.
+/// Allocation of one unit: host and GPUs of each task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// The leader that planned it.
     pub leader: LeadershipEpoch,
-    /// Whose unit.
+    /// Job of the unit.
     pub job: JobId,
-    /// Which unit.
+    /// Index of the unit within its job.
     pub unit: UnitIndex,
-    /// One entry per task of the unit, in task order. A gang whose groups name a `count_min` may come with fewer: the
-    /// first so many of each group.
+    /// One entry per task of the unit, in task order. A gang whose groups set a `count_min` may have fewer:
+    /// the first tasks of each group.
     pub tasks: Arc<[TaskPlacement]>,
-    /// On what ground it holds its resources.
+    /// Allocation basis of the attempt.
     pub standing: Standing,
     /// Whether its tasks wait, prepared, until all of them are. Since command format 4.
     pub barrier: bool,
 }
 
-/// On what ground an attempt holds its resources.
+/// Allocation basis of an attempt: the right by which it holds its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
-    /// By its queue's share: what others may reclaim follows from the queues' guarantees and usage.
+    /// Share of its queue: what others may reclaim follows from the queues' guarantees and usage.
     #[default]
     Share,
-    /// By the guarantee of its virtual cluster: its GPUs lie in these cells, which are bound to the cluster for as long
-    /// as one of its attempts (or claims) needs them. Ascending, disjoint, one per unit of quota.
+    /// Guarantee of its virtual cluster: its GPUs are in these cells, which are bound to the virtual cluster
+    /// while one of its attempts (or claims) needs them. Ascending, disjoint, one per unit of quota.
     Cells(Vec<CellId>),
-    /// By nobody's guarantee: it goes when anybody else needs its resources.
+    /// Opportunistic, without a guarantee: it is preempted when others need its resources.
     Opportunistic,
 }
 
 impl Standing {
-    /// Its cells, if it holds resources by those.
+    /// Its cells, if its basis is a virtual cluster's guarantee.
     #[must_use]
     pub fn cells(&self) -> Option<&[CellId]> {
         match self {
@@ -49,12 +49,12 @@ impl Standing {
     }
 }
 
-/// Where one task goes.
+/// Placement of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPlacement {
     /// The task.
     pub task: TaskIndex,
-    /// Its host.
+    /// The host.
     pub host: HostId,
     /// Its GPUs on that host, ascending by position in the host's list.
     pub gpus: Vec<GpuUuid>,

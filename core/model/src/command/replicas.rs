@@ -1,4 +1,4 @@
-//! The replicas of the cluster, as the leader finds them in the replication's own membership.
+//! Replicas of the cluster, as recorded from the Raft membership.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,21 +7,21 @@ use crate::ids::ReplicaId;
 /// One replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaRecord {
-    /// Its id, never used again once it is gone.
+    /// Id of the replica, never reused.
     pub id: ReplicaId,
-    /// Where the others, clients and workers reach it: `host:port`.
+    /// Address for other replicas, clients and workers: `host:port`.
     pub address: String,
-    /// Whether it votes; otherwise it only learns.
+    /// Whether it is a voter; otherwise it is a learner.
     pub votes: bool,
 }
 
-/// What a replica is to the group.
+/// Membership of a replica in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaStanding {
-    /// It receives the log and does not vote.
+    /// Receives the log without a vote.
     Learner,
-    /// It votes.
+    /// Votes.
     Voter,
-    /// It belongs to the group no more.
+    /// No longer a member of the group.
     Removed,
 }

@@ -1,4 +1,4 @@
-//! Why something is asked to stop.
+//! Reasons for stopping attempts.
 
 use std::fmt;
 
@@ -6,46 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuUuid, HostId};
 
-/// Why an attempt is ended early.
+/// Reason for stopping an attempt early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     /// The job was cancelled.
     Cancelled,
-    /// A task of the gang ended badly; the rest cannot go on.
+    /// A task of the gang failed; the rest cannot continue.
     MemberFailed,
     /// A task of the gang was lost with its host.
     MemberLost,
     /// A host of the attempt cannot work. Since command format 4.
     HostFault {
-        /// Which one.
+        /// The host.
         host: HostId,
     },
-    /// A GPU of the attempt is unfit.
+    /// A GPU of the attempt is unusable.
     GpuFault {
-        /// Which one.
+        /// The GPU.
         gpu: GpuUuid,
     },
-    /// Its host is drained.
+    /// Its host is being drained.
     Drain {
-        /// Which one.
+        /// The host.
         host: HostId,
     },
-    /// A higher priority needs the resources.
+    /// Work of higher priority needs the resources.
     Preempted,
-    /// It ran as long as its job allows.
+    /// Its time limit is reached.
     RunTime,
     /// Its members did not all start in time.
     Assembly,
-    /// It is moved to make room for a gang that needs its resources in one piece.
+    /// It is moved to make contiguous room for a gang.
     Moved,
-    /// Its job is suspended and gives its resources back meanwhile. Since command format 4.
+    /// Its job is suspended and releases its resources meanwhile. Since command format 4.
     Suspended,
-    /// A member's place was not filled in time, or its successor did not start in time. Since command format 4.
+    /// A vacancy was not filled in time, or the replacement did not start in time. Since command format 4.
     NotSwapped,
 }
 
 impl StopReason {
-    /// What stands between the reason and what speaks for it: a person or a rule did the one thing, the other is explained.
+    /// Separator between the reason and its detail: a space after the act of a user or a rule, a colon before
+    /// an explanation.
     #[must_use]
     pub const fn joint(&self) -> &'static str {
         match self {
@@ -73,27 +74,27 @@ impl fmt::Display for StopReason {
             Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
             Self::Drain { host } => write!(formatter, "host {host} is drained"),
             Self::Preempted => formatter.write_str("a higher priority needs the resources"),
-            Self::RunTime => formatter.write_str("it ran as long as its job allows"),
+            Self::RunTime => formatter.write_str("time limit reached"),
             Self::Assembly => formatter.write_str("its members did not all start in time"),
-            Self::Moved => formatter.write_str("it is moved to make room in one piece"),
+            Self::Moved => formatter.write_str("moved to make contiguous room"),
             Self::Suspended => formatter.write_str("the job was suspended"),
-            Self::NotSwapped => formatter.write_str("a member's place was not filled in time"),
+            Self::NotSwapped => formatter.write_str("a vacancy was not filled in time"),
         }
     }
 }
 
-/// Why something is asked to stop, and what speaks for it.
+/// Reason for a stop, with details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopCause {
-    /// Why.
+    /// The reason.
     pub reason: StopReason,
-    /// Who wanted it, for whom, or what was seen: one line for people, at most `STOP_DETAIL_BYTES_MAX`. Empty if nothing speaks for
-    /// it, and before all replicas are of command format 4.
+    /// Who requested it, for whom, or what was observed: one line for users, at most `STOP_DETAIL_BYTES_MAX`.
+    /// Empty without details, and until all replicas have command format 4.
     pub detail: String,
 }
 
 impl StopCause {
-    /// A reason with what speaks for it.
+    /// Combines a reason with its details.
     #[must_use]
     pub const fn new(reason: StopReason, detail: String) -> Self {
         Self { reason, detail }

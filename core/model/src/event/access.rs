@@ -1,71 +1,71 @@
-//! What an event tells of who may do what, and of who came in. Nothing of a token is in it.
+//! Events about users, join tokens and admitted workers. They never contain a token.
 
 use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::time::TimeMs;
 
-/// A change of users or of join tokens, or a worker that came in by one.
+/// A change of users or of join tokens, or a worker admitted by a join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessChange {
-    /// Somebody new may do something.
+    /// A user was added.
     UserAdded {
-        /// Who.
+        /// Name of the user.
         name: String,
-        /// What.
+        /// Role of the user.
         role: Role,
-        /// Queues that the role counts for, ascending.
+        /// Queues in which the role applies, ascending.
         queues: Vec<String>,
-        /// Who decided it.
+        /// User who issued the command.
         author: String,
     },
-    /// Somebody may do nothing any more.
+    /// A user was removed.
     UserRemoved {
-        /// Who.
+        /// Name of the user.
         name: String,
-        /// Who decided it.
+        /// User who issued the command.
         author: String,
     },
-    /// A user has another token; the one before counts no more.
+    /// A user's token was replaced; the previous one is invalid.
     UserTokenRotated {
-        /// Whose.
+        /// Name of the user.
         name: String,
-        /// Who changed it.
+        /// User who issued the command.
         author: String,
     },
-    /// Workers may join by another token.
+    /// A join token was created.
     JoinTokenAdded {
-        /// Its name, which is no secret.
+        /// Name of the token, which is not secret.
         id: String,
-        /// When it counts no more.
+        /// Time of expiry.
         expires_at: TimeMs,
-        /// Workers that it lets in.
+        /// Maximum number of workers that it admits.
         uses_max: u32,
-        /// The hosts that it lets in; none: every host.
+        /// Pattern of admitted host names; `None`: every host.
         host_pattern: Option<String>,
-        /// Who made it.
+        /// User who issued the command.
         author: String,
     },
-    /// Nobody joins by a token any more.
+    /// A join token was revoked.
     JoinTokenRevoked {
-        /// Its name.
+        /// Name of the token.
         id: String,
-        /// Who decided it.
+        /// User who issued the command.
         author: String,
     },
-    /// A worker was let in by a token.
+    /// A worker was admitted by a join token.
     WorkerJoined {
-        /// Its host's name, which its certificate speaks for.
+        /// Name of its host, as in its certificate.
         host: String,
-        /// The token's name.
+        /// Name of the token.
         token: String,
-        /// Workers that the token may still let in.
+        /// Number of workers that the token may still admit.
         uses_left: u32,
     },
 }
 
 impl AccessChange {
-    /// Whether it is for admins alone, as lists of users and tokens are.
+    /// Whether only admins may read it, as with lists of users and tokens.
     #[must_use]
     pub const fn is_for_admins(&self) -> bool {
         !matches!(self, Self::WorkerJoined { .. })

@@ -1,4 +1,4 @@
-//! One fact, and what made it true.
+//! An event with its revision and time.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,13 @@ use crate::event::EventKind;
 use crate::ids::Revision;
 use crate::time::TimeMs;
 
-/// One fact.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// The command that made it true.
+    /// Revision of the command that caused it.
     pub revision: Revision,
-    /// When, by the leader's stamp.
+    /// Time stamped by the leader.
     pub time: TimeMs,
-    /// What.
+    /// Content of the event.
     pub kind: EventKind,
 }

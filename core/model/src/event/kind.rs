@@ -1,4 +1,4 @@
-//! What happened.
+//! Kinds of events.
 
 use std::sync::Arc;
 
@@ -17,483 +17,483 @@ use crate::lifecycle::JobPhase;
 use crate::spec::SuspendMode;
 use crate::time::TimeMs;
 
-/// What happened.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// A replica began to lead.
+    /// A replica started to lead.
     LeaderBegan {
-        /// Which one.
+        /// The replica.
         replica: ReplicaId,
-        /// Its fencing token.
+        /// Its leadership epoch, which fences its commands.
         epoch: LeadershipEpoch,
     },
     /// A job was accepted.
     JobSubmitted {
-        /// Its id.
+        /// The job.
         job: JobId,
-        /// Its name.
+        /// Name of the job.
         name: String,
-        /// Its user.
+        /// Owner of the job.
         user: String,
-        /// Its queue.
+        /// Queue of the job.
         queue: String,
     },
-    /// Somebody asked for a job's end.
+    /// A user requested the cancellation of a job.
     JobCancelRequested {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who.
+        /// User who issued the command.
         author: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// A job was suspended.
     JobSuspended {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who did it.
+        /// User who issued the command.
         author: String,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// How.
+        /// Mode of the suspension.
         mode: SuspendMode,
     },
-    /// A suspended job goes on.
+    /// A suspended job was resumed.
     JobResumed {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who let it.
+        /// User who issued the command.
         author: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A job reached its end.
+    /// A job finished.
     JobFinished {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// How.
+        /// Final phase.
         phase: JobPhase,
-        /// Why, for people; empty on success.
+        /// Reason, for users; empty on success.
         reason: String,
     },
-    /// A finished job was forgotten.
+    /// A finished job was pruned.
     JobPruned {
-        /// Which job.
+        /// The job.
         job: JobId,
     },
-    /// A unit received its allocation, whole.
+    /// A unit received its complete allocation.
     AttemptPlaced {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt.
         epoch: AttemptEpoch,
-        /// Counts the unit's attempts from 1.
+        /// Number of the unit's attempt, counted from 1.
         number: u32,
-        /// Hosts in task order, without repetition.
+        /// Hosts in task order, without duplicates.
         hosts: Vec<HostId>,
-        /// GPUs given in all.
+        /// Total number of allocated GPUs.
         gpus: u32,
-        /// Training step of the checkpoint that it goes on from; none if it begins anew.
+        /// Training step of the checkpoint that it resumes from; `None` if it starts from scratch.
         resumes_step: Option<u64>,
     },
-    /// A task has all that it needs, and waits for the rest of its gang.
+    /// A task has everything it needs, and waits for the rest of its gang.
     TaskPrepared {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// The task.
         task: TaskIndex,
-        /// Where.
+        /// The host.
         host: HostId,
     },
-    /// All members of a gang are prepared: they begin.
+    /// All members of a gang are prepared and start.
     GangReleased {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt.
         epoch: AttemptEpoch,
-        /// Its hosts in task order, without repetition.
+        /// Its hosts in task order, without duplicates.
         hosts: Vec<HostId>,
-        /// The port that they meet on.
+        /// The rendezvous port.
         master_port: u16,
     },
-    /// A task's process runs.
+    /// A task's process started.
     TaskStarted {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// The task.
         task: TaskIndex,
-        /// Where.
+        /// The host.
         host: HostId,
     },
-    /// Every task of the attempt runs.
+    /// All tasks of the attempt are running.
     AttemptRunning {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt.
         epoch: AttemptEpoch,
     },
     /// A task's process ended.
     TaskExited {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// The task.
         task: TaskIndex,
-        /// Where.
+        /// The host.
         host: HostId,
-        /// How.
+        /// Exit of the process.
         exit: Exit,
     },
-    /// A task was lost: its worker forgot it, or its lease ran out.
+    /// A task was lost: its worker does not hold it, or its lease expired.
     TaskLost {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Its attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// The task.
         task: TaskIndex,
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Why.
+        /// Details.
         detail: String,
     },
-    /// An attempt was told to stop.
+    /// An attempt was asked to stop.
     AttemptStopping {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt.
         epoch: AttemptEpoch,
-        /// Why.
+        /// Reason.
         cause: StopCause,
     },
-    /// An attempt ended and gave everything back.
+    /// An attempt ended and released all its resources.
     AttemptEnded {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt.
         epoch: AttemptEpoch,
-        /// Hosts that got resources back, in task order, without repetition.
+        /// Hosts with released resources, in task order, without duplicates.
         hosts: Vec<HostId>,
-        /// How it ended, for people.
+        /// Outcome, for users.
         detail: String,
-        /// Whose fault it was; none if it ended well, or before the cluster asked.
+        /// Attribution of the end; `None` if it succeeded, or before attribution was introduced.
         blame: Option<Arc<Blame>>,
     },
     /// A unit waits again.
     UnitRequeued {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Why it is run again.
+        /// Reason for its next attempt.
         reason: RestartReason,
-        /// Not before this instant.
+        /// Earliest time of the next attempt.
         not_before: TimeMs,
     },
-    /// A unit's attempt failed and was begun again at once where it was; that one's placement is an event of its own.
+    /// A unit's attempt failed and was restarted in place; the new placement is an event of its own.
     UnitRetried {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt that failed.
         epoch: AttemptEpoch,
-        /// Counts such retries in a row from 1.
+        /// Number of such consecutive retries, counted from 1.
         retry: u32,
-        /// How many in a row there may be.
+        /// Maximum number of consecutive retries in place.
         retries_max: u32,
     },
-    /// A member of a running gang was told to stop; the others go on.
+    /// A member of a running gang was asked to stop; the others continue.
     MemberLeaving {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The gang's attempt.
         epoch: AttemptEpoch,
         /// The member.
         task: TaskIndex,
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Why.
+        /// Reason.
         cause: StopCause,
     },
-    /// A member of a gang is gone and gave back what it had; its place is vacant, and the others go on.
+    /// A member of a gang is gone and released its resources; its place is vacant, and the others continue.
     MemberVacated {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The gang's attempt.
         epoch: AttemptEpoch,
         /// The member.
         task: TaskIndex,
-        /// The fencing number that it had.
+        /// The member's epoch.
         member: AttemptEpoch,
-        /// Where it was.
+        /// Host of the task.
         host: HostId,
-        /// Why the next one will be run.
+        /// Reason for the start of the replacement.
         reason: RestartReason,
-        /// Whether it counts as a failure of the job's own once the place is filled.
+        /// Whether it is charged to the job once the vacancy is filled.
         charged: bool,
-        /// The place is not filled before this instant.
+        /// Earliest time at which the vacancy is filled.
         not_before: TimeMs,
-        /// How the member ended, for people.
+        /// How the member ended, for users.
         detail: String,
     },
-    /// A member of a gang came in place of the one that is gone.
+    /// A vacant member of a gang was replaced.
     MemberSwapped {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Its unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The gang's attempt.
         epoch: AttemptEpoch,
         /// The member.
         task: TaskIndex,
-        /// Its fencing number: reports of the one before count no more.
+        /// Epoch of the new member: reports of the previous one are ignored from now on.
         member: AttemptEpoch,
-        /// Where it runs.
+        /// Host of the task.
         host: HostId,
-        /// Where the one before ran.
+        /// Host of the previous member.
         from: HostId,
-        /// GPUs given to it.
+        /// Number of allocated GPUs.
         gpus: u32,
-        /// Why it is run.
+        /// Reason for the start.
         reason: RestartReason,
     },
-    /// A host joined, or its agent started anew, or it has other GPUs.
+    /// A host joined, its agent restarted, or its GPUs changed.
     HostRegistered {
-        /// Its id.
+        /// Id of the host.
         host: HostId,
-        /// Its name.
+        /// Name of the host.
         name: String,
         /// Number of its GPUs.
         gpus: u32,
     },
-    /// The leader sees a host differently.
+    /// The leader changed the health of a host.
     HostHealthChanged {
-        /// Which.
+        /// The host.
         host: HostId,
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// Now.
+        /// New health.
         health: HostHealth,
-        /// Whether it is so although its beats arrive: acknowledgements do not reach it.
+        /// Whether acknowledgements do not reach the host although its heartbeats arrive.
         one_way: bool,
     },
-    /// A worker sees a GPU differently.
+    /// A worker changed the health of a GPU.
     GpuHealthChanged {
-        /// Which.
+        /// The GPU.
         gpu: GpuUuid,
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Its host's name.
+        /// Name of the host.
         host_name: String,
-        /// Now.
+        /// New health.
         health: GpuHealth,
     },
-    /// Something was taken out of placement.
+    /// A host or GPU was taken out of placement.
     Blocked {
-        /// What.
+        /// Target of the block.
         target: BlockTarget,
-        /// Why, by whom, until when.
+        /// Reason, author and duration.
         block: Block,
     },
-    /// Something was let back in.
+    /// A block was removed.
     Unblocked {
-        /// What.
+        /// Target of the block.
         target: BlockTarget,
-        /// By whom (`expiry` if by itself).
+        /// User who removed it (`expiry` if it expired).
         author: String,
     },
-    /// A host is to be taken out of placement, or not after all.
+    /// A block of a host was planned, changed or cancelled.
     BlockPlanned {
-        /// Which.
+        /// Target of the block.
         target: BlockTarget,
-        /// By whom (`expiry` if its time went by while nobody led).
+        /// User (`expiry` if its time passed while there was no leader).
         author: String,
-        /// Why, and from when to when; none if what was planned is cancelled.
+        /// The planned block; `None` if it was cancelled.
         block: Option<Block>,
     },
     /// A task committed a checkpoint.
     CheckpointCommitted {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// By which attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// Training step.
         step: u64,
-        /// Where.
+        /// Path of the checkpoint.
         path: String,
-        /// Bytes.
+        /// Size in bytes.
         size_bytes: u64,
     },
-    /// A task could not read a checkpoint; no later attempt is told of it.
+    /// A task could not read a checkpoint; it is no longer offered to later attempts.
     CheckpointSpoiled {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
         /// The attempt that wrote it.
         epoch: AttemptEpoch,
         /// Training step.
         step: u64,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// All that a job waited for has ended as it must have: it may be placed.
+    /// All dependencies of a job are fulfilled: it may be placed.
     JobEligible {
-        /// Which job.
+        /// The job.
         job: JobId,
     },
-    /// Other things count for jobs that say nothing themselves.
+    /// The cluster defaults for jobs changed.
     JobDefaultsSet(JobDefaults),
-    /// A replica came, votes from now on, votes no more, or is gone.
+    /// A replica was added, became a voter or a learner, or was removed.
     ReplicaChanged(ReplicaChanged),
-    /// By its health, a component stands elsewhere. What admins do is told as `Blocked` and `Unblocked`.
+    /// The health phase of a component changed. Actions of admins are reported as `Blocked` and `Unblocked`.
     HealthChanged {
-        /// Which.
+        /// The component.
         component: Component,
-        /// Its host.
+        /// The host.
         host: HostId,
         /// The host's name.
         host_name: String,
-        /// Where it stood.
+        /// Previous phase.
         from: Phase,
-        /// Where it stands.
+        /// Current phase.
         to: Phase,
-        /// By which rule; empty where time, a check or a repair did it.
+        /// Name of the health rule; empty for a change by time, a check or a repair.
         rule: String,
-        /// What was seen or done.
+        /// What was observed or done.
         evidence: String,
     },
-    /// Something about health that people should know.
+    /// Something about health that operators should know.
     HealthNoted {
-        /// What kind of thing.
+        /// Kind of the note.
         note: HealthNote,
-        /// About what, as people call it.
+        /// Subject, by its display name.
         subject: String,
-        /// What.
+        /// Details.
         detail: String,
-        /// The job that it concerns, if it concerns one.
+        /// The affected job, if any.
         job: Option<JobId>,
     },
-    /// Older checkpoints of a unit are not kept any more.
+    /// Older checkpoints of a unit are no longer kept.
     CheckpointsForgotten {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Their steps, ascending.
+        /// Their training steps, ascending.
         steps: Vec<u64>,
-        /// Whether their folders are removed.
+        /// Whether their directories are removed.
         removed: bool,
     },
     /// A queue was created or changed.
     QueueSet {
-        /// Its name.
+        /// Name of the queue.
         name: String,
     },
-    /// The tree of queues was replaced.
+    /// The queue tree was replaced.
     QueuesConfigured {
-        /// Who did it.
+        /// User who issued the command.
         author: String,
         /// Queues that were added, changed or retired, ascending.
         queues: Vec<String>,
     },
     /// The topology was replaced.
     TopologySet {
-        /// Who did it.
+        /// User who issued the command.
         author: String,
     },
-    /// The cluster has other levels of cells than before, by what its hosts' workers say.
+    /// The levels of cells changed, because of the reports of workers.
     LevelsChanged {
-        /// Names of those above hosts, largest first.
+        /// Names of the levels above hosts, largest first.
         above: Vec<String>,
-        /// Names of those inside hosts, largest first.
+        /// Names of the levels inside hosts, largest first.
         inside: Vec<String>,
     },
-    /// Something in what a host's worker says of its place does not count, or everything does again.
+    /// Parts of a worker's reported topology are ignored, or all of it is accepted again.
     HostCellsDoubted {
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// Its name.
+        /// Name of the host.
         name: String,
-        /// What does not count, and why, for people; nothing if everything counts.
+        /// Ignored parts with the reason, for operators; empty if everything is accepted.
         flaws: Vec<String>,
     },
     /// Resources were reserved for a waiting unit.
     UnitClaimed {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// GPUs.
+        /// Number of GPUs.
         gpus: u32,
         /// Attempts that were stopped for it.
         victims: Vec<Victim>,
-        /// When the resources should be free.
+        /// Expected time at which the resources are free.
         expected_at: Option<TimeMs>,
     },
-    /// Attempts were stopped to go on elsewhere, so that a waiting unit has room in one piece.
+    /// Attempts were stopped to continue elsewhere, so that a waiting unit has contiguous room.
     UnitsMoved {
-        /// Whose waiting unit.
+        /// Job of the waiting unit.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// The attempts, ascending.
+        /// The moved attempts, ascending.
         moved: Vec<Victim>,
-        /// GPU-milliseconds that this loses: work since the newest checkpoints, and starting again.
+        /// GPU-milliseconds that this loses: work since the newest checkpoints, and restarts.
         cost_gpu_ms: u64,
-        /// GPU-milliseconds that the waiting unit would have waited longer without.
+        /// GPU-milliseconds that the waiting unit would have waited longer without the moves.
         gain_gpu_ms: u64,
     },
     /// A claim was given up.
     ClaimDropped {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An attempt holds its resources on another ground now.
+    /// The allocation basis of an attempt changed.
     StandingChanged {
-        /// Whose.
+        /// The job.
         job: JobId,
-        /// Which unit.
+        /// Index of the unit within its job.
         unit: UnitIndex,
-        /// Which attempt.
+        /// Epoch of the attempt.
         epoch: AttemptEpoch,
-        /// The new ground.
+        /// Allocation basis (guaranteed share, cells, opportunistic).
         standing: Standing,
     },
-    /// Somebody may do more or less than before, or a worker came in.
+    /// Users or join tokens changed, or a worker was admitted.
     AccessChanged(AccessChange),
 }

@@ -1,4 +1,4 @@
-//! Facts that watchers may see, each with the revision that made it true.
+//! Events for watchers, each with the revision that caused it.
 //!
 //! All events of one revision are delivered together or not at all.
 

@@ -1,23 +1,23 @@
-//! What people should know about health, by kind.
+//! Kinds of notes about health.
 
 use crate::word_enum;
 
 word_enum! {
-    /// What kind of thing is to be known about health.
+    /// Kind of a note about health.
     HealthNote {
-        /// People should look.
+        /// Operators should look.
         Alert = "alert",
-        /// A rail or an admin's word kept a rule from doing what it wanted.
+        /// A guard rail or an admin's block kept a rule from acting.
         Refused = "refused",
-        /// A rule keeps something off what still works, or does not any more.
+        /// A rule restricts placement on a component that still works, or lifts the restriction.
         Hold = "hold",
         /// A repair is due.
         Repair = "repair",
-        /// Many hosts went bad together, or that is over.
+        /// Many hosts failed together, or that is over.
         Incident = "incident",
-        /// A breaker closed or was reset.
+        /// A breaker tripped or was reset.
         Breaker = "breaker",
-        /// What a job computed may be wrong.
+        /// Results of a job may be wrong.
         Doubt = "doubt",
         /// The rules were replaced.
         Rules = "rules",

@@ -1,10 +1,10 @@
-//! Which job an event is about.
+//! Mapping from events to jobs.
 
 use crate::event::EventKind;
 use crate::ids::JobId;
 
 impl EventKind {
-    /// The job that the event is about, if it is about one.
+    /// The job that the event is about, if any.
     #[must_use]
     pub const fn job(&self) -> Option<JobId> {
         match self {

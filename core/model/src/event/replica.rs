@@ -1,17 +1,17 @@
-//! What an event tells of a replica.
+//! Events about replicas.
 
 use serde::{Deserialize, Serialize};
 
 use crate::command::ReplicaStanding;
 use crate::ids::ReplicaId;
 
-/// A replica that came, votes from now on, votes no more, or is gone.
+/// A replica that was added, became a voter or a learner, or was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaChanged {
-    /// Which one.
+    /// The replica.
     pub replica: ReplicaId,
-    /// Where it is reached.
+    /// Address of the replica.
     pub address: String,
-    /// What it is to the group from now on.
+    /// New membership.
     pub standing: ReplicaStanding,
 }

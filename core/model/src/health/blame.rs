@@ -1,4 +1,4 @@
-//! The attribution of an attempt's end: culprit, confidence, charge and consequences.
+//! Attribution of an attempt's end: attributed component, confidence, charge and consequences.
 
 use std::fmt;
 
@@ -7,113 +7,113 @@ use serde::{Deserialize, Serialize};
 use crate::health::{Charge, Component};
 use crate::word_enum;
 
-/// Lines of evidence that an attribution carries.
+/// Maximum number of evidence lines per attribution.
 pub const EVIDENCE_LINES_MAX: usize = 8;
 
-/// From here on an end speaks for itself; below, the history is asked first.
+/// Confidence from which an end is attributed on its own evidence; below it, the history is consulted first.
 pub const CERTAIN_PERMILLE: u16 = 700;
 
 word_enum! {
-    /// Whose fault it was.
+    /// Attributed component class.
     Class {
-        /// The program's.
+        /// The user's program.
         User = "user",
-        /// A library's, an image's or a driver release's.
+        /// A library, an image or a driver release.
         Software = "software",
-        /// A GPU's.
+        /// A GPU.
         Gpu = "gpu",
-        /// A host's.
+        /// A host.
         Host = "host",
-        /// A network adapter's.
+        /// A network adapter.
         Nic = "nic",
-        /// A file system's.
+        /// A file system.
         Storage = "storage",
-        /// The scheduler's own doing.
+        /// The scheduler itself.
         Scheduler = "scheduler",
-        /// Nobody knows.
+        /// Unknown.
         Unknown = "unknown",
-        /// The site's configuration: nothing is broken, and somebody has to decide.
+        /// The site's configuration: nothing is broken, and an operator has to decide.
         Site = "site",
     }
 }
 
 word_enum! {
-    /// What follows for the job and for what is blamed.
+    /// Consequence for the job or the attributed component.
     Measure {
         /// Run again.
         Requeue = "requeue",
-        /// Run again, and not on what is blamed.
+        /// Run again, but not on the attributed component.
         Avoid = "avoid",
-        /// Not run again by itself.
+        /// Not retried automatically.
         NoRetry = "no_retry",
-        /// Run again later, ever more so.
+        /// Run again with increasing delay.
         BackOff = "back_off",
-        /// Run again once, on hosts that it has not failed on.
+        /// Run again once, on hosts where it has not failed.
         RetryElsewhere = "retry_elsewhere",
         /// Blocked until an active check has passed.
         BlockForCheck = "block_for_check",
         /// Checked once nothing runs there.
         CheckIdle = "check_idle",
-        /// Begun from the checkpoint before the newest.
+        /// Restored from the checkpoint before the newest.
         PreviousCheckpoint = "previous_checkpoint",
     }
 }
 
 word_enum! {
-    /// Which question decided, in their order.
+    /// Attribution steps in the order in which they are tried.
     Step {
-        /// Did the scheduler end it?
+        /// The scheduler ended it.
         Scheduler = "scheduler",
-        /// Is its host gone?
+        /// Its host is gone.
         HostGone = "host_gone",
-        /// Does a component say that it is broken?
+        /// A component reports itself as broken.
         Hard = "hard_evidence",
-        /// Has it failed the same way elsewhere?
+        /// It failed in the same way elsewhere.
         Everywhere = "fails_everywhere",
-        /// Does the end itself tell?
+        /// The end itself names the cause.
         Telling = "telling_end",
-        /// Does it hang?
+        /// It hangs.
         Hang = "hang",
-        /// Did others fail on the same GPU, or with the same image?
+        /// Others failed on the same GPU, or with the same image.
         Pattern = "history",
-        /// Nothing tells.
+        /// No step applied.
         Open = "open",
     }
 }
 
-/// Whose fault an end was, how sure that is, and what follows: what is kept of it, and told.
+/// Attribution of an end with confidence and consequences, as stored and reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blame {
-    /// Whose fault.
+    /// Attributed class.
     pub class: Class,
-    /// Which one, if it is one.
+    /// Attributed component, if a single one is known.
     pub component: Option<Component>,
-    /// How sure, per mille.
+    /// Confidence, per mille.
     pub confidence_permille: u16,
-    /// What it rests on, at most `EVIDENCE_LINES_MAX` lines.
+    /// Evidence, at most `EVIDENCE_LINES_MAX` lines.
     pub evidence: Vec<String>,
-    /// Who pays.
+    /// Budget that is charged.
     pub charge: Charge,
-    /// What follows.
+    /// Consequences.
     pub measures: Vec<Measure>,
-    /// Which question decided.
+    /// The step that decided.
     pub step: Step,
 }
 
 impl Blame {
-    /// Whether others that failed are asked before this is believed, and later ends are compared with it.
+    /// Whether it is tentative: other failures are consulted first, and later ends are compared with it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.confidence_permille < CERTAIN_PERMILLE && !matches!(self.class, Class::Scheduler)
     }
 
-    /// Whether the infrastructure pays because a component says itself that it is broken, or is gone.
+    /// Whether the infrastructure is charged because a component reports itself as broken, or is gone.
     #[must_use]
     pub const fn is_proven(&self) -> bool {
         matches!(self.step, Step::HostGone | Step::Hard)
     }
 
-    /// In words, with what people call the component that is blamed; one that says its class itself is enough.
+    /// Formats it with the display name of the attributed component, unless the class says enough.
     #[must_use]
     pub fn named(&self, component: Option<&str>) -> String {
         let class = self.class.word();
@@ -127,7 +127,7 @@ impl Blame {
         let paid = match self.charge {
             Charge::User => "charged to the job",
             Charge::Infra => "charged to the infrastructure",
-            Charge::None => "charged to nobody",
+            Charge::None => "not charged",
         };
         format!("{what}, {percent} % sure, {paid}")
     }

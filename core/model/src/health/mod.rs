@@ -1,4 +1,4 @@
-//! Health types that commands, events and heartbeats carry. The decisions about them are in `muster_health`.
+//! Health types in commands, events and heartbeats. `muster_health` makes the decisions about them.
 
 mod blame;
 mod order;
@@ -16,14 +16,14 @@ pub use self::blame::{Blame, CERTAIN_PERMILLE, Class, EVIDENCE_LINES_MAX, Measur
 pub use self::order::{DeviceAction, Order, WorkStep};
 pub use self::phase::{Phase, Work};
 
-/// Findings that a worker reports with one beat, in the order of their numbers; the rest waits for the next one.
+/// Maximum number of findings per heartbeat, in the order of their numbers; the rest waits for the next one.
 pub const FINDINGS_PER_REPORT_MAX: usize = 64;
 
-/// Bytes of the raw line that a finding carries: what a kernel's record holds.
+/// Maximum length in bytes of a finding's raw line: the size of a kernel log record.
 pub const EVIDENCE_BYTES_MAX: usize = 1_024;
 
 word_enum! {
-    /// What kind of thing a rule judges.
+    /// Kind of component that a rule judges.
     ComponentKind {
         /// A GPU.
         Gpu = "gpu",
@@ -33,29 +33,29 @@ word_enum! {
         Host = "host",
         /// All hosts of a rack.
         Rack = "rack",
-        /// A task: what is found is about its program.
+        /// A task: the finding is about its program.
         Task = "task",
     }
 }
 
 word_enum! {
-    /// How bad something is. Ordered: the last one is the worst.
+    /// Severity of a finding. Ordered: the last one is the worst.
     Severity {
-        /// As it should be: what was found is over.
+        /// Normal: the finding is over.
         Healthy = "healthy",
-        /// Worth a line.
+        /// Logged only.
         Info = "info",
-        /// Counted: it matters if it comes again.
+        /// Counted: matters if it recurs.
         Warn = "warn",
-        /// It works, but not well, or not for long.
+        /// Works, but poorly or not for long.
         Degraded = "degraded",
-        /// It does not work.
+        /// Does not work.
         Fatal = "fatal",
     }
 }
 
 word_enum! {
-    /// What is taken out of placement.
+    /// Scope of a block.
     Scope {
         /// Nothing.
         None = "none",
@@ -71,81 +71,82 @@ word_enum! {
 }
 
 word_enum! {
-    /// What is kept off something that works, but not as it should. Ordered: the last one is the most.
+    /// Placement restriction on a component that works, but not properly. Ordered: the last one is the
+    /// strictest.
     Hold {
-        /// Gangs.
+        /// No gangs.
         Gangs = "gangs",
-        /// Everything new.
+        /// No new work.
         Everything = "everything",
     }
 }
 
 word_enum! {
-    /// Who pays for an attempt that ends for this: whose retries are used up.
+    /// Budget charged for an attempt that ends for this reason.
     Charge {
-        /// The job.
+        /// Retries of the job.
         User = "user",
-        /// Nobody's retries: the infrastructure failed.
+        /// No retries: the infrastructure failed.
         Infra = "infra",
-        /// Nobody: it was the scheduler's own doing, or nothing ended.
+        /// No retries: the scheduler ended it, or nothing ended.
         None = "none",
     }
 }
 
 word_enum! {
-    /// How sure a rule can be.
+    /// Evidential weight of a rule.
     Weight {
-        /// The device or the kernel says itself that it is broken.
+        /// The device or the kernel itself reports the failure.
         Hard = "hard",
-        /// It follows from history, speed or suspicion.
+        /// Inferred from history, performance or suspicion.
         Soft = "soft",
     }
 }
 
 word_enum! {
-    /// What is done, in the order of the ladder: the first that helps is enough.
+    /// Action, in the order of the escalation ladder: the first that helps is enough.
     Action {
         /// Count it.
         Count = "count",
-        /// Tell people.
+        /// Alert operators.
         Alert = "alert",
         /// Place nothing new there while it lasts.
         NoNewTask = "no_new_task",
         /// Place no gang there while it lasts.
         NoGang = "no_gang",
-        /// Place no gang there that talks from GPU to GPU.
+        /// Place no gang with GPU-to-GPU traffic there.
         NoPeerGang = "no_peer_gang",
         /// Run an active check as soon as nothing runs there.
         Check = "check",
-        /// Start the services again that the rule is about, while what the rule keeps off stays off.
+        /// Restart the rule's services, while the rule's placement restriction stays.
         RestartService = "restart_service",
         /// Reset the GPU as soon as nothing runs on it.
         ResetIdle = "reset_idle",
-        /// End what runs there and begin it again elsewhere.
+        /// Stop what runs there and restart it elsewhere.
         Kill = "kill",
         /// Reset the GPU.
         Reset = "reset",
         /// Reboot the host.
         Reboot = "reboot",
-        /// A person looks at it.
+        /// Inspection by an operator.
         Inspect = "inspect",
-        /// Send it back to its vendor.
+        /// Return it to the vendor.
         Rma = "rma",
-        /// Tell those whose work was on it within a day that its results may be wrong.
+        /// Notify the owners of work on it within the last day that results may be wrong.
         DoubtResults = "doubt_results",
     }
 }
 
-/// Something that can be ill.
+/// A component with health.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Component {
     /// A GPU.
     Gpu(GpuUuid),
-    /// A port of a network adapter, named as its host names it (`mlx5_0/1`).
+    /// A port of a network adapter, under its name on the host (`mlx5_0/1`).
     Nic {
-        /// Where it is.
+        /// The host.
         host: HostId,
-        /// Its name.
+        /// Name of the port.
         name: String,
     },
     /// A host.
@@ -155,7 +156,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// What kind of thing it is.
+    /// Kind of the component.
     #[must_use]
     pub const fn kind(&self) -> ComponentKind {
         match self {
@@ -178,32 +179,33 @@ impl fmt::Display for Component {
     }
 }
 
-/// What a worker says when a component reaches a severity of a rule, or leaves it.
+/// A worker's report that a component reached or left a severity of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Counted by the worker from 1 within one incarnation of its agent and never back: a repeated finding counts once.
+    /// Number within one incarnation of the agent, counted from 1 and never reused: a repeated finding counts
+    /// once.
     pub sequence: u64,
-    /// Which rule.
+    /// Name of the health rule.
     pub rule: String,
     /// What it is about.
     pub component: Component,
-    /// How bad it is now.
+    /// Current severity.
     pub severity: Severity,
     /// The metric that decided.
     pub metric: String,
-    /// Its value, in the unit that ends the metric's name.
+    /// Value of the metric, in the unit at the end of its name.
     pub measured: i64,
-    /// The XID or SXid, if it is one.
+    /// The XID or SXid, if any.
     pub code: Option<u32>,
     /// The graphics and texture cluster that an XID 13 names.
     pub cluster: Option<(u16, u16)>,
     /// The raw line or reading, at most `EVIDENCE_BYTES_MAX`.
     pub evidence: String,
-    /// When it was found.
+    /// Time of the observation.
     pub at: TimeMs,
 }
 
-/// A word, and what there is to say of it behind a colon, if there is anything.
+/// A word, with a detail after a colon if there is one.
 #[must_use]
 pub fn with_detail(word: &str, detail: &str) -> String {
     if detail.is_empty() {
@@ -213,7 +215,7 @@ pub fn with_detail(word: &str, detail: &str) -> String {
     }
 }
 
-/// Cuts a raw line to what a finding carries, without control characters.
+/// Truncates a raw line to the size limit of a finding and removes control characters.
 #[must_use]
 pub fn raw_evidence(line: &str) -> String {
     let mut text: String = line.chars().filter(|letter| !letter.is_control()).collect();

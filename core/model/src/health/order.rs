@@ -7,56 +7,57 @@ use crate::time::TimeMs;
 use crate::word_enum;
 
 word_enum! {
-    /// What becomes of the GPU.
+    /// Device action of a repair or check.
     DeviceAction {
-        /// Nothing.
+        /// No action.
         None = "none",
-        /// The services that a rule is about are started again; of hosts alone.
+        /// Restart of a rule's services; hosts only.
         RestartService = "restart_service",
         /// Reset once nothing runs on it.
         ResetIdle = "reset_idle",
-        /// Reset.
+        /// Immediate reset.
         Reset = "reset",
-        /// The host is rebooted.
+        /// Reboot of the host.
         Reboot = "reboot",
         /// An active check.
         Check = "check",
-        /// A person looks.
+        /// Inspection by an operator.
         Inspect = "inspect",
-        /// Back to the vendor.
+        /// Return to the vendor.
         Rma = "rma",
-        /// The registers tell.
+        /// Determined by decoding the registers.
         Decode = "decode",
-        /// The text tells.
+        /// Determined by the text.
         Text = "text",
     }
 }
 
-/// A repair or a check that a worker is to carry out.
+/// A repair or a check for a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// On what.
+    /// The component.
     pub component: Component,
-    /// What: `Check`, `Reset`, `Reboot` or `RestartService`.
+    /// `Check`, `Reset`, `Reboot` or `RestartService`.
     pub action: DeviceAction,
-    /// When it was given: tells it from one that was given before.
+    /// Time of the order; distinguishes it from earlier ones.
     pub since: TimeMs,
-    /// The rule whose services are to be started again; empty for anything else.
+    /// Rule whose services are restarted; empty for other actions.
     #[serde(default)]
     pub rule: String,
-    /// Whether a check is to take as long as it needs: of what fails again and again a quick one has said enough.
+    /// Whether a check runs without a time limit: for repeated failures a quick check is not enough.
     #[serde(default)]
     pub is_thorough: bool,
 }
 
 word_enum! {
-    /// What becomes of the repair or check of a component that is out of placement; which of the two follows from its phase.
+    /// Stage of a repair or check of a component out of placement; the component's phase says which of the
+    /// two it is.
     WorkStep {
-        /// It begins.
+        /// It started.
         Began = "begun",
-        /// It did what it should: the repair is done, the check is passed.
+        /// It succeeded: the repair is done, the check passed.
         Passed = "passed",
-        /// It did not.
+        /// It failed.
         Failed = "failed",
     }
 }

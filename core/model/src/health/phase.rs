@@ -1,63 +1,63 @@
-//! The health phase of a component and the work that it accepts in it.
+//! Health phase of a component, and the work accepted in each phase.
 
 use crate::word_enum;
 
 word_enum! {
-    /// Where a component stands.
+    /// Health phase of a component.
     Phase {
         /// In use.
         Healthy = "healthy",
-        /// In use, and watched.
+        /// In use, under observation.
         Suspect = "suspect",
-        /// Nothing new is placed; what runs may end.
+        /// Nothing new is placed; running work may finish.
         Draining = "draining",
-        /// The same, by an admin.
+        /// Draining, by an admin.
         DrainingAdmin = "draining(admin)",
         /// Out of placement by a rule.
         Blocked = "blocked(auto)",
         /// Out of placement by an admin.
         BlockedAdmin = "blocked(admin)",
-        /// Being reset, rebooted or worked on.
+        /// Being reset, rebooted or repaired.
         Repairing = "repairing",
         /// Waits for an active check to pass.
         Checking = "checking",
-        /// Takes only work that can be lost.
+        /// Accepts only work that can be lost.
         Probation = "probation",
-        /// Goes back to its vendor.
+        /// Being returned to its vendor.
         Rma = "rma",
     }
 }
 
 impl Phase {
-    /// Whether anything may be placed there.
+    /// Whether new work may be placed on it.
     #[must_use]
     pub const fn accepts_work(self) -> bool {
         matches!(self, Self::Healthy | Self::Suspect | Self::Probation)
     }
 
-    /// Whether an admin put it there: nothing automatic leads out.
+    /// Whether an admin set it: it is never left automatically.
     #[must_use]
     pub const fn is_admins(self) -> bool {
         matches!(self, Self::DrainingAdmin | Self::BlockedAdmin)
     }
 }
 
-/// What somebody wants to place on a component.
+/// Work that is to be placed on a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Whether it is more than one task.
+    /// Whether it has more than one task.
     pub is_gang: bool,
-    /// GPUs of one task.
+    /// GPUs per task.
     pub gpus_per_task: u32,
-    /// Whether it may be preempted, and saves its work when it is.
+    /// Whether it may be preempted, and saves its work then.
     pub is_preemptible: bool,
     /// Whether it has a retry left.
     pub has_retry: bool,
 }
 
 impl Phase {
-    /// Whether a component takes this work. In probation only what can be lost: preemptible, or one task on one GPU that can be
-    /// tried again.
+    /// Whether a component in this phase accepts the work. In probation only work that can be lost:
+    /// preemptible, or one task on one GPU that can be retried.
     #[must_use]
     pub const fn takes(self, work: Work) -> bool {
         let is_small = !work.is_gang && work.gpus_per_task <= 1 && work.has_retry;

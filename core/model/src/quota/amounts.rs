@@ -1,4 +1,4 @@
-//! Amounts of resources: what is used, guaranteed or allowed at most.
+//! Amounts of resources: used, guaranteed or allowed.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Resources;
 
-/// So many resources of each kind.
+/// Amounts of each resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Amounts {
@@ -20,7 +20,7 @@ pub struct Amounts {
     pub memory_mib: u64,
 }
 
-/// The most of each resource; what is absent has no limit.
+/// Maximum of each resource; `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -35,13 +35,13 @@ pub struct Limits {
 }
 
 impl Amounts {
-    /// Whether there is nothing in it.
+    /// Whether all amounts are zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds so many GPUs of one model.
+    /// Adds GPUs of one model.
     pub fn add_gpus(&mut self, model: &str, gpus: u64) {
         self.gpus = self.gpus.saturating_add(gpus);
         self.count_model(model, gpus);
@@ -59,8 +59,8 @@ impl Amounts {
         }
     }
 
-    /// Adds what so many tasks need, on GPUs of one model (empty where they need none). What no number holds counts as the
-    /// greatest: jobs of older builds may ask for any memory.
+    /// Adds the resources of several tasks, on GPUs of one model (empty if they need none). Saturates: jobs
+    /// of older builds may request any amount of memory.
     pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
         self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
         let cpus_milli = u64::from(resources.cpus_milli) * tasks;
@@ -69,7 +69,7 @@ impl Amounts {
         self.memory_mib = self.memory_mib.saturating_add(memory_mib);
     }
 
-    /// Adds another's amounts; as in [`Self::add_tasks`], there is a greatest: configured guarantees are any numbers.
+    /// Adds other amounts; saturates like [`Self::add_tasks`], as configured guarantees may be any numbers.
     pub fn add(&mut self, other: &Self) {
         self.gpus = self.gpus.saturating_add(other.gpus);
         for (model, gpus) in &other.gpus_by_model {
@@ -79,7 +79,7 @@ impl Amounts {
         self.memory_mib = self.memory_mib.saturating_add(other.memory_mib);
     }
 
-    /// What is left without another's amounts, nothing where those are more.
+    /// Subtracts other amounts, down to zero.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let by_model = self.gpus_by_model.iter().map(|(model, gpus)| {
@@ -94,7 +94,7 @@ impl Amounts {
         }
     }
 
-    /// Takes another's amounts off, which must be in it.
+    /// Subtracts other amounts, which must be included.
     pub fn subtract(&mut self, other: &Self) {
         self.gpus -= other.gpus;
         for (model, gpus) in &other.gpus_by_model {
@@ -107,7 +107,7 @@ impl Amounts {
         self.memory_mib -= other.memory_mib;
     }
 
-    /// So much there is of a resource, by its name in [`Self::over`].
+    /// Amount of a resource, by its name in [`Self::over`].
     #[must_use]
     pub fn of(&self, resource: &str) -> u64 {
         match resource {
@@ -122,8 +122,8 @@ impl Amounts {
         }
     }
 
-    /// The first resource of which `added` brings more than a limit allows: its name, what there would be, and the
-    /// limit. Resources of which nothing is added are not looked at.
+    /// The first resource of which `added` exceeds a limit: its name, the new total, and the limit. Resources
+    /// of which nothing is added are not checked.
     #[must_use]
     pub fn over(&self, added: &Self, limits: &Limits) -> Option<(String, u64, u64)> {
         let mut kinds = vec![

@@ -1,4 +1,4 @@
-//! The configuration of queues.
+//! Configuration of queues.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::quota::{Amounts, Defragment, Limits};
 
-/// All queues; a queue's place in the tree is its name: `research/vision` lies in `research`.
+/// The queue tree; a queue's position is its name: `research/vision` is a child of `research`.
 ///
-/// Jobs are submitted to queues without children. The queue `default` exists also where it is not named.
+/// Jobs are submitted to queues without children. The queue `default` exists even if it is not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueTree {
     /// Queues by full name.
     pub queues: BTreeMap<String, QueueConfig>,
-    /// Milliseconds in which past usage comes to count half in fair shares; none: only present usage counts.
+    /// Half-life in milliseconds of past usage in fair shares; `None`: only current usage counts.
     pub history_half_life_ms: Option<u64>,
-    /// How running work may be moved to make room in one piece; none: it is not.
+    /// Bounds for defragmentation moves of running work; `None`: no moves.
     pub defragment: Option<Defragment>,
 }
 
@@ -25,34 +25,34 @@ pub struct QueueTree {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Its share of what is left over, against its siblings' weights; at least 1.
+    /// Weight among its siblings in the distribution of idle resources; at least 1.
     pub weight: u32,
-    /// In which order its jobs are considered.
+    /// Order in which its jobs are considered.
     pub order: QueueOrder,
-    /// What it gets whenever it asks. A queue's guarantee covers those of its children.
+    /// Resources it gets whenever it asks. A queue's guarantee covers those of its children.
     pub guarantee: Guarantee,
-    /// What it never exceeds, its children included.
+    /// Maximum, its children included.
     pub limit: Limits,
-    /// What none of its users exceeds in it.
+    /// Maximum for each of its users.
     pub user_limit: Limits,
-    /// Whether it may use what others leave idle, beyond its guarantee.
+    /// Whether it may borrow idle resources beyond its guarantee.
     pub borrow: bool,
-    /// Whether a job here may preempt one of lower priority of the same queue.
+    /// Whether a job may preempt one of lower priority in the same queue.
     pub preempt_by_priority: bool,
-    /// Whether jobs may be placed before one ahead of them that waits for room.
+    /// Whether jobs may be placed ahead of one that waits for resources.
     pub backfill: bool,
-    /// Milliseconds that a job at the head waits for room before room is reserved for it: it then starts when the
-    /// work now running there has ended.
+    /// Milliseconds that the job at the head waits before resources are reserved for it: it then starts when
+    /// the work running there has ended.
     pub reserve_after_ms: u64,
-    /// Milliseconds that an attempt here runs before it may be preempted.
+    /// Milliseconds that an attempt runs before it may be preempted.
     pub protected_ms: u64,
-    /// Whether running work of it may be moved to make room in one piece, where the tree says how (`defragment`).
+    /// Whether its running work may be moved for defragmentation, if the tree allows it (`defragment`).
     pub movable: bool,
-    /// Unfinished jobs at a time.
+    /// Maximum number of unfinished jobs.
     pub live_jobs_max: u64,
 }
 
-/// In which order the jobs of one queue are considered.
+/// Order in which the jobs of one queue are considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueOrder {
@@ -65,42 +65,42 @@ pub enum QueueOrder {
     Fair,
 }
 
-/// What a queue gets whenever it asks.
+/// Guarantee of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Guarantee {
-    /// So much of each resource, wherever it is.
+    /// Amounts of resources, at any location.
     Amounts(Amounts),
     /// Cells: the queue is a virtual cluster.
     Cells(Vec<CellQuota>),
 }
 
-/// Cells of one kind that a virtual cluster is guaranteed.
+/// Guaranteed cells of one kind in a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellQuota {
     /// The level of the cells: `rack`, `host`, `socket`, `gpu`, ...
     pub level: String,
-    /// Their GPU model.
+    /// GPU model of the cells.
     pub gpu_model: String,
-    /// GPUs of each.
+    /// GPUs per cell.
     pub gpus: u32,
-    /// How many.
+    /// Number of cells.
     #[serde(default)]
     pub count: u32,
-    /// Cells bound to it for good, beside `count`: paths above hosts (`pod-1/rack-07`), or host names, for cells inside
-    /// hosts followed by `:` and their first GPU's position (`node07:4`).
+    /// Cells bound to it permanently, besides `count`: paths above hosts (`pod-1/rack-07`), or host names,
+    /// for cells inside hosts followed by `:` and the position of their first GPU (`node07:4`).
     #[serde(default)]
     pub pinned: Vec<PinnedCell>,
 }
 
-/// A cell bound to a virtual cluster for good.
+/// A cell bound to a virtual cluster permanently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinnedCell {
-    /// The name by which jobs ask for it; unique.
+    /// The name by which jobs request it; unique.
     pub name: String,
-    /// Which cell, as in [`CellQuota::pinned`].
+    /// The cell, written as in [`CellQuota::pinned`].
     pub cell: String,
 }
 
@@ -111,7 +111,7 @@ impl Default for Guarantee {
 }
 
 impl Default for QueueConfig {
-    /// No guarantee and no limit, weight 1, by priority without preemption, backfill, room reserved after ten
+    /// No guarantee and no limit, weight 1, by priority without preemption, backfill, a reservation after ten
     /// minutes at the head.
     fn default() -> Self {
         Self {
@@ -139,13 +139,13 @@ impl QueueConfig {
     }
 }
 
-/// The queue around one; none for a queue of the top level.
+/// Name of the parent queue; `None` for a top-level queue.
 #[must_use]
 pub fn parent_of(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(parent, _)| parent)
 }
 
-/// A queue and all those around it, itself first.
+/// A queue and its ancestors, itself first.
 pub fn within(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| parent_of(name))
 }

@@ -1,8 +1,7 @@
-//! Who may have how much: a tree of queues with guarantees, limits and weights, replicated as a whole by
-//! `ConfigureQueues`.
+//! Quotas: a tree of queues with guarantees, limits and weights, replicated by `ConfigureQueues`.
 //!
-//! A queue whose guarantee is given in cells is a *virtual cluster*: it gets those cells whenever it asks, whatever
-//! the others do.
+//! A queue whose guarantee is given in cells is a *virtual cluster*: it gets those cells whenever it asks,
+//! independent of the other queues.
 
 mod amounts;
 mod config;

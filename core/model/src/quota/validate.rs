@@ -1,5 +1,4 @@
-//! The rules that a tree of queues must obey by itself; whether the cluster can honour it is a question of state
-//! and is answered by `apply`.
+//! Validation of a queue tree on its own; `apply` checks whether the cluster can honour it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::quota::{
 use crate::spec::Violation;
 use crate::topology::Topology;
 
-/// All rules that a tree breaks, each with its place and the arithmetic; empty if it is valid.
+/// All rules that a tree violates, each with its position and the arithmetic; empty if it is valid.
 #[must_use]
 pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
     let mut found = Findings(Vec::new());
@@ -23,7 +22,7 @@ pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
                 limits::QUEUES_MAX
             ),
         );
-        // Each would be compared with each.
+        // The checks below compare queues pairwise.
         return found.0;
     }
     if tree.history_half_life_ms == Some(0) {
@@ -110,7 +109,8 @@ impl Findings {
             self.add(
                 &at,
                 format!(
-                    "is no usable name: 1 to {} bytes (NAME_BYTES_MAX), parts separated by single `/`, no control characters",
+                    "is not a valid name: 1 to {} bytes (NAME_BYTES_MAX), parts separated by single `/`, \
+                     no control characters",
                     limits::NAME_BYTES_MAX
                 ),
             );
@@ -128,7 +128,7 @@ impl Findings {
         if let Some(parent) = parent_of(name)
             && !tree.queues.contains_key(parent)
         {
-            self.add(&at, format!("lies in `{parent}`, which is not there"));
+            self.add(&at, format!("lies in `{parent}`, which does not exist"));
         }
     }
 
@@ -196,7 +196,7 @@ impl Findings {
         }
     }
 
-    /// A queue's guarantee covers those of its children; virtual clusters have none.
+    /// A queue's guarantee covers those of its children; virtual clusters have no children.
     fn children(&mut self, name: &str, queue: &QueueConfig, tree: &QueueTree) {
         let children: Vec<_> = tree
             .queues
@@ -252,7 +252,7 @@ impl Findings {
                 self.add(
                     &format!("{at}.level"),
                     format!(
-                        "`{}` is no level of cells; there are {}",
+                        "`{}` is not a cell level; the levels are {}",
                         quota.level,
                         levels.join(", ")
                     ),

@@ -1,62 +1,62 @@
-//! A container that a task runs in instead of straight on its host.
+//! Container of a task.
 
 use serde::{Deserialize, Serialize};
 
-/// Stands in [`Container::gpus`] for the identity of one GPU.
+/// Placeholder for the UUID of a GPU in [`Container::gpus`].
 pub const GPU_PLACEHOLDER: &str = "{uuid}";
-/// [`Container::gpus`] where the job names none: how NVIDIA's container toolkit calls its devices.
+/// Default of [`Container::gpus`]: the device name of NVIDIA's container toolkit.
 pub const GPU_DEVICE: &str = "nvidia.com/gpu={uuid}";
 
-/// A container that each task of a group runs in. Its worker's engine (podman or docker) makes it from an OCI image.
+/// Container of each task of a group. The host's engine (podman or docker) creates it from an OCI image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Container {
-    /// The image, as the engine takes it: `docker.io/library/python:3.12`, or by digest.
+    /// Image reference for the engine: `docker.io/library/python:3.12`, or by digest.
     pub image: String,
-    /// When the image is fetched from its registry.
+    /// Pull policy of the image.
     pub pull: PullPolicy,
-    /// Replaces the image's entry point; the image's own if empty. The group's command follows it as arguments.
+    /// Replaces the image's entry point; the image's own if empty. The group's command follows as arguments.
     pub entrypoint: Vec<String>,
-    /// Host folders and files that it sees, beside those of the task contract. At most `MOUNTS_MAX`.
+    /// Host directories and files mounted into it, besides those of the task contract. At most `MOUNTS_MAX`.
     pub mounts: Vec<Mount>,
-    /// `user[:group]` inside, by name or number; the image's own if none.
+    /// `user[:group]` inside, by name or number; the image's own if `None`.
     pub user: Option<String>,
-    /// How users inside map to users of the host, in the engine's words (`host`, `keep-id`, ...); its default if none.
+    /// User namespace mode in the engine's syntax (`host`, `keep-id`, ...); the engine's default if `None`.
     pub userns: Option<String>,
-    /// Size of `/dev/shm` in MiB; the engine's default if none.
+    /// Size of `/dev/shm` in MiB; the engine's default if `None`.
     pub shm_mib: Option<u64>,
-    /// The CDI name of a GPU, with [`GPU_PLACEHOLDER`] for its identity; [`GPU_DEVICE`] if none.
+    /// CDI name of a GPU, with [`GPU_PLACEHOLDER`] for its UUID; [`GPU_DEVICE`] if `None`.
     pub gpus: Option<String>,
-    /// Whether the engine's own small init is the first process, which passes signals on and collects orphans.
+    /// Whether the engine's minimal init is the first process, which forwards signals and reaps orphans.
     pub init: bool,
 }
 
-/// When an image is fetched from its registry.
+/// Pull policy of an image.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum PullPolicy {
-    /// If the host does not have it.
+    /// Pull only if the host does not have the image.
     #[default]
     Missing,
-    /// Before every start.
+    /// Pull before every start.
     Always,
-    /// Never: the host must have it.
+    /// Never pull: the host must have the image.
     Never,
 }
 
-/// A folder or file of the host, seen inside a container.
+/// A directory or file of the host mounted into a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mount {
     /// Absolute path on the host; must exist when the task starts.
     pub source: String,
-    /// Absolute path inside.
+    /// Absolute path inside the container.
     pub target: String,
-    /// Whether it cannot be written inside.
+    /// Whether the mount is read-only inside the container.
     pub read_only: bool,
 }
 
 impl Container {
-    /// The CDI name of the GPU with this identity.
+    /// CDI name of the GPU with this UUID.
     #[must_use]
     pub fn gpu_device(&self, gpu: &crate::ids::GpuUuid) -> String {
         let pattern = self.gpus.as_deref().unwrap_or(GPU_DEVICE);

@@ -1,4 +1,4 @@
-//! How the tasks of a group are run, beside their command: what limits them, what secrets they get, where they run.
+//! Execution settings of a group's tasks, besides their command: limits, secrets and CPU binding.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,68 +8,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Container;
 
-/// How the tasks of a group are run, beside their command. The default says nothing: such tasks run as tasks did before
-/// there was this part, which the log of older builds relies on.
+/// Execution settings of a group's tasks, besides their command. The default sets nothing: such tasks run as
+/// they did before this type was introduced, on which the log of older builds relies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Execution {
-    /// The container that each task runs in; a process of the host if none.
+    /// Container of each task; processes run directly on the host if `None`.
     pub container: Option<Container>,
-    /// The kernel's limits for each of a task's processes; those that are not named are the worker's own.
+    /// Kernel resource limits of each process of a task; missing ones are inherited from the worker.
     pub ulimits: BTreeMap<UlimitKind, Ulimit>,
-    /// Processes and threads that a task may have at a time; at least 1. No limit if none.
+    /// Maximum number of processes and threads per task; at least 1. No limit if `None`.
     pub pids_max: Option<u32>,
-    /// Secrets of its host that a task is given; at most `SECRETS_PER_GROUP_MAX`.
+    /// Secrets of the host passed to a task; at most `SECRETS_PER_GROUP_MAX`.
     pub secrets: Vec<Secret>,
-    /// On which CPUs, and with whose memory, its processes run.
+    /// CPUs and memory nodes of its processes.
     pub binding: CpuBinding,
 }
 
-/// A limit of the kernel for one process, in the kernel's own unit.
+/// A kernel resource limit for one process, in the kernel's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ulimit {
-    /// What is in force, and what the process may raise up to `hard` by itself. No limit if none.
+    /// The limit in force, which the process may raise up to `hard`. No limit if `None`.
     pub soft: Option<u64>,
-    /// What no process of the task raises. No limit if none.
+    /// Ceiling of the soft limit. No limit if `None`.
     pub hard: Option<u64>,
 }
 
-/// What a limit of the kernel is of. Text is the name that `ulimit` and container engines have for it.
+/// Kind of a kernel resource limit. The text form is the name used by `ulimit` and container engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UlimitKind {
-    /// Bytes of addresses.
+    /// Address space in bytes.
     As,
-    /// Bytes of a core dump.
+    /// Core dump size in bytes.
     Core,
-    /// Seconds of processor time.
+    /// CPU time in seconds.
     Cpu,
-    /// Bytes of data.
+    /// Data segment in bytes.
     Data,
-    /// Bytes of a file that it writes.
+    /// Size of written files in bytes.
     Fsize,
-    /// Bytes of locked memory.
+    /// Locked memory in bytes.
     Memlock,
-    /// Bytes of POSIX message queues of its user.
+    /// POSIX message queues of its user in bytes.
     Msgqueue,
-    /// Twenty less the lowest niceness.
+    /// Twenty minus the lowest nice value.
     Nice,
-    /// One more than the highest number of an open file.
+    /// One more than the highest file descriptor.
     Nofile,
     /// Processes and threads of its user.
     Nproc,
     /// Highest real-time priority.
     Rtprio,
-    /// Microseconds of real-time work without a pause.
+    /// Microseconds of real-time CPU use without a blocking call.
     Rttime,
-    /// Signals of its user that wait.
+    /// Pending signals of its user.
     Sigpending,
-    /// Bytes of a stack.
+    /// Stack in bytes.
     Stack,
 }
 
 impl UlimitKind {
-    /// All of them, by their names.
+    /// All kinds, sorted by name.
     pub const ALL: [Self; 14] = [
         Self::As,
         Self::Core,
@@ -87,7 +87,7 @@ impl UlimitKind {
         Self::Stack,
     ];
 
-    /// Its name.
+    /// Name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,9 +115,9 @@ impl fmt::Display for UlimitKind {
     }
 }
 
-/// A name that no limit of the kernel has.
+/// A name that is not a kernel resource limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no limit of the kernel ({})", UlimitKind::ALL.map(UlimitKind::name).join(", "))]
+#[error("`{name}` is not a kernel resource limit ({})", UlimitKind::ALL.map(UlimitKind::name).join(", "))]
 pub struct UnknownUlimit {
     name: String,
 }
@@ -135,26 +135,26 @@ impl FromStr for UlimitKind {
     }
 }
 
-/// A secret of the host that a task is given. Only its name is ever in a specification, a log or a state.
+/// A secret of the host passed to a task. Specification, log and state contain only its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Secret {
-    /// The name of its file in the worker's folder of secrets.
+    /// Name of its file in the worker's directory of secrets.
     pub name: String,
-    /// How the task is given it.
+    /// How the task receives it.
     pub form: SecretForm,
 }
 
-/// How a task is given a secret.
+/// How a task receives a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SecretForm {
-    /// As this environment variable, without a line end at its end.
+    /// In this environment variable, without a trailing newline.
     Variable(String),
-    /// As a file that its user alone may read, in memory; this environment variable has the path.
+    /// As an in-memory file readable by the task's user only; this environment variable has the path.
     File(String),
 }
 
 impl SecretForm {
-    /// The environment variable that it sets.
+    /// The environment variable that is set.
     #[must_use]
     pub const fn variable(&self) -> &String {
         match self {
@@ -163,16 +163,17 @@ impl SecretForm {
     }
 }
 
-/// On which CPUs, and with whose memory, a task's processes run.
+/// CPUs and memory nodes of a task's processes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum CpuBinding {
-    /// On any.
+    /// Any CPU.
     #[default]
     None,
-    /// On as many CPUs as it was given, which no other bound task has while there are enough, near its GPUs.
+    /// As many CPUs as were allocated to the task, exclusive among bound tasks while there are enough, near
+    /// its GPUs.
     Cpus,
-    /// On all CPUs of the NUMA nodes of its GPUs; without GPUs, of the node with the fewest bound tasks.
+    /// All CPUs of its GPUs' NUMA nodes; without GPUs, of the node with the fewest bound tasks.
     Numa,
 }

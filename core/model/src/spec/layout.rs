@@ -1,4 +1,4 @@
-//! What a job asks of the scheduler beside resources: where its tasks lie, what may happen to it.
+//! Scheduling constraints and preferences of a job, besides its resources.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,57 +9,59 @@ use crate::ids::GpuUuid;
 pub struct Within {
     /// Level of the cell, one of the topology's: `rack`, `host`, `socket`, ...
     pub level: String,
-    /// True: tasks wait until one such cell has room. False: other places are taken where none has.
+    /// True: tasks wait until one such cell has room. False: other placements are used if no cell has room.
     pub required: bool,
 }
 
-/// Which hosts are preferred.
+/// Host preference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Packing {
-    /// As few hosts as possible, the fullest ones first.
+    /// As few hosts as possible, the fullest first.
     #[default]
     Pack,
-    /// As many hosts as possible, the emptiest ones first.
+    /// As many hosts as possible, the emptiest first.
     Spread,
-    /// Hosts on which no other job has anything, nor gets anything while the job is there.
+    /// Only hosts without allocations of other jobs, which stay exclusive while the job is there.
     Exclusive,
 }
 
-/// What a job asks of the scheduler beside resources.
+/// Scheduling settings of a job, besides its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheduling {
-    /// True: it takes what is idle, counts on no guarantee, and is the first to go when others need its resources.
+    /// True: it uses idle resources without a guarantee and is preempted first when others need them.
     pub opportunistic: bool,
-    /// True: when a job of higher priority takes its virtual cluster's cells, it goes on outside of them as
-    /// opportunistic work for as long as its resources are not needed, instead of being stopped.
+    /// True: when a job of higher priority takes its virtual cluster's cells, it continues outside of them as
+    /// opportunistic work while its resources are not needed, instead of being stopped.
     pub lazy_preemption: bool,
-    /// Milliseconds that an attempt may run; it is stopped for good then. Backfill counts on it. No limit if none.
+    /// Run time limit of an attempt in milliseconds; it is then stopped permanently. Backfill relies on it.
+    /// No limit if `None`.
     pub run_time_ms_max: Option<u64>,
-    /// Milliseconds within which all members of a gang must run after it was placed; otherwise everything is given
-    /// back and it waits again. No limit if none.
+    /// Milliseconds from placement within which all members of a gang must run; otherwise everything is
+    /// released and it waits again. No limit if `None`.
     pub assembly_ms_max: Option<u64>,
-    /// A cell that all tasks of a gang share.
+    /// A cell that contains all tasks of a gang.
     pub within: Option<Within>,
-    /// Which hosts are preferred.
+    /// Host preference.
     pub packing: Packing,
-    /// Only on these hosts, by name; anywhere if empty.
+    /// Allowed hosts by name; all if empty.
     pub hosts: Vec<String>,
-    /// Never on these hosts.
+    /// Excluded hosts by name.
     pub hosts_excluded: Vec<String>,
-    /// Only in the pinned cell of this name, which must belong to the job's queue.
+    /// Restricts placement to the pinned cell of this name, which must belong to the job's queue.
     pub pinned_cell: Option<String>,
 }
 
-/// Where the tasks of a group lie to each other, and how many of them are enough.
+/// Relative placement of a group's tasks, and the minimum number of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Layout {
-    /// A gang starts with at least so many tasks of the group, and takes all if there is room; all if none.
+    /// Minimum number of the group's tasks with which a gang starts; it starts with all if there is room. All
+    /// if `None`.
     pub count_min: Option<u32>,
-    /// A cell that the tasks of the group share, in subgroups if `within_tasks` is given. With a level inside hosts, each
-    /// task's own GPUs lie in one such cell.
+    /// A cell that contains the tasks of the group, by subgroup if `within_tasks` is set. For a level inside
+    /// hosts, each task's own GPUs are in one such cell.
     pub within: Option<Within>,
-    /// Consecutive tasks of a subgroup; the whole group if none.
+    /// Number of consecutive tasks in a subgroup; the whole group if `None`.
     pub within_tasks: Option<u32>,
-    /// Only on these GPUs; any if empty.
+    /// Allowed GPUs; all if empty.
     pub gpus: Vec<GpuUuid>,
 }

@@ -1,4 +1,4 @@
-//! What a job says about its own life: what it waits for, how much of it runs at a time, and what its ends mean.
+//! Lifecycle settings of a job: dependencies, concurrency, retries, exit rules and checkpoints.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,71 +6,71 @@ use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
 use crate::ids::JobId;
 use crate::lifecycle::JobPhase;
 
-/// What a job says about its own life. The default says nothing: such a job lives as jobs did before there were
-/// lifecycles, which the log of older builds relies on.
+/// Lifecycle settings of a job. The default sets nothing: such a job behaves as jobs did before this type was
+/// introduced, on which the log of older builds relies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
-    /// Whether no member of its gang begins before all of them are prepared. If none: where the cluster and the hosts'
-    /// workers can, which is no part of what the job asks for.
+    /// Whether all members of its gang must be prepared before any of them starts. If `None`: where the
+    /// cluster and the hosts' workers support it, which the job does not control.
     pub barrier: Option<bool>,
-    /// At most so many of its units hold resources at a time; for jobs whose tasks are placed one by one. No limit if
-    /// none.
+    /// Maximum number of its units that hold resources at a time; for jobs whose tasks are placed
+    /// individually. No limit if `None`.
     pub tasks_at_once_max: Option<u32>,
-    /// Jobs that must have ended as it says before anything of this one is placed; at most `DEPENDENCIES_MAX`.
+    /// Dependencies that must be fulfilled before any part of this job is placed; at most `DEPENDENCIES_MAX`.
     pub after: Vec<Dependency>,
-    /// What the ends of its tasks mean; the first one that matches counts. At most `EXIT_RULES_MAX`.
+    /// Exit rules of its tasks; the first match applies. At most `EXIT_RULES_MAX`.
     pub rules: Vec<ExitRule>,
-    /// Of the retries that follow each other, so many are begun at once on the hosts and GPUs that the unit has, before
-    /// it is placed anew; at most `LOCAL_RETRIES_MAX`.
+    /// Number of consecutive retries that restart immediately on the unit's hosts and GPUs, before it is
+    /// placed again; at most `LOCAL_RETRIES_MAX`.
     pub local_retries_max: u32,
-    /// Attempts in a row that failed without a newer checkpoint after which a unit fails; at most
-    /// `ATTEMPTS_WITHOUT_PROGRESS_MAX`. 0: no limit. The cluster's default if none, for units that have committed a
-    /// checkpoint.
+    /// Consecutive failed attempts without a newer checkpoint after which a unit fails; at most
+    /// `ATTEMPTS_WITHOUT_PROGRESS_MAX`. 0: no limit. If `None`, the cluster's default for units that have
+    /// committed a checkpoint.
     pub attempts_without_progress_max: Option<u32>,
-    /// What becomes of its checkpoints. They are all left alone if none.
+    /// Retention of its checkpoints. All are left untouched if `None`.
     pub checkpoints: Option<CheckpointPolicy>,
-    /// How it is suspended.
+    /// Mode of its suspension.
     pub suspend: SuspendMode,
-    /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
+    /// Warning signal sent to its tasks before SIGTERM. SIGTERM only if `None`.
     pub warning: Option<StopWarning>,
-    /// Whether its framework takes it that one member is replaced while the others go on; for gangs alone. Otherwise the
-    /// gang is restarted whole.
+    /// Whether its framework supports the replacement of one member while the others continue; gangs only.
+    /// Otherwise the whole gang is restarted.
     pub member_swap: bool,
 }
 
-/// A signal of a job's choice that its tasks get before SIGTERM when they are asked to stop.
+/// A signal chosen by the job that its tasks receive before SIGTERM when they are asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopWarning {
-    /// The signal's number.
+    /// Signal number.
     pub signal: i32,
-    /// True: to every process of the task. False: to its main process alone.
+    /// True: to every process of the task. False: to its main process only.
     pub to_all: bool,
-    /// Milliseconds before the task is killed; at once when it is asked to stop if none.
+    /// Milliseconds before the kill at which it is sent; if `None`, when the stop begins.
     pub lead_ms: Option<u64>,
 }
 
-/// Another job that must have ended before.
+/// Another job that must have ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dependency {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// How it must have ended.
+    /// Required outcome.
     pub when: Condition,
 }
 
-/// How another job must have ended.
+/// Required outcome of another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Condition {
-    /// Well (`after_ok`).
+    /// Success (`after_ok`).
     Succeeded,
-    /// In any way (`after_any`).
+    /// Any (`after_any`).
     Ended,
-    /// Badly: it failed or was cancelled (`after_failed`).
+    /// Failure or cancellation (`after_failed`).
     Failed,
 }
 
 impl Condition {
-    /// Whether a job of this phase fulfils it; none while that is open.
+    /// Whether a job in this phase fulfils the condition; `None` while undecided.
     #[must_use]
     pub const fn holds(self, phase: JobPhase) -> Option<bool> {
         if !phase.is_terminal() {
@@ -84,7 +84,7 @@ impl Condition {
         })
     }
 
-    /// The word that users write.
+    /// The word used in job files.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -95,47 +95,48 @@ impl Condition {
     }
 }
 
-/// What an end of a task means.
+/// An exit rule: the meaning of certain ends of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExitRule {
-    /// Which ends.
+    /// The ends that the rule matches.
     pub on: ExitMatch,
-    /// What they mean.
+    /// The meaning of a match.
     pub then: ExitMeaning,
 }
 
-/// Ends of tasks.
+/// Matched ends of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ExitMatch {
-    /// By itself, with one of these codes. Never with 0, `EXIT_RUN_AGAIN` or `EXIT_DO_NOT_RESTART`, which have their
-    /// own meaning.
+    /// An exit with one of these codes. Never 0, `EXIT_RUN_AGAIN` or `EXIT_DO_NOT_RESTART`, which have fixed
+    /// meanings.
     Codes {
-        /// The lowest, at least 1.
+        /// Lowest code, at least 1.
         first: i32,
-        /// The highest, at most 255.
+        /// Highest code, at most 255.
         last: i32,
     },
-    /// By this signal.
+    /// Death by this signal.
     Signal(i32),
-    /// By its memory limit.
+    /// Death by its memory limit.
     OutOfMemory,
 }
 
-/// What an end of a task means for its unit.
+/// Meaning of a task's end for its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ExitMeaning {
-    /// A failure of the job's own, run again while retries are left: what every bad end means without a rule.
+    /// A failure of the job itself, retried while retries are left: the meaning of every failure without a
+    /// rule.
     Retry,
-    /// Run again without using a retry up.
+    /// Restarted without using up a retry.
     RetryFree,
-    /// Failed for good.
+    /// Fails permanently; not retried.
     Fail,
-    /// Ended well.
+    /// A success.
     Succeed,
 }
 
 impl ExitMatch {
-    /// Whether a task ended so, by its own doing.
+    /// Whether a task ended in this way on its own.
     #[must_use]
     pub fn matches(self, exit: &Exit) -> bool {
         if exit.lease_expired || exit.start_error.is_some() {
@@ -153,7 +154,7 @@ impl ExitMatch {
 }
 
 impl Lifecycle {
-    /// What the job says about an end of one of its tasks, if it says something.
+    /// The meaning that the job's rules assign to an exit of one of its tasks, if any.
     #[must_use]
     pub fn meaning(&self, exit: &Exit) -> Option<ExitMeaning> {
         let rule = self.rules.iter().find(|rule| rule.on.matches(exit))?;
@@ -161,37 +162,39 @@ impl Lifecycle {
     }
 }
 
-/// What becomes of a job's checkpoints.
+/// Retention policy for a job's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
-    /// So many of the newest ones that are not spoiled are kept; at least `CHECKPOINTS_KEPT_MIN`, at most
-    /// `CHECKPOINTS_PER_JOB_MAX`.
+    /// Number of newest checkpoints, spoiled ones not counted, that are kept; at least
+    /// `CHECKPOINTS_KEPT_MIN`, at most `CHECKPOINTS_PER_JOB_MAX`.
     pub kept_min: u32,
-    /// Those whose step is a multiple of this are kept as well. None beside the newest if none.
+    /// Checkpoints whose step is a multiple of this are kept as well. Only the newest if `None`.
     pub kept_every: Option<u64>,
-    /// True: the others' folders are removed. False: they are only forgotten.
+    /// True: the directories of the others are removed. False: only their records are dropped.
     pub remove: bool,
-    /// Spoiled checkpoints in a row after which a unit is not begun again; at least 1, at most `BAD_CHECKPOINTS_MAX`.
+    /// Consecutive spoiled checkpoints after which a unit is not restarted; at least 1, at most
+    /// `BAD_CHECKPOINTS_MAX`.
     pub bad_max: u32,
-    /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled; at
-    /// most `PERIOD_MS_MAX`.
+    /// Milliseconds after an attempt's start within which a failure to read its checkpoint marks that one
+    /// spoiled; at most `PERIOD_MS_MAX`.
     pub restore_window_ms: u64,
 }
 
-/// How a job is suspended.
+/// Mode of a suspension.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum SuspendMode {
-    /// Its processes stand still where they are and keep what they have, memory on GPUs included.
+    /// Its processes are paused and keep their resources, GPU memory included.
     #[default]
     Keep,
-    /// Its attempts are asked to save and to stop; they give everything back and go on from their checkpoints later.
+    /// Its attempts save a checkpoint and stop; they release everything and resume from their checkpoints
+    /// later.
     Release,
 }
 
 impl SuspendMode {
-    /// The word that users write.
+    /// The word used in job files.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What users ask for: a job, its task groups, their resources and the job's promises about itself.
+//! Job specifications: task groups, resources, scheduling and lifecycle settings.
 
 mod container;
 mod execution;
@@ -27,74 +27,74 @@ pub use submission::check_submission;
 pub use texts::Places;
 pub use validate::{Violation, validate};
 
-/// The queue that a job goes to when it names none; it always exists.
+/// The default queue of jobs that name none; it always exists.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// `partition_grace` of restartable single tasks that name none (product contract).
+/// Default `partition_grace` of restartable single tasks (product contract).
 pub const SINGLE_PARTITION_GRACE_MS: u64 = 45_000;
-/// `partition_grace` of gangs that name none: a control-plane cut must not kill a healthy 1,000-GPU run.
+/// Default `partition_grace` of gangs: a control-plane partition must not kill a healthy 1,000-GPU run.
 pub const GANG_PARTITION_GRACE_MS: u64 = 300_000;
-/// Grace between asking a task to stop and killing it, where the job names none.
+/// Default grace between the request to stop and the kill of a task.
 pub const STOP_GRACE_MS: u64 = 30_000;
 
-/// A job as its user described it; immutable once accepted.
+/// Specification of a job; immutable once accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// For people; need not be unique.
+    /// Display name; need not be unique.
     pub name: String,
-    /// Who submitted it.
+    /// User who submitted it.
     pub user: String,
     /// The queue it waits in; must exist.
     pub queue: String,
-    /// Higher goes first; 0 is ordinary.
+    /// Higher values go first; 0 is the default.
     pub priority: i32,
-    /// True: all tasks start together or not at all, and are restarted together.
-    /// False: every task is placed by itself.
+    /// True: all tasks start together or not at all, and are restarted together. False: every task is placed
+    /// individually.
     pub gang: bool,
     /// Task groups in rank order; at least one.
     pub groups: Vec<TaskGroup>,
-    /// What happens after failures of the job's own.
+    /// Retries after failures of the job itself.
     pub retry: RetryPolicy,
-    /// How long a task may go on without contact to any leader, in milliseconds; the leader starts no
-    /// new attempt before it is over.
+    /// How long a task may run without contact to any leader, in milliseconds; the leader starts no new
+    /// attempt before it is over.
     pub partition_grace_ms: u64,
-    /// Milliseconds between asking a task to stop and killing it.
+    /// Milliseconds between the request to stop and the kill of a task.
     pub stop_grace_ms: u64,
-    /// Free labels.
+    /// User-defined labels.
     pub labels: BTreeMap<String, String>,
-    /// What it asks of the scheduler beside resources.
+    /// Scheduling settings, besides resources.
     pub scheduling: Scheduling,
-    /// What it says about its own life.
+    /// Lifecycle settings.
     #[serde(default)]
     pub lifecycle: Lifecycle,
 }
 
-/// Tasks of one shape.
+/// Tasks with the same shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskGroup {
     /// Unique within the job.
     pub name: String,
     /// Number of tasks; at least 1.
     pub count: u32,
-    /// What each task needs.
+    /// Resources of each task.
     pub resources: Resources,
-    /// Program and arguments; at least one. In a container, arguments of its entry point; the image's own if there are
-    /// none.
+    /// Program and arguments; at least one. In a container, arguments of its entry point; the image's own if
+    /// empty.
     pub command: Vec<String>,
     /// Additional environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Absolute path; the task's own scratch folder if none.
+    /// Absolute path; the task's own scratch directory if `None`.
     pub working_directory: Option<String>,
-    /// At most so many tasks of this group on one host (spreads the group); no limit if none.
+    /// Maximum number of this group's tasks per host (spreads the group); no limit if `None`.
     pub tasks_per_host_max: Option<u32>,
-    /// Where its tasks lie to each other, and how many of them are enough.
+    /// Relative placement of its tasks, and the minimum number of tasks.
     pub layout: Layout,
-    /// How its tasks are run, beside their command.
+    /// Execution settings, besides the command.
     #[serde(default)]
     pub execution: Execution,
 }
 
-/// What one task needs.
+/// Resources of one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Resources {
     /// Whole GPUs.
@@ -107,12 +107,12 @@ pub struct Resources {
     pub memory_mib: u64,
 }
 
-/// What happens after an attempt failed by the job's own doing (infrastructure never counts).
+/// Retries after an attempt failed on its own (infrastructure failures never count).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Failures forgiven before the unit is failed.
+    /// Failures tolerated before the unit fails.
     pub retries_max: u32,
-    /// Wait before the first retry, doubled for every further one, in milliseconds.
+    /// Delay before the first retry in milliseconds, doubled for each further one.
     pub backoff_ms: u64,
 }
 
@@ -125,7 +125,7 @@ impl Resources {
 }
 
 impl JobSpec {
-    /// Whether a place that has to prove itself may have its tasks: they can be lost without much harm.
+    /// Whether its tasks may be placed on a component in probation: their loss does little harm.
     #[must_use]
     pub fn may_be_lost(&self) -> bool {
         let gpus = self.groups.iter().map(|group| group.resources.gpus);
@@ -143,13 +143,13 @@ impl JobSpec {
         self.groups.iter().map(|group| u64::from(group.count)).sum()
     }
 
-    /// Number of units that are placed one by one: 1 for a gang, else the number of tasks.
+    /// Number of units placed individually: 1 for a gang, otherwise the number of tasks.
     #[must_use]
     pub fn units(&self) -> u64 {
         if self.gang { 1 } else { self.tasks() }
     }
 
-    /// The group that a task (its index in rank order) belongs to, and its position within the group.
+    /// Group of a task (given by its rank) and its position within the group.
     #[must_use]
     pub fn group_of(&self, task: crate::ids::TaskIndex) -> Option<(&TaskGroup, u32)> {
         let mut position = task.get();

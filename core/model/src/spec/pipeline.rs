@@ -1,4 +1,4 @@
-//! Pipelines: jobs that are submitted as one object, some of them to begin when others have ended.
+//! Pipelines: jobs submitted as one object, with dependencies among them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,42 +9,42 @@ use crate::limits;
 use crate::spec::validate::{Findings, text_bytes};
 use crate::spec::{Condition, JobSpec, Violation, validate};
 
-/// A pipeline as its user described it.
+/// Specification of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pipeline {
-    /// For people; need not be unique.
+    /// Display name; need not be unique.
     pub name: String,
-    /// Its jobs; none before one that it waits for. At least one, at most `PIPELINE_JOBS_MAX`.
+    /// Its jobs, each after its dependencies. At least one, at most `PIPELINE_JOBS_MAX`.
     pub jobs: Vec<PipelineJob>,
 }
 
 /// A job of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineJob {
-    /// What to run; its name is unique in the pipeline, its user is that of all.
+    /// Specification; its name is unique in the pipeline, its user is the same for all jobs.
     pub spec: Arc<JobSpec>,
-    /// Jobs of the pipeline that must have ended before, beside those that the specification names.
+    /// Jobs of the pipeline that must have ended first, besides those in the specification.
     pub after: Vec<PipelineDependency>,
 }
 
-/// Another job of the same pipeline that must have ended before.
+/// Another job of the same pipeline that must have ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PipelineDependency {
-    /// Its position in the pipeline, counted from 0.
+    /// Position in the pipeline, counted from 0.
     pub position: u32,
-    /// How it must have ended.
+    /// Required outcome.
     pub when: Condition,
 }
 
 impl Pipeline {
-    /// Who submits it: the user of its jobs; nobody if it has none.
+    /// User who submits it: the user of its jobs; empty if it has no jobs.
     #[must_use]
     pub fn user(&self) -> &str {
         self.jobs.first().map_or("", |job| &job.spec.user)
     }
 }
 
-/// All rules that a pipeline breaks, in field order; empty if it is valid.
+/// All rules that a pipeline violates, in field order; empty if it is valid.
 #[must_use]
 pub fn validate_pipeline(pipeline: &Pipeline) -> Vec<Violation> {
     let mut found = Findings::default();
@@ -98,7 +98,7 @@ fn dependencies(found: &mut Findings, at: &str, own: u32, job: &PipelineJob) {
             "must be a job before it in the pipeline".to_owned()
         });
         found.check(named.insert(dependency.position), &field, || {
-            "is named twice; each other job is waited for in one way".to_owned()
+            "is named twice; each dependency has one condition".to_owned()
         });
     }
 }

@@ -1,5 +1,5 @@
-//! Rules for new jobs alone. Those of `validate` hold for every job that a replica may find in its log; these may become
-//! stricter from one build to the next.
+//! Rules for new jobs only. The rules of `validate` hold for every job that a replica may find in its log;
+//! these may become stricter from one build to the next.
 
 use crate::limits::MEMORY_MIB_PER_TASK_MAX;
 use crate::spec::{
@@ -7,7 +7,7 @@ use crate::spec::{
 };
 use crate::timings::{LEASE_UNDISTURBED_MS, fence_after_ms, kill_ms};
 
-/// What is wrong with a job that is about to be submitted, beside what [`crate::spec::validate`] finds.
+/// Rules that a job violates at submission, in addition to [`crate::spec::validate`].
 #[must_use]
 pub fn check_submission(spec: &JobSpec) -> Vec<Violation> {
     let mut broken: Vec<Violation> = grace_within_lease(spec).into_iter().collect();
@@ -24,8 +24,9 @@ pub fn check_submission(spec: &JobSpec) -> Vec<Violation> {
     broken
 }
 
-/// A long grace needs a long lease: a task that loses contact is asked to stop within it. Only where both are chosen: a
-/// default yields to the other one (the task then gets a sixth of its lease), and so does a grace of less than half of it.
+/// A long grace needs a long lease: a task that loses contact is asked to stop within it. Checked only if
+/// both are set: a default yields to the other value (the task then gets a sixth of its lease), and so does a
+/// grace of less than half of the lease.
 fn grace_within_lease(spec: &JobSpec) -> Option<Violation> {
     let (grace_ms, lease_ms) = (spec.stop_grace_ms, spec.partition_grace_ms);
     let default_ms = if spec.gang {
@@ -33,7 +34,7 @@ fn grace_within_lease(spec: &JobSpec) -> Option<Violation> {
     } else {
         SINGLE_PARTITION_GRACE_MS
     };
-    // `validate` says what is wrong with a lease that is too short for anything.
+    // `validate` reports a lease that is too short for any grace.
     let lease_end_ms = lease_ms.checked_sub(kill_ms(lease_ms))?;
     let is_chosen = grace_ms != STOP_GRACE_MS && lease_ms != default_ms;
     let is_long = lease_end_ms > 0 && grace_ms > fence_after_ms(lease_ms) / 2;

@@ -1,15 +1,15 @@
-//! How much of what a worker is told of its tasks is text.
+//! Text size of task assignments, which limits the number of tasks per host.
 
 use crate::ids::TaskIndex;
 use crate::limits::TASK_TEXT_BYTES;
 use crate::spec::{Container, Execution, JobSpec, TaskGroup};
 
-/// Bytes of an encoded message beside each text: its length, and what it is.
+/// Encoding overhead of each text in bytes: its tag and length.
 const BYTES_BESIDE_TEXT: usize = 8;
 
 impl TaskGroup {
-    /// As how many tasks one of these counts on its host (`TASKS_PER_HOST_MAX`): one for each `TASK_TEXT_BYTES` of its texts that
-    /// were begun, because all that a worker is told of its tasks is one message.
+    /// Weight of each of these tasks in the limit of its host (`TASKS_PER_HOST_MAX`): one per started
+    /// `TASK_TEXT_BYTES` of its texts, because all assignments of a worker are one message.
     #[must_use]
     pub fn places(&self) -> u32 {
         let places = self.text_bytes().div_ceil(TASK_TEXT_BYTES).max(1);
@@ -27,15 +27,15 @@ impl TaskGroup {
     }
 }
 
-/// As how many tasks each task of a job counts on its host ([`TaskGroup::places`]).
+/// Weight of each task of a job in the limit of its host ([`TaskGroup::places`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// For each group: the index of the first task behind it, and as how many each of its own counts.
+    /// For each group: the index of the first task after it, and the weight of each of its tasks.
     groups: Vec<(u32, u32)>,
 }
 
 impl Places {
-    /// As how many a task counts.
+    /// Weight of a task.
     #[must_use]
     pub fn of(&self, task: TaskIndex) -> u32 {
         let group = self.groups.partition_point(|(end, _)| *end <= task.get());
@@ -44,7 +44,7 @@ impl Places {
 }
 
 impl JobSpec {
-    /// As how many tasks each of its tasks counts on its host.
+    /// Weights of the job's tasks.
     #[must_use]
     pub fn places(&self) -> Places {
         let mut end = 0u32;

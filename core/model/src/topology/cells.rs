@@ -1,4 +1,4 @@
-//! Cells by identity, and what one host knows of those around and inside it.
+//! Cells and their ids, and the cells around and inside one host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SEPARATOR: &str = "/";
 pub struct GpuMask(pub u128);
 
 impl GpuMask {
-    /// The GPUs at the first so many positions.
+    /// The GPUs at the first `count` positions.
     #[must_use]
     pub const fn first(count: usize) -> Self {
         if count >= limits::GPUS_PER_HOST_MAX {
@@ -37,49 +37,49 @@ impl GpuMask {
         Self(1 << position)
     }
 
-    /// How many GPUs it holds.
+    /// Number of GPUs in the set.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether it holds none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it holds the GPU at a position.
+    /// Whether the set contains the GPU at a position.
     #[must_use]
     pub const fn has(self, position: usize) -> bool {
         self.0 >> position & 1 == 1
     }
 
-    /// The GPUs that are in both.
+    /// Intersection.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The GPUs that are in either.
+    /// Union.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Its GPUs without those of another.
+    /// Difference.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of another's GPUs are in it.
+    /// Whether the other set is a subset.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Its lowest so many GPUs; all of them if there are fewer.
+    /// The `count` lowest GPUs; all of them if there are fewer.
     #[must_use]
     pub const fn lowest(self, count: u32) -> Self {
         let mut rest = self.0;
@@ -91,7 +91,7 @@ impl GpuMask {
         Self(self.0 & !rest)
     }
 
-    /// Its positions, ascending.
+    /// Positions in the set, ascending.
     pub fn positions(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -107,7 +107,7 @@ impl GpuMask {
 /// One cell of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CellId {
-    /// A cell above hosts, by the path of names that leads to it: `pod-1/rack-07`.
+    /// A cell above hosts, identified by its path of names: `pod-1/rack-07`.
     Above(Arc<str>),
     /// A host.
     Host(HostId),
@@ -115,36 +115,36 @@ pub enum CellId {
     Inside(HostId, Level, GpuMask),
 }
 
-/// What makes cells interchangeable: cells of one kind can stand for each other.
+/// Kind of a cell: cells of one kind are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CellKind {
-    /// Its level.
+    /// Level of the cell.
     pub level: Level,
     /// The GPU model of all its GPUs.
     pub gpu_model: Arc<str>,
-    /// Its GPUs.
+    /// Number of its GPUs.
     pub gpus: u32,
 }
 
 /// A cell inside a host, between the host and its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InsideCell {
-    /// Its level.
+    /// Level of the cell.
     pub level: Level,
     /// Its GPUs.
     pub gpus: GpuMask,
 }
 
-/// Paths of the cells around every host that a configuration places, largest first, by the host's name.
+/// Paths of the cells around every host in a configuration, largest first, by host name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     around: BTreeMap<Box<str>, Arc<[Arc<str>]>>,
-    /// Paths of the configured cells of a name, by level.
+    /// Paths of the configured cells with a name, by level.
     named: BTreeMap<(usize, Box<str>), Vec<Arc<str>>>,
 }
 
 impl Places {
-    /// The places that a topology names.
+    /// The locations in a topology.
     #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
@@ -168,50 +168,50 @@ impl Places {
         places
     }
 
-    /// Paths of the cells around a host, largest first; empty if no place names it.
+    /// Paths of the cells around a host, largest first; empty if the topology does not list it.
     #[must_use]
     pub fn around(&self, host: &str) -> Arc<[Arc<str>]> {
         self.around.get(host).cloned().unwrap_or_default()
     }
 
-    /// Paths of the cells of this name on a level, counted from the largest.
+    /// Paths of the cells with this name on a level, counted from the largest.
     pub(super) fn named(&self, level: usize, name: &str) -> &[Arc<str>] {
         let key = (level, Box::from(name));
         self.named.get(&key).map_or(&[], Vec::as_slice)
     }
 }
 
-/// By whose word a host's cells are what they are.
+/// Source of a host's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CellSource {
-    /// There are none.
+    /// The host has none.
     #[default]
     Nobody,
-    /// The configured topology names the host, or hosts like it.
+    /// The configured topology lists the host, or hosts of its kind.
     Configuration,
-    /// Its worker said so.
+    /// Its worker reported them.
     Worker,
 }
 
 /// The cells around and inside one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCells {
-    /// Paths of the cells around it, largest first; empty if it lies in none.
+    /// Paths of the cells around it, largest first; empty if there are none.
     pub above: Arc<[Arc<str>]>,
     /// Cells between the host and its GPUs, by level and then by first GPU; those of one level are disjoint.
     pub inside: Arc<[InsideCell]>,
     /// Its GPUs by model, ascending by model.
     pub models: Arc<[(Arc<str>, GpuMask)]>,
-    /// By whose word it lies in the cells around it.
+    /// Source of the cells around it.
     pub above_by: CellSource,
-    /// By whose word it has the cells inside.
+    /// Source of the cells inside it.
     pub inside_by: CellSource,
-    /// What of its worker's word does not count, and why.
+    /// Ignored parts of its worker's report, with reasons.
     pub flaws: Arc<[TreeFlaw]>,
 }
 
 impl HostCells {
-    /// Its GPUs of a model; all of them if the model's name is empty.
+    /// Its GPUs of a model; all of them if the model is empty.
     #[must_use]
     pub fn of_model(&self, model: &str) -> GpuMask {
         let of_model = |(known, _): &&(Arc<str>, GpuMask)| model.is_empty() || **known == *model;
@@ -219,8 +219,8 @@ impl HostCells {
         masks.fold(GpuMask::default(), |all, (_, mask)| all.or(*mask))
     }
 
-    /// The cell on a level that encloses some GPUs of the host; none if there is none (a host without a
-    /// place, GPUs of two cells).
+    /// The cell on a level that contains the given GPUs of the host; `None` if there is none (a host without
+    /// a location, GPUs of two cells).
     #[must_use]
     pub fn enclosing(
         &self,
@@ -247,7 +247,7 @@ impl HostCells {
     }
 }
 
-/// Paths of a cell and of those around it, largest first.
+/// Paths of a cell and of its ancestors, largest first.
 pub(super) fn paths(names: &[String]) -> impl Iterator<Item = String> {
     (1..=names.len()).map(|depth| names[..depth].join(SEPARATOR))
 }
@@ -264,7 +264,7 @@ pub(super) fn models(host: &Host) -> Arc<[(Arc<str>, GpuMask)]> {
         .collect()
 }
 
-/// The cells inside a host by the first configured shape that fits it.
+/// The cells inside a host by the first configured shape that matches it.
 pub(super) fn configured_inside(topology: &Topology, host: &Host) -> Option<Vec<InsideCell>> {
     let shape = topology.shapes.iter().find(|shape| shape.fits(host))?;
     let mut cells: Vec<InsideCell> = shape

@@ -1,23 +1,23 @@
-//! Which of a host's GPUs a task gets: those of the smallest cell with room, the fullest subcells first.
+//! GPU selection for a task on its host: the smallest cell with room, the fullest subcells first.
 //!
-//! Nothing is enumerated: every step counts the free GPUs of the cells on one level, so that a choice costs the
-//! host's cells times its levels, whatever the fill.
+//! Nothing is enumerated: every step counts the free GPUs of the cells on one level, so that a choice costs
+//! the host's cells times its levels at any utilization.
 
 use crate::topology::{GpuMask, HostCells, InsideCell, Level, Topology};
 
-/// What one task's own GPUs share.
+/// Scope that one task's own GPUs must share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Own {
-    /// Nothing but the host.
+    /// The host.
     Host,
     /// A cell of this level inside the host.
     Cell(Level),
-    /// The GPU: a task may have one at most.
+    /// The GPU: a task may have at most one.
     Gpu,
 }
 
 impl Own {
-    /// What a level asks of one task's GPUs; levels from `host` up ask nothing.
+    /// Requirement of a level on one task's GPUs; `Host` for levels from `host` upwards.
     #[must_use]
     pub fn of(topology: &Topology, level: Level) -> Self {
         if level <= topology.host_level() {
@@ -31,7 +31,7 @@ impl Own {
 }
 
 impl HostCells {
-    /// How many tasks of so many GPUs each the free ones are enough for.
+    /// Number of tasks with this many GPUs each that fit on the free ones.
     #[must_use]
     pub fn tasks(&self, own: Own, free: GpuMask, gpus: u32) -> u32 {
         if gpus == 0 {
@@ -48,8 +48,8 @@ impl HostCells {
         }
     }
 
-    /// Chooses the GPUs of one task among the free ones: those of the smallest cell that has enough (of several, the
-    /// one with the fewest), in it those of the subcells with the fewest first.
+    /// Chooses the GPUs of one task among the free ones: those of the smallest cell that has enough (among
+    /// equals, the one with the fewest), within it from the subcells with the fewest first.
     #[must_use]
     pub fn choose(&self, own: Own, free: GpuMask, gpus: u32) -> Option<GpuMask> {
         if self.tasks(own, free, gpus) == 0 {
@@ -70,8 +70,8 @@ impl HostCells {
         self.inside.iter().filter(move |cell| cell.level == level)
     }
 
-    /// The deepest cell with so many free GPUs, of those the fullest, of those the first; none larger than those of
-    /// `level_max`.
+    /// The deepest cell with enough free GPUs, among those the fullest, among those the first; none larger
+    /// than `level_max`.
     fn smallest(&self, level_max: Option<Level>, free: GpuMask, gpus: u32) -> Option<&InsideCell> {
         let roomy = self.inside.iter().filter(|cell| {
             level_max.is_none_or(|level| cell.level >= level) && cell.gpus.and(free).count() >= gpus
@@ -80,7 +80,7 @@ impl HostCells {
     }
 }
 
-/// Takes so many GPUs of a region, which has enough. `cells` are those that may lie in it, by level.
+/// Takes GPUs from a region that has enough. `cells` are those that may be in it, by level.
 fn fill(cells: &[InsideCell], region: GpuMask, gpus: u32) -> GpuMask {
     if region.count() == gpus {
         return region;
@@ -104,7 +104,7 @@ fn fill(cells: &[InsideCell], region: GpuMask, gpus: u32) -> GpuMask {
     let mut taken = GpuMask::default();
     let mut left = gpus;
     for part in parts.clone() {
-        // The fullest part that is enough for the rest ends it.
+        // The fullest part that has enough for the rest completes the choice.
         if let Some(last) = parts
             .iter()
             .find(|other| other.count() >= left && taken.and(**other).is_empty())
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Eight GPUs on two sockets (level 1) of two PCIe switches (level 2) each.
+    /// Eight GPUs on two sockets (level 1) with two PCIe switches (level 2) each.
     fn eight() -> HostCells {
         HostCells {
             inside: Arc::from([

@@ -1,4 +1,4 @@
-//! The configuration of cells.
+//! Configuration of the topology.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ pub const HOST_LEVEL: &str = "host";
 /// Name of the level of single GPUs; it always exists and is the smallest.
 pub const GPU_LEVEL: &str = "gpu";
 
-/// What kinds of cells there are and which hosts lie where.
+/// Levels of cells and the locations of hosts.
 ///
-/// The default knows hosts and GPUs only. A host that no place names lies in no cell above its own, a host that
-/// no shape fits has none inside.
+/// The default has hosts and GPUs only. A host that no place lists is in no cell above hosts; a host that
+/// matches no shape has no cells inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Topology {
@@ -20,7 +20,7 @@ pub struct Topology {
     pub inside: Vec<String>,
     /// Cells above hosts.
     pub places: Vec<CellPlace>,
-    /// Cells inside hosts, by kind of host; the first that fits counts.
+    /// Cells inside hosts, by kind of host; the first match applies.
     pub shapes: Vec<HostShape>,
 }
 
@@ -29,7 +29,7 @@ pub struct Topology {
 #[serde(deny_unknown_fields)]
 pub struct CellPlace {
     /// Its name on every level above hosts, largest first: `["pod-1", "rack-07"]`. A name need only be unique
-    /// within the cell around it.
+    /// within its parent cell.
     pub cell: Vec<String>,
     /// Names of its hosts.
     pub hosts: Vec<String>,
@@ -42,12 +42,13 @@ pub struct HostShape {
     /// GPU model of such hosts; any if empty.
     #[serde(default)]
     pub gpu_model: String,
-    /// GPUs of such hosts.
+    /// Number of GPUs of such hosts.
     pub gpus: u32,
     /// Names of such hosts; all with that model and number of GPUs if empty.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Its cells, in any order; uneven ones are fine, each must lie within one of the next larger level that has any.
+    /// Its cells, in any order; uneven ones are allowed, each must be within one of the next larger level
+    /// that has any.
     pub groups: Vec<CellGroup>,
 }
 
@@ -55,13 +56,13 @@ pub struct HostShape {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellGroup {
-    /// Its level, one of `Topology::inside`.
+    /// Level of the cell, one of `Topology::inside`.
     pub level: String,
     /// Its GPUs: positions in the host's list, counted from 0.
     pub gpus: Vec<u32>,
 }
 
-/// A level of the tree of cells by its depth: 0 is the largest; ascending is smaller.
+/// Depth of a level in the tree of cells: 0 is the largest; ascending is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Level(pub u8);
 

@@ -1,52 +1,52 @@
-//! Why a host does not lie where its worker says.
+//! Ignored parts of a worker's topology report.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something in what a worker says of its host's place that the cluster cannot follow.
+/// A part of a worker's topology report that the cluster cannot accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TreeFlaw {
-    /// The cluster has no such level; the host's other levels count.
+    /// The cluster has no such level; the host's other levels are used.
     UnknownLevel {
-        /// Its name.
+        /// Name of the level.
         level: String,
-        /// The levels on that side of the host that there are, largest first.
+        /// The existing levels on that side of the host, largest first.
         levels: Vec<String>,
     },
-    /// The host does not say in which cell of a level it lies: it lies in none above it.
+    /// The host names no cell of a level: it is in no cell above hosts.
     MissingLevel {
-        /// Which level.
+        /// Name of the level.
         level: String,
     },
-    /// Its levels are in another order than the cluster's: they count as nothing.
+    /// The order of its levels differs from the cluster's: they are ignored.
     LevelOrder {
         /// Its levels, largest first.
         here: Vec<String>,
-        /// The cluster's.
+        /// The cluster's levels, largest first.
         levels: Vec<String>,
     },
-    /// Others say that a cell around the host lies elsewhere: the host lies in none above it.
+    /// Other hosts report another location for a cell around the host: the host is in no cell above hosts.
     Elsewhere {
         /// Level of the cell.
         level: String,
-        /// Path by this host's word.
+        /// Path reported by this host.
         here: String,
-        /// Path by the configuration, or by the word of most hosts.
+        /// Path by the configuration, or reported by most hosts.
         by_most: String,
     },
-    /// A cell inside the host has GPUs in several larger ones: no cell inside counts.
+    /// A cell inside the host has GPUs in several larger ones: no cell inside is used.
     Straddles {
         /// Level of the cell.
         level: String,
-        /// Its name.
+        /// Name of the cell.
         cell: String,
-        /// The level on which its GPUs part.
+        /// The level of the larger cells.
         outer: String,
     },
-    /// The configuration places the host elsewhere, and has the last word.
+    /// The configuration places the host elsewhere and takes precedence.
     Overruled {
-        /// Path by the host's word.
+        /// Path reported by the host.
         here: String,
         /// Path by the configuration.
         configured: String,
@@ -64,7 +64,7 @@ impl fmt::Display for TreeFlaw {
             Self::MissingLevel { level } => {
                 write!(
                     formatter,
-                    "its worker names no `{level}`, so it lies in no cell above hosts"
+                    "its worker names no `{level}`, so it is in no cell above hosts"
                 )
             }
             Self::LevelOrder { here, levels } => write!(
@@ -79,15 +79,15 @@ impl fmt::Display for TreeFlaw {
                 by_most,
             } => write!(
                 formatter,
-                "its worker says {level} `{here}`, and by the configuration or most hosts it is `{by_most}`"
+                "its worker reports {level} `{here}`, but the configuration or most hosts say `{by_most}`"
             ),
             Self::Straddles { level, cell, outer } => write!(
                 formatter,
-                "{level} `{cell}` has GPUs in more than one {outer}: the cells inside the host count as none"
+                "{level} `{cell}` has GPUs in more than one {outer}: the cells inside the host are ignored"
             ),
             Self::Overruled { here, configured } => write!(
                 formatter,
-                "its worker says `{here}`, the topology `{configured}`"
+                "its worker reports `{here}`, but the topology says `{configured}`"
             ),
         }
     }

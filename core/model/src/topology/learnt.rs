@@ -1,5 +1,5 @@
-//! What a worker knows of its host's place: the cells around it, by its settings, and those of its GPUs, as the machine
-//! shows them.
+//! Topology reported by a worker: the cells around its host from its settings, and the cells of its GPUs as
+//! detected on the machine.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use crate::limits;
 use crate::spec::Violation;
 use crate::topology::{GPU_LEVEL, HOST_LEVEL, usable_name};
 
-/// The cells around and inside one host by its worker's word. The default knows nothing.
+/// The cells around and inside one host as reported by its worker. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearntTree {
-    /// Cells around the host, largest first: a pod, then a rack. A name stands for one cell of its level in the whole
-    /// cluster.
+    /// Cells around the host, largest first: a pod, then a rack. A name identifies one cell of its level in
+    /// the whole cluster.
     pub above: Vec<NamedCell>,
     /// Names of the levels between the host and its GPUs, largest first: `socket`, `switch`.
     pub inside: Vec<String>,
-    /// GPUs of which something is known, ascending by UUID.
+    /// GPUs with a known location, ascending by UUID.
     pub gpus: Vec<LearntGpu>,
 }
 
@@ -26,25 +26,25 @@ pub struct LearntTree {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedCell {
-    /// Its level: `rack`.
+    /// Level of the cell: `rack`.
     pub level: String,
-    /// Its name, unique on its level.
+    /// Name of the cell, unique on its level.
     pub name: String,
 }
 
-/// Where a GPU lies in its host.
+/// Location of a GPU in its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearntGpu {
-    /// Which GPU.
+    /// The GPU.
     pub uuid: GpuUuid,
-    /// Its PCI address (`0000:17:00.0`); empty if nobody knows it.
+    /// Its PCI address (`0000:17:00.0`); empty if unknown.
     pub pci_address: String,
-    /// Name of its cell on every level of `LearntTree::inside`, unique on the host; empty where it lies in none.
+    /// Name of its cell on every level of `LearntTree::inside`, unique on the host; empty if it is in none.
     pub cells: Vec<String>,
 }
 
 impl LearntTree {
-    /// Whether it says nothing.
+    /// Whether nothing is reported.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.above.is_empty() && self.inside.is_empty() && self.gpus.is_empty()
@@ -56,15 +56,15 @@ impl LearntTree {
         self.above.iter().map(|cell| cell.level.clone()).collect()
     }
 
-    /// What is known of a GPU.
+    /// Location of a GPU, if reported.
     #[must_use]
     pub fn gpu(&self, uuid: GpuUuid) -> Option<&LearntGpu> {
         let position = self.gpus.binary_search_by_key(&uuid, |gpu| gpu.uuid).ok()?;
         self.gpus.get(position)
     }
 
-    /// Takes over what an earlier tree knew of GPUs that are not presented any more and are kept all the same: the
-    /// cells that they lie in must not shrink because of that.
+    /// Keeps the earlier location of GPUs that are no longer reported but are still kept: the cells that
+    /// contain them must not shrink because of that.
     #[must_use]
     pub fn with_absent(mut self, before: &Self, absent: impl Iterator<Item = GpuUuid>) -> Self {
         if self.inside != before.inside {
@@ -81,7 +81,7 @@ impl LearntTree {
         self
     }
 
-    /// The first rule that it breaks, if it breaks one; `field` is where it stands.
+    /// The first violated rule, if any; `field` is the path of the tree.
     #[must_use]
     pub fn broken_rule(&self, field: &str) -> Option<Violation> {
         self.broken_levels()
@@ -97,7 +97,8 @@ impl LearntTree {
         if count > limits::CELL_LEVELS_MAX {
             let limit = limits::CELL_LEVELS_MAX;
             let rule = format!(
-                "{count} levels, `{HOST_LEVEL}` and `{GPU_LEVEL}` included, are over the limit of {limit} (CELL_LEVELS_MAX)"
+                "{count} levels, `{HOST_LEVEL}` and `{GPU_LEVEL}` included, \
+                 are over the limit of {limit} (CELL_LEVELS_MAX)"
             );
             return Some(("above", rule));
         }
@@ -109,7 +110,7 @@ impl LearntTree {
         if let Some((part, name)) = { bad }.find(|(_, name)| !usable_name(name)) {
             let limit = limits::NAME_BYTES_MAX;
             let rule = format!(
-                "`{name}` is no usable name: 1 to {limit} bytes (NAME_BYTES_MAX), without `/` and control characters"
+                "`{name}` is not a valid name: 1 to {limit} bytes (NAME_BYTES_MAX), without `/` and control characters"
             );
             return Some((part, rule));
         }
@@ -151,7 +152,7 @@ impl LearntTree {
         let names = self.gpus.iter().flat_map(|gpu| &gpu.cells);
         let addresses = self.gpus.iter().map(|gpu| &gpu.pci_address);
         let bad = { names.chain(addresses) }.find(|name| !name.is_empty() && !usable_name(name));
-        bad.map(|name| ("gpus.cells", format!("`{name}` is no usable name")))
+        bad.map(|name| ("gpus.cells", format!("`{name}` is not a valid name")))
     }
 }
 

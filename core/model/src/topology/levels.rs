@@ -1,4 +1,4 @@
-//! Which levels of cells a cluster has: those that are configured, then those that its hosts name.
+//! Levels of a cluster's cells: the configured ones, then those reported by hosts.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use crate::limits;
 use crate::topology::Topology;
 
-/// How many hosts name their levels how: lists of names, largest first. None of a length of 0.
+/// Number of hosts per reported list of level names, largest first. Empty lists are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LevelVotes(OrdMap<Vec<String>, u32>);
 
@@ -27,7 +27,7 @@ impl LevelVotes {
         }
     }
 
-    /// Those of most hosts first; of equals in the order of their names.
+    /// Lists by descending number of hosts; among equals in the order of their names.
     fn ranked(&self) -> Vec<&Vec<String>> {
         let mut ranked: Vec<(&Vec<String>, &u32)> = self.0.iter().collect();
         ranked.sort_by(|(one, one_hosts), (other, other_hosts)| {
@@ -37,7 +37,7 @@ impl LevelVotes {
     }
 }
 
-/// The levels of a cluster, `host` and `gpu` aside.
+/// The levels of a cluster, without `host` and `gpu`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Levels {
     /// Above hosts, largest first.
@@ -47,11 +47,11 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// The levels that follow from a configuration and from what hosts say.
+    /// Derives the levels from the configuration and the reports of hosts.
     ///
-    /// Above hosts a place needs a cell on every level, so the levels are those of one list: the configured one, or the
-    /// one that most hosts name. Inside hosts levels may be left out, so all lists count that agree on the order,
-    /// the configured one first, then by number of hosts.
+    /// Above hosts a location needs a cell on every level, so the levels are those of one list: the
+    /// configured one, or the one that most hosts report. Inside hosts levels may be missing, so all lists
+    /// that agree on the order are used, the configured one first, then by number of hosts.
     pub(super) fn of(configured: &Topology, above: &LevelVotes, inside: &LevelVotes) -> Self {
         let mut levels = Self {
             above: configured.above.clone(),
@@ -72,8 +72,7 @@ impl Levels {
         levels
     }
 
-    /// Adds levels that must not go because somebody is guaranteed cells of them, though no host has such cells any
-    /// more: what is missing must show.
+    /// Adds levels of guaranteed cells even if no host has such cells any more: the shortage must be visible.
     pub(super) fn keep(&mut self, kept: &BTreeSet<&str>) {
         for level in kept {
             if !self.has(level) {
@@ -94,7 +93,8 @@ impl Levels {
     }
 }
 
-/// Both lists in one, in the order of each; none if they disagree. What only the second has stands as late as it may.
+/// Merges two lists, preserving the order of each; `None` if they disagree. Names only in the second list
+/// come as late as possible.
 fn merged(base: &[String], list: &[String]) -> Option<Vec<String>> {
     let mut merged = base.to_vec();
     let mut before = merged.len();
@@ -108,8 +108,8 @@ fn merged(base: &[String], list: &[String]) -> Option<Vec<String>> {
     Some(merged)
 }
 
-/// Of a host's list the positions of those levels that the cluster has, by the cluster's order; none if the orders
-/// disagree.
+/// Positions in a host's list of the levels that the cluster has, in the cluster's order; `None` if the
+/// orders disagree.
 pub(super) fn in_order(levels: &[String], list: &[String]) -> Option<Vec<(usize, usize)>> {
     let known = list.iter().enumerate().filter_map(|(here, level)| {
         let there = levels.iter().position(|known| known == level)?;
@@ -149,7 +149,7 @@ mod tests {
         let above = [("rack", 1), ("pod rack", 3), ("rack pod", 2)];
         assert_eq!(levels(("", ""), &above, &[]).above, names("pod rack"));
         assert_eq!(levels(("zone", ""), &above, &[]).above, names("zone"));
-        // One list at a time: a name that stands inside hosts already is none above.
+        // One list at a time: a name that is already used inside hosts is not used above.
         assert_eq!(levels(("", "pod"), &above, &[]).above, names("rack"));
         assert_eq!(
             levels(("", ""), &[("b", 1), ("a", 1)], &[]).above,

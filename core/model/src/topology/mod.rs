@@ -1,8 +1,8 @@
-//! Where GPUs are: a tree of cells (GPU, PCIe switch, socket, host, rack, pod, ...) of free depth.
+//! Topology: a tree of cells (GPU, PCIe switch, socket, host, rack, pod, ...) of any depth.
 //!
-//! [`Topology`] is configuration, replicated by `SetTopology`; [`LearntTree`] is what a worker knows of its own host and
-//! says when it registers. [`ClusterTree`] is what follows from both for the whole cluster, [`HostCells`] for one host:
-//! the names of the cells around it, and the cells that its GPUs form inside.
+//! [`Topology`] is configuration, replicated by `SetTopology`; [`LearntTree`] is what a worker knows of its
+//! own host and reports when it registers. [`ClusterTree`] is derived from both for the whole cluster,
+//! [`HostCells`] for one host: the names of the cells around it, and the cells that its GPUs form inside.
 
 mod cells;
 mod choice;

@@ -1,4 +1,5 @@
-//! The cluster's tree of cells: what is configured where a configuration names a host, else what workers say.
+//! The cluster's tree of cells, from the configuration where it lists a host, otherwise from the reports of
+//! workers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,38 +16,39 @@ use crate::topology::{
 
 /// Paths of the cells around a host, largest first.
 type Around = Arc<[Arc<str>]>;
-/// A cell's name on its level, counted from the largest.
+/// A cell's level, counted from the largest, and name.
 type CellName = (usize, Arc<str>);
 
-/// Where every host lies, and which levels there are.
+/// Location of every host, and the existing levels.
 ///
-/// It follows from the configuration, the hosts and the levels that somebody is guaranteed cells of; the order in which
-/// they came does not matter. What workers say is weighed:
+/// It is a function of the configuration, the hosts and the levels with guaranteed cells; the order in which
+/// they arrived does not matter. Reports of workers are weighed:
 ///
-/// - A cell above hosts that several hosts put in different places lies where the configuration says, or else where most
-///   of them say (of equals, the one that was registered first). The others lie in no cell above their own.
-/// - Cells inside a host count if they nest.
+/// - A cell above hosts for which several hosts report different locations is where the configuration says,
+///   or else where most of them say (among equals, the host registered first). The others are in no cell
+///   above hosts.
+/// - Cells inside a host are used if they nest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterTree {
     topology: Arc<Topology>,
     places: Arc<Places>,
     above: LevelVotes,
     inside: LevelVotes,
-    /// Who says that a cell has which path.
+    /// Hosts that report a path for a cell.
     paths: OrdMap<CellName, OrdMap<Arc<str>, OrdSet<HostId>>>,
 }
 
-/// How far a change of one host reaches.
+/// Reach of a change of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// To the host itself.
+    /// The host only.
     Host,
-    /// To others: the tree must be built anew.
+    /// Other hosts too: the tree must be rebuilt.
     Cluster,
 }
 
 impl ClusterTree {
-    /// The tree of a cluster. `guaranteed` are the levels that virtual clusters have cells of.
+    /// Builds the tree of a cluster. `guaranteed` are the levels of which virtual clusters have cells.
     #[must_use]
     pub fn of(
         configured: &Topology,
@@ -74,20 +76,20 @@ impl ClusterTree {
         tree
     }
 
-    /// The configuration with all levels that there are.
+    /// The configuration extended by all existing levels.
     #[must_use]
     pub fn topology(&self) -> &Arc<Topology> {
         &self.topology
     }
 
-    /// The levels that there are by a configuration and by what hosts say, whoever is guaranteed cells of which.
+    /// Whether a level exists by a configuration and the reports of hosts, without regard to guarantees.
     #[must_use]
     pub fn has_level_without_guarantees(&self, configured: &Topology, level: &str) -> bool {
         Levels::of(configured, &self.above, &self.inside).has(level)
     }
 
-    /// A host's worker says something else from now on. If that reaches to others nothing can be said of the tree any
-    /// more, and it must be built anew.
+    /// Replaces the report of a host's worker. If the change reaches other hosts, the tree is invalid and
+    /// must be rebuilt.
     #[must_use]
     pub fn replace(
         &mut self,
@@ -121,7 +123,7 @@ impl ClusterTree {
         if settled { Reach::Host } else { Reach::Cluster }
     }
 
-    /// Whether nobody but this host names a cell.
+    /// Whether this host is the only one that names a cell.
     fn is_alone(&self, cell: &CellName, id: HostId) -> bool {
         self.paths.get(cell).is_none_or(|paths| {
             paths
@@ -160,7 +162,7 @@ impl ClusterTree {
         }
     }
 
-    /// The path of a cell by the word of most hosts; of equals, the one named by the host that was registered first.
+    /// Path of a cell as reported by most hosts; among equals, by the host registered first.
     fn path_by_most(&self, cell: &CellName) -> Option<Arc<str>> {
         let paths = self.paths.get(cell)?.iter();
         let most = paths
@@ -168,8 +170,8 @@ impl ClusterTree {
         most.map(|(path, _)| Arc::clone(path))
     }
 
-    /// Paths around a host by its worker's word, whatever others say; `Err` if that names no cell on every level, or
-    /// if the configuration places the host.
+    /// Paths around a host as reported by its worker, without regard to others; `Err` if a level is missing,
+    /// or if the configuration places the host.
     fn place_by_word(&self, name: &str, tree: &LearntTree) -> Result<Around, Option<TreeFlaw>> {
         if tree.above.is_empty()
             || self.topology.above.is_empty()
@@ -241,7 +243,7 @@ impl ClusterTree {
         }
     }
 
-    /// Where a cell lies, if not where a host says.
+    /// Location of a cell, if it differs from what a host reports.
     fn contradiction(&self, cell: &CellName, here: &Arc<str>) -> Option<String> {
         let configured = self.places.named(cell.0, &cell.1);
         if !configured.is_empty() {
@@ -251,7 +253,7 @@ impl ClusterTree {
         (by_most != *here).then(|| by_most.to_string())
     }
 
-    /// The same paths, each text kept once for all hosts.
+    /// The same paths with texts shared among hosts.
     fn shared(&self, place: &Around) -> Around {
         let cells = named(place).into_iter().zip(place.iter());
         cells
@@ -314,7 +316,7 @@ fn named(place: &Around) -> Vec<CellName> {
     names.enumerate().collect()
 }
 
-/// Paths around a host by its worker's word.
+/// Paths around a host as reported by its worker.
 fn word(levels: &[String], tree: &LearntTree) -> Result<Around, TreeFlaw> {
     let here = tree.above_levels();
     let Some(known) = in_order(levels, &here) else {
@@ -365,7 +367,7 @@ fn cell_name(host: &Host, uuid: crate::ids::GpuUuid, level: usize) -> &str {
         .map_or("", String::as_str)
 }
 
-/// The first of these levels on which some GPUs are not all in one cell, or all in none.
+/// The first of these levels on which the given GPUs are neither all in one cell nor all in none.
 fn parted(host: &Host, gpus: GpuMask, levels: &[usize]) -> Option<usize> {
     let parts = |level: &&usize| {
         let names = gpus

@@ -1,4 +1,4 @@
-//! The rules that a topology must obey.
+//! Validation of a topology.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,13 +7,13 @@ use crate::limits;
 use crate::spec::Violation;
 use crate::topology::{CellGroup, GPU_LEVEL, GpuMask, HOST_LEVEL, HostShape, Topology};
 
-/// All rules that a topology breaks, each with its place; empty if it is valid.
+/// All rules that a topology violates, each with its position; empty if it is valid.
 #[must_use]
 pub fn validate(topology: &Topology) -> Vec<Violation> {
     let mut found = Findings::default();
     found.levels(topology);
     if !found.0.is_empty() {
-        // What follows names the levels again and again.
+        // The checks below use the levels repeatedly.
         return found.0;
     }
     found.places(topology);
@@ -23,7 +23,7 @@ pub fn validate(topology: &Topology) -> Vec<Violation> {
     found.0
 }
 
-/// Whether a level or a cell may be called so.
+/// Whether a name of a level or a cell is valid.
 pub fn usable_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= limits::NAME_BYTES_MAX
@@ -74,7 +74,7 @@ impl Findings {
             self.add(
                 field,
                 format!(
-                    "`{name}` is no usable name: 1 to {} bytes (NAME_BYTES_MAX), without `/` and control characters",
+                    "`{name}` is not a valid name: 1 to {} bytes (NAME_BYTES_MAX), without `/` and control characters",
                     limits::NAME_BYTES_MAX
                 ),
             );
@@ -142,12 +142,12 @@ impl Findings {
             );
             return;
         }
-        // Cells of one level are disjoint, so there are no more; and each is compared with each.
+        // Cells of one level are disjoint, so there cannot be more; and they are compared pairwise.
         let groups_max = limits::CELL_LEVELS_MAX * limits::GPUS_PER_HOST_MAX;
         if shape.groups.len() > groups_max {
             let count = shape.groups.len();
             let rule =
-                format!("{count} are more than levels and GPUs make possible ({groups_max})");
+                format!("{count} exceed the maximum for these levels and GPUs ({groups_max})");
             self.add(&format!("{at}.groups"), rule);
             return;
         }
@@ -159,7 +159,7 @@ impl Findings {
                 self.add(
                     &format!("{at}.level"),
                     format!(
-                        "`{}` is none of the levels inside hosts ({})",
+                        "`{}` is not a level inside hosts ({})",
                         group.level,
                         topology.inside.join(", ")
                     ),
@@ -218,7 +218,8 @@ impl Findings {
                 self.add(
                     &format!("{at}.groups[{later}].gpus"),
                     format!(
-                        "overlap those of groups[{earlier}]: cells are disjoint, or the smaller level lies inside the larger"
+                        "overlap those of groups[{earlier}]: cells are disjoint, \
+                         or the smaller level lies inside the larger"
                     ),
                 );
             }

@@ -1,4 +1,4 @@
-//! The cluster as if everything were free, reachable and let in: what could ever be placed.
+//! Capacity of the cluster with every host empty, reachable and unblocked: what could ever be placed.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::capacity::left::{Left, Newcomers};
 use crate::capacity::{Capacity, FreeHosts};
 
 impl<'a> Capacity<'a> {
-    /// All that the cluster has. It looks at every host.
+    /// Capacity of the whole cluster. Visits every host.
     pub(crate) fn empty(state: &'a State) -> Self {
         let freed = Freed {
             all_attempts: true,

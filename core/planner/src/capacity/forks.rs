@@ -1,4 +1,4 @@
-//! Forks that show more than is free now, or less.
+//! Forks of the capacity that show more or less than is free now.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::capacity::left::Left;
 use crate::capacity::{Capacity, FreeHosts, Masks};
 
 impl<'a> Capacity<'a> {
-    /// What there would be without these attempts.
+    /// Capacity without the given attempts.
     pub(crate) fn free_attempts(&self, victims: &[Victim]) -> Self {
         let mut fork = self.fork();
         for victim in victims {
@@ -24,8 +24,8 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// What a unit sees: beside what is free also what it claims itself, and what others claim for a time by which it
-    /// will have ended. None if that is nothing more.
+    /// Capacity available to one unit: what is free, what the unit itself claims, and what others claim for
+    /// a later time by which it will have ended. `None` if that adds nothing.
     pub(crate) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Option<Self> {
         let asker = self.asker(job, unit);
         let usable: Vec<(JobId, UnitIndex)> = self
@@ -43,7 +43,7 @@ impl<'a> Capacity<'a> {
         Some(fork)
     }
 
-    /// What there would be if nothing were claimed.
+    /// Capacity without any claims.
     pub(crate) fn without_claims(&self) -> Self {
         let mut fork = self.fork();
         for (job, unit) in self.state.index.claims.keys() {
@@ -52,7 +52,7 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// Units whose claims may be of use to one.
+    /// Units whose claimed resources the asking unit may use.
     fn claimants(&self, asker: Asker<'_>) -> BTreeSet<(JobId, UnitIndex)> {
         let own = (asker.job.id, asker.unit);
         let claims = asker
@@ -66,7 +66,7 @@ impl<'a> Capacity<'a> {
         claimants
     }
 
-    /// Only these GPUs, of these hosts; tasks without GPUs may be on any of the hosts.
+    /// Capacity restricted to these GPUs of these hosts; tasks without GPUs may use any of the hosts.
     pub(crate) fn within(&self, masks: Masks) -> Self {
         let only = match &self.only {
             Some(only) => masks
@@ -108,27 +108,28 @@ impl<'a> Capacity<'a> {
         fork
     }
 
-    /// All but these hosts.
+    /// Capacity without these hosts.
     pub(crate) fn without_hosts(&self, hosts: &[HostId]) -> Self {
         let mut fork = self.fork();
         fork.avoided = Arc::from(hosts);
         fork
     }
 
-    /// A unit that asks now.
+    /// The unit that asks, at the present time.
     pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Asker<'b> {
         Asker::at(job, unit, self.now)
     }
 
     fn fork(&self) -> Self {
         let mut fork = self.clone();
-        // More may fit in the fork.
+        // More may fit in the fork than the narrowed index shows.
         fork.narrowed.clear();
         fork.last_blocks.clear();
         fork
     }
 
-    /// Counts what an attempt holds as free; nothing if it is not the unit's current one. For forks only.
+    /// Counts what an attempt holds as free; does nothing if it is not the unit's current attempt. For
+    /// forks only.
     pub(crate) fn free_attempt(&mut self, victim: Victim) {
         let unit = (victim.job, victim.unit);
         let Some(job) = self.state.job(victim.job) else {
@@ -157,7 +158,7 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Counts what a unit claims as free. For forks, and for units that are placed.
+    /// Counts what a unit claims as free. For forks, and for units being placed.
     pub(crate) fn free_claim(&mut self, job: JobId, unit: UnitIndex) {
         let known = self.state.job(job).and_then(|job| job.unit(unit));
         let Some(claim) = known.and_then(|known| known.claim.as_deref()) else {
@@ -180,7 +181,7 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Finds the free GPUs of a host anew.
+    /// Recomputes the free GPUs of a host.
     fn refresh(&mut self, host: HostId) {
         let Some(host) = self.state.host(host) else {
             return;

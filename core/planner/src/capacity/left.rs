@@ -1,4 +1,4 @@
-//! What a host has left in a round.
+//! Remaining resources of a host within a round.
 
 use muster_engine::feasibility::{Asker, Room};
 use muster_model::host::Host;
@@ -7,20 +7,20 @@ use muster_model::topology::GpuMask;
 
 use crate::capacity::Capacity;
 
-/// What a host has left in the round.
+/// Remaining resources of a host within a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// CPUs, memory and tasks that nobody holds or claims.
+    /// CPUs, memory and task slots neither held nor claimed.
     pub(super) room: Room,
-    /// GPUs that nobody holds or claims.
+    /// GPUs neither held nor claimed.
     pub(super) free: GpuMask,
     /// GPUs given out in the round.
     pub(super) taken: GpuMask,
-    /// Who came in the round.
+    /// Jobs placed on the host in the round.
     pub(super) newcomers: Newcomers,
 }
 
-/// Jobs that a round put on a host.
+/// Jobs placed on a host in the round.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Newcomers {
     Nobody,
@@ -29,7 +29,7 @@ pub(super) enum Newcomers {
 }
 
 impl Left {
-    /// Whether those who came in the round let the unit in.
+    /// Whether the jobs placed in the round admit the unit.
     pub(super) fn admits(&self, asker: Asker<'_>) -> bool {
         match self.newcomers {
             Newcomers::Nobody => true,
@@ -40,7 +40,7 @@ impl Left {
         }
     }
 
-    /// Whether the round put anything of a job here (it may have, where several came).
+    /// Whether the round placed a task of the job here (possibly, if several jobs were placed).
     pub(super) fn holds(&self, job: JobId) -> bool {
         match self.newcomers {
             Newcomers::Nobody => false,
@@ -49,7 +49,7 @@ impl Left {
         }
     }
 
-    /// A unit comes to the host.
+    /// Records that a unit is placed on the host.
     pub(super) fn enter(&mut self, asker: Asker<'_>) {
         self.newcomers = match self.newcomers {
             Newcomers::Nobody => Newcomers::One {
@@ -72,7 +72,7 @@ impl Capacity<'_> {
         })
     }
 
-    /// The room of a host alone, which is found without a look at its GPUs.
+    /// CPUs, memory and task slots of a host, found without looking at its GPUs.
     pub(crate) fn room_of(&self, host: &Host) -> Room {
         let known = self.left.get(&host.id);
         known.map_or_else(|| self.unclaimed_room(host), |left| left.room)
@@ -96,7 +96,7 @@ impl Capacity<'_> {
         self.counted(host, free)
     }
 
-    /// Those of a host's GPUs that count.
+    /// The GPUs of a host that count in this capacity.
     pub(super) fn counted(&self, host: &Host, gpus: GpuMask) -> GpuMask {
         match &self.only {
             Some(only) => gpus.and(only.get(&host.id).copied().unwrap_or_default()),

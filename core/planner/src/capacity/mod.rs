@@ -1,8 +1,9 @@
-//! What is free, as one planning round sees it: the state's index, less what the round gave out.
+//! Free resources within one planning round: the state's index minus what the round gave out.
 //!
-//! A clone is cheap (the maps share their nodes): whatever is tried is tried on one. Three kinds of forks show more
-//! or less than is free now: [`Capacity::free_attempts`] what there would be without some attempts and claims,
-//! [`Capacity::for_unit`] what one unit may use of what is claimed, [`Capacity::within`] only some GPUs.
+//! A clone is cheap (the maps share their nodes), so every trial runs on a clone. Three kinds of forks show
+//! more or less than is free now: [`Capacity::free_attempts`] without some attempts and claims,
+//! [`Capacity::for_unit`] with the claimed resources that one unit may use, [`Capacity::within`] with only
+//! some GPUs.
 
 mod empty;
 mod forks;
@@ -31,17 +32,18 @@ use muster_model::topology::{GpuMask, HostCells};
 /// Hosts by their number of free GPUs of one class.
 pub(crate) type FreeHosts = OrdSet<(u32, HostId)>;
 
-/// Needs whose hopeless hosts a round remembers. Past it the round still plans right, only slower.
+/// Number of distinct needs for which a round remembers unsuitable hosts. Beyond it planning is still
+/// correct, only slower.
 const LIKENESSES_MAX: usize = 32;
 
-/// Hosts tried for the rest of a gang before it is split once more: it bounds the search for a tidy
-/// packing, not whether the gang is placed.
+/// Hosts tried for the rest of a gang before it is split once more: bounds the search for a tidy packing,
+/// not whether the gang is placed.
 const TIGHTEST_TRIES_MAX: usize = 32;
 
-/// Hosts tried for a task of a job that wants to spread: past it two tasks may share a host.
+/// Hosts tried for a task of a job that spreads its tasks: beyond it two tasks may share a host.
 const SPREAD_TRIES_MAX: usize = 256;
 
-/// GPUs of some hosts.
+/// GPU masks by host.
 pub(crate) type Masks = BTreeMap<HostId, GpuMask>;
 
 /// Free resources in one planning round. A clone is cheap, so a gang is tried on one.
@@ -49,31 +51,32 @@ pub(crate) type Masks = BTreeMap<HostId, GpuMask>;
 pub(crate) struct Capacity<'a> {
     state: &'a State,
     now: TimeMs,
-    /// The index, with the GPUs of this round taken off; the empty class keeps the order it had at first,
-    /// which only says which hosts CPU tasks prefer.
+    /// The index minus the GPUs of this round; the empty class keeps its initial order, which only says
+    /// which hosts CPU tasks prefer.
     free: OrdMap<HostClass, FreeHosts>,
-    /// The same by cells above hosts.
+    /// Free GPUs by cell above hosts.
     places: CellIndex,
     left: OrdMap<HostId, Left>,
-    /// Tasks that the round put on a host, by job and position of their group, for groups with a limit.
+    /// Tasks that the round placed on a host, by job and group position, for groups with a limit per host.
     spread: OrdMap<(JobId, usize, HostId), u32>,
-    /// What counts as free although somebody has it.
+    /// Resources that count as free although they are held.
     freed: Arc<Freed>,
-    /// Whether hosts count that are silent or blocked, and those that others have for themselves.
+    /// Whether unreachable and blocked hosts, and hosts exclusive to others, count as well.
     all_hosts: bool,
-    /// The only GPUs that count, if not all do.
+    /// The only GPUs that count; `None` for all.
     only: Option<Arc<Masks>>,
-    /// Hosts that do not count, few of them.
+    /// Hosts that do not count; few.
     avoided: Arc<[HostId]>,
-    /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
-    /// so none is looked at twice.
+    /// Free hosts minus those that lack another resource for a need: they stay unsuitable within a round,
+    /// so none is examined twice.
     narrowed: BTreeMap<Likeness, FreeHosts>,
-    /// Of classes whose hosts are all to be blocked: what lets the longest work begin. None of one where that is not so.
+    /// For each class whose hosts all have a planned block: the block that admits the longest work. `None`
+    /// for other classes.
     last_blocks: BTreeMap<HostClass, Option<Planned>>,
 }
 
 impl<'a> Capacity<'a> {
-    /// What is free now: held by nobody, claimed by nobody.
+    /// Resources neither held nor claimed now.
     pub(crate) fn new(state: &'a State) -> Self {
         Self {
             state,
@@ -91,18 +94,18 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// The instant at which the round decides.
+    /// The time at which the round decides.
     pub(crate) const fn now(&self) -> TimeMs {
         self.now
     }
 
-    /// The same as seen at another time: it says which work ends before a claim's time.
+    /// The same capacity at another time, which determines the work that ends before a claim is due.
     pub(crate) fn at(mut self, now: TimeMs) -> Self {
         self.now = now;
         self
     }
 
-    /// The state that it shows.
+    /// The state behind this capacity.
     pub(crate) const fn state(&self) -> &'a State {
         self.state
     }
@@ -117,12 +120,12 @@ impl<'a> Capacity<'a> {
         self.free.get(class).cloned().unwrap_or_default()
     }
 
-    /// Free GPUs of a class.
+    /// Number of free GPUs of a class.
     pub(crate) fn gpus_free(&self, class: &str) -> u64 {
         self.slots(class, 1)
     }
 
-    /// Groups of `gpus` free GPUs that each lie on one host, whatever CPUs and memory say.
+    /// Number of groups of `gpus` free GPUs on one host each, ignoring CPUs and memory.
     pub(crate) fn slots(&self, class: &str, gpus: u32) -> u64 {
         let Some(hosts) = self.free.get(class) else {
             return 0;
@@ -133,13 +136,13 @@ impl<'a> Capacity<'a> {
             .sum()
     }
 
-    /// The GPUs of a host that are free, and of a class.
+    /// The free GPUs of a host in a class.
     pub(crate) fn free_on(&self, host: &Host, class: &str) -> GpuMask {
         let of_class = self.cells(host.id).map(|cells| cells.of_model(class));
         self.left_of(host).free.and(of_class.unwrap_or_default())
     }
 
-    /// The host that a job which wants to spread had better take, and its free GPUs: one with none of its tasks if
+    /// Best host for a job that spreads its tasks, with its free GPUs: one without tasks of the job if
     /// there is one among the emptiest.
     pub(crate) fn emptiest_fit(&self, need: Need<'_>) -> Option<(u32, HostId)> {
         let class = self.hosts(need.class);
@@ -165,7 +168,7 @@ impl<'a> Capacity<'a> {
         came || self.state.index.on_host.range(units).next().is_some()
     }
 
-    /// The host with the fewest free GPUs that still takes a task, and their number.
+    /// The host with the fewest free GPUs that still fits a task, with that number.
     pub(crate) fn best_fit(&mut self, need: Need<'_>) -> Option<(u32, HostId)> {
         if let Some(hosts) = need.few_hosts {
             let fitting = hosts.iter().filter_map(|host| {
@@ -180,7 +183,7 @@ impl<'a> Capacity<'a> {
         }
         let mut hopeless = Vec::new();
         let found = {
-            // Nearly always nothing is narrowed, and then the likeness need not be spelled out.
+            // Fast path: usually nothing is narrowed, so the likeness need not be computed.
             let narrowed = match self.narrowed.is_empty() {
                 true => None,
                 false => self.narrowed.get(&need.likeness(self.state)),
@@ -200,7 +203,8 @@ impl<'a> Capacity<'a> {
         found
     }
 
-    /// Whether no host of a need's class lets it begin, because all are to be blocked too soon: known without a look at each.
+    /// Whether no host of a need's class lets it start because all have planned blocks too soon: decided
+    /// without examining each host.
     fn all_begin_too_late(&mut self, need: Need<'_>) -> bool {
         let Some(hosts) = self.free.get(need.class) else {
             return false;
@@ -220,7 +224,7 @@ impl<'a> Capacity<'a> {
         last.is_some_and(|last| !last.lets_begin(self.now, run_time_ms_max))
     }
 
-    /// The latest of the blocks that are planned for all of these hosts, with the shortest notice.
+    /// The latest planned block of all these hosts, with the shortest notice.
     fn last_block(&self, hosts: &FreeHosts) -> Option<Planned> {
         let mut last: Option<Planned> = None;
         for (_, host) in hosts {
@@ -250,12 +254,12 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Cells above hosts with what is free in them.
+    /// Cells above hosts with their free resources.
     pub(crate) const fn places(&self) -> &CellIndex {
         &self.places
     }
 
-    /// The host with the fewest free GPUs that takes so many tasks of a need.
+    /// The host with the fewest free GPUs that fits `count` tasks of a need.
     pub(crate) fn fitting_host(&self, need: Need<'_>, count: u32) -> Option<HostId> {
         let gpus = need.group.resources.gpus.saturating_mul(count);
         let fits = |(free, host): &(u32, HostId)| self.tasks_fitting(*host, *free, need) >= count;
@@ -274,7 +278,7 @@ impl<'a> Capacity<'a> {
             .map(|(_, host)| host)
     }
 
-    /// Hosts with their free GPUs of a need's class, the fullest first.
+    /// Hosts with their free GPUs of a need's class, fewest free GPUs first.
     pub(crate) fn sized(
         &self,
         hosts: impl Iterator<Item = HostId>,
@@ -289,8 +293,8 @@ impl<'a> Capacity<'a> {
         sized
     }
 
-    /// The host with the fewest free GPUs that takes `count` tasks together, if one of the first few does
-    /// that is not among those `used`. `hosts` are in the order of their free GPUs, as they were at first.
+    /// The host with the fewest free GPUs that fits `count` tasks together, among the first few that are
+    /// not in `used`. `hosts` are in the initial order of their free GPUs.
     pub(crate) fn tightest<T>(
         &self,
         need: Need<'_>,
@@ -307,7 +311,7 @@ impl<'a> Capacity<'a> {
             .map(|(_, host)| *host)
     }
 
-    /// How many such tasks a host takes that has `gpus_free` free GPUs of the right class.
+    /// Number of such tasks that fit on a host with `gpus_free` free GPUs of the right class.
     pub(crate) fn tasks_fitting(&self, host: HostId, gpus_free: u32, need: Need<'_>) -> u32 {
         let Some(host) = self.state.host(host) else {
             return 0;
@@ -324,7 +328,7 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// How many such tasks the host's free GPUs are enough for.
+    /// Number of such tasks for which the host's free GPUs suffice.
     fn by_gpus(&self, host: &Host, gpus_free: u32, need: Need<'_>) -> u32 {
         let gpus = need.group.resources.gpus;
         if need.any_gpus() {
@@ -335,7 +339,7 @@ impl<'a> Capacity<'a> {
             .map_or(0, |cells| cells.tasks(need.own, free, gpus))
     }
 
-    /// Whether a job may be on a host: for its name, and for those who are there, or are to be.
+    /// Whether a job may run on a host, given the host's name and the jobs on it or planned for it.
     fn admits(&self, host: &Host, need: Need<'_>) -> bool {
         self.accepts(host)
             && !self.avoided.contains(&host.id)
@@ -356,7 +360,7 @@ impl<'a> Capacity<'a> {
                 .is_none_or(|left| left.admits(need.asker))
     }
 
-    /// Tasks of a group with a limit on a host, those of this round included.
+    /// Tasks of a group with a limit on a host, including those of this round.
     fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
         let of_round = self.spread.get(&need.spread_key(host)).copied();
         let job = need.asker.job;

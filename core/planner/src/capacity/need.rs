@@ -1,4 +1,4 @@
-//! What one task needs of its host.
+//! Requirements of one task on its host.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use muster_model::topology::{GpuMask, Own};
 
 use crate::capacity::Masks;
 
-/// What one task needs of its host.
+/// Requirements of one task on its host.
 #[derive(Clone, Copy)]
 pub(crate) struct Need<'a> {
-    /// Whose task.
+    /// The unit that owns the task.
     pub(crate) asker: Asker<'a>,
-    /// Its group.
+    /// The task's group.
     pub(crate) group: &'a TaskGroup,
-    /// As how many tasks it counts on its host.
+    /// Number of tasks that it counts as on its host.
     pub(crate) places: u32,
     /// Position of the group in the job.
     pub(crate) position: usize,
     /// The model of its GPUs; empty if it needs none.
     pub(crate) class: &'a HostClass,
-    /// What its own GPUs share.
+    /// Level that the task's own GPUs must share.
     pub(crate) own: Own,
-    /// The only GPUs that it may have, if the group names any.
+    /// The only GPUs allowed, if the group names any.
     pub(crate) named: Option<&'a Masks>,
-    /// The only hosts that it may be on, if they are few and known.
+    /// The only hosts allowed, if they are few and known.
     pub(crate) few_hosts: Option<&'a BTreeSet<HostId>>,
 }
 
-/// Needs that are alike: the resources' numbers, which hosts take such work, and the job and group where it matters which
-/// those are.
+/// Key of equivalent needs: the resource amounts, the hosts that accept such work, and the job and group
+/// where they matter.
 pub(super) type Likeness = (
     HostClass,
     (u32, u32, u64, u32),
@@ -41,17 +41,17 @@ pub(super) type Likeness = (
     Option<(JobId, usize)>,
 );
 
-/// By what hosts take work or not that can take no other: whether it is a gang, may be lost, and how long it may run where
-/// that matters.
+/// Properties that decide which hosts accept the work: gang, tolerance of a lost host, and maximum run time
+/// where it matters.
 type Takers = (bool, bool, Option<u64>);
 
 impl Need<'_> {
-    /// Whether any free GPUs of the class do.
+    /// Whether any free GPUs of the class will do.
     pub(super) fn any_gpus(&self) -> bool {
         self.own == Own::Host && self.named.is_none()
     }
 
-    /// Those of a host's GPUs that the group names.
+    /// The given GPUs of a host that the group names.
     pub(super) fn named_of(&self, host: HostId, gpus: GpuMask) -> GpuMask {
         match self.named {
             Some(named) => gpus.and(named.get(&host).copied().unwrap_or_default()),

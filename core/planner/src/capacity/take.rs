@@ -1,4 +1,4 @@
-//! Giving out what is free.
+//! Allocation of free resources within a round.
 
 use muster_engine::feasibility::Asker;
 use muster_model::command::TaskPlacement;
@@ -9,7 +9,7 @@ use muster_model::topology::GpuMask;
 use crate::capacity::{Capacity, Need};
 
 impl Capacity<'_> {
-    /// Gives out room for `count` tasks on one host, which must have it; returns the GPUs of each.
+    /// Allocates room for `count` tasks on one host, which must have it; returns the GPUs of each task.
     pub(crate) fn take(&mut self, host: HostId, need: Need<'_>, count: u32) -> Vec<GpuMask> {
         let Some(host) = self.state.host(host) else {
             return Vec::new();
@@ -39,7 +39,8 @@ impl Capacity<'_> {
         chosen
     }
 
-    /// Gives out what a unit was given in a fork of this capacity, and what it claimed and does not need.
+    /// Allocates what a unit received in a fork of this capacity, and releases what it claimed and does not
+    /// need.
     pub(crate) fn commit(&mut self, asker: Asker<'_>, tasks: &[TaskPlacement]) {
         self.free_claim(asker.job.id, asker.unit);
         for task in tasks {
@@ -64,7 +65,7 @@ impl Capacity<'_> {
         }
     }
 
-    /// Moves a host in the order of each of its classes.
+    /// Moves a host to its new position in the order of each of its classes.
     pub(super) fn reorder(&mut self, host: &Host, before: GpuMask, now: GpuMask) {
         let Some(cells) = self.cells(host.id) else {
             return;
@@ -92,14 +93,14 @@ impl Capacity<'_> {
     }
 }
 
-/// The GPUs of a host by identity.
+/// UUIDs of a host's GPUs.
 pub(crate) fn uuids(host: &Host, gpus: GpuMask) -> Vec<GpuUuid> {
     gpus.positions()
         .map(|position| host.gpus[position].uuid)
         .collect()
 }
 
-/// The positions of a host's GPUs.
+/// Mask of the positions of a host's GPUs.
 pub fn positions(host: &Host, gpus: &[GpuUuid]) -> GpuMask {
     let all = host.gpus.iter().enumerate();
     all.filter(|(_, gpu)| gpus.contains(&gpu.uuid))

@@ -1,13 +1,13 @@
-//! Moves: which running units to put elsewhere so that a waiting one has room in one piece.
+//! Defragmentation: selection of running units to move so that a waiting one fits in one piece.
 //!
-//! Asked when a unit finds no room although enough GPUs are free. A few units are looked for without which it fits, and
-//! each of which fits somewhere else at the same time (`search`): one alone, and several in several orders (`order`). Of
-//! what is found the cheapest counts, if it is worth it. The cost is the work since the newest checkpoints and the time in which the
-//! moved GPUs stand still; the gain is how much longer the unit would wait for others to end by themselves, times its
-//! GPUs.
+//! Runs when a unit finds no room although enough GPUs are free. The search looks for a few units without
+//! which the waiting unit fits, and each of which fits elsewhere at the same time (`search`): single units,
+//! and several units in several orders (`order`). The cheapest result is used if it is worth its cost. The
+//! cost is the work since the newest checkpoints plus the time in which the moved GPUs are idle; the gain
+//! is the additional time that the unit would wait for others to end on their own, times its GPUs.
 //!
-//! It is a proposal without side effects. Nobody is moved if the unit would not fit then, or one of those moved would
-//! not.
+//! The result is a proposal without side effects. No unit is moved if the waiting unit or one of the moved
+//! units would not fit afterwards.
 
 mod mover;
 mod order;
@@ -28,18 +28,19 @@ use crate::reserve;
 use crate::running::{self, End, Running};
 use crate::unit::{self, Lack, Shortage};
 
-/// Whom to move where, and where the unit goes then.
+/// Units to move with their new placement, and the placement of the waiting unit.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
     pub(super) tasks: Vec<TaskPlacement>,
     pub(super) moving: Moving,
-    /// GPU-milliseconds that the moves lose.
+    /// GPU-milliseconds lost by the moves.
     pub(super) cost_gpu_ms: u64,
-    /// When all who are moved have had their grace.
+    /// Time at which the grace periods of all moved units have passed.
     pub(super) expected_at: TimeMs,
 }
 
-/// Whether a unit lacks room only because what is free lies in pieces, or elsewhere, or beside others.
+/// Whether a unit lacks room only because the free resources are fragmented, in other places, or on shared
+/// hosts.
 pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
     let enough = shortage.need_gpus > 0 && shortage.need_gpus <= shortage.free_gpus;
     let is_known = match shortage.lack {
@@ -49,7 +50,7 @@ pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
     enough && is_known
 }
 
-/// The cheapest moves found that are worth it, of all that runs by when it should end.
+/// The cheapest worthwhile moves, given all running attempts by expected end.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     (job, unit): (&Job, UnitIndex),
@@ -69,7 +70,7 @@ pub(super) fn propose(
         .map(|running| running.named())
         .collect();
     let coming = capacity.free_attempts(&stopping);
-    // What comes free anyway is enough: nobody else has to go.
+    // Resources that become free anyway suffice: no further unit has to move.
     if unit::place_unborrowed(&mut coming.clone(), job, unit).is_ok() {
         return None;
     }
@@ -97,7 +98,7 @@ pub(super) fn propose(
     gain.settle(config, cheapest, capacity.now())
 }
 
-/// What a unit gains by not waiting until others end.
+/// Waiting time that a unit saves if others need not end first.
 struct Gain {
     gpus: u64,
     otherwise_at: TimeMs,
@@ -105,7 +106,7 @@ struct Gain {
 }
 
 impl Gain {
-    /// None if the unit does not fit even without all that run now.
+    /// `None` if the unit does not fit even without all running attempts.
     fn of(
         capacity: &Capacity<'_>,
         unit: (&Job, UnitIndex),
@@ -119,7 +120,7 @@ impl Gain {
         })
     }
 
-    /// If everybody who is moved were gone at once.
+    /// The gain if all moved units ended at once: an upper bound.
     fn at_most(&self) -> u64 {
         self.from(self.now, self.gpus)
     }

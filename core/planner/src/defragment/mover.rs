@@ -6,17 +6,17 @@ use muster_model::quota::Defragment;
 
 use crate::running::{End, Running, Useful};
 
-/// Units that are put in order at most: the cheapest of a large cluster are enough to choose from.
+/// Maximum number of units that are ordered: the cheapest of a large cluster suffice.
 const MOVERS_MAX: usize = 8_192;
 
-/// A running unit that may be moved, and what that loses.
+/// A running unit that may be moved, and the cost of the move.
 #[derive(Clone, Copy)]
 pub(super) struct Mover<'a> {
     pub(super) running: Running<'a>,
     pub(super) cost_gpu_ms: u64,
 }
 
-/// All units that may be moved and have something that a unit of another job could use.
+/// All units that may be moved and hold something that a unit of another job could use.
 pub(super) fn all<'a>(
     state: &State,
     (job, config): (&Job, &Defragment),
@@ -26,7 +26,7 @@ pub(super) fn all<'a>(
     let movers = ending.iter().filter_map(|(_, running)| {
         let of = (running.job, running.unit, running.attempt);
         let movable = moves::may_move(state, config, of).is_ok() && useful.has(state, running);
-        // Who cannot be killed leaves nothing behind, and takes the next GPU out of placement as well.
+        // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         let movable = movable && !running.unit.hangs(state);
         movable.then(|| Mover {
             running: *running,
@@ -36,7 +36,7 @@ pub(super) fn all<'a>(
     movers.collect()
 }
 
-/// The cheapest of many, in any order.
+/// The cheapest units, in any order.
 pub(super) fn cheapest(mut movers: Vec<Mover<'_>>) -> Vec<Mover<'_>> {
     if movers.len() > MOVERS_MAX {
         let by_cost =

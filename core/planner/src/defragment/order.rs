@@ -1,4 +1,4 @@
-//! In which orders units that may be moved are tried: each suggests another place for the waiting unit.
+//! Orders in which movable units are tried: each suggests another place for the waiting unit.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use muster_model::spec::Within;
 
 use crate::defragment::mover::Mover;
 
-/// A cell above hosts, by its path; a host by itself where its cell is not known.
+/// Path of the cell above hosts; the host itself if its cell is unknown.
 type Place<'s> = (&'s str, HostId);
 
-/// The cheapest units first; the cheapest host first; the host with the fewest units first; and if the unit has to lie
-/// in one cell above hosts, the cell that is cheapest to clear first.
+/// Orders: cheapest unit first; cheapest host first; host with the fewest units first; and if the unit must
+/// be in one cell above hosts, the cell that is cheapest to clear first.
 pub(super) fn all<'a>(state: &State, job: &Job, movers: &[Mover<'a>]) -> Vec<Vec<Mover<'a>>> {
     let mut orders = vec![
         by_cost(movers),
@@ -33,7 +33,7 @@ pub(super) fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
     order
 }
 
-/// Place by place, the one with the smallest sum first; a unit over several places comes with its first.
+/// Place by place, smallest sum first; a unit spread over several places comes with its first one.
 fn by_place<'a, P: Clone + Ord>(
     movers: &[Mover<'a>],
     place_of: impl Fn(HostId) -> P,
@@ -59,7 +59,7 @@ fn by_place<'a, P: Clone + Ord>(
     order
 }
 
-/// The level that all tasks of the unit, or of one of its groups, have to share.
+/// The level that all tasks of the unit, or of one of its groups, must share.
 fn cell_asked(job: &Job) -> Option<&Within> {
     let groups = job.spec.groups.iter();
     let of_groups = groups.filter_map(|group| group.layout.within.as_ref());

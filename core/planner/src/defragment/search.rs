@@ -1,6 +1,6 @@
-//! One search for moves along an order: enough units are taken away from the front until the waiting one fits, whoever
-//! is not in its way is given back, and the rest is put elsewhere. A unit that fits nowhere else stays, and the search
-//! begins anew without it.
+//! A single search for moves along an order: units are removed from the front until the waiting unit fits,
+//! units that are not in its way are restored, and the rest are placed elsewhere. A unit that fits nowhere
+//! else stays, and the search restarts without it.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -16,30 +16,32 @@ use crate::capacity::Capacity;
 use crate::defragment::mover::Mover;
 use crate::{prefix, unit};
 
-/// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
+/// Restarts of a search because a unit fits nowhere else or too many would have to move.
 const TRIES_MAX: usize = 16;
 
-/// So many times as many units in the way as may be moved are too many to be brought down to that one by one.
+/// The search gives up if the units in the way exceed the maximum number of moves by this factor: too many
+/// to reduce one by one.
 const HOPELESS_TIMES: usize = 2;
 
-/// Units of an order that are looked at: more than any claim moves, few enough for every round.
+/// Units of an order that are examined: more than any claim moves, few enough for every round.
 const LOOKED_AT_MAX: usize = 512;
 
-/// Attempts that all searches for one unit take away in thought before they give up: it bounds what a round costs.
+/// Attempts that all searches for one unit remove hypothetically before they give up: bounds the cost of a
+/// round.
 pub(super) const FREED_MAX: usize = 16_384;
 
-/// Units of which each is tried alone.
+/// Number of units tried alone.
 const ALONE_MAX: usize = 64;
 
-/// One search along an order.
+/// A search along one order.
 pub(super) struct Search<'s, 'a> {
-    /// What is free or comes free anyway.
+    /// Resources that are free or become free anyway.
     pub(super) capacity: &'s Capacity<'a>,
-    /// Who wants room.
+    /// The waiting unit.
     pub(super) unit: (&'s Job, UnitIndex),
     pub(super) order: Vec<Mover<'s>>,
     pub(super) moves_max: usize,
-    /// Attempts that may still be taken away in thought.
+    /// Remaining number of attempts that may be removed hypothetically.
     pub(super) left: &'s Cell<usize>,
 }
 
@@ -47,14 +49,14 @@ pub(super) struct Search<'s, 'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) tasks: Vec<TaskPlacement>,
-    /// Ascending.
+    /// The moves, ascending.
     pub(super) moves: Vec<Move>,
     pub(super) cost_gpu_ms: u64,
-    /// The longest grace among those who are moved.
+    /// The longest grace period of the moved units.
     pub(super) grace_ms: u64,
 }
 
-/// Positions in the order of those who are in the way, and where the unit goes without them.
+/// Positions in the order of the units in the way, and the placement of the waiting unit without them.
 type Cleared = (Vec<usize>, Vec<TaskPlacement>);
 
 impl Search<'_, '_> {
@@ -75,7 +77,7 @@ impl Search<'_, '_> {
         None
     }
 
-    /// The first unit of the order that is enough alone.
+    /// The first unit of the order that suffices alone.
     pub(super) fn run_alone(&self) -> Option<Found> {
         (0..self.order.len().min(ALONE_MAX)).find_map(|one| {
             let tasks = self.try_without(&[one])?;
@@ -89,7 +91,8 @@ impl Search<'_, '_> {
         named.collect()
     }
 
-    /// Where the unit goes without these; none if it does not fit, or enough was tried.
+    /// Placement of the waiting unit without these units; `None` if it does not fit or the search budget is
+    /// spent.
     fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
         self.spend(chosen.len())?;
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
@@ -102,10 +105,10 @@ impl Search<'_, '_> {
         Some(())
     }
 
-    /// The smallest number of units from the front without which the unit fits, less those that are not in its way or
+    /// The smallest prefix of the order without which the unit fits, minus units that are not in its way or
     /// not needed.
     fn clear(&self, left: &[usize]) -> Option<Cleared> {
-        // Doubling, then halving.
+        // Exponential search, then bisection.
         self.spend(left.len() * 2)?;
         let (job, unit) = self.unit;
         let (enough, mut tasks) = prefix::smallest(self.capacity, &self.named(left), |fork, _| {
@@ -120,7 +123,7 @@ impl Search<'_, '_> {
         Some((chosen, tasks))
     }
 
-    /// Gives those back that hold nothing where the unit goes.
+    /// Restores units that hold nothing where the waiting unit goes.
     fn keep_in_the_way(&self, chosen: &mut Vec<usize>, tasks: &[TaskPlacement]) {
         let gpus: BTreeSet<GpuUuid> = tasks.iter().flat_map(|task| &task.gpus).copied().collect();
         chosen.retain(|one| {
@@ -130,7 +133,7 @@ impl Search<'_, '_> {
         });
     }
 
-    /// Gives back whoever is not needed, the dearest first.
+    /// Restores units that need not move, most expensive first.
     fn give_back(&self, chosen: &mut Vec<usize>, tasks: &mut Vec<TaskPlacement>) {
         let mut dearest_first = chosen.clone();
         dearest_first.sort_by_key(|one| Reverse(self.order[*one].cost_gpu_ms));
@@ -159,8 +162,8 @@ impl Search<'_, '_> {
         dearest.copied().unwrap_or_default()
     }
 
-    /// Where everybody goes who is in the way; whoever fits nowhere else, if one does not. Those who are hard to place
-    /// come first.
+    /// New placements of all units in the way, or the unit that fits nowhere else. Units that are hard to
+    /// place come first.
     fn rehouse(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
         let (job, unit) = self.unit;
         let mut fork = self.capacity.free_attempts(&self.named(chosen));

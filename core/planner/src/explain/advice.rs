@@ -1,7 +1,8 @@
-//! The smallest change that lets a job run, found by trying.
+//! Search for the smallest change that lets a job run.
 //!
-//! First what leaves the job as it is (time, blocks let go, a limit raised), then what it could ask for instead, each
-//! kind from the least change on. What is named in the end without a trial says so.
+//! Changes that leave the job as it is come first (time, removed blocks, a raised limit), then changes to
+//! its request, each kind starting from the smallest change. The last resort is named without a trial and
+//! says so.
 
 use std::collections::BTreeSet;
 
@@ -23,22 +24,23 @@ use crate::explain::{helps, queues};
 use crate::potential::describe;
 use crate::{Blocker, Change, LimitKind, LimitReached};
 
-/// Blocks that are tried out as the reason, one by one and then together.
+/// Blocks tried as the reason, first one by one, then together.
 const BLOCKS_TRIED_MAX: usize = 16;
 
-/// Hosts whose exclusion is tried out, one by one and then all together.
+/// Hosts whose exclusion is tried as the reason, first one by one, then all together.
 const EXCLUDED_TRIED_MAX: usize = 16;
 
-/// Planned blocks of hosts before which a job might have ended, that are tried.
+/// Planned host blocks tried as an earlier end for the job.
 const PLANS_TRIED_MAX: usize = 16;
 
-/// A job is advised to take a shorter time limit only if it is at least so long, in milliseconds.
+/// Shortest time limit that a job is advised to take, in milliseconds.
 const RUN_TIME_MS_MIN: u64 = 60_000;
 
-/// A span before a planned block that is told, in milliseconds: shorter ones would read as none.
+/// Shortest span before a planned block that is reported, in milliseconds: shorter ones would be shown as
+/// zero.
 const SPAN_MS_MIN: u64 = 1_000;
 
-/// A remedy, and whether it is enough.
+/// A remedy, and whether it suffices.
 pub(super) struct Advice {
     pub(super) remedy: Remedy,
     pub(super) is_enough: bool,
@@ -60,7 +62,7 @@ impl Advice {
     }
 }
 
-/// A look for a remedy.
+/// A search for a remedy.
 #[derive(Clone, Copy)]
 struct Search<'s, 'a> {
     state: &'s State,
@@ -82,7 +84,7 @@ pub(super) fn find(
     };
     let wait = |until: TimeMs| Remedy::Wait { until };
     match met.blocker.as_ref()? {
-        // Only the others' ends help, which nobody can order.
+        // Only the end of other attempts helps, which cannot be forced.
         Blocker::Cancelling
         | Blocker::Suspended { .. }
         | Blocker::Dependencies { .. }
@@ -122,8 +124,8 @@ impl Search<'_, '_> {
         self.met.round.as_ref().map(|(_, _, unit)| *unit)
     }
 
-    /// Whether the job's unit would be placed in its turn if the job were like this. What there is no patience to look at
-    /// counts as no help.
+    /// Whether the job's unit would be placed in its turn with this version of the job. A trial that
+    /// exceeds the search budget counts as no help.
     fn fits(self, job: &Job) -> bool {
         let round = self.met.round.as_ref();
         round.is_some_and(|(round, turn, unit)| {
@@ -131,7 +133,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Whether the job could go on in another state.
+    /// Whether the job could proceed in another state.
     fn is_helped(self, fork: &State) -> bool {
         self.patience.lasts() && helps(fork, self.job, self.met)
     }
@@ -147,7 +149,7 @@ impl Search<'_, '_> {
         changes.into_iter().find_map(|change| self.change(change))
     }
 
-    /// Room that is reserved for a while is enough for work that has ended by then.
+    /// Room reserved for a later time suffices for work that has ended by then.
     fn ends_before(self, until: Option<TimeMs>) -> Option<Advice> {
         let run_time_ms_max = until?.since(self.met.now);
         let asked = self.job.spec.scheduling.run_time_ms_max;
@@ -173,8 +175,8 @@ impl Search<'_, '_> {
             .unwrap_or(Advice::needed(raise))
     }
 
-    /// The blocks whose end would let the job's next unit be placed: one alone if one does, else the fewest of the
-    /// first ones together.
+    /// The blocks whose removal would let the job's next unit be placed: a single one if that suffices,
+    /// else the smallest prefix of the list.
     fn unblock(self) -> Option<Advice> {
         let hosts = self.state.hosts.values();
         let blocks: Vec<BlockTarget> = hosts
@@ -217,7 +219,7 @@ impl Search<'_, '_> {
         !blocks.is_empty() && self.is_helped(&fork)
     }
 
-    /// What the job could ask for instead of the condition that is in its way.
+    /// A changed request without the constraint that blocks the job.
     fn otherwise(self, blocker: &Blocker) -> Option<Advice> {
         match blocker {
             Blocker::Topology(short) => self.first_that_fits(self.wider(short)),
@@ -251,7 +253,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Run times with which it would have ended before hosts are to be blocked, the longest first.
+    /// Run times with which the job would end before planned host blocks, longest first.
     fn sooner_over(self) -> Vec<Change> {
         let changes = self.state.index.block_changes.iter();
         let begins = changes.filter(|(_, _, change)| *change == BlockChange::Begins);
@@ -267,7 +269,7 @@ impl Search<'_, '_> {
             .collect()
     }
 
-    /// Larger cells than the one that is required, the smallest first, then the same as a wish.
+    /// Larger cells than the required one, smallest first, then the same level as a preference.
     fn wider(self, short: &TopologyShort) -> Vec<Change> {
         let topology = &self.state.topology;
         let within = |level: &str, required| Change::Within {
@@ -307,7 +309,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// What helps a job of a virtual cluster that has no cells for it.
+    /// Remedies for a job of a virtual cluster that has no cells for it.
     fn beside_cells(self, blocker: &Blocker) -> Option<Advice> {
         let Blocker::Cells(short) = blocker else {
             return None;
@@ -322,7 +324,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// What would have to become free for the job's next unit.
+    /// Resources that would have to become free for the job's next unit.
     fn free(self, blocker: &Blocker) -> Option<Advice> {
         let (fits_tasks, need_tasks) = match blocker {
             Blocker::Resources {
@@ -362,7 +364,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// As much CPU and memory as is free beside GPUs, for one task and then for several on a host.
+/// CPUs and memory that are free on hosts with free GPUs, for one task and then for several on a host.
 fn less(short: &RoomShort) -> Vec<Change> {
     let halves = std::iter::successors(Some(1), |tasks: &u32| tasks.checked_mul(2)).take(7);
     halves
@@ -390,8 +392,8 @@ fn blocks_of(host: &Host) -> impl Iterator<Item = BlockTarget> {
     of_host.chain(gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid)))
 }
 
-/// The host that lacks the fewest GPUs for a task and accepts work, and how many; none if CPUs or memory
-/// are what is missing.
+/// The host that accepts work and lacks the fewest GPUs for a task, with that number; `None` if CPUs or
+/// memory are short.
 fn nearest_host<'a>(state: &'a State, group: &TaskGroup) -> Option<(&'a Host, u32)> {
     let classes = state.index.free.iter();
     let fullest = classes

@@ -1,4 +1,4 @@
-//! The cluster as far as a job may use it, counted by GPU model.
+//! Counts of the hosts and GPUs that a job may use, by GPU model.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use muster_model::command::{GpuHealth, HostHealth};
 use muster_model::host::Host;
 use serde::{Deserialize, Serialize};
 
-/// Hosts of one class and what became of their GPUs: each is counted once.
+/// Hosts of one class and the use of their GPUs: each GPU is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassCount {
     /// GPU model; empty for hosts without GPUs.
     pub model: String,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: u64,
-    /// Hosts that accept work.
+    /// Number of hosts that accept work.
     pub hosts_accepting: u64,
-    /// GPUs in all.
+    /// Total GPUs.
     pub gpus: u64,
-    /// GPUs that can be given out now.
+    /// GPUs that can be allocated now.
     pub gpus_free: u64,
-    /// GPUs that nobody holds, reserved for waiting units.
+    /// Unheld GPUs reserved for waiting units.
     pub gpus_reserved: u64,
-    /// GPUs that tasks hold.
+    /// GPUs held by tasks.
     pub gpus_held: u64,
-    /// GPUs that are unfit.
+    /// Faulty GPUs.
     pub gpus_faulted: u64,
-    /// Fit GPUs that are blocked, or whose host is.
+    /// Healthy GPUs that are blocked, or whose host is.
     pub gpus_blocked: u64,
-    /// Fit GPUs of hosts that are silent.
+    /// Healthy GPUs of unreachable hosts.
     pub gpus_silent: u64,
 }
 

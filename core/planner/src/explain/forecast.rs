@@ -1,8 +1,9 @@
-//! When a waiting job should start: the planner goes on in a fork of the state, and running work ends when it should.
+//! Forecast of a waiting job's start: planning continues in a fork of the state, in which running work ends
+//! as expected.
 //!
-//! Those ahead, limits, cells, claims and preemption count as they would: every step is planned and applied as the
-//! leader does it. What nobody can know does not happen in the fork: new jobs, failures, and the end of work that has
-//! no time limit, is of no known kind, and began only just now.
+//! Jobs ahead, limits, cells, claims and preemption count as they would in the leader: every step is
+//! planned and applied in the same way. Events that cannot be foreseen do not occur in the fork: new jobs,
+//! failures, and the end of work that has no time limit, no known kind, and has only just started.
 
 use std::collections::BTreeSet;
 
@@ -18,38 +19,38 @@ use crate::explain::turn::Met;
 use crate::running::{Running, by_end};
 use crate::{Blocker, Budget, Plan, plan};
 
-/// Rounds that are planned ahead at most.
+/// Maximum number of rounds planned ahead.
 const ROUNDS_MAX: usize = 256;
 
-/// Tasks that are ended ahead at most.
+/// Maximum number of tasks ended ahead.
 const TASKS_ENDED_MAX: usize = 65_536;
 
-/// Work that has run for less, in milliseconds, tells nothing by its age about its end.
+/// Minimum run time, in milliseconds, from which the age of an attempt is used to estimate its end.
 const AGE_MS_MIN: u64 = 60_000;
 
-/// When a job should start.
+/// Expected start of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The expected time.
+    /// Expected time.
     pub at: TimeMs,
-    /// What says so.
+    /// Basis of the estimate.
     pub basis: Basis,
 }
 
-/// What an expected start is drawn from.
+/// Basis of an expected start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Basis {
     /// There is room now.
     Free,
-    /// It has a reservation that says so.
+    /// A reservation with an expected time.
     Reserved,
-    /// The work it waits for ends by its time limit, or when work of its kind usually does.
+    /// The awaited work ends by its time limit, or when work of its kind usually does.
     Told,
-    /// Some of that work is only taken to run as long again as it has run.
+    /// Some of the awaited work is only assumed to run as long again as it has run.
     Guessed,
 }
 
-/// When the job's next unit should start; none if nobody can tell.
+/// Expected start of the job's next unit; `None` if unknown.
 pub(super) fn start(
     state: &State,
     job: &Job,
@@ -81,18 +82,18 @@ pub(super) fn start(
     }
 }
 
-/// When an attempt ends.
+/// Expected end of an attempt.
 type Ending = (TimeMs, JobId, UnitIndex, AttemptEpoch, Told);
 
-/// Whether a time limit or experience says so.
+/// Whether the end is known from a time limit or from experience.
 type Told = bool;
 
-/// The fork, and what is to come.
+/// The fork and the expected events.
 struct Forecast {
     state: State,
     now: TimeMs,
     endings: BTreeSet<Ending>,
-    /// Hosts on which work was taken to have ended by its age.
+    /// Hosts on which work was assumed to have ended because of its age.
     guessed: BTreeSet<HostId>,
     tasks_left: usize,
 }
@@ -155,7 +156,7 @@ impl Forecast {
         }
     }
 
-    /// Takes note of when a unit's attempt should end.
+    /// Records the expected end of a unit's attempt.
     fn expect(&mut self, id: JobId, index: UnitIndex) {
         let Some(job) = self.state.job(id) else {
             return;
@@ -175,7 +176,7 @@ impl Forecast {
         self.endings.extend(ending(&self.state, &running, self.now));
     }
 
-    /// Goes on to the next time at which something ends or can be decided; none if there is none.
+    /// Advances to the next time at which something ends or can be decided; `None` if there is none.
     fn advance(&mut self, again_at: Option<TimeMs>) -> Option<()> {
         let next = self.endings.first().map(|(at, ..)| *at);
         let later = |at: &TimeMs| *at > self.now;
@@ -213,7 +214,7 @@ impl Forecast {
     }
 }
 
-/// When an attempt should end, as far as anybody knows.
+/// Expected end of an attempt, as far as known.
 fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
     let end = running.end(state, now);
     let since = running
@@ -230,7 +231,7 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
     ))
 }
 
-/// The ends of all tasks of an attempt: by themselves, or because they were told to stop.
+/// The end reports of all tasks of an attempt: on their own, or because they were stopped.
 fn reports((job, unit): (JobId, UnitIndex), attempt: &Attempt, stopping: bool) -> Vec<TaskReport> {
     let exit = Exit {
         code: (!stopping).then_some(0),

@@ -1,8 +1,9 @@
-//! Why a job waits, what would change that, and when it should start: the planner's own answer, asked for one job.
+//! Explanation of a waiting job: its blocker, the remedy, and its expected start, computed by the planner
+//! on request for one job.
 //!
-//! Nothing here guesses the reason. The blocker is the one that the last round of the decision meets in the job's turn;
-//! a remedy is tried out, on a fork of the state with the same `apply` and the same rounds, or in the turn with the same
-//! search.
+//! Nothing is guessed. The blocker is the one that the last round of the decision finds in the job's turn;
+//! a remedy is tried out on a fork of the state with the same `apply` and the same rounds, or within the
+//! turn with the same search.
 
 mod advice;
 mod classes;
@@ -29,43 +30,45 @@ use crate::explain::patience::Patience;
 use crate::explain::turn::Met;
 use crate::{Blocker, at, rounds};
 
-/// Why a job waits, and what would let it run.
+/// The reason why a job waits, and what would let it run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Why its next waiting unit is not placed; none if nothing of it waits, or if it is about to be placed. A job that is
-    /// being cancelled says so until the last of its attempts has ended.
+    /// Blocker of its next waiting unit; `None` if no unit waits or it is about to be placed. A job that is
+    /// being cancelled reports that until the last of its attempts has ended.
     pub blocker: Option<Blocker>,
-    /// Units that wait.
+    /// Number of waiting units.
     pub waiting_units: u64,
-    /// Where it stands among those that wait; none if nothing of it waits.
+    /// Position among the waiting jobs; `None` if no unit waits.
     pub position: Option<Position>,
-    /// When its next unit should start; none if nothing of it waits, or if nobody can tell.
+    /// Expected start of its next unit; `None` if no unit waits or the start is unknown.
     pub start: Option<Start>,
-    /// The cluster as far as the job may use it, by GPU model; under an empty name hosts without GPUs.
+    /// The cluster as far as the job may use it, by GPU model; hosts without GPUs under an empty name.
     pub classes: Vec<ClassCount>,
-    /// What its virtual cluster is guaranteed and what there is of it; empty for other jobs.
+    /// Cells guaranteed to its virtual cluster and what is left of them; empty for other jobs.
     pub cells: Vec<CellsLeft>,
-    /// Kinds of cells of which bad hardware leaves fewer than are owed, over all virtual clusters; empty for other jobs.
+    /// Kinds of cells of which faulty hardware leaves fewer than are guaranteed, over all virtual clusters;
+    /// empty for other jobs.
     pub cells_missing: Vec<CellShortage>,
     /// The smallest change known to help.
     pub remedy: Option<Remedy>,
-    /// Whether that was tried out and is enough by itself; otherwise it is needed, and maybe more is.
+    /// Whether the remedy was tried and suffices by itself; otherwise it is necessary, but possibly not
+    /// sufficient.
     pub remedy_is_enough: bool,
-    /// Whether patience ended before all looks were taken: then there may be a smaller remedy, and the start may be
-    /// missing although it could be told.
+    /// Whether the search budget ran out before all trials: there may be a smaller remedy, and the start
+    /// may be missing although it could be forecast.
     pub is_cut_short: bool,
 }
 
-/// Explains a job; none if there is no such job.
+/// Explains a job; `None` if there is no such job.
 ///
-/// It plans several times: ask for the jobs that somebody looks at, not for all; [`blocker`] plans once.
+/// Plans several times: call it for the jobs that a user looks at, not for all; [`blocker`] plans once.
 #[must_use]
 pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
     explain_while(state, job, now, &|| true)
 }
 
-/// Explains a job as far as that can be done with patience, which is asked for before every look ahead but the first: what
-/// is in the way is told always, the remedy and the start are looked for while it lasts.
+/// Explains a job within a search budget, which is checked before every trial but the first: the blocker is
+/// always reported, the remedy and the start only while the budget lasts.
 #[must_use]
 pub fn explain_while(
     state: &State,
@@ -103,8 +106,8 @@ pub fn explain_while(
     })
 }
 
-/// Why a job's next waiting unit is not placed; none if there is no such job, if nothing of it waits, or if it is about
-/// to be placed.
+/// Blocker of a job's next waiting unit; `None` if there is no such job, no unit waits, or it is about to
+/// be placed.
 #[must_use]
 pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
     let seen = at(state, now);
@@ -112,12 +115,12 @@ pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
     turn::of(&rounds::last(&seen, now), job, now).blocker
 }
 
-/// Whether two looks at a job differ for the better: more of it is placed, or nothing is in its way.
+/// Whether the first result is better for the job: more units are placed, or it has no blocker.
 fn is_better(met: &Met<'_>, before: &Met<'_>) -> bool {
     met.blocker.is_none() || met.placed > before.placed
 }
 
-/// Whether a job could go on in another state.
+/// Whether a job could proceed in another state.
 fn helps(fork: &State, job: &Job, before: &Met<'_>) -> bool {
     let now = before.now;
     let seen = at(fork, now);

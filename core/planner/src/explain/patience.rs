@@ -1,8 +1,9 @@
-//! How long to look for what would help a job.
+//! Search budget of an explanation.
 
 use std::cell::Cell;
 
-/// Asked before every look ahead. A look is short beside a whole explanation, which may take hundreds of them.
+/// Budget checked before every trial. A trial is short compared to a whole explanation, which may take
+/// hundreds of them.
 pub(super) struct Patience<'p> {
     lasts: &'p dyn Fn() -> bool,
     ended: Cell<bool>,
@@ -16,14 +17,14 @@ impl<'p> Patience<'p> {
         }
     }
 
-    /// Whether another look may be taken; once it ended, it has ended.
+    /// Whether another trial may run; an exhausted budget stays exhausted.
     pub(super) fn lasts(&self) -> bool {
         let lasts = !self.has_ended() && (self.lasts)();
         self.ended.set(!lasts);
         lasts
     }
 
-    /// Whether a look was not taken.
+    /// Whether a trial was refused.
     pub(super) const fn has_ended(&self) -> bool {
         self.ended.get()
     }

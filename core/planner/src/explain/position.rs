@@ -1,21 +1,21 @@
-//! Where a job stands among those that wait.
+//! Position of a job among the waiting jobs.
 
 use muster_engine::state::{Job, Line, State};
 use serde::{Deserialize, Serialize};
 
 use crate::order::Order;
 
-/// Jobs that are counted ahead at most.
+/// Maximum number of jobs counted ahead.
 const COUNTED_MAX: u64 = 65_536;
 
-/// Where a job stands among those that wait.
+/// Position of a job among the waiting jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// Jobs before it in its queue that compete for the same hosts.
+    /// Jobs ahead of it in its queue that compete for the same hosts.
     pub ahead_in_queue: u64,
-    /// Jobs of all queues that have their turn before it in a round that places nothing.
+    /// Jobs of all queues whose turn comes first in a round that places nothing.
     pub ahead: u64,
-    /// Whether `ahead` is all of them; otherwise counting ended there.
+    /// Whether `ahead` is exact; otherwise counting stopped there.
     pub is_exact: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn of(state: &State, job: &Job) -> Position {
     }
 }
 
-/// Jobs of the same queue that come first and compete for the same hosts.
+/// Jobs ahead of it in the same queue that compete for the same hosts.
 fn ahead_in_queue(state: &State, job: &Job) -> u64 {
     let (line, own) = Line::of(&state.queues, job);
     let lines = state.index.waiting.iter();

@@ -1,4 +1,4 @@
-//! The tree of queues with one thing changed, applied to a fork of the state.
+//! Queue tree with one change, applied to a fork of the state.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_model::time::TimeMs;
 
 use crate::{LimitKind, LimitReached};
 
-/// The state with another configuration of one queue; none if `apply` refuses it.
+/// The state with another configuration of one queue; `None` if `apply` refuses it.
 pub(super) fn with_queue(
     state: &State,
     now: TimeMs,
@@ -36,7 +36,7 @@ pub(super) fn with_queue(
     Some(fork)
 }
 
-/// Raises a limit to what there would be.
+/// Raises a limit to the amount that would be used.
 pub(super) fn raise(config: &mut QueueConfig, reached: &LimitReached) {
     let to = reached.would_be;
     match reached.kind {

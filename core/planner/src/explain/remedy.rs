@@ -1,4 +1,4 @@
-//! What would let a job run.
+//! Remedies: changes that would let a job run.
 
 use std::fmt;
 
@@ -12,53 +12,53 @@ use crate::{Change, LimitReached};
 /// A change that would let a job run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
-    /// Nothing but time.
+    /// Only time helps.
     Wait {
-        /// Until when.
+        /// End of the wait.
         until: TimeMs,
     },
-    /// The job ahead has to be placed, changed or cancelled.
+    /// The job ahead must be placed, changed or cancelled.
     PlaceAhead {
-        /// Which one.
+        /// The job ahead.
         ahead: JobId,
     },
-    /// The limit has to be raised to what there would be, or others in the queue have to end.
+    /// The limit must be raised to the amount that would be used, or others in the queue must end.
     RaiseLimit {
-        /// Which one.
+        /// The limit.
         limit: Box<LimitReached>,
     },
-    /// The queue has to be allowed what others leave idle.
+    /// The queue must be allowed to borrow idle resources.
     Borrow {
-        /// Which one.
+        /// The queue.
         queue: String,
     },
-    /// Hosts and GPUs have to be let back in.
+    /// Hosts and GPUs must be unblocked.
     Unblock {
-        /// Which ones.
+        /// Blocks to remove.
         targets: Vec<BlockTarget>,
     },
-    /// The job has to ask for something else.
+    /// The job must change its request.
     Change {
-        /// What.
+        /// The change.
         change: Box<Change>,
     },
-    /// So many more free GPUs on this host are enough.
+    /// The given number of additional free GPUs on this host suffices.
     FreeGpus {
-        /// How many.
+        /// Number of GPUs.
         gpus: u32,
-        /// The host that lacks the fewest.
+        /// The host that lacks the fewest GPUs.
         host: String,
     },
-    /// Room for so many more tasks is missing.
+    /// Room is missing for the given number of tasks.
     FreeRoom {
-        /// How many tasks.
+        /// Number of tasks.
         tasks: u64,
-        /// What each of them needs.
+        /// Requirements of each task.
         each: String,
     },
-    /// The cluster has to grow, or the job to ask for less.
+    /// The cluster must grow, or the job must request less.
     Grow {
-        /// What is missing.
+        /// Missing resources.
         need: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the planner does in a job's turn: that of the last round, which sees all that was decided before.
+//! Replay of a job's turn in the last round, which takes account of all earlier decisions.
 
 use muster_engine::state::{Job, Line, State};
 use muster_model::command::Command;
@@ -10,22 +10,22 @@ use crate::order::Turn;
 use crate::round::Round;
 use crate::rounds::Last;
 
-/// Jobs named that a job waits for.
+/// Maximum number of dependencies listed.
 const DEPENDENCIES_NAMED_MAX: usize = 8;
 
-/// What a job meets in its turn.
+/// Result of a job's turn.
 pub(super) struct Met<'a> {
-    /// When.
+    /// Time of the turn.
     pub(super) now: TimeMs,
-    /// Why its next unit is not placed, or will never be; none if nothing of it is left waiting.
+    /// Reason why its next unit is not placed now or ever; `None` if no unit is left waiting.
     pub(super) blocker: Option<Blocker>,
-    /// Units of it that are placed before.
+    /// Units of the job placed before.
     pub(super) placed: u64,
-    /// The round as it was then, whose turn it was, and the unit; none if there was no round.
+    /// The round at that point with the job's turn and unit; `None` if there was no round.
     pub(super) round: Option<(Round<'a>, Turn, UnitIndex)>,
 }
 
-/// Goes up to the job's turn in the last round.
+/// Replays the last round up to the job's turn.
 pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     let waiting_before = before.counts.waiting;
     let nothing = Met {
@@ -85,7 +85,7 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     }
 }
 
-/// Who suspended a job that has waiting units.
+/// Suspension of a job that has waiting units.
 fn suspension(job: &Job) -> Option<Blocker> {
     let suspension = job.suspension.as_ref().filter(|_| job.counts.waiting > 0)?;
     Some(Blocker::Suspended {
@@ -94,7 +94,7 @@ fn suspension(job: &Job) -> Option<Blocker> {
     })
 }
 
-/// The member that a gang lacks while it goes on. After the last round nobody has found room for it.
+/// The vacant member of a gang that keeps running. After the last round no room has been found for it.
 fn vacancy(job: &Job) -> Option<Blocker> {
     let mut attempts = job
         .units
@@ -111,7 +111,7 @@ fn vacancy(job: &Job) -> Option<Blocker> {
     })
 }
 
-/// Whether the last round puts a new member in the place that a job lacks one in.
+/// Whether the last round fills the job's vacancy.
 fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
     let gang = (job.id, UnitIndex(0));
     if !last.state.index.vacant.contains(&gang) {
@@ -123,7 +123,7 @@ fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
     steps.any(|step| matches!(step, Command::SwapMember(swap) if swap.job == job.id))
 }
 
-/// The jobs that a job waits for, if there are any: it has no turn before they have ended.
+/// Unfinished dependencies of a job: it has no turn before they have ended.
 fn dependencies(state: &State, job: &Job) -> Option<Blocker> {
     let open = state.index.open_of(job.id);
     let total = u64::try_from(open.len()).ok().filter(|total| *total > 0)?;

@@ -1,4 +1,4 @@
-//! What a unit would hold.
+//! Amounts that a waiting unit would hold.
 
 use muster_engine::state::Job;
 use muster_model::ids::{TaskIndex, UnitIndex};
@@ -7,7 +7,7 @@ use muster_model::spec::TaskGroup;
 
 use crate::capacity::Capacity;
 
-/// What the unit would hold, by the model that its GPUs would be of.
+/// Amounts that the unit would hold, by the model of the GPUs that it would get.
 pub(super) fn by_model(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Vec<Amounts> {
     let groups: Vec<(&TaskGroup, u64)> = if job.spec.gang {
         let groups = job.spec.groups.iter();

@@ -1,4 +1,4 @@
-//! Attempts that may be stopped for a unit, and what that loses.
+//! Attempts that may be stopped for a unit, and the cost of stopping them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -15,14 +15,14 @@ use crate::capacity::Capacity;
 use crate::preempt::{Cost, Wanting};
 use crate::running::{Running, Useful};
 
-/// An attempt that may be stopped, and what that loses.
+/// An attempt that may be stopped, and the cost of stopping it.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     pub(super) running: Running<'a>,
     pub(super) cost: Cost,
 }
 
-/// Where alone attempts can be stopped to some effect: a limit is in the way.
+/// The only attempts whose end helps, because a limit blocks the unit.
 #[derive(Clone, Debug)]
 pub(super) struct Only {
     pub(super) queue: String,
@@ -37,14 +37,14 @@ impl Only {
     }
 }
 
-/// Candidates, and whether these are all that there are.
+/// Candidates, and whether they are complete.
 pub(super) struct Gathered<'a> {
-    /// Those that lose the least first.
+    /// Candidates in ascending order of lost work.
     pub(super) candidates: Vec<Candidate<'a>>,
     pub(super) is_all: bool,
 }
 
-/// Attempts of one class, over which the unit has a right.
+/// Attempts of one class that the unit has a right to preempt.
 struct Open<'a> {
     class: &'a AttemptClass,
     right: Right,
@@ -52,7 +52,7 @@ struct Open<'a> {
     protected_ms: u64,
 }
 
-/// All attempts over which a unit has a right, if nothing protects them.
+/// All attempts that a unit has a right to preempt, protected ones included.
 pub(super) struct Pool<'r, 'a> {
     capacity: &'r Capacity<'a>,
     wanting: Wanting<'r>,
@@ -82,14 +82,14 @@ impl<'r, 'a> Pool<'r, 'a> {
         self.open.is_empty()
     }
 
-    /// From now on only attempts count that a limit counts.
+    /// Restricts the pool to attempts that count towards the limit.
     pub(super) fn narrow(&mut self, only: Only) {
         self.open
             .retain(|open| within(&open.class.queue).any(|queue| *queue == *only.queue));
         self.only = Some(only);
     }
 
-    /// Whether GPUs would be enough if all of them ended: otherwise nobody need be looked at.
+    /// Whether the GPUs would suffice if all of them ended: otherwise no attempt need be examined.
     pub(super) fn holds_enough(&self, coming: &Capacity<'_>, asked: &Amounts) -> bool {
         let held = self
             .open
@@ -102,13 +102,13 @@ impl<'r, 'a> Pool<'r, 'a> {
         held.fold(free, u64::saturating_add) >= asked.gpus
     }
 
-    /// When the first of those ceases to be protected that were looked at and are.
+    /// Earliest end of protection among the protected attempts examined.
     pub(super) const fn protection_ends(&self) -> Option<TimeMs> {
         self.protection_ends
     }
 
-    /// So many candidates at most: all of them if there are no more; else half of them those that lose the least, and
-    /// half those on the hosts with the most room, where the fewest have to go.
+    /// At most `most` candidates: all if there are no more; otherwise half of them those with the least
+    /// lost work, and half those on the hosts with the most room, where the fewest have to be stopped.
     pub(super) fn gather(&mut self, most: usize) -> Gathered<'a> {
         let all: usize = self.open.iter().map(|open| open.keys.len()).sum();
         let is_all = all <= most;
@@ -141,7 +141,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         Gathered { candidates, is_all }
     }
 
-    /// An attempt over which there is a right as a candidate, unless it is protected, or has nothing that the unit could
+    /// A preemptible attempt as a candidate, unless it is protected or holds nothing that the unit could
     /// use.
     fn look_at(
         &mut self,
@@ -157,7 +157,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         if !counts {
             return None;
         }
-        // Who cannot be killed gives nothing, and takes the next GPU out of placement as well.
+        // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         if running.unit.hangs(state) {
             return None;
         }
@@ -174,7 +174,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         })
     }
 
-    /// An attempt on a host as a candidate, if there is a right over it.
+    /// An attempt on a host as a candidate, if it may be preempted.
     fn meet(&mut self, (job, unit): (JobId, UnitIndex)) -> Option<Candidate<'a>> {
         let Running { job, attempt, .. } = Running::of(self.capacity.state(), job, unit)?;
         let kind = (Ground::of(attempt), job.spec.priority, attempt.gpus());
@@ -191,7 +191,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         self.look_at((job.id, unit), by)
     }
 
-    /// So many attempts on the hosts with the most room.
+    /// Up to `most` attempts on the hosts with the most room.
     fn on_roomy_hosts(&self, most: usize) -> Vec<(JobId, UnitIndex)> {
         let state = self.capacity.state();
         let models: Vec<&Arc<str>> = self.capacity.models().collect();
@@ -221,8 +221,8 @@ fn cost(right: Right, priority: i32, lost_ms: u64) -> Cost {
     Cost::of(right == Right::Opportunistic, priority, lost_ms)
 }
 
-/// Classes over which a unit has a right: opportunistic ones, those of its queue, and if a guarantee covers it, those
-/// of queues over their own.
+/// Classes that a unit has a right to preempt: opportunistic ones, those of its queue, and if a guarantee
+/// covers it, those of queues above their own guarantee.
 fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> Vec<Open<'a>> {
     let attempts = &state.index.attempts;
     let first = |ground, queue: &str| AttemptClass {
@@ -252,7 +252,7 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         .into_iter()
         .flatten()
         .filter(|(class, _)| *class.queue != **own);
-    // Within a queue all classes are alike to a unit of another.
+    // Within one queue all classes are equivalent to a unit of another queue.
     let mut last: Option<(&'a str, Option<Right>)> = None;
     let others = others.filter_map(|(class, keys)| {
         let right = match last {
@@ -280,7 +280,7 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
     near.chain(others).collect()
 }
 
-/// Attempts of several classes, those that lose the least first.
+/// Attempts of several classes in ascending order of lost work.
 struct Cheapest<'o, 'a> {
     open: &'o [Open<'a>],
     now: TimeMs,

@@ -1,20 +1,20 @@
-//! What victims lose: the measure by which sets of them are compared.
+//! Cost of preemption, by which sets of victims are compared.
 
 use muster_engine::cells::Price;
 
-/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count.
-/// Between sets that lose equally much the highest priority counts, then the number of victims.
+/// Cost of stopping victims. Non-opportunistic losses are compared first; opportunistic losses only between
+/// sets that are equal in that. Further ties go by the highest priority, then by the number of victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     pub(super) firm_ms: u64,
     pub(super) opportunistic_ms: u64,
-    /// The highest of all.
+    /// Highest priority among the victims.
     pub(super) priority: i32,
     pub(super) victims: u64,
 }
 
 impl Default for Cost {
-    /// Of nobody.
+    /// Cost of stopping nothing.
     fn default() -> Self {
         Self {
             firm_ms: 0,
@@ -26,7 +26,7 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// Of one victim that loses so much.
+    /// Cost of one victim with the given loss.
     pub(crate) const fn of(opportunistic: bool, priority: i32, lost_ms: u64) -> Self {
         Self {
             firm_ms: if opportunistic { 0 } else { lost_ms },
@@ -49,7 +49,7 @@ impl Cost {
         }
     }
 
-    /// The same as cells are compared.
+    /// The cost as a price for comparing cells.
     pub(crate) const fn price(self) -> Price {
         Price {
             firm: self.firm_ms,

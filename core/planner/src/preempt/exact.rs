@@ -1,18 +1,18 @@
-//! The cheapest of all sets of some candidates: branch and bound.
+//! Cheapest subset of victims by branch and bound.
 //!
-//! Sets are tried in the order of their candidates, the cheapest first; a branch ends where it cannot become cheaper
-//! than the best set known. Only sets with enough GPUs are tried out, each on a fork.
+//! Sets are tried in the order of their candidates, cheapest first; a branch ends where it cannot become
+//! cheaper than the best known set. Only sets with enough GPUs are tried, each on a fork.
 
 use crate::capacity::Capacity;
 use crate::preempt::candidates::Candidate;
 use crate::preempt::{Cost, Preemption, Search, names};
 
-/// Sets that are tried out for one unit at most; past it the cheapest of those tried counts.
+/// Maximum number of sets tried for one unit; beyond it the cheapest of those tried is used.
 pub(super) const TRIES_MAX: u32 = 512;
-/// Branches that are looked at in one search at most.
+/// Maximum number of branches examined in one search.
 const BRANCHES_MAX: u32 = 16_384;
 
-/// A candidate, and what it gives where the search looks for room.
+/// A candidate, and the GPUs that it frees where the search looks for room.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'c, 'a> {
     pub(super) candidate: &'c Candidate<'a>,
@@ -22,21 +22,21 @@ pub(super) struct Item<'c, 'a> {
 /// One search.
 pub(super) struct Exact<'e, 'c, 's, 'a> {
     pub(super) search: &'e Search<'s, 'a>,
-    /// Where room is looked for.
+    /// Capacity in which room is sought.
     pub(super) room: Capacity<'a>,
-    /// The cheapest first.
+    /// Items, cheapest first.
     pub(super) items: Vec<Item<'c, 'a>>,
-    /// GPUs that have to come free at least.
+    /// Minimum number of GPUs to free.
     pub(super) needed: u32,
     pub(super) best: Option<Preemption>,
-    /// Sets that may still be tried out.
+    /// Remaining number of sets that may be tried.
     pub(super) tries: u32,
     branches: u32,
-    /// Whether it is known that all of them together are enough.
+    /// Whether all candidates together are known to suffice.
     is_hopeful: bool,
 }
 
-/// The cheapest set of some candidates, if that is cheaper than the best known.
+/// The cheapest subset of some candidates, if it is cheaper than the best known.
 pub(super) fn among<'a>(
     search: &Search<'_, 'a>,
     candidates: &[Candidate<'a>],
@@ -80,7 +80,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         self.branch(&mut Vec::new(), 0, (Cost::default(), 0));
     }
 
-    /// Goes through all sets that begin with those chosen.
+    /// Visits all sets that begin with the chosen candidates.
     fn branch(
         &mut self,
         chosen: &mut Vec<&'c Candidate<'a>>,
@@ -88,13 +88,13 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         (cost, gpus): (Cost, u32),
     ) {
         if gpus >= self.needed && !chosen.is_empty() && self.try_out(chosen) {
-            // With more of them it only costs more.
+            // Adding candidates only raises the cost.
             return;
         }
         for position in next..self.items.len() {
             let item = self.items[position];
             let cost = cost.plus(item.candidate.cost);
-            // Those behind cost no less.
+            // Later candidates cost no less.
             if !self.is_cheaper(cost) || self.tries == 0 || self.branches == 0 {
                 return;
             }
@@ -105,7 +105,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         }
     }
 
-    /// Where one set is not enough, and all of them are not either, no other one need be tried.
+    /// If one set does not suffice, and all candidates together do not either, no other set need be tried.
     fn end_if_hopeless(&mut self) {
         if self.is_hopeful {
             return;
@@ -121,7 +121,8 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
         self.best.as_ref().is_none_or(|best| cost < best.cost)
     }
 
-    /// Whether the unit fits without those; then they are the best, if it may take them.
+    /// Tries whether the unit fits without the chosen victims; if so and if it may preempt them, they
+    /// become the best set.
     fn try_out(&mut self, chosen: &[&'c Candidate<'a>]) -> bool {
         self.tries -= 1;
         let mut fork = self.room.free_attempts(&names(chosen));

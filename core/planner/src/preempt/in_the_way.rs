@@ -1,4 +1,4 @@
-//! What a unit takes at its place, and who is in its way there.
+//! Resources that a unit takes at its place, and the attempts in the way there.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use muster_model::ids::{GpuUuid, HostId};
 
 use crate::running::Running;
 
-/// What a unit takes at its place.
+/// Resources that a unit takes at its place.
 pub(super) struct InTheWay {
     gpus: BTreeSet<GpuUuid>,
     hosts: BTreeSet<HostId>,
@@ -21,7 +21,7 @@ impl InTheWay {
         }
     }
 
-    /// Whether an attempt holds a GPU of it, or is without GPUs on one of its hosts.
+    /// Whether an attempt holds one of these GPUs, or runs without GPUs on one of these hosts.
     pub(super) fn holds(&self, running: &Running<'_>) -> bool {
         running.attempt.tasks.iter().any(|run| {
             run.gpus.iter().any(|gpu| self.gpus.contains(gpu))

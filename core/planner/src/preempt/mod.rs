@@ -1,14 +1,14 @@
-//! Preemption: which attempts to stop so that a unit fits that has a right to their resources.
+//! Preemption: selection of attempts to stop so that a unit with a right to their resources fits.
 //!
-//! The cheapest set of victims is a knapsack. What is looked at, in this order:
-//! 1. [`candidates`]: attempts over which the unit has a right, those that lose the least first; in a large cluster
-//!    only as many as are likely to be enough, more if they are not.
-//! 2. A single task goes on one host: for every host the cheapest set that makes room there ([`exact`]), the hosts that
-//!    promise the cheapest ones first.
-//! 3. Other units: candidates are freed in an order until the unit fits, then every victim that is not needed is given
-//!    back ([`orders`]). Where there are few candidates, all sets are compared ([`exact`]).
+//! Finding the cheapest set of victims is a knapsack problem. The search proceeds in this order:
+//! 1. [`candidates`]: attempts that the unit has a right to preempt, in ascending order of lost work; in a
+//!    large cluster only as many as are likely to suffice, more if they do not.
+//! 2. A single task goes on one host: for every host the cheapest set that makes room there ([`exact`]),
+//!    starting with the hosts that promise the cheapest sets.
+//! 3. Other units: candidates are freed in an order until the unit fits, then every victim that is not
+//!    needed is restored ([`orders`]). If there are few candidates, all sets are compared ([`exact`]).
 //!
-//! It is a proposal without side effects. Nobody is named if the unit would not fit.
+//! The result is a proposal without side effects. It is empty if the unit would not fit.
 
 mod asking;
 mod candidates;
@@ -37,13 +37,14 @@ use muster_model::time::TimeMs;
 use crate::running::{Running, stopping};
 use crate::unit;
 
-/// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
+/// Maximum number of candidates for which all sets of victims are compared: no more sets than are tried
+/// ([`exact::TRIES_MAX`]).
 const EXACT_CANDIDATES_MAX: usize = 9;
 
-/// Candidates that are looked at first, and at second; then all.
+/// Number of candidates examined first, second, and finally all.
 const WINDOWS: [usize; 3] = [128, 2_048, usize::MAX];
 
-/// A unit that wants room and does not find it, or would be over a limit.
+/// A unit that finds no room or would exceed a limit.
 #[derive(Clone, Copy)]
 pub(super) struct Wanting<'a> {
     pub(super) job: &'a Job,
@@ -52,37 +53,37 @@ pub(super) struct Wanting<'a> {
     pub(super) now: TimeMs,
 }
 
-/// Whom to stop, and where the unit goes then.
+/// Attempts to stop, and the placement of the unit afterwards.
 #[derive(Clone, Debug)]
 pub(super) struct Preemption {
     pub(super) tasks: Vec<TaskPlacement>,
-    /// Ascending.
+    /// Victims, ascending.
     pub(super) victims: Vec<Victim>,
-    /// When all of them have had their grace.
+    /// Time at which the grace periods of all victims have passed.
     pub(super) expected_at: TimeMs,
     cost: Cost,
 }
 
-/// What a search came to.
+/// Result of a search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposed {
     pub(super) found: Option<Preemption>,
-    /// When the first attempt ceases to be protected over which there is a right.
+    /// Earliest end of protection among attempts that the unit has a right to preempt.
     pub(super) protection_ends: Option<TimeMs>,
 }
 
-/// What a search for victims goes by.
+/// Inputs of a search for victims.
 struct Search<'s, 'a> {
-    /// What there is with what comes free anyway.
+    /// Free resources plus those that become free anyway.
     coming: &'s Capacity<'a>,
-    /// What its queue lets it have, if anything limits that.
+    /// Allowance of its queue, if a limit applies.
     allowance: Option<&'s Allowance<'a>>,
     wanting: Wanting<'s>,
-    /// What it would hold.
+    /// Amounts that the unit would hold.
     amounts: &'s Amounts,
 }
 
-/// The cheapest set of victims found; none if the unit has no right to enough.
+/// The cheapest set of victims found; `None` if the unit has no right to enough.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     allowance: &Allowance<'_>,
@@ -103,7 +104,7 @@ pub(super) fn propose(
             continue;
         }
         match limit_alone(coming, allowance.as_ref(), wanting) {
-            // What comes free anyway is enough: nobody else has to go.
+            // Resources that become free anyway suffice: no further attempt has to stop.
             Alone::Nothing => return proposed,
             Alone::Limit(only) => pool.narrow(only),
             Alone::Room => {}
@@ -121,17 +122,17 @@ pub(super) fn propose(
     proposed
 }
 
-/// What is free, and what those hold that are being stopped.
+/// Free resources plus those of attempts that are being stopped.
 fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
     let stopping = stopping(capacity.state());
     let named: Vec<Victim> = stopping.map(|running| running.named()).collect();
     capacity.free_attempts(&named)
 }
 
-/// What keeps a unit once all that is being stopped has ended.
+/// What still blocks a unit after all attempts being stopped have ended.
 enum Alone {
     Nothing,
-    /// A limit, for the sake of which only these can be stopped.
+    /// A limit; only stopping these attempts helps.
     Limit(Only),
     Room,
 }
@@ -190,7 +191,7 @@ fn cheaper(known: Option<Preemption>, found: Option<Preemption>) -> Option<Preem
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Looks at more and more candidates until they are enough.
+    /// Examines more and more candidates until they suffice.
     fn among(&self, pool: &mut Pool<'_, 'a>) -> Option<Preemption> {
         for most in WINDOWS {
             let gathered = pool.gather(most);
@@ -218,14 +219,15 @@ impl<'a> Search<'_, 'a> {
         exact::among(self, candidates, best)
     }
 
-    /// Whether the unit has no room, or would be over a limit, even if all of these end: then no set of them is enough.
+    /// Whether the unit has no room, or would exceed a limit, even if all of these end: then no subset
+    /// suffices.
     fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
         let Wanting { job, unit, .. } = self.wanting;
         let mut fork = room.free_attempts(&names(all));
         self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
     }
 
-    /// Whether the unit would be over a limit even if all of these end.
+    /// Whether the unit would exceed a limit even if all of these end.
     fn is_limited_without(&self, all: &[&Candidate<'_>]) -> bool {
         let Wanting { job, standing, .. } = self.wanting;
         self.allowance.cloned().is_some_and(|mut allowance| {
@@ -235,7 +237,7 @@ impl<'a> Search<'_, 'a> {
         })
     }
 
-    /// Where the unit goes without these victims; none if it has no room, or would be over a limit.
+    /// Placement of the unit without these victims; `None` if it has no room or would exceed a limit.
     fn fits_in(
         &self,
         fork: &mut Capacity<'_>,
@@ -261,14 +263,14 @@ impl<'a> Search<'_, 'a> {
         reached.is_none().then_some(tasks)
     }
 
-    /// Whether the unit may take all of these, if it holds so much then.
+    /// Whether the unit may preempt all of these, given the amounts that it would then hold.
     fn may_take(&self, victims: &[&Candidate<'_>], amounts: &Amounts) -> bool {
         let subjects = victims.iter().map(|one| subject(&one.running));
         let mut rights = rights(self.coming.state(), self.wanting, amounts);
         rights.take_all(subjects.collect()).is_ok()
     }
 
-    /// The proposal, if the unit has a right to all of them and to so much.
+    /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
         let Wanting { job, now, .. } = self.wanting;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
@@ -293,7 +295,7 @@ fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
     Subject::attempt(running.job, running.attempt)
 }
 
-/// Those of the candidates, as commands name them.
+/// The candidates as commands name them.
 fn names(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
     candidates.iter().map(|one| one.running.named()).collect()
 }

@@ -1,4 +1,4 @@
-//! Victims for a single task: it goes on one host, so each host is a small search of its own.
+//! Victims for a single task: it runs on one host, so each host is a small search of its own.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::preempt::candidates::Candidate;
 use crate::preempt::exact::{Exact, Item, TRIES_MAX};
 use crate::preempt::{Cost, Preemption, Search};
 
-/// What a host asks at least for room, and those who hold something there.
+/// A host with the lower bound of its cost, and the attempts that hold resources there.
 struct Site<'c, 'a> {
     at_least: Cost,
     host: HostId,
@@ -20,9 +20,9 @@ struct Site<'c, 'a> {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// The cheapest set for a unit of one task with GPUs; none for others.
+    /// The cheapest set for a unit of one task with GPUs; `None` for other units.
     ///
-    /// A limit that is in the way may ask for victims elsewhere: that is not looked at here.
+    /// A limit may require victims elsewhere: that is not considered here.
     pub(super) fn on_one_host(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
         let group = self.single_task()?;
         let mut sites = self.sites(group, candidates);
@@ -83,8 +83,8 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// What any set costs at least that frees so many GPUs: the cheapest one alone, and not less than every GPU at the
-/// price of the cheapest.
+/// Lower bound of the cost of any set that frees the given number of GPUs: the cheapest item alone, and not
+/// less than every GPU at the price of the cheapest.
 fn at_least(items: &[Item<'_, '_>], gpus: u32) -> Cost {
     let cheapest = items.iter().map(|item| item.candidate.cost).min();
     let price = |cost: fn(&Cost) -> u64| {

@@ -1,6 +1,6 @@
-//! Victims along an order: candidates are freed one after the other until the unit fits, then every one that is not
-//! needed is given back, the dearest first. Of two orders (the least lost work first; host by host, the cheapest host
-//! first) the cheaper outcome counts: a heuristic.
+//! Victims along an order: candidates are freed one after the other until the unit fits, then every
+//! unneeded one is restored, most expensive first. The cheaper result of two orders is used (least lost
+//! work first; host by host, cheapest host first): a heuristic.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::preempt::candidates::Candidate;
 use crate::preempt::{Cost, Preemption, Search, names, subject};
 use crate::prefix;
 
-/// Attempts that the last pass frees in all while it tries to give victims back one by one; beyond, all that are in the
-/// way stay victims.
+/// Attempts that the last pass frees in total while it tries to restore victims one by one; beyond it all
+/// attempts in the way stay victims.
 const FREED_AGAIN_MAX: usize = 1_024;
 
 impl<'a> Search<'_, 'a> {
-    /// The cheaper of what the two orders come to.
+    /// The cheaper result of the two orders.
     pub(super) fn along_orders(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
         let found = [by_cost(candidates), by_host(candidates)].map(|order| {
             let order = self.takeable(order);
@@ -27,8 +27,8 @@ impl<'a> Search<'_, 'a> {
         super::cheaper(one, other)
     }
 
-    /// Those that may be taken one after the other in this order: every one of another queue brings that queue nearer
-    /// to its guarantee.
+    /// Candidates that may be preempted one after the other in this order: every one of another queue
+    /// brings that queue closer to its guarantee.
     fn takeable<'c>(&self, order: Vec<&'c Candidate<'a>>) -> Vec<&'c Candidate<'a>> {
         let state = self.coming.state();
         let mut rights = super::rights(state, self.wanting, self.amounts);
@@ -69,7 +69,7 @@ impl<'a> Search<'_, 'a> {
         self.finish(&victims, tasks)
     }
 
-    /// Gives all those back at once that hold nothing where the unit goes, if it still fits then.
+    /// Restores all victims at once that hold nothing where the unit goes, if it still fits then.
     fn give_back_idle(
         &self,
         victims: &mut Vec<&Candidate<'a>>,
@@ -91,12 +91,13 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// The least lost work first; of equals the lower priority, then the youngest: as they come.
+/// Least lost work first; ties go to the lower priority, then to the youngest: the order in which they are
+/// gathered.
 fn by_cost<'c, 'a>(candidates: &'c [Candidate<'a>]) -> Vec<&'c Candidate<'a>> {
     candidates.iter().collect()
 }
 
-/// Host by host, the one that loses least first; an attempt over several hosts comes with its first.
+/// Host by host, least lost work first; an attempt over several hosts comes with its first.
 fn by_host<'c, 'a>(candidates: &'c [Candidate<'a>]) -> Vec<&'c Candidate<'a>> {
     let mut cost_of: BTreeMap<HostId, Cost> = BTreeMap::new();
     for candidate in candidates {

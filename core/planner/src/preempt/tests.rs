@@ -1,4 +1,4 @@
-//! On small random cases proposals are compared with the cheapest of all sets of victims.
+//! Comparison of proposals with the cheapest of all sets of victims, on small random cases.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::Write as _;
@@ -31,7 +31,7 @@ impl Draw {
 }
 
 const QUEUES: [&str; 3] = ["a", "b", "c"];
-/// Attempts in a case at most: no more than those among which all sets are compared.
+/// Maximum number of attempts in a case: no more than those for which all sets are compared.
 const ATTEMPTS_MAX: u64 = 8;
 
 /// Queues with guarantees, one of which preempts by priority.
@@ -53,8 +53,8 @@ fn configure(cluster: &mut Cluster) {
     });
 }
 
-/// A job of a random queue (every other one of that which preempts by priority alone), size and priority; a task has so
-/// many GPUs at most.
+/// A job with random queue (half the jobs go to the queue that preempts by priority alone), size and
+/// priority; a task has at most `gpus_max` GPUs.
 fn draw_job(draw: &mut Draw, gpus_max: u64) -> JobSpec {
     let mut spec = match draw.below(3) {
         0 => gang("gang", 2 + draw.count(2), 1 + draw.count(gpus_max / 2)),
@@ -66,7 +66,7 @@ fn draw_job(draw: &mut Draw, gpus_max: u64) -> JobSpec {
     spec
 }
 
-/// Two or three hosts with work on them that has run for different times, and one more job that waits.
+/// Two or three hosts with attempts of different ages, and one more waiting job.
 fn draw_case(seed: u64) -> (Cluster, JobId) {
     let mut draw = Draw(seed);
     let mut cluster = Cluster::with_hosts(2 + draw.count(2), 6);
@@ -88,7 +88,7 @@ fn draw_case(seed: u64) -> (Cluster, JobId) {
     (cluster, job)
 }
 
-/// The cheapest set of all, found by trying every one.
+/// The cheapest of all sets, found by trying every one.
 fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
     let state = capacity.state();
     let keys = state.index.attempts.values().flatten();
@@ -128,7 +128,8 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
     best
 }
 
-/// Looks at a case, if its last job does not fit at once; gives the state, the job, and the cost by brute force.
+/// Checks a case if its last job does not fit at once; passes the state, the job, and the cost by brute
+/// force.
 fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Wanting<'_>, Option<Cost>)) {
     let (mut cluster, job) = draw_case(seed);
     cluster.state.time = cluster.now;
@@ -173,10 +174,10 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
             assert_eq!(muster_engine::audit::audit(&state), [], "seed {seed}");
         });
     }
-    assert!(found > 200, "only {found} cases say anything");
+    assert!(found > 200, "only {found} cases are meaningful");
 }
 
-/// Eight tasks with one GPU each hold a host, and somebody wants what not even all of them can give.
+/// Eight tasks with one GPU each occupy a host, and a unit requests more than all of them hold.
 #[test]
 fn where_all_are_not_enough_no_set_of_them_is_tried() {
     let mut cluster = Cluster::with_hosts(1, 8);
@@ -223,8 +224,8 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     assert_eq!(exact.tries, exact::TRIES_MAX - 1);
 }
 
-/// A task ended, and its GPU is unfit by `signal`. Its unit runs on another one of the host's eight, and somebody with a right to
-/// that wants all seven: whether it is taken.
+/// A task ended, and its GPU is faulty by `signal`. Its unit runs on another of the host's eight GPUs, and
+/// a unit with a right to preempt it requests all seven: whether the attempt is a victim.
 fn is_victim_beside(signal: &str) -> bool {
     let mut cluster = Cluster::with_hosts(1, 8);
     configure(&mut cluster);
@@ -256,10 +257,11 @@ fn whose_task_cannot_be_killed_is_not_stopped_again() {
     assert!(!is_victim_beside(GpuHealth::TASK_STUCK));
 }
 
-/// What the orders miss, of 1,000 cases in which there are victims: so many at most have none, and so many dearer ones.
+/// Maximum misses of the orders per 1,000 cases with victims: cases without a result, and cases with a more
+/// expensive one.
 const MISSED_PER_1000_MAX: u64 = 10;
 const DEARER_PER_1000_MAX: u64 = 30;
-/// All that is lost along the orders over all that has to be, in thousandths.
+/// Maximum ratio of work lost along the orders to the minimum, in thousandths.
 const LOST_PER_1000_MAX: u64 = 1_020;
 
 #[test]
@@ -296,7 +298,7 @@ fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
         "{cases} cases: {missed} missed, {dearer} dearer, {lost_ms} of {least_ms} ms lost"
     )
     .unwrap();
-    assert!(cases > 200, "only {cases} cases say anything");
+    assert!(cases > 200, "only {cases} cases are meaningful");
     assert!(missed * 1_000 <= cases * MISSED_PER_1000_MAX);
     assert!(dearer * 1_000 <= cases * DEARER_PER_1000_MAX);
     assert!(lost_ms * 1_000 <= least_ms * LOST_PER_1000_MAX);

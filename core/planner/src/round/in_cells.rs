@@ -1,4 +1,4 @@
-//! The turn of a unit whose virtual cluster guarantees it cells.
+//! Placement turn of a unit whose virtual cluster guarantees it cells.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::round::{Refusal, Round, Wanting, reserved};
 use crate::vc::Found;
 
 impl Round<'_> {
-    /// Places a unit in cells of its virtual cluster, claims room there at the cost of others, or places it outside of
-    /// them where the queue borrows.
+    /// Places a unit in cells of its virtual cluster, claims room there by preempting others, or places it
+    /// outside the cells if the queue borrows.
     pub(super) fn place_in_cells(
         &mut self,
         turn: Turn,
@@ -57,7 +57,7 @@ impl Round<'_> {
         Err(self.refusal_in_cells(job, unit, None))
     }
 
-    /// Attempts that lost their cells get them back where quota is left by all that wait.
+    /// Returns cells to attempts that lost them, if the waiting units leave enough quota.
     pub(super) fn upgrade(&mut self) {
         if self.ended || self.plan.more {
             return;
@@ -105,7 +105,7 @@ impl Round<'_> {
             expected_at: None,
             moving: None,
         };
-        // The round has seen none of this: another unit might want the same victims.
+        // The round does not know about this preemption: another unit might select the same victims.
         self.ended = true;
         self.plan.steps.push(Command::Claim(claiming));
         Err(blocker.into())

@@ -1,4 +1,4 @@
-//! One planning round: the jobs in order, unit by unit, each placed where there is room.
+//! A planning round: the jobs in order, unit by unit, each placed where there is room.
 
 mod in_cells;
 mod refusal;
@@ -21,23 +21,23 @@ use crate::unit::{self, Shortage};
 use crate::vc::Clusters;
 use crate::{Blocker, Budget, Plan, Reason};
 
-/// What decides whether a unit finds room in this round, where room only shrinks: the place's number, the group that an
-/// independent task belongs to, and while something is reserved, how long it may run.
+/// Key of whether a unit finds room in this round, in which room only shrinks: the number of its placement
+/// class, the group of an independent task, and while something is reserved, the maximum run time.
 pub(super) type Demand = (usize, usize, Option<u64>);
 
-/// What decides whether a unit may preempt somebody: its demand, its queue, its user where limits count by user, and its
+/// Key of whether a unit may preempt: its demand, its queue, its user if limits count per user, and its
 /// priority.
 pub(super) type Powerless = (Demand, Arc<str>, Option<Arc<str>>, i32);
 
-/// Why a unit is not placed in this round.
+/// Reason why a unit is not placed in this round.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) blocker: Blocker,
-    /// Present if room is what it lacks, and it could ever have it.
+    /// Present if the unit lacks room and could ever have it.
     pub(super) shortage: Option<Shortage>,
 }
 
-/// The state of one round.
+/// State of one round.
 pub(super) struct Round<'a> {
     pub(super) state: &'a State,
     pub(super) now: TimeMs,
@@ -47,40 +47,40 @@ pub(super) struct Round<'a> {
     pub(super) allowance: Allowance<'a>,
     clusters: Clusters<'a>,
     refused: BTreeMap<Demand, Refusal>,
-    /// Lines that were closed before all their jobs had their turn, and what keeps those.
+    /// Waiting classes that were closed before all their jobs had their turn, with the blocker.
     closed: BTreeMap<usize, Blocker>,
-    /// Lines whose head waits for room, the first of each queue and kind of hosts.
+    /// Waiting classes whose head waits for room, the first of each queue and kind of hosts.
     pub(super) heads: Vec<usize>,
-    /// Units placed before their turn: what they had claimed was free.
+    /// Units placed before their turn because what they had claimed was free.
     pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
-    /// Jobs, by their lines, of which nothing waits any more before their turn.
+    /// Jobs by waiting class that have no waiting unit left before their turn.
     pub(super) done_early: BTreeSet<(usize, JobId)>,
-    /// All attempts by when they should end, once a reservation asked for them.
+    /// All attempts by expected end, computed when a reservation first needs them.
     pub(super) ending: Option<Arc<[(End, Running<'a>)]>>,
-    /// Units for whose queue and place nobody can be preempted.
+    /// Demands with queue and priority for which no attempt can be preempted.
     pub(super) powerless: BTreeSet<Powerless>,
-    /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
+    /// Jobs of several units of which one has a claim and no other was refused so far.
     pub(super) reserved: BTreeMap<JobId, Blocker>,
-    /// Jobs of several units of which some wait for the end of their back-off, and the first such end.
+    /// Jobs of several units of which some wait for the end of their back-off, with the earliest end.
     back_offs: BTreeMap<JobId, TimeMs>,
-    /// What there would be if nothing were claimed, after so many steps of the round.
+    /// Capacity without any claims, valid after the given number of steps of the round.
     unclaimed: Option<(usize, Capacity<'a>)>,
-    /// Units for whose lack of room a reason was looked for.
+    /// Number of units whose lack of room was diagnosed.
     diagnosed: usize,
-    /// What comes next depends on what was decided, a claim mostly: it is left to the next round.
+    /// Further decisions depend on the last one, usually a claim: they are left to the next round.
     pub(super) ended: bool,
     examined: usize,
-    /// Units placed in this round of jobs that may have only so many at a time.
+    /// Units placed in this round, for jobs that limit their units at a time.
     placed_at_once: BTreeMap<JobId, u64>,
-    /// Units that claim nothing in this round.
+    /// Units that may claim nothing in this round.
     pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
     pub(super) plan: Plan,
 }
 
-/// What a round came to.
+/// Result of a round.
 pub(super) struct Ran {
     pub(super) plan: Plan,
-    /// Whether it left the rest to a round that sees what it decided.
+    /// Whether the rest is left to another round that takes account of its decisions.
     pub(super) ended: bool,
     pub(super) examined: usize,
 }
@@ -89,7 +89,7 @@ impl<'a> Round<'a> {
     pub(super) fn new(state: &'a State, now: TimeMs, budget: Budget) -> Self {
         Self {
             state,
-            // Stamps never go back, even where the wall clock does.
+            // Stamps never decrease, even if the wall clock does.
             now: now.max(state.time),
             budget,
             capacity: Capacity::new(state).at(now.max(state.time)),
@@ -115,7 +115,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The same round without claims for some units: they were refused.
+    /// The same round without claims for some units, whose claims were refused.
     pub(super) fn barring(mut self, barred: BTreeSet<(JobId, UnitIndex)>) -> Self {
         self.barred = barred;
         self
@@ -143,12 +143,12 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Jobs that wait for others to end, and suspended ones, have no turn, and are counted all the same.
+    /// Jobs that wait for others to end and suspended jobs have no turn, but are counted.
     fn count_held(&mut self) {
         let index = &self.state.index;
         let waits = |id: &&JobId| (self.state.job(**id)).is_some_and(|job| job.counts.waiting > 0);
         let suspended: Vec<&JobId> = index.suspended.iter().filter(waits).collect();
-        // A job that is kept back in both ways is told to be suspended.
+        // A job that is held in both ways is reported as suspended.
         let both = suspended.iter().filter(|id| index.is_held(***id)).count() as u64;
         if !suspended.is_empty() {
             *self.plan.waiting.entry(Reason::Suspended).or_default() += suspended.len() as u64;
@@ -159,14 +159,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// There is something to decide then at the latest.
+    /// Records a time at which there is something to decide at the latest.
     pub(super) fn again_at(&mut self, at: TimeMs) {
         let known = self.plan.again_at;
         self.plan.again_at = Some(known.map_or(at, |known| known.min(at)));
     }
 
-    /// Gives the next job its turn, for one unit, and says which it was; none if all had their turn or the budget is
-    /// used up.
+    /// Gives the next job its turn for one unit and returns that turn; `None` if all had their turn or the
+    /// budget is spent.
     pub(super) fn step(&mut self) -> Option<Turn> {
         let turn = self.order.next()?;
         if self.ended || self.is_over_budget() {
@@ -190,12 +190,12 @@ impl<'a> Round<'a> {
         &self.order
     }
 
-    /// Whether nothing of a job waits any more although it had no turn.
+    /// Whether a job has no waiting unit left although it had no turn.
     pub(super) fn is_done_early(&self, line: usize, job: JobId) -> bool {
         self.done_early.contains(&(line, job))
     }
 
-    /// What keeps the jobs of a line that was closed.
+    /// Blocker of a waiting class that was closed.
     pub(super) fn closed(&self, line: usize) -> Option<&Blocker> {
         self.closed.get(&line)
     }
@@ -249,22 +249,22 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The most units that a job may have at a time, if it has as many, those placed in this round included.
+    /// The job's limit of units at a time, if it is reached, counting those placed in this round.
     pub(super) fn at_once_reached(&self, job: &Job) -> Option<u32> {
         let max = job.spec.lifecycle.tasks_at_once_max?;
         let placed = self.placed_at_once.get(&job.id).copied().unwrap_or(0);
         (job.counts.active() + placed >= u64::from(max)).then_some(max)
     }
 
-    /// The job has to wait; those behind it go on.
+    /// The job waits; those behind it take their turn.
     pub(super) fn block(&mut self, turn: Turn, blocker: Blocker) {
         *self.plan.waiting.entry(blocker.reason()).or_default() += 1;
         self.plan.blocked.push((turn.job, blocker));
         self.order.pass(turn);
     }
 
-    /// The job has to wait, and with it those of its line; where the queue does not backfill, all those behind it
-    /// that compete with it.
+    /// Blocks the job and its waiting class; if the queue does not backfill, also all jobs behind it that
+    /// compete with it.
     pub(super) fn refuse(&mut self, turn: Turn, refusal: Refusal) {
         let queued = self.order.line(turn.line);
         let uniform = queued.line.shape.is_uniform();
@@ -279,7 +279,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Where the queue does not backfill, all those behind a job wait that compete with it; returns whether that is so.
+    /// If the queue does not backfill, blocks all jobs behind that compete with the job; returns whether
+    /// that is the case.
     fn hold_behind(&mut self, turn: Turn, lacks_gpus: bool) -> bool {
         let queue = self
             .state
@@ -295,7 +296,8 @@ impl<'a> Round<'a> {
         true
     }
 
-    /// The job has to wait until what it claims is free. Nobody passes it meanwhile where nobody passes.
+    /// Blocks the job until what it claims is free. If the queue does not backfill, no job overtakes it
+    /// meanwhile.
     pub(super) fn block_claimant(&mut self, turn: Turn, blocker: Blocker) {
         self.block(turn, blocker);
         let needs_gpus = self.order.line(turn.line).line.shape.needs_gpus();
@@ -329,7 +331,7 @@ impl<'a> Round<'a> {
                 self.give(turn, (job, unit), (tasks, standing));
                 Ok(())
             }
-            // What is being stopped counts until it has ended.
+            // Attempts being stopped count until they have ended.
             Err(Wanting::Allowance(_))
                 if let Some(claim) = claim
                     && self.may_have_soon((job, unit), claim) =>
@@ -346,7 +348,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Room for a unit, taken; or what it lacks.
+    /// Allocates room for a unit, or returns what is missing.
     fn find(
         &mut self,
         turn: Turn,
@@ -363,8 +365,8 @@ impl<'a> Round<'a> {
             .map_err(Wanting::Room)
     }
 
-    /// On what ground a unit holds its resources that has no GPU in cells: work of a virtual cluster without GPUs counts
-    /// on the cluster all the same.
+    /// Allocation basis of a unit without GPUs in cells: work of a virtual cluster without GPUs still
+    /// counts as guaranteed.
     fn standing_without_gpus(&self, job: &Job) -> Standing {
         let is_firm = !job.spec.scheduling.opportunistic;
         match is_firm && self.clusters.is_cluster(&job.spec.queue) {
@@ -462,13 +464,13 @@ fn reserved(claim: &Claim) -> Blocker {
     }
 }
 
-/// What a unit lacks.
+/// What a unit is missing.
 enum Wanting {
     Room(Shortage),
     Allowance(Refusal),
 }
 
-/// On what ground a job holds its resources. Work of a virtual cluster that is not given cells goes on as opportunistic.
+/// Allocation basis of a job. Work of a virtual cluster that is given no cells runs as opportunistic.
 pub(super) fn standing_of(state: &State, job: &Job) -> Standing {
     match job.spec.scheduling.opportunistic || wants_cells(state, job) {
         true => Standing::Opportunistic,
@@ -476,14 +478,14 @@ pub(super) fn standing_of(state: &State, job: &Job) -> Standing {
     }
 }
 
-/// Whether the guarantee that a job counts on is given in cells.
+/// Whether the job's guarantee is given in cells.
 fn wants_cells(state: &State, job: &Job) -> bool {
     let queue = state.queues.get(job.spec.queue.as_str());
     let needs_gpus = || job.spec.groups.iter().any(|group| group.resources.gpus > 0);
     queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired) && needs_gpus()
 }
 
-/// Which group an independent task belongs to.
+/// Position of the group of an independent task.
 fn group_position(job: &Job, unit: UnitIndex) -> usize {
     let group = job.spec.group_of(TaskIndex(unit.get()));
     let name = group.map(|(group, _)| group.name.as_str());

@@ -1,4 +1,4 @@
-//! Why a unit that found no room is refused.
+//! Refusal of a unit that found no room.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use crate::round::{Refusal, Round};
 use crate::unit::{self, Lack, Shortage};
 use crate::{Blocker, potential};
 
-/// Units for whose lack of room a round looks for the reason. Past it they lack resources, which is true of all.
+/// Maximum number of units per round whose lack of room is diagnosed. Beyond it they are reported as
+/// lacking resources, which is true of all.
 const DIAGNOSED_MAX: usize = 256;
 
-/// Jobs that a blocker names at most.
+/// Maximum number of jobs that a blocker lists.
 const JOBS_NAMED_MAX: usize = 4;
 
 impl From<Blocker> for Refusal {
@@ -29,7 +30,7 @@ impl From<Blocker> for Refusal {
 }
 
 impl Round<'_> {
-    /// Why a unit that found no room waits.
+    /// Reason why a unit that found no room waits.
     pub(super) fn refusal(&mut self, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
         if let Some(blocker) = potential::impossible(self.state, job, unit) {
             return blocker.into();
@@ -58,7 +59,8 @@ impl Round<'_> {
         }
     }
 
-    /// Why a unit of a virtual cluster waits that found room neither in cells nor, where it may go there, outside.
+    /// Reason why a unit of a virtual cluster waits that found room neither in cells nor, if it may run
+    /// there, outside.
     pub(super) fn refusal_in_cells(
         &mut self,
         job: &Job,
@@ -97,7 +99,8 @@ impl Round<'_> {
         }
     }
 
-    /// Whether it would fit in what is free if others had no claims there, and who they are.
+    /// Whether the unit would fit in the free resources without the claims of others, and the jobs that
+    /// hold those claims.
     fn reserved_by_others(&mut self, job: &Job, unit: UnitIndex) -> Option<Blocker> {
         if self.state.index.claims.is_empty() {
             return None;

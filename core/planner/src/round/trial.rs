@@ -1,4 +1,4 @@
-//! Whether a job would find room in its turn, as it is or with another specification.
+//! Trial of a job in its turn, as it is or with another specification.
 
 use muster_engine::state::{Job, amounts_of};
 use muster_model::command::Standing;
@@ -9,7 +9,7 @@ use crate::round::Round;
 use crate::unit;
 
 impl Round<'_> {
-    /// Whether a unit would be placed now, at nobody's cost, within all limits. Nothing is given out.
+    /// Whether a unit would be placed now, without preemption and within all limits. Allocates nothing.
     pub(crate) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
         let limited = self.order.line(turn.line).limited;
         let within_limits = |standing: &Standing, tasks: &[_]| {

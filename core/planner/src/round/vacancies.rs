@@ -1,6 +1,7 @@
-//! Vacant places of gangs that go on: filled before anybody else has a turn, because a whole gang waits for one task.
+//! Vacancies of running gangs: filled before any other turn, because a whole gang waits for one task.
 //!
-//! Nobody is preempted for them: a gang for which nobody makes room is restarted whole in the end, and asks for room as any.
+//! No attempt is preempted for them: a gang that finds no room for its new member is eventually restarted
+//! whole, and then requests room like any other.
 
 use muster_engine::state::{Attempt, Job, Vacancy, amounts_of};
 use muster_model::command::{Command, MemberSwap};
@@ -12,7 +13,7 @@ use crate::round::Round;
 use crate::unit;
 
 impl Round<'_> {
-    /// Puts a new member in each vacant place for which there is room.
+    /// Places a new member in each vacancy for which there is room.
     pub(crate) fn fill_vacancies(&mut self) {
         let state = self.state;
         for (id, unit) in state
@@ -35,7 +36,7 @@ impl Round<'_> {
         }
     }
 
-    /// Room for a member is taken also while it is still to wait: nobody else has it meanwhile.
+    /// Room for a member is taken even while its back-off lasts: no other unit gets it meanwhile.
     fn fill(&mut self, (job, unit): (&Job, UnitIndex), (attempt, vacancy): (&Attempt, &Vacancy)) {
         let mut trial = self.capacity.clone();
         let Some(task) = unit::place_member(&mut trial, (job, unit), (attempt, vacancy)) else {

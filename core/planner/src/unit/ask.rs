@@ -1,4 +1,4 @@
-//! What a unit asks for, with the names in it looked up.
+//! Request of a unit with its names resolved.
 
 use std::collections::BTreeSet;
 
@@ -10,44 +10,44 @@ use muster_model::topology::{GpuMask, Level, Own, Topology};
 
 use crate::capacity::{Capacity, Masks, Need};
 
-/// A cell that tasks share, from hosts up.
+/// A cell that tasks share, at host level or above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
-    /// Its level; none if the topology has no such level.
+    /// Its level; `None` if the topology has no such level.
     pub(super) level: Option<Level>,
-    /// Whether they wait until there is one with room.
+    /// Whether the tasks wait until such a cell has room.
     pub(super) required: bool,
 }
 
 /// The tasks of one group.
 pub(super) struct Part<'a> {
     pub(super) group: &'a TaskGroup,
-    /// As how many tasks each of them counts on its host.
+    /// Number of tasks that each of them counts as on its host.
     pub(super) places: u32,
     /// Position of the group in the job.
     pub(super) position: usize,
     pub(super) first_task: u32,
-    /// Tasks wanted.
+    /// Requested number of tasks.
     pub(super) count: u32,
-    /// Tasks that are enough.
+    /// Minimum number of tasks.
     pub(super) count_min: u32,
-    /// GPU models that will do, the preferred ones first; one without a name if it needs no GPU.
+    /// Acceptable GPU models, preferred ones first; one without a name if no GPU is needed.
     pub(super) classes: Vec<HostClass>,
-    /// What the GPUs of one task must share.
+    /// Level that the GPUs of one task must share.
     pub(super) own: Own,
-    /// What they had better share.
+    /// Level that they should preferably share.
     pub(super) own_preferred: Own,
     /// The cell that each subgroup shares.
     pub(super) shared: Option<Shared>,
     /// Tasks of a subgroup.
     pub(super) subgroup: u32,
-    /// The only GPUs that it may have, if it names any.
+    /// The only GPUs allowed, if the group names any.
     pub(super) named: Option<Masks>,
-    /// The only hosts that it may be on, if they are named.
+    /// The only hosts allowed, if the group names any.
     pub(super) few_hosts: Option<BTreeSet<HostId>>,
 }
 
-/// What a unit asks for.
+/// Request of a unit.
 pub(super) struct Ask<'a> {
     pub(super) asker: Asker<'a>,
     pub(super) parts: Vec<Part<'a>>,
@@ -83,17 +83,17 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether the job wants as many hosts as possible.
+    /// Whether the job spreads over as many hosts as possible.
     pub(super) fn spreads(&self) -> bool {
         self.asker.job.spec.scheduling.packing == Packing::Spread
     }
 
-    /// GPUs that the unit wants.
+    /// Number of GPUs that the unit requests.
     pub(super) fn gpus(&self) -> u64 {
         self.parts.iter().map(Part::gpus).sum()
     }
 
-    /// Tasks that the unit wants.
+    /// Number of tasks that the unit requests.
     pub(super) fn tasks(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.count)).sum()
     }
@@ -146,7 +146,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// What one task needs on GPUs of a class.
+    /// Requirements of one task on GPUs of a class.
     pub(super) fn need<'n>(&'n self, asker: Asker<'n>, class: &'n HostClass, own: Own) -> Need<'n>
     where
         'a: 'n,
@@ -163,14 +163,14 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// GPUs that its tasks want.
+    /// Number of GPUs that its tasks request.
     pub(super) fn gpus(&self) -> u64 {
         u64::from(self.count) * u64::from(self.group.resources.gpus)
     }
 }
 
-/// Models on hosts that accept work which a group may have, in the order in which it names them; the class of all
-/// hosts if it needs no GPU.
+/// Models, on hosts that accept work, that a group may use, in the order in which it names them; the class
+/// of all hosts if it needs no GPU.
 fn classes(capacity: &Capacity<'_>, group: &TaskGroup) -> Vec<HostClass> {
     if group.resources.gpus == 0 {
         return vec![HostClass::from("")];
@@ -215,7 +215,7 @@ fn few_hosts(state: &State, asker: Asker<'_>, named: Option<&Masks>) -> Option<B
     )
 }
 
-/// A task of a group by its position in it.
+/// Task of a group by its position in the group.
 pub(super) const fn task_of(part: &Part<'_>, position: u32) -> TaskIndex {
     TaskIndex(part.first_task + position)
 }

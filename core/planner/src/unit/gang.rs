@@ -1,8 +1,8 @@
-//! A gang: whole or not at all, each group on GPUs of one model.
+//! Gang placement: all or nothing, each group on GPUs of one model.
 //!
-//! A look goes over the ways in which the gang may lie, the preferred ones first: with all that it prefers, with what
-//! can be had of it, with what it requires. Each way is tried greedily ([`greedy`]), where that may miss room by an
-//! exact search ([`exact`]).
+//! The ways to place the gang are tried in order of preference: with all its preferences, with those that
+//! can be satisfied, with the requirements only. Each way is tried greedily ([`greedy`]) and, where that
+//! may miss room, by an exact search ([`exact`]).
 
 use std::collections::BTreeSet;
 
@@ -17,21 +17,21 @@ use crate::unit::exact::{self, Found};
 use crate::unit::greedy::{self, Short};
 use crate::unit::{Placed, Shortage, shortage};
 
-/// Ways to give models to groups that are tried: those with one model for all groups come first.
+/// Maximum number of assignments of models to groups: those with one model for all groups come first.
 const MODEL_CHOICES_MAX: usize = 64;
 
-/// How much of what a gang prefers it has to get.
+/// Degree to which a gang's preferences are enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Preferences {
-    /// All of it.
+    /// All preferences are required.
     Required,
-    /// What can be had.
+    /// Preferences are satisfied where possible.
     Tried,
-    /// Nothing.
+    /// Preferences are ignored.
     Ignored,
 }
 
-/// One way in which a gang may lie.
+/// A way to place a gang.
 pub(super) struct Way<'w> {
     /// The model of each part.
     pub(super) classes: &'w [HostClass],
@@ -53,7 +53,8 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
     let mut trial = capacity.clone();
     let mut tasks = place_count(&mut trial, ask, &fewest)
         .map_err(|short| shortage::of_gang(capacity, ask, &short))?;
-    // Fewer tasks fit wherever more do: the most that fit lie between one number that does and one that does not.
+    // If n tasks fit, fewer fit as well: the maximum is found by bisection between a number that fits and
+    // one that does not.
     let (mut fits, mut fits_not) = (0, spare_max(ask));
     while fits_not - fits > 1 {
         let middle = fits + (fits_not - fits) / 2;
@@ -76,13 +77,13 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
     Ok(Placed { tasks })
 }
 
-/// The most tasks that a part wants beside those that are enough.
+/// The largest number of tasks that a part requests beyond its minimum.
 fn spare_max(ask: &Ask<'_>) -> u32 {
     let spare = ask.parts.iter().map(|part| part.count - part.count_min);
     spare.max().unwrap_or(0)
 }
 
-/// Places so many tasks of each part, or says what is missing and takes nothing.
+/// Places the given number of tasks of each part, or returns the shortage and takes nothing.
 fn place_count(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
@@ -106,7 +107,7 @@ fn place_count(
     Err(nearest.unwrap_or_default())
 }
 
-/// In which order preferences are given up.
+/// Order in which preferences are given up.
 fn preferences(ask: &Ask<'_>) -> &'static [Preferences] {
     let prefers = |shared: &Option<Shared>| shared.is_some_and(|shared| !shared.required);
     let any = prefers(&ask.shared)
@@ -185,7 +186,7 @@ fn place_way(
     Err(nearest)
 }
 
-/// Places the parts greedily, and by an exact search where that may miss room.
+/// Places the parts greedily, and by an exact search where the greedy one may miss room.
 fn place_anywhere(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
@@ -215,7 +216,7 @@ fn place_anywhere(
     }
 }
 
-/// The cells of a level that may have room for all parts, the fullest first.
+/// The cells of a level that may have room for all parts, fullest first.
 fn regions(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>, level: Level) -> Vec<Masks> {
     let topology = &capacity.state().topology;
     let host_level = topology.host_level();
@@ -269,7 +270,7 @@ fn cells_with_room(
         .collect()
 }
 
-/// The model of which the parts want most, and how many.
+/// The model of which the parts request the most GPUs, with that number.
 fn largest_share<'w>(ask: &Ask<'_>, way: &Way<'w>) -> (Option<&'w HostClass>, u64) {
     let gpus_of = |class: &HostClass| -> u64 {
         let parts = ask.parts.iter().zip(way.counts).zip(way.classes);
@@ -283,7 +284,7 @@ fn largest_share<'w>(ask: &Ask<'_>, way: &Way<'w>) -> (Option<&'w HostClass>, u6
     largest.map_or((None, 0), |(gpus, class)| (Some(class), gpus))
 }
 
-/// Hosts that may have room for all parts, the fullest first.
+/// Hosts that may have room for all parts, fullest first.
 fn hosts_with_room(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Vec<HostId> {
     let (class, gpus) = largest_share(ask, way);
     let any = HostClass::from("");
@@ -300,7 +301,7 @@ fn hosts_with_room(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Vec
     roomy.filter(|host| parts(*host)).collect()
 }
 
-/// Tasks of a part, by subgroups that share a cell: first task within the part, and their number.
+/// Tasks of a part by subgroups that share a cell: first task within the part, and number of tasks.
 pub(super) fn subgroups(part: &Part<'_>, count: u32) -> impl Iterator<Item = (u32, u32)> {
     let size = part.subgroup;
     let starts = (0..count).step_by(size as usize);

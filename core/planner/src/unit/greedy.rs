@@ -1,8 +1,8 @@
-//! The quick way: the parts with the largest tasks first, each where it leaves the least.
+//! Greedy placement: the parts with the largest tasks first, each where it leaves the least.
 //!
-//! It misses nothing where one kind of resource decides and the sizes of the tasks divide each other (1, 2, 4, 8 GPUs):
-//! a task then costs every host the same number of places for the smaller ones, wherever it goes. It misses nothing
-//! either for a single part, subgroups included, because all its tasks are alike. Everything else may need
+//! It is exact if one kind of resource decides and the sizes of the tasks divide each other (1, 2, 4, 8
+//! GPUs): a task then costs every host the same number of slots for smaller ones, wherever it goes. It is
+//! also exact for a single part, subgroups included, because all its tasks are equal. Other cases may need
 //! [`super::exact`].
 
 use std::cmp::Reverse;
@@ -16,18 +16,18 @@ use crate::capacity::{Capacity, FreeHosts, Need, uuids};
 use crate::unit::ask::{Ask, Part, task_of};
 use crate::unit::gang::{Preferences, Way, subgroups};
 
-/// How far a gang came.
+/// Progress of a gang that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Short {
     /// Tasks that found room.
     pub(super) fits_tasks: u64,
-    /// Whether no other order or choice would do better.
+    /// Whether no other order or choice would place more.
     pub(super) certain: bool,
-    /// The level of cells in which there is too little room, if room outside of one would do.
+    /// The level of cells with too little room, if there would be room outside a single cell.
     pub(super) level: Option<Level>,
-    /// The topology does not have the level that is asked for.
+    /// Whether the topology lacks the requested level.
     pub(super) unknown_level: bool,
-    /// A search was over its bound: there may be room.
+    /// Whether a search reached its bound: there may be room.
     pub(super) over_bound: bool,
 }
 
@@ -40,7 +40,7 @@ impl Short {
         }
     }
 
-    /// No cell of the level came into question.
+    /// No cell of the level was a candidate.
     pub(super) fn no_cell(level: Level) -> Self {
         Self {
             certain: true,
@@ -49,7 +49,7 @@ impl Short {
         }
     }
 
-    /// The one that came further.
+    /// The result that placed more tasks.
     pub(super) fn nearer(self, other: Self) -> Self {
         let over_bound = self.over_bound || other.over_bound;
         let further = if other.fits_tasks > self.fits_tasks {
@@ -64,10 +64,10 @@ impl Short {
     }
 }
 
-/// Where a task of a part lies.
+/// Placement of a task of a part.
 type Spot = (HostId, GpuMask);
 
-/// Places every part in its class, the one with the largest tasks first because it is the hardest.
+/// Places every part in its class, the part with the largest tasks first because it is the hardest.
 pub(super) fn place(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
@@ -83,7 +83,7 @@ pub(super) fn place(
         short.fits_tasks += spots.len() as u64;
         if spots.len() < want as usize {
             whole = false;
-            // Nothing was in the way of the part that came first, and its tasks are alike.
+            // The first part had no competition, and its tasks are equal.
             short.certain |= turn == 0;
             short.level = short.level.or(level);
             short.unknown_level |= part.shared.is_some_and(|shared| shared.level.is_none());
@@ -106,7 +106,8 @@ pub(super) fn place(
         .collect())
 }
 
-/// Parts whose GPUs share small cells or that name theirs first, then those with large subgroups and tasks.
+/// Parts whose GPUs share small cells or that name their GPUs first, then those with large subgroups and
+/// tasks.
 pub(super) fn hardest_first(ask: &Ask<'_>, way: &Way<'_>) -> Vec<usize> {
     let mut parts: Vec<usize> = (0..ask.parts.len()).collect();
     parts.sort_by_key(|&position| {
@@ -127,7 +128,7 @@ pub(super) fn hardest_first(ask: &Ask<'_>, way: &Way<'_>) -> Vec<usize> {
     parts
 }
 
-/// What the GPUs of a task of a part have to share.
+/// Level that the GPUs of a task of a part must share.
 pub(super) fn own(part: &Part<'_>, way: &Way<'_>) -> Own {
     match way.preferences {
         Preferences::Required => part.own_preferred,
@@ -135,13 +136,13 @@ pub(super) fn own(part: &Part<'_>, way: &Way<'_>) -> Own {
     }
 }
 
-/// Whether the subgroups of a part have to share cells.
+/// Whether the subgroups of a part must share cells.
 pub(super) fn is_shared(part: &Part<'_>, way: &Way<'_>) -> bool {
     part.shared
         .is_some_and(|shared| shared.required || way.preferences == Preferences::Required)
 }
 
-/// Places as many tasks of a part as it can, in task order; and the level of which a cell is missing.
+/// Places as many tasks of a part as possible, in task order; returns the level of which a cell is missing.
 fn place_part(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
@@ -176,7 +177,7 @@ fn place_part(
     (spots, None)
 }
 
-/// Places so many tasks in one cell of a level, the fullest with room; nothing if there is none.
+/// Places the given tasks in one cell of a level, the fullest with room; places nothing if there is none.
 fn fill_cell(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
@@ -200,7 +201,7 @@ fn fill_cell(
     Some(fill(capacity, ask, need, Pool::Hosts(hosts), count))
 }
 
-/// Whether some hosts have room for so many tasks of a need alone.
+/// Whether some hosts have room for the given number of tasks of one need.
 pub(super) fn has_room(
     capacity: &Capacity<'_>,
     need: Need<'_>,
@@ -220,15 +221,16 @@ pub(super) fn has_room(
     left == 0
 }
 
-/// Where hosts are taken from.
+/// Source of hosts.
 enum Pool {
-    /// All of the need's class, or those that it names.
+    /// All hosts of the need's class, or the named ones.
     Class,
-    /// These, the fullest first.
+    /// These hosts, fullest first.
     Hosts(Vec<(u32, HostId)>),
 }
 
-/// Places as many of so many tasks as there is room for; in host order, so that neighbouring ranks share a host.
+/// Places as many of the given tasks as there is room for, in host order, so that neighbouring ranks share
+/// a host.
 fn fill(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,

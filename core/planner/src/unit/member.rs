@@ -1,4 +1,4 @@
-//! One new member of a gang that goes on: where its group allows it, beside the others, by best fit.
+//! New member of a running gang: placed where its group allows it, near the others, by best fit.
 
 use muster_engine::feasibility::{Asker, check_member};
 use muster_engine::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
@@ -10,8 +10,8 @@ use muster_model::topology::{GpuMask, Own};
 use crate::capacity::{Capacity, Masks, uuids};
 use crate::unit::ask::{Ask, Part, Shared};
 
-/// Finds and takes room for whoever takes a vacant place, elsewhere than where the member before was lost if there is room
-/// elsewhere; none if there is none.
+/// Allocates room for the new member of a vacancy, preferably away from where the previous member was lost;
+/// `None` if there is none.
 pub(crate) fn place_member(
     capacity: &mut Capacity<'_>,
     (job, unit): (&Job, UnitIndex),
@@ -25,7 +25,7 @@ pub(crate) fn place_member(
     Some(found)
 }
 
-/// A place for one member.
+/// Requirements of the place for one member.
 struct Sought<'a> {
     asker: Asker<'a>,
     attempt: &'a Attempt,
@@ -63,7 +63,7 @@ impl<'a> Sought<'a> {
         })
     }
 
-    /// Not where the member before could not start, or was lost: what failed there may fail again.
+    /// Avoids the place where the previous member could not start or was lost: the cause may persist.
     fn elsewhere(&self, capacity: &Capacity<'_>) -> Option<TaskPlacement> {
         let mut fork = capacity.without_hosts(&[self.vacancy.run.host]);
         self.find(&mut fork)
@@ -73,7 +73,7 @@ impl<'a> Sought<'a> {
         self.find(&mut capacity.clone())
     }
 
-    /// With all that the gang prefers, then with what it requires.
+    /// Tries with all of the gang's preferences, then with its requirements only.
     fn find(&self, capacity: &mut Capacity<'_>) -> Option<TaskPlacement> {
         let preferred = self.find_in(capacity, true);
         preferred.or_else(|| self.find_in(capacity, false))
@@ -100,7 +100,8 @@ impl<'a> Sought<'a> {
         self.best_fit(&mut region, own)
     }
 
-    /// The GPUs of the cells of a virtual cluster that the gang holds; none if it holds none, or the member needs no GPU.
+    /// The GPUs of the virtual cluster's cells that the gang holds; `None` if it holds none, or the member
+    /// needs no GPU.
     fn cells(&self, state: &State) -> Option<Masks> {
         let cells = self.attempt.standing.cells();
         let cells = cells.filter(|_| !self.vacancy.run.gpus.is_empty())?;
@@ -113,7 +114,7 @@ impl<'a> Sought<'a> {
         Some(masks)
     }
 
-    /// The members that have to share a cell with the one that is missing.
+    /// The members that must share a cell with the missing one.
     fn subgroup(&self) -> Vec<&'a TaskRun> {
         let (first, size) = (self.part.first_task, self.part.subgroup);
         let end = first + self.part.group.count;
@@ -153,7 +154,7 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// The model of a group's GPUs, if others of it hold some.
+/// The GPU model of a group, if other members of it hold some.
 fn model_of(state: &State, job: &Job, attempt: &Attempt, group: &TaskGroup) -> Option<HostClass> {
     let is_own = |run: &&TaskRun| {
         let of_run = job.spec.group_of(run.task);
@@ -167,8 +168,8 @@ fn model_of(state: &State, job: &Job, attempt: &Attempt, group: &TaskGroup) -> O
     })
 }
 
-/// The hosts of the cell of a level around a member; none if it lies in no such cell. Inside of hosts it is the host: which
-/// of its GPUs do is looked at when one is found.
+/// The hosts of a member's cell at a level; `None` if it is in no such cell. For levels inside hosts it is
+/// the host: the usable GPUs are determined once a host is found.
 fn around(state: &State, shared: Shared, peer: &TaskRun) -> Option<Masks> {
     let level = shared.level?;
     let whole = |host: HostId| (host, GpuMask(u128::MAX));

@@ -1,4 +1,4 @@
-//! Where the tasks of one unit go: an independent task by best fit, a gang whole or not at all.
+//! Placement of the tasks of one unit: an independent task by best fit, a gang all or nothing.
 
 mod ask;
 mod exact;
@@ -19,17 +19,18 @@ pub(crate) use crate::unit::shortage::Lack;
 pub(crate) use crate::unit::shortage::Shortage;
 use muster_engine::state::Job;
 
-/// Where a unit goes.
+/// Placement of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// Its tasks, in task order. A gang with a minimum may come with fewer than it wants.
+    /// Its tasks, in task order. A gang with a minimum may get fewer than it requests.
     pub(crate) tasks: Vec<TaskPlacement>,
 }
 
-/// Finds and takes room for one unit, or says what is missing and takes nothing.
+/// Allocates room for one unit, or returns the shortage and takes nothing.
 ///
-/// The unit may use what it claims itself, and what others claim for a time by which it will have ended. A unit that
-/// failed where it was as often in a row as it may, or could not be started there, goes elsewhere, if there is room elsewhere.
+/// The unit may use what it claims itself, and what others claim for a later time by which it will have
+/// ended. A unit that reached its limit of consecutive failures at its place, or could not be started
+/// there, is placed elsewhere if there is room elsewhere.
 pub(crate) fn place(
     capacity: &mut Capacity<'_>,
     job: &Job,
@@ -52,7 +53,7 @@ fn place_anywhere(
 ) -> Result<Placed, Shortage> {
     let claims = job.unit(unit).is_some_and(|known| known.claim.is_some());
     if !claims {
-        // Backfill into claimed resources only where nothing else is free: the fork costs more than a look.
+        // Backfill into claimed resources only if nothing else is free: the fork costs more than a check.
         let placed = place_free(capacity, job, unit);
         if placed.is_ok() {
             return placed;
@@ -79,7 +80,7 @@ fn place_in_fork(
     Ok(placed)
 }
 
-/// The same for a claim: without what others claim, whatever the unit's time limit.
+/// Like `place`, for a claim: without what others claim, whatever the unit's time limit.
 pub(crate) fn place_unborrowed(
     capacity: &mut Capacity<'_>,
     job: &Job,
@@ -89,7 +90,7 @@ pub(crate) fn place_unborrowed(
     place_for(capacity, asker)
 }
 
-/// Whether there is room for a unit in what a capacity shows, claims aside.
+/// Whether a unit fits in a capacity, ignoring claims.
 pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
     place_free(&mut capacity.clone(), job, unit).map(|_| ())
 }

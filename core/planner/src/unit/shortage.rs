@@ -1,4 +1,4 @@
-//! Why a unit does not fit now.
+//! Shortage: the reason why a unit does not fit now.
 
 use muster_engine::state::HostClass;
 
@@ -6,7 +6,7 @@ use crate::capacity::Capacity;
 use crate::unit::ask::{Ask, Part};
 use crate::unit::greedy::Short;
 
-/// Why a unit does not fit now.
+/// Reason why a unit does not fit now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     /// GPUs that the unit needs.
@@ -17,22 +17,22 @@ pub(crate) struct Shortage {
     pub(crate) fits_tasks: u64,
     /// Tasks that the unit has.
     pub(crate) need_tasks: u64,
-    /// True if there are too few GPUs, false if CPUs or memory are what is missing.
+    /// True if there are too few GPUs, false if CPUs or memory are short.
     pub(crate) lacks_gpus: bool,
     /// What is short.
     pub(crate) lack: Lack,
 }
 
-/// What is short, as far as the search tells; which condition of the job is in the way is found by lifting it.
+/// What is short, as far as the search shows; the responsible placement constraint is found by lifting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// GPUs of the acceptable models, in all or in pieces that are large enough.
+    /// GPUs of the acceptable models, in total or in large enough pieces.
     Gpus,
-    /// Something else where the GPUs are.
+    /// Another resource on the hosts with free GPUs.
     Other,
     /// The topology has no such level.
     UnknownLevel,
-    /// Nobody knows: the search for room ended at its bound.
+    /// Unknown: the search for room reached its bound.
     SearchBound,
 }
 
@@ -45,7 +45,7 @@ impl Lack {
     }
 }
 
-/// Why a single task does not fit.
+/// The shortage of a single task.
 pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
     let gpus = part.group.resources.gpus;
     let slots = |class: &HostClass| capacity.slots(class, gpus);
@@ -60,7 +60,7 @@ pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
     }
 }
 
-/// Why a gang does not fit.
+/// The shortage of a gang.
 pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> Shortage {
     let asking = || {
         ask.parts

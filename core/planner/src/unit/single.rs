@@ -1,4 +1,4 @@
-//! An independent task: best fit over the models that will do.
+//! Independent task: best fit over the acceptable models.
 
 use muster_model::command::TaskPlacement;
 use muster_model::topology::Own;

@@ -1,4 +1,4 @@
-//! What a unit asks of its virtual cluster.
+//! Request of a unit to its virtual cluster.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use muster_model::topology::{GpuMask, Level};
 use crate::capacity::uuids;
 use crate::vc::hosts::Hosts;
 
-/// Ways to choose a model for every group that are tried, those with one model for all first.
+/// Maximum number of model assignments tried, those with one model for all groups first.
 const MODELS_TRIED_MAX: usize = 64;
 
 /// Tasks that are served together.
@@ -22,7 +22,7 @@ const MODELS_TRIED_MAX: usize = 64;
 pub(super) struct Block {
     /// Positions of their pieces in the request.
     pub(super) pieces: Vec<usize>,
-    /// The level of the cell that they share, and whether they must.
+    /// The level of the cell that they share, and whether it is required.
     pub(super) shared: Option<(Level, bool)>,
     pub(super) gpus: u64,
 }
@@ -46,7 +46,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// All tasks of a unit, or of a gang's groups only as many as are enough.
+    /// All tasks of a unit or, with `least`, only the minimum of a gang's groups.
     pub(super) fn new(job: &'a Job, unit: UnitIndex, least: bool) -> Self {
         let mut tasks = Vec::new();
         let mut first = 0;
@@ -69,13 +69,13 @@ impl<'a> Ask<'a> {
         self.tasks.len()
     }
 
-    /// Its GPUs.
+    /// Number of its GPUs.
     pub(super) fn gpus(&self) -> u64 {
         let groups = self.tasks.iter().map(|(_, _, group)| group);
         groups.map(|group| u64::from(group.resources.gpus)).sum()
     }
 
-    /// Its tasks with GPUs: how many ask for so many.
+    /// Number of its tasks with GPUs, by GPUs per task.
     pub(super) fn tasks_by_gpus(&self) -> BTreeMap<u32, u64> {
         let mut tasks = BTreeMap::new();
         for (_, _, group) in self.with_gpus() {
@@ -90,7 +90,7 @@ impl<'a> Ask<'a> {
             .filter(|(_, _, group)| group.resources.gpus > 0)
     }
 
-    /// What to ask for, by choice of GPU models.
+    /// Requests, one per choice of GPU models.
     pub(super) fn requests(&self, allocation: &Allocation) -> Vec<Request> {
         let queue: Arc<str> = Arc::from(self.job.spec.queue.as_str());
         let pinned: Option<Arc<str>> = self
@@ -181,14 +181,14 @@ impl<'a> Ask<'a> {
         models.into_iter().collect()
     }
 
-    /// The level of the cell that all tasks of a gang share, and whether they must.
+    /// The level of the cell that all tasks of a gang share, and whether it is required.
     pub(super) fn shared(&self, state: &State) -> Option<(Level, bool)> {
         let within = self.job.spec.scheduling.within.as_ref();
         let within = within.filter(|_| self.job.spec.gang)?;
         Some((state.topology.level(&within.level)?, within.required))
     }
 
-    /// The tasks with GPUs, as they are to be served together: the subgroups that share a cell from hosts up, the
+    /// The tasks with GPUs, grouped as they are served: subgroups that share a cell of host level or above,
     /// largest first, then all others.
     pub(super) fn blocks(&self, state: &State) -> Vec<Block> {
         let mut subgroups: BTreeMap<(usize, u32), Block> = BTreeMap::new();
@@ -211,7 +211,8 @@ impl<'a> Ask<'a> {
         blocks
     }
 
-    /// The level from hosts up of the cell that the tasks of each subgroup of a group share, and whether they must.
+    /// The level, host or above, of the cell that the tasks of each subgroup of a group share, and whether
+    /// it is required.
     fn shared_by(&self, state: &State, group: &TaskGroup) -> Option<(Level, bool)> {
         let within = group.layout.within.as_ref();
         let within = within.filter(|_| self.job.spec.gang)?;
@@ -224,7 +225,7 @@ impl<'a> Ask<'a> {
         before.map(|group| group.count).sum()
     }
 
-    /// All tasks with where they go, in task order; those without GPUs go where there is room.
+    /// All tasks with their placement, in task order; those without GPUs go where there is room.
     pub(super) fn placements(
         &self,
         state: &State,
@@ -251,7 +252,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Those of the models that a group accepts, in the order in which it names them.
+/// The models that a group accepts, in the order in which it names them.
 fn ordered(group: &TaskGroup, models: &[Arc<str>]) -> Vec<Arc<str>> {
     let names = &group.resources.gpu_models;
     let mut accepted: Vec<Arc<str>> = models

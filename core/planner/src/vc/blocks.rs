@@ -1,5 +1,5 @@
-//! Subgroups that share cells: each goes whole into one cell of its level, and cells are tried for one after the other
-//! until all have theirs.
+//! Subgroups that share cells: each goes whole into one cell of its level, and cells are tried one after
+//! the other until all have theirs.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,11 @@ use crate::vc::ask::Block;
 use crate::vc::hosts::Hosts;
 use crate::vc::shared_cells;
 
-/// Cells tried for the subgroups of one unit in all. Past it a gang may wait although its subgroups have room.
+/// Total number of cells tried for the subgroups of one unit. Beyond it a gang may wait although its
+/// subgroups have room.
 const TRIED_MAX: usize = 512;
 
-/// Serves all blocks of a request, those before the others first.
+/// Serves all blocks of a request in order.
 pub(super) fn serve_all<'r, 'a>(
     allocation: &Allocation,
     request: &Request,
@@ -48,7 +49,7 @@ pub(super) fn serve_all<'r, 'a>(
     })
 }
 
-/// What was found so far.
+/// Partial result of the search.
 #[derive(Clone)]
 struct Begun<'r, 'a> {
     allocation: Allocation,
@@ -89,7 +90,7 @@ impl Search<'_> {
         shared_cells(&begun.allocation, level, &self.request.queue)
     }
 
-    /// Puts a block on some hosts, and the rest wherever it may go.
+    /// Places a block on some hosts, and the remaining blocks wherever allowed.
     fn put<'r, 'a>(
         &mut self,
         block: &Block,

@@ -1,9 +1,9 @@
-//! Where the least work is lost: searches in which some are spared.
+//! Search for the placement with the least lost work, by sparing victims in repeated searches.
 //!
-//! Whatever is found first is good enough to fall back to. A set of victims that is cheaper, if there is one, spares at
-//! least one of those found; so the search is made again sparing each of them in turn, the cheapest outcomes first, and
-//! so on with those. With enough tries for all of that, and where [`muster_engine::cells::serve`] misses no room, nothing cheaper
-//! is missed; past [`TRIES_MAX`] the cheapest of those found counts.
+//! The first result is a sufficient fallback. Any cheaper set of victims spares at least one of its
+//! victims; so the search is repeated sparing each of them in turn, cheapest results first, and recursively
+//! for the new results. With enough tries, and where [`muster_engine::cells::serve`] misses no room, no
+//! cheaper set is missed; beyond [`TRIES_MAX`] the cheapest result found is used.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,20 +17,20 @@ use crate::vc::ask::Ask;
 use crate::vc::hosts::Hosts;
 use crate::vc::{Clusters, Found};
 
-/// Searches that are made for one unit at most.
+/// Maximum number of searches for one unit.
 const TRIES_MAX: usize = 128;
 
-/// Tasks that are served in all these searches at most, and hosts that they go through: large gangs and large clusters
-/// have fewer tries.
+/// Maximum number of tasks served, and of hosts visited, in all these searches: large gangs and large
+/// clusters get fewer tries.
 const TASKS_SERVED_MAX: usize = 1_024;
-/// See there.
+/// Maximum number of hosts visited; see [`TASKS_SERVED_MAX`].
 const HOSTS_SEEN_MAX: usize = 8_192;
 
 /// Units that are not stopped.
 type Spared = BTreeSet<(JobId, UnitIndex)>;
 
 impl<'a> Clusters<'a> {
-    /// Finds room for a unit at the cost of others, where that is least as far as it is looked for.
+    /// Finds room for a unit by preempting others at the least cost within the search bounds.
     pub(super) fn cheapest_for(
         &self,
         allocation: &Allocation,
@@ -43,7 +43,7 @@ impl<'a> Clusters<'a> {
             .min(HOSTS_SEEN_MAX / hosts_there);
         let mut best: Option<(Cost, Found)> = None;
         let mut seen: BTreeSet<Spared> = BTreeSet::new();
-        // Whom to spare next: the cheapest outcome so far, in the order in which they were found.
+        // The next victim to spare: from the cheapest result so far, in the order in which they were found.
         let mut open: BTreeMap<(Cost, usize), Spared> = BTreeMap::new();
         open.insert((Cost::default(), 0), Spared::new());
         for number in 0..tries.max(1) {

@@ -1,4 +1,4 @@
-//! Room in cells at the cost of others.
+//! Room in cells by preemption.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,10 +16,11 @@ use crate::capacity::Capacity;
 use crate::vc::hosts::Force;
 use crate::vc::{Clusters, Found};
 
-/// Attempts that one unit takes off their cells at most. Past it those that bear it are stopped like others.
+/// Maximum number of attempts that lose their cells to one unit. Beyond it even attempts that tolerate the
+/// loss are stopped.
 const DOWNGRADES_MAX: usize = 64;
 
-/// An attempt of the cluster that may go on outside of its cells.
+/// An attempt of the virtual cluster that may continue outside its cells.
 struct Yielding<'a> {
     attempt: Victim,
     queue: Arc<str>,
@@ -27,7 +28,7 @@ struct Yielding<'a> {
 }
 
 impl<'a> Clusters<'a> {
-    /// Finds room in cells for a unit, at the cost of others where it has the right.
+    /// Finds room in cells for a unit, preempting others where it has the right.
     pub(crate) fn find_by_force(
         &self,
         capacity: &Capacity<'a>,
@@ -58,7 +59,8 @@ impl<'a> Clusters<'a> {
         self.find_superseding(capacity, job, unit)
     }
 
-    /// Finds room that lower priorities of the cluster have claimed; claims that are not in the way stay.
+    /// Finds room that lower priorities of the virtual cluster have claimed; claims that are not in the way
+    /// stay.
     fn find_superseding(
         &self,
         capacity: &Capacity<'a>,
@@ -91,7 +93,7 @@ impl<'a> Clusters<'a> {
         (!found.supersedes.is_empty()).then_some(found)
     }
 
-    /// Claims of lower priorities of the job's cluster, ascending, with their cells.
+    /// Claims of lower priorities of the job's virtual cluster, ascending, with their cells.
     fn outranked(&self, job: &Job) -> Vec<(JobId, UnitIndex, &'a [CellId])> {
         let by_priority = self.state.queues.get(job.spec.queue.as_str());
         if !by_priority.is_some_and(|queue| queue.config.preempt_by_priority) {
@@ -109,8 +111,8 @@ impl<'a> Clusters<'a> {
             .collect()
     }
 
-    /// Takes attempts off their cells, one more at a time, until there is room; then gives those their cells back that
-    /// need not have yielded.
+    /// Takes cells from attempts, one more at a time, until there is room; then returns the cells of
+    /// attempts that need not have yielded.
     fn find_lazily(
         &self,
         capacity: &Capacity<'a>,
@@ -129,7 +131,8 @@ impl<'a> Clusters<'a> {
                 if !stopped && !rebind(&mut found.allocation, yielded) {
                     found.downgrades.push(self.downgrade(yielded.attempt));
                 } else if stopped {
-                    // It keeps its cells until it has ended, which must be possible beside the new ones.
+                    // The attempt keeps its cells until it has ended, which must be possible in addition to
+                    // the new ones.
                     if !rebind(&mut found.allocation, yielded) {
                         return None;
                     }
@@ -150,8 +153,8 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// Attempts in cells of the unit's cluster that bear to lose them to it: the lowest priority first, then the
-    /// newest.
+    /// Attempts in cells of the unit's virtual cluster that tolerate losing them to it: lowest priority
+    /// first, then newest.
     fn yielding(&self, job: &Job, unit: UnitIndex) -> Vec<Yielding<'a>> {
         let standing = Standing::Cells(Vec::new());
         let preemptor = Preemptor {
@@ -196,7 +199,7 @@ impl<'a> Clusters<'a> {
         yielding.into_iter().map(|(_, yielding)| yielding).collect()
     }
 
-    /// Jobs of a lower priority in cells of the job's cluster that bear to lose them.
+    /// Jobs of a lower priority in cells of the job's virtual cluster that tolerate losing them.
     fn lazy_jobs(&self, job: &Job) -> BTreeSet<JobId> {
         let first = AttemptClass {
             ground: Ground::Cells,
@@ -219,7 +222,7 @@ impl<'a> Clusters<'a> {
     }
 }
 
-/// Gives an attempt its cells back; false if they, or the quota, are taken.
+/// Returns an attempt's cells to it; false if they, or the quota, are taken.
 fn rebind(allocation: &mut Allocation, yielded: &Yielding<'_>) -> bool {
     let mut trial = allocation.clone();
     let bound = yielded

@@ -1,14 +1,17 @@
-//! Where the units of virtual clusters go: by guarantee into cells, else on the resources of others.
+//! Placement of units of virtual clusters: by guarantee into cells, else on the resources of others.
 //!
-//! In this order, and the first that succeeds counts:
-//! 1. into what is free in bound cells, or in cells that can be bound within the quota ([`Clusters::find`]);
-//! 2. the same after lower priorities of the cluster were taken off their cells, if they bear that (`lazy_preemption`);
-//! 3. into cells, at the cost of work of others that counts on no cells;
-//! 4. into cells, at the cost of lower priorities of the same cluster (2 to 4: [`Clusters::find_by_force`]).
+//! The first of these that succeeds is used:
+//! 1. free room in bound cells, or in cells that can be bound within the quota ([`Clusters::find`]);
+//! 2. the same after cells were taken from lower priorities of the virtual cluster that tolerate it
+//!    (`lazy_preemption`);
+//! 3. room in cells, preempting work of others without guaranteed cells;
+//! 4. room in cells, preempting lower priorities of the same virtual cluster (2 to 4:
+//!    [`Clusters::find_by_force`]).
 //!
-//! Work outside of cells, where the queue borrows, is the caller's: it is placed as any other, opportunistically.
+//! Work outside cells, if the queue borrows, is up to the caller: it is placed like any other,
+//! opportunistically.
 //!
-//! Everything is tried on copies. What was found takes effect in the round with [`Clusters::give`].
+//! All trials run on copies. A result takes effect in the round with [`Clusters::give`].
 
 mod ask;
 mod blocks;
@@ -31,7 +34,7 @@ use crate::capacity::Capacity;
 use crate::vc::ask::Ask;
 use crate::vc::hosts::{Force, Hosts};
 
-/// Cells tried for a gang whose tasks have to share one. Past it a gang may wait although a cell has room.
+/// Cells tried for a gang whose tasks must share one. Beyond it a gang may wait although a cell has room.
 const SHARED_TRIED_MAX: usize = 128;
 
 /// The cells of all virtual clusters in one round.
@@ -41,20 +44,21 @@ pub(super) struct Clusters<'a> {
     allocation: Allocation,
 }
 
-/// Where a unit of a virtual cluster goes.
+/// Placement of a unit of a virtual cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// Its tasks, in task order.
     pub(super) tasks: Vec<TaskPlacement>,
     /// Its cells.
     pub(super) standing: Standing,
-    /// Attempts of the cluster that go on outside of its cells; to be decided before.
+    /// Attempts of the virtual cluster that continue outside their cells; to be decided before the
+    /// placement.
     pub(super) downgrades: Vec<Command>,
-    /// Attempts that have to be stopped, ascending.
+    /// Attempts to stop, ascending.
     pub(super) victims: Vec<Victim>,
-    /// Claims of lower priorities of the cluster that are given up, ascending.
+    /// Superseded claims of lower priorities of the virtual cluster, ascending.
     pub(super) supersedes: Vec<(JobId, UnitIndex)>,
-    /// Whether all is free: it can be placed; otherwise it can be claimed.
+    /// Whether everything is free: the unit can be placed; otherwise it can be claimed for.
     pub(super) is_free: bool,
     allocation: Allocation,
 }
@@ -73,7 +77,7 @@ impl<'a> Clusters<'a> {
         queue.is_some_and(|queue| !queue.retired && queue.config.is_virtual_cluster())
     }
 
-    /// Whether a unit is one that holds its GPUs by cells.
+    /// Whether a unit holds its GPUs by cells.
     pub(super) fn serves(&self, job: &Job, unit: UnitIndex) -> bool {
         if job.spec.scheduling.opportunistic || !self.is_cluster(&job.spec.queue) {
             return false;
@@ -88,7 +92,7 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// What a unit has claimed in cells, if all of it is free now.
+    /// Placement in the cells that a unit has claimed, if all of it is free now.
     pub(super) fn claimed(
         &self,
         capacity: &Capacity<'a>,
@@ -109,12 +113,13 @@ impl<'a> Clusters<'a> {
         })
     }
 
-    /// GPUs that a virtual cluster can still count on: free ones in its bound cells, and the cells that it is owed.
+    /// GPUs that a virtual cluster can still count on: free ones in its bound cells, and the guaranteed
+    /// cells not bound yet.
     pub(super) fn gpus_left(&self, queue: &str) -> u64 {
         self.allocation.gpus_left(&Arc::from(queue))
     }
 
-    /// Finds room in cells for a unit, at nobody's cost.
+    /// Finds room in cells for a unit without preemption.
     pub(super) fn find(
         &self,
         capacity: &Capacity<'a>,
@@ -127,7 +132,7 @@ impl<'a> Clusters<'a> {
         self.find_in(&allocation, (capacity, Force::None), job, unit)
     }
 
-    /// The round gives a unit what was found for it. What it claims and does not get is free again.
+    /// Records in the round what was found for a unit. What it claims and does not get becomes free.
     pub(super) fn give(
         &mut self,
         capacity: &mut Capacity<'a>,
@@ -144,8 +149,8 @@ impl<'a> Clusters<'a> {
         capacity.commit(capacity.asker(job, unit), &found.tasks);
     }
 
-    /// Attempts that were taken off their cells and have a place in cells again: they get their standing back, the
-    /// oldest first.
+    /// Attempts that lost their cells and can have cells again: their allocation basis is restored, oldest
+    /// first.
     pub(super) fn upgrades(&mut self) -> Vec<Command> {
         let guests: Vec<_> = self.allocation.guests().collect();
         let mut steps = Vec::new();
@@ -195,8 +200,8 @@ impl<'a> Clusters<'a> {
         allocation
     }
 
-    /// Finds room in cells of an allocation on hosts as they are shown, for all tasks, else for as many as are enough;
-    /// by force where the least work is lost.
+    /// Finds room in cells of an allocation on the given hosts, for all tasks, else for the minimum; by
+    /// force where the least work is lost.
     fn find_in(
         &self,
         allocation: &Allocation,
@@ -283,7 +288,8 @@ impl<'a> Clusters<'a> {
     }
 }
 
-/// Cells of a level that the tasks of a unit could share: those in which the virtual cluster has bound cells first.
+/// Cells of a level that the tasks of a unit could share: those in which the virtual cluster has bound
+/// cells first.
 fn shared_cells(allocation: &Allocation, level: Level, queue: &str) -> Vec<CellId> {
     let ground = allocation.ground();
     let mut cells = ground.cells_of(level);

@@ -1,5 +1,5 @@
-//! What a virtual cluster has at most for a unit, whoever is stopped: soon known, and mostly less than is asked for where
-//! the cluster is full.
+//! Upper bound of what a virtual cluster can give a unit with all preemptions: cheap to compute, and
+//! usually less than requested if the cluster is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::vc::ask::Ask;
 use crate::vc::hosts::Force;
 
 impl Clusters<'_> {
-    /// False if the cluster's cells cannot hold a unit even if all were stopped in them that may be: looking for whom to
-    /// stop is in vain then. Cells that it is still owed might be anywhere.
+    /// False if the cluster's cells cannot hold a unit even if all preemptible attempts in them were
+    /// stopped: the search for victims would fail. Guaranteed cells that are not bound yet might be
+    /// anywhere.
     pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, force: Force) -> bool {
         let ask = Ask::new(job, unit, true);
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
@@ -38,8 +39,8 @@ impl Clusters<'_> {
         })
     }
 
-    /// GPUs of a cluster's bound cells by host that nobody holds for good: without what its own work holds in cells, of
-    /// that priority or a higher one if one is given.
+    /// GPUs in a virtual cluster's bound cells by host that are not permanently held: without those held in
+    /// cells by its own work, of the given priority or higher if one is given.
     fn open_by_host(&self, queue: &Arc<str>, priority: Option<i32>) -> BTreeMap<HostId, u32> {
         let before = &self.state.index.allocation;
         let mut open = self.allocation.bound_gpus_since(before, queue);

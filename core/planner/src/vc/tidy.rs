@@ -1,4 +1,4 @@
-//! Several tasks of a unit on one host share the smallest cell that has room for all of them.
+//! Compaction: several tasks of a unit on one host share the smallest cell that has room for all of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use muster_model::topology::{CellId, GpuMask, Own};
 use crate::vc::hosts::Hosts;
 
 impl Hosts<'_, '_> {
-    /// The same tasks on the same hosts, on GPUs that lie closer together; none if nothing can be gained, or if that
-    /// would leave a cell unused. These hosts are as they were before the tasks were put there.
+    /// The same tasks on the same hosts, on GPUs that are closer together; `None` if nothing is gained, or
+    /// if that would leave a cell unused. The hosts are given as they were before the tasks were placed.
     pub(super) fn tidied(
         &self,
         request: &Request,

@@ -1,8 +1,8 @@
-//! Prometheus metrics of a long-running role: the process-wide recorder, what is true of every process, and the HTTP listener of
-//! `/metrics`, `/livez` and `/readyz`.
+//! Prometheus metrics of a long-running role: the process-wide recorder, process metrics, and the HTTP
+//! listener of `/metrics`, `/livez` and `/readyz`.
 //!
-//! What a role measures is named and described where it is measured. Nothing is labelled by job: such series would grow without
-//! bound.
+//! A role names and describes its metrics where they are measured. No metric has a job label: such series
+//! would grow without bound.
 #![forbid(unsafe_code)]
 
 mod server;
@@ -20,7 +20,7 @@ const SECONDS: [f64; 19] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 15.0, 30.0, 60.0,
 ];
-/// What is measured in hours and days, where the other durations end at a minute.
+/// Metric measured in hours and days, where other durations end at a minute.
 const WAIT_SECONDS: &str = "muster_scheduler_wait_seconds";
 /// Upper bounds of its buckets: 0.1 s to four weeks.
 const LONG_SECONDS: [f64; 15] = [
@@ -59,7 +59,7 @@ const BUILD_INFO: &str = "muster_build_info";
 
 static RECORDER: OnceLock<Result<Exporter, String>> = OnceLock::new();
 
-/// Everything that this process measures.
+/// All metrics of this process.
 #[derive(Clone, Debug)]
 pub struct Exporter {
     handle: PrometheusHandle,
@@ -99,7 +99,7 @@ fn build() -> Result<Exporter, String> {
 }
 
 impl Exporter {
-    /// The page of `/metrics`, as of now.
+    /// Returns the current page of `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
         self.process.collect();

@@ -1,4 +1,4 @@
-//! The HTTP listener of `/metrics`, and of the probes `/livez` and `/readyz`.
+//! HTTP listener of `/metrics`, and of the probes `/livez` and `/readyz`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,26 +18,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Connections to the metrics listener at a time.
+/// Most concurrent connections to the metrics listener.
 const CONNECTIONS_MAX: usize = 16;
-/// Longest wait for a request's headers.
+/// Timeout of a request's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The text format's content type.
+/// Content type of the text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Renders the page.
+/// Callback that renders the page.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
-/// Whether the role does its work now, with what is worth a word beside that, or nothing; why not, if it does not.
+/// Readiness of the role: an optional remark if it is ready, the reason if it is not.
 pub type Ready =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync>;
 
-/// Serves `/metrics`, `/livez` (whether the process answers) and `/readyz` (whether it does its work) until it is stopped.
+/// Serves `/metrics`, `/livez` (the process answers) and `/readyz` (the role is ready) until it is stopped.
 pub struct MetricsServer {
-    /// Where it is asked.
+    /// Listening socket.
     pub listener: TcpListener,
-    /// What it answers.
+    /// Content of `/metrics`.
     pub render: Render,
-    /// What it answers at `/readyz`.
+    /// Content of `/readyz`.
     pub ready: Ready,
 }
 

@@ -1,4 +1,4 @@
-//! Logging of this process, and how it is changed.
+//! Logging of this process, and its control at run time.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::logging::recent::Recent;
 
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
 
-/// Why logging did not begin.
+/// Error of logging that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The filter is none.
+    /// The filter is invalid.
     #[error(transparent)]
     Filter(#[from] BrokenRule),
-    /// Another subscriber is there already.
+    /// Another subscriber is installed already.
     #[error("cannot start logging: {0}")]
     Started(String),
 }
 
-/// Changes what is logged while the process runs. Clones change the same.
+/// Changes log levels at run time. Clones control the same logging.
 #[derive(Clone, Debug)]
 pub struct LogControl(Arc<Inner>);
 
@@ -35,7 +35,7 @@ struct Inner {
     levels: Mutex<Levels>,
 }
 
-/// Begins to log on stderr, and to keep the newest lines; once per process.
+/// Starts logging on stderr and keeping the newest lines; once per process.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -59,17 +59,17 @@ pub fn start(settings: &LoggingSettings) -> Result<LogControl, StartError> {
     Ok(CONTROL.get_or_init(|| control).clone())
 }
 
-/// The control of this process's logs, if [`start`] began them.
+/// Returns the control of this process's logs, if [`start`] was called.
 #[must_use]
 pub fn control() -> Option<&'static LogControl> {
     CONTROL.get()
 }
 
 impl LogControl {
-    /// Logs what the settings say from now on, and what was asked for besides for a while.
+    /// Applies new settings; temporary changes stay in effect.
     ///
     /// # Errors
-    /// The filter is none.
+    /// The filter is invalid.
     pub fn rebase(&self, settings: &LoggingSettings) -> Result<(), BrokenRule> {
         settings.filter()?;
         self.edit(|levels| {
@@ -83,18 +83,15 @@ impl LogControl {
         })
     }
 
-    /// Logs more, or less, of a module for a while; then it is as before by itself. Gives the filter that counts now.
+    /// Changes the level of a module for a while; afterwards it reverts by itself. Returns the resulting
+    /// filter.
     ///
     /// # Errors
     /// See [`InvalidLevel`].
     pub fn change(&self, change: &LevelChange, span: Duration) -> Result<String, InvalidLevel> {
         let now = Instant::now();
         let filter = self.edit(|levels| levels.change(change, now, span))?;
-        tracing::info!(
-            filter,
-            seconds = span.as_secs(),
-            "the log's levels are changed"
-        );
+        tracing::info!(filter, seconds = span.as_secs(), "log levels changed");
         let control = self.clone();
         tokio::spawn(async move {
             sleep_until(now + span).await;
@@ -103,7 +100,7 @@ impl LogControl {
         Ok(filter)
     }
 
-    /// The filter that counts now.
+    /// Returns the current filter.
     #[must_use]
     pub fn filter(&self) -> String {
         self.lock().filter()
@@ -119,11 +116,11 @@ impl LogControl {
         match edited {
             Ok(filter) if expired => tracing::info!(filter, "the log's levels are as before"),
             Ok(_) => {}
-            Err(error) => tracing::error!(%error, "the log's levels stay changed"),
+            Err(error) => tracing::error!(%error, "cannot restore the log's levels"),
         }
     }
 
-    /// Changes the levels and lets them count.
+    /// Changes the levels and applies them.
     fn edit(
         &self,
         edit: impl FnOnce(&mut Levels) -> Result<(), InvalidLevel>,

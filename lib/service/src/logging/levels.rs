@@ -1,4 +1,4 @@
-//! What is logged: the filter of the settings, and what an admin wants to see besides for a while.
+//! Log levels: the filter of the settings, and temporary changes by an admin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longest time that an admin may have more logged, in milliseconds: a day. Settings are for what stays.
+/// Longest duration of a temporary change, in milliseconds: a day. Permanent changes belong in the
+/// settings.
 pub const LEVEL_MS_MAX: u64 = 86_400_000;
-/// Modules whose level may be another one at a time.
+/// Most modules with a temporary level.
 pub const RAISED_MAX: usize = 32;
-/// Bytes of a module's name.
+/// Longest module name in bytes.
 const TARGET_BYTES_MAX: usize = 128;
-/// The levels, the quietest first.
+/// Levels, from least to most verbose.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// A level for a module, or for everything: `muster_scheduler::leader=debug`, `debug`.
@@ -24,26 +25,26 @@ pub struct LevelChange {
     level: &'static str,
 }
 
-/// Why a change of levels is refused.
+/// Error of a rejected change of levels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLevel {
-    /// It says nothing that is understood.
+    /// The text cannot be parsed.
     #[error(
-        "`{0}` is not `TARGET=LEVEL` or `LEVEL`: a level is one of off, error, warn, info, debug, trace, a target a module as in \
-         the logs, muster_scheduler::leader"
+        "`{0}` is not `TARGET=LEVEL` or `LEVEL`: a level is one of off, error, warn, info, debug, trace, \
+         a target is a module as in the logs, muster_scheduler::leader"
     )]
     Form(String),
-    /// For too long.
+    /// The duration is out of range.
     #[error("{given_ms} ms are not between 1 and {LEVEL_MS_MAX} (LEVEL_MS_MAX)")]
     Duration {
-        /// What was asked for.
+        /// Requested duration.
         given_ms: u64,
     },
-    /// Too many.
+    /// Too many modules are changed.
     #[error("the levels of {RAISED_MAX} modules are changed already (RAISED_MAX)")]
     TooMany,
     /// The logs of this process cannot be changed.
-    #[error("what this process logs cannot be changed: {0}")]
+    #[error("log levels of this process cannot be changed: {0}")]
     Fixed(String),
 }
 
@@ -76,12 +77,12 @@ impl fmt::Display for LevelChange {
     }
 }
 
-/// What is logged now.
+/// Current log levels.
 #[derive(Debug)]
 pub(crate) struct Levels {
-    /// Of the settings.
+    /// Filter of the settings.
     base: String,
-    /// By module, until when.
+    /// Temporary level and its expiry, by module.
     raised: BTreeMap<String, (&'static str, Instant)>,
 }
 
@@ -93,12 +94,12 @@ impl Levels {
         }
     }
 
-    /// The settings say something else; what was raised stays so.
+    /// Applies a new filter of the settings; temporary levels stay in effect.
     pub(crate) fn rebase(&mut self, base: String) {
         self.base = base;
     }
 
-    /// Another level for a while, in place of the one that a module had.
+    /// Sets a temporary level of a module, replacing an earlier one.
     pub(crate) fn change(
         &mut self,
         change: &LevelChange,
@@ -118,14 +119,14 @@ impl Levels {
         Ok(())
     }
 
-    /// Takes back what was for a while; whether anything was.
+    /// Removes expired temporary levels; returns whether there were any.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let before = self.raised.len();
         self.raised.retain(|_, (_, until)| *until > now);
         self.raised.len() != before
     }
 
-    /// All of it, as a filter is written. Of two that say something of the same module, the later one counts.
+    /// Formats the filter. If two entries name the same module, the later one counts.
     pub(crate) fn filter(&self) -> String {
         let mut filter = self.base.clone();
         for (target, (level, _)) in &self.raised {

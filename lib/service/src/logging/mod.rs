@@ -1,11 +1,11 @@
-//! Logs of a process: what is logged, in which form, and the newest lines for whoever asks why something goes wrong.
+//! Logs of a process: levels, line format, and the newest lines for troubleshooting.
 //!
-//! | part | what |
+//! | part | content |
 //! |---|---|
-//! | [`start`] | begins to log on stderr, once per process |
-//! | [`LogControl`] | changes what is logged, for good or for a while |
+//! | [`start`] | starts logging on stderr, once per process |
+//! | [`LogControl`] | changes log levels, permanently or for a while |
 //! | [`recent_lines`] | the newest lines, kept in memory |
-//! | [`redact`] | takes out of a text what is nobody's to read |
+//! | [`redact`] | removes secrets from a text |
 #![forbid(unsafe_code)]
 
 mod control;

@@ -1,4 +1,4 @@
-//! The newest lines of the log, kept in memory: files of logs may lie anywhere, or nowhere.
+//! The newest log lines, kept in memory: log files may be anywhere, or nowhere.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -6,14 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes of lines that are kept: some thousand lines at level info.
+/// Bytes of lines kept: some thousand lines at level info.
 pub const RECENT_BYTES_MAX: usize = 512 << 10;
-/// Bytes of one line.
+/// Longest line in bytes.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 static LINES: Mutex<Ring> = Mutex::new(Ring::new());
 
-/// The newest lines of this process's log, oldest first, a JSON document each, with what is nobody's to read taken out.
+/// Returns the newest lines of this process's log, oldest first, one JSON document each, with secrets
+/// redacted.
 #[must_use]
 pub fn recent_lines() -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +52,7 @@ impl Ring {
     }
 }
 
-/// Writes into the memory.
+/// Writer into the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recent;
 
@@ -63,7 +64,7 @@ impl MakeWriter<'_> for Recent {
     }
 }
 
-/// One line, kept when it is complete.
+/// One line, stored when it is complete.
 #[derive(Debug)]
 pub(crate) struct Line(Vec<u8>);
 

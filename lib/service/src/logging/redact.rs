@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn what_is_no_secret_stays() {
         let texts = [
-            "the token is none of a user here (any more)",
+            "invalid or revoked user token; ask an admin for a new one",
             "token_file = /etc/muster/token",
             "secrets_dir=/etc/muster/secrets",
             "muster_tls_reloads_total{result=\"ok\"} 3",

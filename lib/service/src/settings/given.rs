@@ -1,4 +1,4 @@
-//! A value that is given for one option, by a flag or by a variable.
+//! Values given for options, by a flag or by a variable.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use crate::settings::option::{Kind, SettingsOption};
 use crate::settings::problem::Problem;
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The settings file.
     File {
-        /// Its name.
+        /// File name.
         file: String,
-        /// Line and column, counted from 1, where they are known.
+        /// Line and column, counted from 1, if known.
         position: Option<(usize, usize)>,
     },
     /// An environment variable.
@@ -42,21 +42,22 @@ impl fmt::Display for Origin {
 /// A value that overrides the file's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// The option.
+    /// Key of the option.
     pub key: String,
     /// Its value.
     pub value: Value,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
 impl Given {
-    /// Reads what a flag or a variable says; a repeated flag says several things.
+    /// Parses the value of a flag or a variable; a repeated flag adds values.
     ///
-    /// Lists are written `a,b`, maps `name=value,name=value`; both, and all that is neither text nor number, also as TOML writes it.
+    /// Lists are written `a,b`, maps `name=value,name=value`; both, and everything that is neither text nor
+    /// number, also in TOML syntax.
     ///
     /// # Errors
-    /// If the words are no value of this option.
+    /// The text is not a valid value of this option.
     pub fn read(
         option: &SettingsOption,
         words: &[String],
@@ -73,9 +74,9 @@ impl Given {
         Ok(given)
     }
 
-    /// Checks what can be told without reading the value as the option's type.
+    /// Checks the value as far as possible without parsing it as the option's type.
     pub(crate) fn check(&self, option: &SettingsOption) -> Result<(), Problem> {
-        // TOML has no word for nothing; JSON's is null.
+        // TOML has no null; JSON has.
         let unset = option.can_be_unset && (self.value == "" || self.value.is_null());
         if unset || option.kind.admits(&self.value) {
             return Ok(());
@@ -89,7 +90,7 @@ impl Given {
     }
 }
 
-/// A value in an error's words.
+/// Describes a value for an error message.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("the text \"{text}\""),
@@ -127,7 +128,7 @@ fn read(kind: &Kind, text: &str) -> Option<Value> {
     }
 }
 
-/// A value as TOML writes it; a bare word is left to be a text.
+/// Parses a value in TOML syntax; none for a bare word, which remains text.
 fn as_toml(text: &str) -> Option<Value> {
     let document: toml::Table = toml::from_str(&format!("value = {text}")).ok()?;
     let value = document.get("value").filter(|_| document.len() == 1)?;

@@ -1,4 +1,4 @@
-//! Putting settings together: defaults, a file, variables, flags.
+//! Assembly of settings: defaults, file, variables, flags.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,18 +12,18 @@ use crate::settings::option::{SettingsOption, defaults, options};
 use crate::settings::position::{Positions, position};
 use crate::settings::problem::{Problem, Problems, nearest, way_out};
 
-/// Settings, and where each value comes from.
+/// Settings, with the origin of each value.
 #[derive(Clone, Debug)]
 pub struct Loaded<S> {
     /// The settings.
     pub settings: S,
-    /// Where those options come from that are not at their default.
+    /// Origins of all options that differ from their default.
     pub origins: BTreeMap<String, Origin>,
     pub(crate) tree: Value,
 }
 
 impl<S: Settings> Loaded<S> {
-    /// Options that are not as they are by default.
+    /// Keys of all options that differ from their default.
     #[must_use]
     pub fn changed(&self) -> Vec<String> {
         let defaults = defaults::<S>();
@@ -33,12 +33,13 @@ impl<S: Settings> Loaded<S> {
     }
 }
 
-/// Reads settings: the file's values count before the defaults, and those of `given` before the file's, later ones before earlier.
+/// Reads settings: values of the file override defaults, and those of `given` override the file's, later
+/// ones override earlier.
 ///
 /// A file named `.json` holds the same tree as JSON, which is for programs; any other is TOML.
 ///
 /// # Errors
-/// Everything that is wrong: a file that cannot be read, an unknown option, a value of the wrong type, a rule that is broken.
+/// All problems found: an unreadable file, unknown options, values of the wrong type, violated rules.
 pub fn load<S: Settings>(file: Option<&Path>, given: &[Given]) -> Result<Loaded<S>, Problems> {
     let options = options::<S>();
     let failed = |problems| Problems {
@@ -90,7 +91,7 @@ fn read_tree<S: Settings>(
     })
 }
 
-/// The parser's words, with a suggestion where a name is unknown.
+/// The parser's message, with a suggestion for an unknown name.
 fn plain(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else {
         return message.to_owned();
@@ -104,7 +105,7 @@ fn plain(message: &str) -> String {
     }
 }
 
-/// Something wrong at or below an option.
+/// Problem at or below an option.
 fn problem_at(
     key: &str,
     message: String,
@@ -119,13 +120,13 @@ fn problem_at(
     Problem::new(origin, key, format!("{message}{way_out}"))
 }
 
-/// Whether one key is the other, or a table around it.
+/// Whether one key is the other, or a table that contains it.
 pub(crate) fn holds(around: &str, key: &str) -> bool {
     key.strip_prefix(around)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What a file says for each option.
+/// Reads the options of a file.
 fn read_file(file: &Path, options: &[SettingsOption]) -> Result<Vec<Given>, Vec<Problem>> {
     let name = file.display().to_string();
     let in_file = |position| Origin::File {
@@ -164,7 +165,7 @@ fn read_file(file: &Path, options: &[SettingsOption]) -> Result<Vec<Given>, Vec<
     reader.finish()
 }
 
-/// Walks through a file's tree.
+/// Traverses a file's tree.
 struct Reader<'a, Place> {
     options: &'a [SettingsOption],
     place: Place,
@@ -225,7 +226,7 @@ impl<Place: Fn(&str) -> Origin> Reader<'_, Place> {
     }
 }
 
-/// An empty text unsets what can be unset: TOML has no word for nothing.
+/// An empty text unsets an option that can be unset: TOML has no null.
 fn unset_if_empty(value: Value, key: &str, options: &[SettingsOption]) -> Value {
     let option = options.iter().find(|option| option.key == key);
     if value == "" && option.is_some_and(|option| option.can_be_unset) {
@@ -234,7 +235,7 @@ fn unset_if_empty(value: Value, key: &str, options: &[SettingsOption]) -> Value 
     value
 }
 
-/// Sets what stands at a key; tables around it that are not there are made.
+/// Sets the value at a key; missing tables are created.
 fn set(tree: &mut Value, key: &str, value: Value) {
     let mut place = tree;
     for name in key.split('.') {

@@ -1,4 +1,4 @@
-//! What a role logs, and in which form.
+//! Settings of logging.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,19 @@ use tracing_subscriber::EnvFilter;
 
 use crate::settings::BrokenRule;
 
-/// What is logged if nobody says. Of a replica that is down, openraft warns at every beat; metrics and alerts tell that better.
+/// Default filter. While a replica is down, openraft warns at every heartbeat; metrics and alerts report
+/// that better.
 const DEFAULT_FILTER: &str = "info,openraft=error";
 
-/// What is logged, and how.
+/// Settings of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoggingSettings {
-    /// What is logged: a level (error, warn, info, debug, trace) and, after commas, those of single modules, as in
-    /// info,muster_scheduler::leader=debug.
+    /// Log levels: a level (error, warn, info, debug, trace) and, after commas, levels of single modules,
+    /// as in info,muster_scheduler::leader=debug.
     #[schemars(extend("x-reload" = true, "x-variable" = "MUSTER_LOG"))]
     pub filter: String,
-    /// Form of the log's lines on stderr.
+    /// Format of the log's lines on stderr.
     #[schemars(extend("x-alias" = "log"))]
     pub format: LogFormat,
 }
@@ -32,25 +33,25 @@ impl Default for LoggingSettings {
 }
 
 impl LoggingSettings {
-    /// The filter, read.
+    /// Parses the filter.
     ///
     /// # Errors
-    /// If it is none; the option is called `logging.filter`.
+    /// The filter is invalid; the option is called `logging.filter`.
     pub fn filter(&self) -> Result<EnvFilter, BrokenRule> {
         EnvFilter::try_new(&self.filter).map_err(|error| BrokenRule {
             key: "logging.filter".to_owned(),
-            rule: format!("`{}` says nothing of what to log: {error}", self.filter),
+            rule: format!("`{}` is not a log filter: {error}", self.filter),
         })
     }
 }
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON document a line.
+    /// One JSON document per line.
     Json,
 }

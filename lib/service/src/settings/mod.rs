@@ -1,8 +1,8 @@
-//! Settings of the long-running roles, from one description each: the struct that a role works with.
+//! Settings of the long-running roles, derived from one description: the struct that a role works with.
 //!
-//! Names, types, defaults and texts of all options are read off that struct ([`options`]); files, environment variables, flags and
-//! the documentation follow from them. Of what is given for an option, a flag counts before a variable, a variable before the file,
-//! the file before the default ([`load`]).
+//! Names, types, defaults and texts of all options come from that struct ([`options`]); files, environment
+//! variables, flags and the documentation follow from them. A flag overrides a variable, a variable the
+//! file, and the file the default ([`load`]).
 #![forbid(unsafe_code)]
 
 mod given;
@@ -28,28 +28,29 @@ pub use problem::{Problem, Problems, misspelt};
 pub use reload::{Changes, changes};
 pub use tracing::TracingSettings;
 
-/// The version in which an option appeared that does not say otherwise.
+/// Version of options that do not specify the version of their introduction.
 pub const FIRST_VERSION: &str = "0.1.0";
 
 /// The settings of a role.
 ///
-/// Fields are options, fields that are structs are tables of options. A field may carry, as `#[schemars(extend("x-..." = ...))]`:
-/// `x-since` (version), `x-reload` (true: it takes effect without a restart), `x-flag`, `x-alias` and `x-variable` (other names
-/// than those that follow from the key).
+/// Fields are options, fields that are structs are tables of options. A field may carry, as
+/// `#[schemars(extend("x-..." = ...))]`: `x-since` (version), `x-reload` (true: it takes effect without a restart),
+/// `x-flag`, `x-alias` and `x-variable` (names other than those derived from the key).
 pub trait Settings: Serialize + DeserializeOwned + Default + JsonSchema {
-    /// The role's word, as in `muster scheduler`.
+    /// Name of the role, as in `muster scheduler`.
     const ROLE: &'static str;
 
-    /// The first rule that these settings break.
+    /// Returns the first rule that these settings violate.
     fn broken_rule(&self) -> Option<BrokenRule>;
 }
 
-/// An option whose value cannot work.
+/// Violated rule of an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("setting `{key}`: {rule}")]
 pub struct BrokenRule {
-    /// The option, with dots: `raft.heartbeat_ms`. An entry of a list or a map is written `peers[2]`.
+    /// Key of the option, with dots: `raft.heartbeat_ms`. An entry of a list or a map is written
+    /// `peers[2]`.
     pub key: String,
-    /// What it must be.
+    /// The requirement.
     pub rule: String,
 }

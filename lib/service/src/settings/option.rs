@@ -1,4 +1,4 @@
-//! The options of a role, read off its settings' schema.
+//! Options of a role, derived from the schema of its settings.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -8,15 +8,15 @@ use crate::settings::{FIRST_VERSION, Settings};
 /// One option of a role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettingsOption {
-    /// Its name with those of the tables around it: `raft.heartbeat_ms`.
+    /// Name with those of the enclosing tables: `raft.heartbeat_ms`.
     pub key: String,
-    /// What its values are.
+    /// Type of its values.
     pub kind: Kind,
-    /// What it is where nothing is given; null: it is not set then.
+    /// Default value; null: unset.
     pub default: Value,
-    /// What it means.
+    /// Meaning of the option.
     pub text: String,
-    /// The version in which it appeared.
+    /// Version of its introduction.
     pub since: String,
     /// Whether a change takes effect on SIGHUP.
     pub reloads: bool,
@@ -26,11 +26,11 @@ pub struct SettingsOption {
     pub flag: String,
     /// A second name of the flag.
     pub alias: Option<String>,
-    /// Whether it may be unset, which an empty text does.
+    /// Whether it may be unset, by an empty text.
     pub can_be_unset: bool,
 }
 
-/// What the values of an option are.
+/// Type of an option's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// True or false.
@@ -45,12 +45,12 @@ pub enum Kind {
     Texts,
     /// Texts by name.
     Map,
-    /// Something else, as TOML writes it.
+    /// Anything else, in TOML syntax.
     Other,
 }
 
 impl Kind {
-    /// In words: a whole number.
+    /// Description of the type: "a whole number".
     #[must_use]
     pub fn description(&self) -> String {
         match self {
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Whether a value can be of this kind, as far as can be told without reading it as the option's type.
+    /// Whether a value may be of this type, as far as possible without parsing it as the option's type.
     pub(crate) fn admits(&self, value: &Value) -> bool {
         match self {
             Self::Truth => value.is_boolean(),
@@ -96,7 +96,7 @@ pub fn options<S: Settings>() -> Vec<SettingsOption> {
 /// The default settings as a tree.
 ///
 /// # Panics
-/// If they have no form as JSON; every role's test of its options would fail then.
+/// If they cannot be serialized as JSON; the option test of every role would fail then.
 pub(crate) fn defaults<S: Settings>() -> Value {
     serde_json::to_value(S::default()).expect("settings are maps, lists, texts and numbers")
 }
@@ -131,7 +131,7 @@ fn fields(schema: &Value) -> Option<&Map<String, Value>> {
     present(schema).get("properties")?.as_object()
 }
 
-/// The schema of what an optional thing is when it is there.
+/// Schema of the value inside an optional one.
 fn present(schema: &Value) -> &Value {
     let either = schema.get("anyOf").and_then(Value::as_array);
     let present = either.and_then(|either| either.iter().find(|one| one["type"] != "null"));
@@ -185,7 +185,7 @@ fn kind(schema: &Value) -> Kind {
     }
 }
 
-/// The type, of several the one that is not null.
+/// The type; of several, the one that is not null.
 fn type_of(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::String(name) => Some(name),

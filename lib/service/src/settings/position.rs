@@ -1,4 +1,4 @@
-//! Where keys stand in a TOML file.
+//! Positions of keys in a TOML file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 pub(crate) struct Positions(BTreeMap<String, (usize, usize)>);
 
 impl Positions {
-    /// Those of a file; none if it is no TOML.
+    /// Positions in a file; empty if it is not TOML.
     pub(crate) fn of(text: &str) -> Self {
         let mut found = BTreeMap::new();
         if let Ok(document) = DeTable::parse(text) {
@@ -18,7 +18,7 @@ impl Positions {
         Self(found)
     }
 
-    /// That of a key, or of the nearest thing around it that is there.
+    /// Position of a key, or of the nearest enclosing table that exists.
     pub(crate) fn find(&self, key: &str) -> Option<(usize, usize)> {
         let mut key = key;
         loop {

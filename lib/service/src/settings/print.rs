@@ -1,14 +1,14 @@
-//! Options as documents: a file with the defaults, and the table of the documentation.
+//! Options as documents: a default settings file, and the table of the documentation.
 
 use serde_json::Value;
 
 use crate::settings::Settings;
 use crate::settings::option::{Kind, SettingsOption, options};
 
-/// Characters of a comment's line.
+/// Width of comment lines in characters.
 const COMMENT_WIDTH: usize = 100;
 
-/// A settings file in TOML that says everything as it is anyway: each option with its text, version and default.
+/// Returns a settings file in TOML with every option at its default, with text and version.
 #[must_use]
 pub fn default_file<S: Settings>() -> String {
     let role = S::ROLE;
@@ -54,7 +54,7 @@ pub fn reference<S: Settings>() -> String {
     text
 }
 
-/// Options of no table first, as TOML wants it; otherwise by name.
+/// Options outside tables first, as TOML requires it; otherwise by name.
 fn in_order(mut options: Vec<SettingsOption>) -> Vec<SettingsOption> {
     options.sort_by(|left, right| {
         let around = |option: &SettingsOption| {
@@ -68,7 +68,7 @@ fn in_order(mut options: Vec<SettingsOption>) -> Vec<SettingsOption> {
     options
 }
 
-/// An option's text for people, with what does not follow from its key.
+/// An option's text for readers, with everything that does not follow from its key.
 fn meaning(option: &SettingsOption) -> String {
     let mut text = option.text.replace('|', "\\|");
     if let Kind::Word(words) = &option.kind {
@@ -91,9 +91,9 @@ fn comment(option: &SettingsOption) -> String {
     format!("{} ({kind}; since {}.){reloads}", option.text, option.since)
 }
 
-/// A value as TOML writes it; nothing for one that is not set.
+/// Formats a value in TOML syntax; none for one that is unset.
 fn as_toml(value: &Value) -> Option<String> {
-    // What is not set within a value is left out there.
+    // Unset values within a value are left out.
     let value: toml::Value = serde_json::from_value(without_nulls(value)?).ok()?;
     Some(value.to_string())
 }

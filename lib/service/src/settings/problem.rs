@@ -1,4 +1,4 @@
-//! What is wrong with settings, in words that name the option, the place and the way out.
+//! Problems of settings, each with the option, its position and the way out.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 use crate::settings::given::Origin;
 use crate::settings::option::SettingsOption;
 
-/// How alike two names must be, from 0 to 1, for one to be suggested in the place of the other.
+/// Similarity (0 to 1) from which a name is suggested in place of another.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// How alike a word and a keyword must be, where any other word may be meant as it stands.
+/// Similarity to a keyword from which a word counts as misspelt, where arbitrary words are allowed.
 const MISSPELT_MIN: f64 = 0.9;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was given; none: it follows from the defaults.
+    /// Origin of the value; none if it follows from the defaults.
     pub origin: Option<Origin>,
-    /// The option; empty for a file as a whole.
+    /// Key of the option; empty for a file as a whole.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The problem and its correction.
     pub message: String,
 }
 
@@ -33,13 +33,13 @@ impl Problem {
         }
     }
 
-    /// One with the value of an option; tells its default.
+    /// Problem with an option's value; mentions its default.
     pub(crate) fn of_option(option: &SettingsOption, origin: &Origin, message: String) -> Self {
         let message = format!("{message}{}", way_out(option));
         Self::new(Some(origin), &option.key, message)
     }
 
-    /// One with a name that no option has.
+    /// Problem with an unknown name.
     pub(crate) fn unknown(key: &str, origin: &Origin, options: &[SettingsOption]) -> Self {
         let message = match nearest(key, options.iter().map(|option| &*option.key)) {
             Some(name) => format!("there is no such option; did you mean `{name}`?"),
@@ -61,7 +61,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What to do about a value that cannot be: its default.
+/// Remedy for an invalid value: its default.
 pub(crate) fn way_out(option: &SettingsOption) -> String {
     match &option.default {
         Value::Null => "; leave it out to have it unset".to_owned(),
@@ -71,8 +71,8 @@ pub(crate) fn way_out(option: &SettingsOption) -> String {
     }
 }
 
-/// The name that is most like this one, if any is like it. Of a name with dots the last word counts by itself as well, so that an
-/// option in the wrong table is found.
+/// The most similar name, if any is similar. In a dotted name the last part is also compared by itself, so
+/// that an option in the wrong table is found.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     fn last(name: &str) -> &str {
         name.rsplit('.').next().unwrap_or(name)
@@ -87,7 +87,8 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// The keyword that a word is nearly, in small or large letters: `submitter` for `submiter`. None if it is one of them, or unlike all.
+/// The keyword that a word nearly matches, ignoring case: `submitter` for `submiter`. None for an exact or
+/// no match.
 pub fn misspelt<'a>(word: &str, keywords: &[&'a str]) -> Option<&'a str> {
     let small = word.to_lowercase();
     let likeness = |keyword: &str| strsim::jaro_winkler(&small, keyword);
@@ -97,12 +98,12 @@ pub fn misspelt<'a>(word: &str, keywords: &[&'a str]) -> Option<&'a str> {
         .map(|(_, keyword)| keyword)
 }
 
-/// Everything that is wrong with the settings of a role.
+/// All problems of a role's settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems {
     /// The role.
     pub role: &'static str,
-    /// In the order of the files' lines, as far as they have any; at least one.
+    /// In the order of the files' lines, as far as known; at least one.
     pub problems: Vec<Problem>,
 }
 

@@ -1,19 +1,19 @@
-//! What a changed file changes in a role that runs.
+//! Effect of a changed file on a running role.
 
 use crate::settings::Settings;
 use crate::settings::load::Loaded;
 use crate::settings::option::options;
 
-/// Options that differ between what runs and what was read.
+/// Options that differ between the running and the newly read settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Those that take effect at once.
     pub reloaded: Vec<String>,
-    /// Those that take effect when the role is started again.
+    /// Those that take effect after a restart of the role.
     pub need_restart: Vec<String>,
 }
 
-/// Compares settings with those that a role runs with.
+/// Compares newly read settings with those of a running role.
 #[must_use]
 pub fn changes<S: Settings>(running: &Loaded<S>, read: &Loaded<S>) -> Changes {
     let mut changes = Changes::default();

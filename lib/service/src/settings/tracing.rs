@@ -1,24 +1,25 @@
-//! Where a role's spans go.
+//! Settings of span export.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::BrokenRule;
 
-/// Spans of jobs' ways from submission to start.
+/// Spans of a job from submission to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TracingSettings {
-    /// The collector that takes spans by OTLP over gRPC, `http://host:4317`; best one on this host, since the connection is not
-    /// encrypted. No spans are recorded without it.
+    /// The collector that receives spans by OTLP over gRPC, `http://host:4317`; best one on this host,
+    /// since the connection is not encrypted. No spans are recorded without it.
     #[schemars(extend("x-variable" = "MUSTER_OTLP_ENDPOINT"))]
     pub otlp_endpoint: Option<String>,
-    /// The spans of one job of so many are exported; the same on all replicas and workers, which choose the same jobs then.
+    /// One job in this many has its spans exported; use the same number on all replicas and workers, which
+    /// then select the same jobs.
     pub one_in: u64,
 }
 
 impl Default for TracingSettings {
-    /// All jobs, once there is a collector.
+    /// Exports all jobs, once there is a collector.
     fn default() -> Self {
         Self {
             otlp_endpoint: None,
@@ -28,10 +29,10 @@ impl Default for TracingSettings {
 }
 
 impl TracingSettings {
-    /// Checks what can be checked before anybody is asked.
+    /// Checks everything that can be checked without a connection.
     ///
     /// # Errors
-    /// The first option that breaks a rule.
+    /// The first violated rule.
     pub fn validate(&self) -> Result<(), BrokenRule> {
         let broken = |key: &str, rule: String| BrokenRule {
             key: format!("tracing.{key}"),

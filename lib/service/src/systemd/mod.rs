@@ -1,5 +1,5 @@
-//! What a service tells systemd (`sd_notify(3)`): that it serves (`Type=notify`), what it is about, that it is not frozen
-//! (`WatchdogSec=`), and that it stops. A service that systemd did not start tells nothing.
+//! Notifications to systemd (`sd_notify(3)`): ready (`Type=notify`), status, watchdog keep-alive
+//! (`WatchdogSec=`) and stopping. A service that was not started by systemd sends none.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// How often systemd is told within its patience (`WatchdogSec=`) that the service lives: two words may come late.
+/// Keep-alives per watchdog timeout (`WatchdogSec=`): two may be late.
 const WORDS_PER_PATIENCE: u32 = 3;
 
-/// The way to systemd.
+/// Connection to systemd.
 #[derive(Debug)]
 pub struct Systemd {
     socket: UnixDatagram,
@@ -22,7 +22,7 @@ pub struct Systemd {
 }
 
 impl Systemd {
-    /// The one that this process was started by; none if it wants to be told nothing.
+    /// The systemd that started this process; none if it expects no notifications.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET")?;
@@ -30,23 +30,23 @@ impl Systemd {
         let patience = patience(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
         Self::at(&name, patience)
             .inspect_err(|error| {
-                tracing::warn!(%error, ?name, "systemd wants to be told how the service is, and cannot be reached");
+                tracing::warn!(%error, ?name, "systemd expects notifications, but cannot be reached");
             })
             .ok()
     }
 
-    /// The one that listens at a path, or at an abstract name (`@name`), and takes a service for frozen of which it has heard
-    /// nothing for `patience`.
+    /// The systemd that listens at a path, or at an abstract name (`@name`), and considers a service frozen
+    /// after `patience` without a notification.
     ///
     /// # Errors
-    /// The name is none of a socket's, or there are no sockets left.
+    /// The name is not a socket name, or no socket is available.
     pub fn at(name: &OsStr, patience: Option<Duration>) -> io::Result<Self> {
         let address = match name.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             _ => SocketAddr::from_pathname(name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // What is told must never hold up the service; systemd that reads nothing misses it.
+        // A notification must never block the service; a systemd that does not read misses it.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
@@ -55,45 +55,45 @@ impl Systemd {
         })
     }
 
-    /// How often it wants to be told that the service [lives](Self::lives); none if it does not watch.
+    /// Interval at which [`lives`](Self::lives) must be called; none without a watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.patience.map(|patience| patience / WORDS_PER_PATIENCE)
     }
 
-    /// The service serves: what is ordered after it may start.
+    /// Reports that the service is ready: units ordered after it may start.
     pub fn serves(&self) {
         self.tell("READY=1");
     }
 
-    /// One line for `systemctl status`.
+    /// Sets the status line of `systemctl status`.
     pub fn status(&self, line: &str) {
         self.tell(&format!("STATUS={}", line.replace('\n', " ")));
     }
 
-    /// The service is not frozen.
+    /// Sends a watchdog keep-alive.
     pub fn lives(&self) {
         self.tell("WATCHDOG=1");
     }
 
-    /// The service is starting still, and needs as long again if nothing else is heard of it.
+    /// Reports that the service is still starting, and extends the start timeout to `longest`.
     pub fn starts(&self, longest: Duration) {
         self.tell(&format!("EXTEND_TIMEOUT_USEC={}", longest.as_micros()));
     }
 
-    /// The service has begun to stop.
+    /// Reports that the service is stopping.
     pub fn stops(&self) {
         self.tell("STOPPING=1");
     }
 
     fn tell(&self, words: &str) {
         if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
-            tracing::debug!(%error, words, "systemd was not told");
+            tracing::debug!(%error, words, "systemd was not notified");
         }
     }
 }
 
-/// How long systemd waits for a word of this process, by the variables that it sets.
+/// The watchdog timeout of this process, from the variables set by systemd.
 fn patience(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
     let is_for_us = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
     let micros: u64 = micros.filter(|_| is_for_us)?.parse().ok()?;
@@ -155,7 +155,7 @@ mod tests {
         let path = home.path().join("notify");
         let _listener = UnixDatagram::bind(&path).unwrap();
         let systemd = Systemd::at(path.as_os_str(), None).unwrap();
-        // More than the kernel keeps for a listener: the rest is dropped, and nothing waits.
+        // More than the kernel queues for a listener: the rest is dropped, and nothing blocks.
         for _ in 0..10_000 {
             systemd.lives();
         }

@@ -1,4 +1,4 @@
-//! The wall clock of spans.
+//! Wall clock of spans.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,14 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn now_ns() -> u64 {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place that reads it: spans of several hosts are laid side by side, and nothing is decided by them"
+        reason = "the one place that reads it: spans of several hosts are compared, and no decision depends on them"
     )]
     let now = SystemTime::now();
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The same of milliseconds, as the log is stamped.
+/// Converts milliseconds, as stamped in the log.
 #[must_use]
 pub const fn of_ms(milliseconds: u64) -> u64 {
     milliseconds.saturating_mul(1_000_000)

@@ -1,4 +1,4 @@
-//! W3C Trace Context: how a caller says which trace its call belongs to.
+//! W3C Trace Context: the header with which a caller names the trace of its call.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use crate::tracing::ids::{SpanId, TraceId};
 /// The header, in gRPC metadata as in HTTP.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The only version there is of the header's form.
+/// The only existing version of the header format.
 const VERSION: &str = "00";
-/// The flag that says that the sender records its span.
+/// Flag that the sender records its span.
 const SAMPLED: u8 = 1;
 
-/// A span of somebody else, as the header `traceparent` names it.
+/// A remote span, as named in the header `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// Its trace.
+    /// Trace id.
     pub trace: TraceId,
-    /// The span.
+    /// Span id.
     pub span: SpanId,
     /// Whether it is recorded.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// Reads the header; none if it is not of a form that is known.
+    /// Parses the header; none if its format is unknown.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');

@@ -1,4 +1,4 @@
-//! The way to the collector: a bounded queue, batches, and a count of what was lost.
+//! Exporter: a bounded queue, batches, and counters of lost spans.
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -16,74 +16,74 @@ use crate::tracing::ids::TraceId;
 use crate::tracing::otlp;
 use crate::tracing::span::{Span, Value};
 
-/// Spans that wait for the collector: about 4 MiB, and some seconds of a busy leader.
+/// Spans queued for the collector: about 4 MiB, and some seconds of a busy leader.
 pub const QUEUE_SPANS_MAX: usize = 8_192;
-/// Spans of one message.
+/// Spans per message.
 const BATCH_SPANS_MAX: usize = 512;
-/// Longest wait for a batch to fill.
+/// Longest time for a batch to fill.
 const BATCH_WAIT: Duration = Duration::from_millis(500);
-/// Longest wait for the collector's answer.
+/// Timeout of the collector's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Tries of a batch, while the collector cannot be reached or says that it is busy.
+/// Attempts per batch, while the collector is unreachable or reports to be busy.
 const TRIES_MAX: u32 = 3;
-/// Wait between two of them.
+/// Pause between attempts.
 const RETRY: Duration = Duration::from_millis(500);
 
 const SPANS_TOTAL: &str = "muster_tracing_spans_exported_total";
 const DROPPED_TOTAL: &str = "muster_tracing_spans_dropped_total";
-/// Why spans are lost.
+/// Reasons of lost spans.
 const QUEUE_FULL: &str = "queue_full";
 const UNREACHABLE: &str = "unreachable";
 const REJECTED: &str = "rejected";
 
 static EXPORTER: OnceLock<Exporter> = OnceLock::new();
 
-/// Where spans go, and who sends them.
+/// Configuration of the exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The collector: `http://host:4317`.
+    /// Address of the collector: `http://host:4317`.
     pub endpoint: String,
-    /// One trace of so many is exported; the same on all processes of a cluster.
+    /// One trace in this many is exported; the same on all processes of a cluster.
     pub one_in: u64,
-    /// What this process is: `muster-scheduler`.
+    /// Name of the service: `muster-scheduler`.
     pub service: &'static str,
-    /// Which one of them: `1`, `node01`.
+    /// Instance of the service: `1`, `node01`.
     pub instance: String,
 }
 
-/// Why nothing is exported.
+/// Error of an export that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is none.
+    /// The address is invalid.
     #[error("`{0}` is not `http://host:port`")]
     Endpoint(String),
-    /// Once per process.
+    /// Started a second time in this process.
     #[error("spans are exported already")]
     Again,
 }
 
 struct Exporter {
     one_in: u64,
-    /// The cluster that this process belongs to; none before it is known.
+    /// Cluster of this process; none before it is known.
     cluster_id: RwLock<Option<String>>,
     queue: mpsc::Sender<Item>,
 }
 
 enum Item {
     Span(Box<Span>),
-    /// All before it is to be sent now.
+    /// Everything queued before it is to be sent now.
     Flush(oneshot::Sender<()>),
 }
 
-/// Describes what the export counts, and begins to.
+/// Registers the exporter's metrics.
 pub fn describe_metrics() {
     describe_counter!(
         SPANS_TOTAL,
-        "Spans that the collector took (`tracing.otlp_endpoint`)."
+        "Spans accepted by the collector (`tracing.otlp_endpoint`)."
     );
     describe_counter!(
         DROPPED_TOTAL,
-        "Spans that were lost, by reason: queue_full, unreachable, rejected."
+        "Spans lost, by reason: queue_full, unreachable, rejected."
     );
     counter!(SPANS_TOTAL).increment(0);
     for reason in [QUEUE_FULL, UNREACHABLE, REJECTED] {
@@ -91,10 +91,10 @@ pub fn describe_metrics() {
     }
 }
 
-/// Begins to record spans and to send them, on the runtime of the caller; once per process.
+/// Starts to record and send spans, on the runtime of the caller; once per process.
 ///
 /// # Errors
-/// See [`StartError`]. A collector that does not answer is none: it is tried again for ever.
+/// See [`StartError`]. An unreachable collector is not an error: it is retried forever.
 pub fn start(export: Export) -> Result<(), StartError> {
     let endpoint = Some(export.endpoint.as_str())
         .filter(|text| text.starts_with("http://"))
@@ -117,13 +117,13 @@ pub fn start(export: Export) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether spans are recorded at all: what is needed only for them may be left out if not.
+/// Whether spans are recorded at all: work that only serves them may be skipped otherwise.
 #[must_use]
 pub fn is_on() -> bool {
     EXPORTER.get().is_some()
 }
 
-/// Notes which cluster this process belongs to, from which the traces of its jobs derive.
+/// Sets the cluster of this process, from which the traces of its jobs derive.
 pub fn belong_to(cluster_id: &str) {
     if let Some(exporter) = EXPORTER.get() {
         let known = exporter.cluster_id.write();
@@ -131,8 +131,8 @@ pub fn belong_to(cluster_id: &str) {
     }
 }
 
-/// The trace of a job, if its spans are recorded: none without an exporter, before the cluster is known, and for a job that is
-/// not among those that are chosen.
+/// Returns the trace of a job, if its spans are recorded: none without an exporter, before the cluster is
+/// known, and for a job outside the sample.
 #[must_use]
 pub fn trace_of(job: u64) -> Option<TraceId> {
     let exporter = EXPORTER.get()?;
@@ -142,7 +142,7 @@ pub fn trace_of(job: u64) -> Option<TraceId> {
     trace.is_one_in(exporter.one_in).then_some(trace)
 }
 
-/// Hands a span to the exporter; never waits.
+/// Queues a span for export; never blocks.
 pub fn record(span: Span) {
     let Some(exporter) = EXPORTER.get() else {
         return;
@@ -155,7 +155,7 @@ pub fn record(span: Span) {
     }
 }
 
-/// Sends what is queued, before a process ends; no longer than `limit`.
+/// Sends queued spans before a process ends, for at most `limit`.
 pub async fn finish(limit: Duration) {
     let Some(exporter) = EXPORTER.get() else {
         return;
@@ -163,12 +163,12 @@ pub async fn finish(limit: Duration) {
     let (sent, all_sent) = oneshot::channel();
     let sending = async {
         if exporter.queue.send(Item::Flush(sent)).await.is_ok() {
-            // Dropped without a word, the exporter is gone: there is nothing to wait for.
+            // The sender was dropped, so the exporter is gone: there is nothing to wait for.
             all_sent.await.unwrap_or(());
         }
     };
     if timeout(limit, sending).await.is_err() {
-        tracing::debug!("the collector did not take the last spans in time");
+        tracing::debug!("the collector did not accept the last spans in time");
     }
 }
 
@@ -191,7 +191,7 @@ struct Sender {
     channel: Channel,
 }
 
-/// Sends batches until nobody can record any more.
+/// Sends batches until all senders are gone.
 async fn send_all(mut spans: mpsc::Receiver<Item>, sender: Sender) {
     let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
     while let Some(first) = spans.recv().await {
@@ -207,13 +207,13 @@ async fn send_all(mut spans: mpsc::Receiver<Item>, sender: Sender) {
             sender.send(std::mem::take(&mut batch)).await;
         }
         if let Some(waiting) = waiting {
-            // One that has gone does not wait any more.
+            // A waiter that is gone needs no answer.
             waiting.send(()).unwrap_or(());
         }
     }
 }
 
-/// Puts a span into the batch, or tells who waits for it to be sent.
+/// Adds a span to the batch, or returns the waiter of a flush.
 fn take(item: Item, batch: &mut Vec<otlp::Span>) -> Option<oneshot::Sender<()>> {
     match item {
         Item::Span(span) => {
@@ -225,7 +225,7 @@ fn take(item: Item, batch: &mut Vec<otlp::Span>) -> Option<oneshot::Sender<()>> 
 }
 
 impl Sender {
-    /// Sends a batch, some times if it must be; counts what became of it.
+    /// Sends a batch, with retries; counts the result.
     async fn send(&self, spans: Vec<otlp::Span>) {
         let count = u64::try_from(spans.len()).unwrap_or(u64::MAX);
         let request = self.request(spans);
@@ -238,7 +238,7 @@ impl Sender {
                         .min(count);
                     if rejected > 0 {
                         let why = refused.error_message;
-                        tracing::warn!(rejected, why, "the collector does not take all spans");
+                        tracing::warn!(rejected, why, "the collector does not accept all spans");
                         counter!(DROPPED_TOTAL, "reason" => REJECTED).increment(rejected);
                     }
                     counter!(SPANS_TOTAL).increment(count - rejected);
@@ -287,7 +287,7 @@ impl Sender {
     }
 }
 
-/// Whether the same may be taken later, as OTLP says.
+/// Whether a retry may succeed, as defined by OTLP.
 fn may_help(status: &Status) -> bool {
     matches!(
         status.code(),

@@ -1,25 +1,25 @@
-//! Ids of traces and spans, which everybody computes alike.
+//! Ids of traces and spans, derived identically on every process.
 
 use std::fmt;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// A trace; never zero, as W3C's Trace Context wants it.
+/// Trace id; never zero, as W3C Trace Context requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId(u128);
 
-/// A span of a trace; never zero either.
+/// Span id within a trace; never zero either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpanId(u64);
 
 impl TraceId {
-    /// Of a job of a cluster, whatever becomes of it: job ids begin anew in every cluster.
+    /// Trace of a job of a cluster for its whole life: job ids restart in every cluster.
     #[must_use]
     pub fn of_job(cluster_id: &str, job: u64) -> Self {
         Self::of(b"job", cluster_id, &job.to_le_bytes())
     }
 
-    /// Of a request from which no job came.
+    /// Trace of a request that did not result in a job.
     #[must_use]
     pub fn of_request(request_id: &str) -> Self {
         Self::of(b"request", request_id, &[])
@@ -30,7 +30,7 @@ impl TraceId {
         Self(xxh3_128(&bytes).max(1))
     }
 
-    /// From 32 hexadecimal digits in lower case that are not all zero.
+    /// Parses 32 lower-case hexadecimal digits that are not all zero.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let id =
@@ -38,13 +38,13 @@ impl TraceId {
         (id != 0).then_some(Self(id))
     }
 
-    /// As OTLP writes it.
+    /// Bytes in OTLP's encoding.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         self.0.to_be_bytes().to_vec()
     }
 
-    /// Whether it is among those that are exported if one in so many is; the same for everybody.
+    /// Whether the trace is in the sample of one in `count`; the same on every process.
     #[must_use]
     pub(crate) fn is_one_in(self, count: u64) -> bool {
         self.0.is_multiple_of(u128::from(count.max(1)))
@@ -52,7 +52,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The span of this name in a trace; the numbers tell several of a name apart.
+    /// The span of this name in a trace; the numbers distinguish several of one name.
     #[must_use]
     pub fn of(trace: TraceId, name: &str, numbers: &[u64]) -> Self {
         let mut bytes = [&trace.0.to_be_bytes()[..], name.as_bytes(), &[0]].concat();
@@ -60,7 +60,7 @@ impl SpanId {
         Self(xxh3_64(&bytes).max(1))
     }
 
-    /// From 16 hexadecimal digits in lower case that are not all zero.
+    /// Parses 16 lower-case hexadecimal digits that are not all zero.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let id =
@@ -68,7 +68,7 @@ impl SpanId {
         (id != 0).then_some(Self(id))
     }
 
-    /// As OTLP writes it.
+    /// Bytes in OTLP's encoding.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         self.0.to_be_bytes().to_vec()
@@ -96,7 +96,7 @@ impl fmt::Display for SpanId {
 mod tests {
     use super::*;
 
-    /// Replicas and workers of different builds must agree: these numbers are not to change.
+    /// Replicas and workers of different builds must agree: these numbers must not change.
     #[test]
     fn ids_are_the_same_in_every_build() {
         let trace = TraceId::of_job("lab", 7);

@@ -1,10 +1,13 @@
-//! Where the time goes between a job's submission and its start: spans, and their way to a collector that speaks OTLP.
+//! Tracing of the time between a job's submission and its start: spans, and their export to an OTLP
+//! collector.
 //!
-//! A job's trace id derives from the cluster and the job ([`TraceId::of_job`]), and the ids of spans derive from the trace and
-//! what they are about ([`SpanId::of`]). So replicas and workers agree on them without telling each other, and a new leader goes on
-//! with the same trace: nothing of it is in the log. What the spans of one trace are, and how they hang together, is in [`tree`].
+//! A job's trace id derives from the cluster and the job ([`TraceId::of_job`]), and span ids derive from
+//! the trace and their subject ([`SpanId::of`]). So replicas and workers agree on them without
+//! communication, and a new leader continues the same trace: none of it is in the log. [`tree`] describes
+//! the spans of one trace and their hierarchy.
 //!
-//! Nothing is recorded before [`start`] was called, and [`record`] never waits: what the queue does not take is counted.
+//! Nothing is recorded before [`start`] was called, and [`record`] never blocks: spans that exceed the
+//! queue are counted.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,7 +1,7 @@
-//! What is said to a collector: the messages of `opentelemetry-proto` 1.x that spans need, with its field numbers.
+//! Messages to a collector: those of `opentelemetry-proto` 1.x that spans need, with its field numbers.
 //!
-//! They are stable for good (OTLP 1.0), and few: a generated crate for them would bring every other signal along, and a second copy
-//! of the transport.
+//! They are permanently stable (OTLP 1.0), and few: a generated crate for them would bring every other
+//! signal along, and a second copy of the transport.
 
 use prost::{Message, Oneof};
 
@@ -22,7 +22,7 @@ pub const STATUS_ERROR: i32 = 2;
 /// `ExportTraceServiceRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportRequest {
-    /// Spans by where they are from.
+    /// Spans by process.
     #[prost(message, repeated, tag = "1")]
     pub resource_spans: Vec<ResourceSpans>,
 }
@@ -30,7 +30,7 @@ pub struct ExportRequest {
 /// `ExportTraceServiceResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportResponse {
-    /// What was not taken; absent if all was.
+    /// Rejected part; absent if everything was accepted.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<PartialSuccess>,
 }
@@ -38,10 +38,10 @@ pub struct ExportResponse {
 /// `ExportTracePartialSuccess`.
 #[derive(Clone, PartialEq, Message)]
 pub struct PartialSuccess {
-    /// Spans that were not taken.
+    /// Number of rejected spans.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
-    /// Why.
+    /// Reason.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }
@@ -52,7 +52,7 @@ pub struct ResourceSpans {
     /// The process.
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
-    /// Its spans by what recorded them.
+    /// Its spans by instrumentation scope.
     #[prost(message, repeated, tag = "2")]
     pub scope_spans: Vec<ScopeSpans>,
 }
@@ -60,7 +60,7 @@ pub struct ResourceSpans {
 /// `Resource`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
-    /// What it is.
+    /// Attributes of the process.
     #[prost(message, repeated, tag = "1")]
     pub attributes: Vec<KeyValue>,
 }
@@ -68,7 +68,7 @@ pub struct Resource {
 /// `ScopeSpans`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ScopeSpans {
-    /// What recorded them.
+    /// Instrumentation scope that recorded them.
     #[prost(message, optional, tag = "1")]
     pub scope: Option<Scope>,
     /// The spans.
@@ -99,22 +99,22 @@ pub struct Span {
     /// 8 bytes, or none.
     #[prost(bytes = "vec", tag = "4")]
     pub parent_span_id: Vec<u8>,
-    /// What it is called.
+    /// Name of the span.
     #[prost(string, tag = "5")]
     pub name: String,
     /// One of `KIND_INTERNAL`, `KIND_SERVER`, `KIND_CLIENT`.
     #[prost(int32, tag = "6")]
     pub kind: i32,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Start time, in nanoseconds since the Unix epoch.
     #[prost(fixed64, tag = "7")]
     pub start_time_unix_nano: u64,
-    /// When it ended.
+    /// End time.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// What is known of it.
+    /// Attributes of the span.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
-    /// Spans of other traces.
+    /// Links to spans of other traces.
     #[prost(message, repeated, tag = "13")]
     pub links: Vec<Link>,
     /// Present if it failed.
@@ -136,7 +136,7 @@ pub struct Link {
 /// `Status`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
-    /// For people.
+    /// Human-readable message.
     #[prost(string, tag = "2")]
     pub message: String,
     /// `STATUS_ERROR`.
@@ -158,18 +158,18 @@ pub struct KeyValue {
 /// `AnyValue`.
 #[derive(Clone, PartialEq, Message)]
 pub struct AnyValue {
-    /// What it is.
+    /// Kind of the value.
     #[prost(oneof = "AnyKind", tags = "1, 2, 3")]
     pub kind: Option<AnyKind>,
 }
 
-/// The kinds of values that we write.
+/// Kinds of values that we write.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum AnyKind {
     /// A text.
     #[prost(string, tag = "1")]
     Text(String),
-    /// Yes or no.
+    /// A boolean.
     #[prost(bool, tag = "2")]
     Truth(bool),
     /// A number.
@@ -178,7 +178,7 @@ pub enum AnyKind {
 }
 
 impl KeyValue {
-    /// An attribute.
+    /// Builds an attribute.
     #[must_use]
     pub fn new(key: &str, value: Value) -> Self {
         let kind = match value {

@@ -1,18 +1,18 @@
-//! One step of a job's way.
+//! Spans: steps of a job on its way from submission to start.
 
 use crate::tracing::context::TraceContext;
 use crate::tracing::ids::{SpanId, TraceId};
 use crate::tracing::otlp;
 
-/// On which side of a call a span is.
+/// Side of a call that a span describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// On none.
+    /// No call.
     #[default]
     Internal,
-    /// It answers.
+    /// Server side.
     Server,
-    /// It asks.
+    /// Client side.
     Client,
 }
 
@@ -23,7 +23,7 @@ pub enum Value {
     Text(String),
     /// A number.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Truth(bool),
 }
 
@@ -57,31 +57,31 @@ impl From<bool> for Value {
     }
 }
 
-/// One step of a job's way, once it is over.
+/// A completed step of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its trace.
+    /// Trace id.
     pub trace: TraceId,
-    /// Its id.
+    /// Span id.
     pub id: SpanId,
-    /// The span that it is a part of.
+    /// Parent span.
     pub parent: Option<SpanId>,
-    /// What it is called.
+    /// Name of the span.
     pub name: &'static str,
-    /// On which side of a call it is.
+    /// Side of a call.
     pub kind: Kind,
-    /// When it began and ended, in nanoseconds since the Unix epoch.
+    /// Start and end, in nanoseconds since the Unix epoch.
     pub time_ns: (u64, u64),
-    /// What is known of it.
+    /// Attributes of the span.
     pub attributes: Vec<(&'static str, Value)>,
-    /// A span of another trace that it belongs to.
+    /// A related span of another trace.
     pub link: Option<TraceContext>,
-    /// Why it failed, if it did.
+    /// Reason of failure, if it failed.
     pub error: Option<String>,
 }
 
 impl Span {
-    /// A span that began then and has just ended, or ended then too.
+    /// Builds a span with this start and end.
     #[must_use]
     pub fn new((trace, id): (TraceId, SpanId), name: &'static str, time_ns: (u64, u64)) -> Self {
         // Clocks of two hosts may disagree: a span does not end before it begins.
@@ -99,28 +99,28 @@ impl Span {
         }
     }
 
-    /// A part of another one.
+    /// Sets the parent.
     #[must_use]
     pub const fn below(mut self, parent: SpanId) -> Self {
         self.parent = Some(parent);
         self
     }
 
-    /// On this side of a call.
+    /// Sets the side of the call.
     #[must_use]
     pub const fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// With this known of it.
+    /// Adds an attribute.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push((name, value.into()));
         self
     }
 
-    /// Failed for this reason, if there is one.
+    /// Marks the span as failed, if there is a reason.
     #[must_use]
     pub fn failed(mut self, error: Option<String>) -> Self {
         self.error = error;

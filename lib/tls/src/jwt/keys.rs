@@ -1,4 +1,4 @@
-//! The keys of an identity provider: a JSON web key set.
+//! Keys of an identity provider: a JSON web key set.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,28 +13,28 @@ use serde::Deserialize;
 
 use crate::jwt::JwtError;
 
-/// Why a file of keys cannot be used.
+/// Error of an unusable key file.
 #[derive(Debug, thiserror::Error)]
 pub enum JwksError {
-    /// Nobody may read the file, or it is not there.
+    /// The file cannot be read.
     #[error("oidc.jwks_file: cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file holds something else.
+    /// The file has invalid content.
     #[error("oidc.jwks_file: {} {problem}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
 }
 
-/// Keys of the kinds that are taken; those of others are left out.
+/// Keys of the supported kinds; others are skipped.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
 
@@ -82,16 +82,16 @@ impl Keys {
             problem,
         };
         let set: KeySet =
-            serde_json::from_str(text).map_err(|error| wrong(format!("is no JWKS: {error}")))?;
+            serde_json::from_str(text).map_err(|error| wrong(format!("is not a JWKS: {error}")))?;
         let keys: Vec<Key> = set.keys.into_iter().filter_map(key).collect();
         if keys.is_empty() {
-            let problem = "holds no key for RS256, ES256 or EdDSA".to_owned();
+            let problem = "contains no key for RS256, ES256 or EdDSA".to_owned();
             return Err(wrong(problem));
         }
         Ok(Self(keys))
     }
 
-    /// Checks a signature by the key that is named; by the only one if none is.
+    /// Verifies a signature with the named key, or with the only key if none is named.
     pub(super) fn verify(
         &self,
         (algorithm, kid): (&str, Option<&str>),
@@ -126,7 +126,7 @@ impl Keys {
     }
 }
 
-/// A key that signs in one of the ways that are taken.
+/// Converts a key if its algorithm is supported.
 fn key(json: JsonKey) -> Option<Key> {
     if json
         .purpose
@@ -155,7 +155,7 @@ fn key(json: JsonKey) -> Option<Key> {
     })
 }
 
-/// A number or a point of a key.
+/// Decodes a number or a point of a key.
 fn bytes(text: Option<&String>) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text?).ok()
 }

@@ -1,6 +1,6 @@
-//! Tokens of a foreign identity provider (OpenID Connect): JSON web tokens that one of its keys signed.
+//! Tokens of an external identity provider (OpenID Connect): JSON web tokens signed by one of its keys.
 //!
-//! Nothing is fetched: the keys are a file, which whoever runs the cluster keeps current.
+//! Nothing is fetched: the keys are a file, which the operator of the cluster keeps current.
 
 mod keys;
 
@@ -18,77 +18,80 @@ use crate::watched::{Files, Watched};
 pub use keys::JwksError;
 use keys::Keys;
 
-/// Bytes of a token: those with hundreds of groups fit.
+/// Largest token in bytes: tokens with hundreds of groups fit.
 const JWT_BYTES_MAX: usize = 16 << 10;
-/// Clocks may differ by so many seconds.
+/// Allowed clock skew in seconds.
 const CLOCKS_DIFFER_S: u64 = 60;
 
-/// What a token must say.
+/// Required content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Who issued it.
+    /// Issuer.
     pub issuer: String,
-    /// For whom.
+    /// Audience.
     pub audience: String,
-    /// The claim that names the user.
+    /// Claim that names the user.
     pub user_claim: String,
-    /// The claim that names the user's groups.
+    /// Claim that names the user's groups.
     pub groups_claim: String,
 }
 
-/// What a token proves.
+/// Identity proven by a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// The user.
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// When it counts no more, in milliseconds since the Unix epoch.
+    /// Expiry, in milliseconds since the Unix epoch.
     pub until_ms: u64,
 }
 
-/// Why a token proves nothing.
+/// Error of an invalid token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
-    /// It is something else, or damaged.
-    #[error("is no JSON web token: {0}")]
+    /// It is not a token, or damaged.
+    #[error("is not a JSON web token: {0}")]
     Form(&'static str),
-    /// It is signed in a way that is not taken, or not at all.
-    #[error("is signed by `{0}`, and RS256, ES256 and EdDSA alone are taken")]
+    /// Its algorithm is unsupported, or it is unsigned.
+    #[error("is signed by `{0}`; only RS256, ES256 and EdDSA are supported")]
     Algorithm(String),
-    /// It names no key, or one that is not there.
-    #[error("names a key that the JWKS file does not have{}", .0.as_ref().map(|kid| format!(" (`{kid}`)")).unwrap_or_default())]
+    /// It names no key, or an unknown one.
+    #[error(
+        "names a key that is not in the JWKS file{}",
+        .0.as_ref().map(|kid| format!(" (`{kid}`)")).unwrap_or_default()
+    )]
     UnknownKey(Option<String>),
-    /// The key is for another way to sign.
-    #[error("is signed by another algorithm than its key is for")]
+    /// The key is for another algorithm.
+    #[error("is signed by a different algorithm than its key's")]
     KeyMismatch,
-    /// The signature is not the key's.
-    #[error("has a signature that is not its key's")]
+    /// The signature does not match the key.
+    #[error("has an invalid signature")]
     Signature,
-    /// Somebody else issued it.
-    #[error("was issued by another than `{0}`")]
+    /// It has another issuer.
+    #[error("was not issued by `{0}`")]
     Issuer(String),
-    /// It is for somebody else.
+    /// It has another audience.
     #[error("is not for `{0}`")]
     Audience(String),
-    /// Its time is over.
+    /// It has expired.
     #[error("expired {0} s ago")]
     Expired(u64),
-    /// Its time has not come.
-    #[error("does not count for {0} s yet")]
+    /// It is not valid yet.
+    #[error("is not valid for another {0} s")]
     NotYet(u64),
-    /// It names no user, or one whose name none can have.
-    #[error("names no user in `{0}` (letters, digits and `-._@`)")]
+    /// It names no user, or an invalid one.
+    #[error("has no valid user name in `{0}` (letters, digits and `-._@`)")]
     User(String),
 }
 
-/// Whether a text may be a token of this kind, and no token of ours.
+/// Whether a text may be a token of this kind, as opposed to one of ours.
 #[must_use]
 pub fn is_jwt(text: &str) -> bool {
     text.split('.').count() == 3 && !text.contains(':')
 }
 
-/// The keys of an identity provider, as their file had them last. Clones share them.
+/// Keys of an identity provider, as last read from their file. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Jwks {
     shared: Arc<Watched<KeyFile>>,
@@ -122,7 +125,10 @@ impl Files for KeyFile {
                 tracing::info!(path = %self.path.display(), "the identity provider's keys have changed");
             }
             Err(error) => {
-                tracing::error!(%error, "the identity provider's keys have changed and cannot be used: those from before stay");
+                tracing::error!(
+                    %error,
+                    "the identity provider's keys have changed and cannot be used: the previous ones stay in use"
+                );
             }
         }
     }
@@ -132,7 +138,7 @@ impl Jwks {
     /// Reads the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with it.
     pub fn open(path: &Path) -> Result<Self, JwksError> {
         let path = path.to_owned();
         Ok(Self {
@@ -140,16 +146,16 @@ impl Jwks {
         })
     }
 
-    /// Looks at the file again and again, in a task that ends with the last clone. One that cannot be used is told of, and
-    /// what was read before stays.
+    /// Polls the file for changes, in a task that ends with the last clone. An unusable file is logged, and
+    /// the previous keys stay in use.
     pub fn keep_current(&self) {
         self.shared.keep_current();
     }
 
-    /// What a token proves at this instant, in milliseconds since the Unix epoch.
+    /// Returns the identity proven by a token at this time, in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// Why it proves nothing.
+    /// [`JwtError`] of an invalid token.
     pub fn check(&self, text: &str, expected: &Expected, now_ms: u64) -> Result<Proven, JwtError> {
         let payload = signed(text, &self.shared.current())?;
         proven(&payload, expected, now_ms)
@@ -160,21 +166,21 @@ impl Jwks {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood: none is.
+    /// Extensions that must be understood: none is supported.
     crit: Option<Value>,
 }
 
-/// The claims of a token that one of the keys signed.
+/// Returns the claims of a token signed by one of the keys.
 fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     if text.len() > JWT_BYTES_MAX {
         return Err(JwtError::Form("it is larger than 16 KiB (JWT_BYTES_MAX)"));
     }
-    let form = || JwtError::Form("it has not three parts");
+    let form = || JwtError::Form("it does not have three parts");
     let (message, signature) = text.rsplit_once('.').ok_or_else(form)?;
     let (header, payload) = message.split_once('.').ok_or_else(form)?;
     let header = decoded(header)?;
     let header: Header = serde_json::from_slice(&header)
-        .map_err(|_| JwtError::Form("its first part is no header"))?;
+        .map_err(|_| JwtError::Form("its first part is not a header"))?;
     if header.crit.is_some() {
         return Err(JwtError::Form("it has extensions that must be understood"));
     }
@@ -184,12 +190,13 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
         &decoded(signature)?,
     )?;
     let payload = decoded(payload)?;
-    serde_json::from_slice(&payload).map_err(|_| JwtError::Form("its second part has no claims"))
+    serde_json::from_slice(&payload)
+        .map_err(|_| JwtError::Form("its second part does not contain claims"))
 }
 
 fn decoded(part: &str) -> Result<Vec<u8>, JwtError> {
     let decoded = URL_SAFE_NO_PAD.decode(part);
-    decoded.map_err(|_| JwtError::Form("a part of it is not base64url"))
+    decoded.map_err(|_| JwtError::Form("a part is not base64url"))
 }
 
 fn proven(
@@ -204,13 +211,13 @@ fn proven(
         return Err(JwtError::Audience(expected.audience.clone()));
     }
     let now_s = now_ms / 1_000;
-    let until = seconds(claims.get("exp")).ok_or(JwtError::Form("it does not say `exp`"))?;
+    let until = seconds(claims.get("exp")).ok_or(JwtError::Form("it has no `exp` claim"))?;
     let until = until.saturating_add(CLOCKS_DIFFER_S);
     if now_s >= until {
         return Err(JwtError::Expired(now_s - until + CLOCKS_DIFFER_S));
     }
     if let Some(begin) = claims.get("nbf") {
-        let begin = seconds(Some(begin)).ok_or(JwtError::Form("its `nbf` is no time"))?;
+        let begin = seconds(Some(begin)).ok_or(JwtError::Form("its `nbf` is not a time"))?;
         if now_s.saturating_add(CLOCKS_DIFFER_S) < begin {
             return Err(JwtError::NotYet(begin - now_s));
         }
@@ -236,12 +243,12 @@ fn texts(claim: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// A time, which may have a fraction.
+/// A time in seconds, which may have a fraction.
 fn seconds(claim: Option<&Value>) -> Option<u64> {
     let claim = claim?;
     let whole = |seconds: f64| {
         let is_time = (0.0..1e15).contains(&seconds);
-        // In this range every whole number is exact.
+        // Every whole number in this range is exact.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Tokens that count and tokens that do not, one row each.
+//! Valid and invalid tokens, one row each.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -10,13 +10,15 @@ use serde_json::json;
 
 use super::*;
 
-/// An RSA key of 2,048 bits that was thrown away when this was signed.
-const RSA_N: &str = "w_bS8gBz0hytyJp4tIJ4BVv16uiLzE7Dtz2WP3_4D8RHmOU6bPX3Zwir5dgxA3LMuh_jbZxJgyf5vRb-2CVcJOMQ2-9461oYC9RJ\
+/// An RSA key of 2,048 bits, discarded after this token was signed.
+const RSA_N: &str = "\
+    w_bS8gBz0hytyJp4tIJ4BVv16uiLzE7Dtz2WP3_4D8RHmOU6bPX3Zwir5dgxA3LMuh_jbZxJgyf5vRb-2CVcJOMQ2-9461oYC9RJ\
     eiqVJmoWiQkp6Di1apYNCklbobohQrq13PnrzW8gI7iMzysDfo3lF9RbrEjj4j8S-o09sS62WEw-wWp0ngkkJ3WYVPK1tM_jlTKs\
     Dx0JwWQmzNr3kZqMrLRGT_UYAj5MV26ZK1SwvTnD_Izxo01WrjBPJUj1OengGctt9c2yhUTjjj500zp_j70lF_zwJFRnxYbTnGut\
     nf4QbWLjOix0PBdlWRjaTARz2I8hNhCZczkLlaxd1w";
-/// What it signed: for `muster` by `https://idp.example`, from 2001 until 2033, of `ada` in `ml` and `staff`.
-const RSA_SIGNED: &str = "eyJhbGciOiAiUlMyNTYiLCAidHlwIjogIkpXVCIsICJraWQiOiAicnNhLTEifQ.eyJpc3MiOiAiaHR0cHM6Ly9pZHAuZXhhbXBsZ\
+/// Its token: for `muster` by `https://idp.example`, from 2001 until 2033, of `ada` in `ml` and `staff`.
+const RSA_SIGNED: &str = "\
+    eyJhbGciOiAiUlMyNTYiLCAidHlwIjogIkpXVCIsICJraWQiOiAicnNhLTEifQ.eyJpc3MiOiAiaHR0cHM6Ly9pZHAuZXhhbXBsZ\
     SIsICJhdWQiOiBbIm11c3RlciIsICJvdGhlciJdLCAiZXhwIjogMjAwMDAwMDAwMCwgIm5iZiI6IDEwMDAwMDAwMDAsICJzdWIiO\
     iAiYWRhIiwgImdyb3VwcyI6IFsibWwiLCAic3RhZmYiXX0.uT7U7j8B7eXn-imuAYRzBkIFcO4V4JZC3keTzYj-wFst_pCenSi6q\
     nQiFisJ7P6FNJlPzCvkoO9j1nhwrwWierJq8MCGF-X4H0vM0t-IAdKnZTqjVNyhnUcxNu68j8zkaGaJAOJU-J6VwCEHAomufyMfH\
@@ -93,7 +95,7 @@ fn claims() -> Value {
     json!({"iss": "https://idp.example", "aud": "muster", "exp": NOW_S + 600, "sub": "ada", "groups": ["ml"]})
 }
 
-/// Claims with some of them changed; null takes one away.
+/// Claims with some of them changed; null removes one.
 fn with(changes: &Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {
@@ -120,7 +122,7 @@ fn tokens_by_every_kind_of_key_count() {
     }
     let proven = check(RSA_SIGNED).unwrap();
     assert_eq!(proven.groups, ["ml", "staff"]);
-    // One who issues with one key need not name it.
+    // An issuer with one key need not name it.
     let (_folder, only) = open(&json!({"keys": [provider.jwks()["keys"][2]]}));
     let unnamed = provider.signed(&json!({"alg": "EdDSA"}), &claims());
     assert!(only.check(&unnamed, &expected(), NOW_S * 1_000).is_ok());
@@ -143,16 +145,16 @@ fn what_does_not_say_what_it_must_does_not_count() {
         (json!({"exp": NOW_S - 100}), JwtError::Expired(100)),
         (
             json!({"exp": null}),
-            JwtError::Form("it does not say `exp`"),
+            JwtError::Form("it has no `exp` claim"),
         ),
         (
             json!({"exp": "never"}),
-            JwtError::Form("it does not say `exp`"),
+            JwtError::Form("it has no `exp` claim"),
         ),
         (json!({"nbf": NOW_S + 100}), JwtError::NotYet(100)),
         (
             json!({"nbf": "soon"}),
-            JwtError::Form("its `nbf` is no time"),
+            JwtError::Form("its `nbf` is not a time"),
         ),
         (json!({"sub": null}), user()),
         (json!({"sub": "no name"}), user()),
@@ -265,7 +267,7 @@ fn a_changed_file_counts_and_a_broken_one_does_not() {
     )
     .unwrap();
     let problem = Jwks::open(&empty).unwrap_err().to_string();
-    assert!(problem.contains("holds no key for RS256"), "{problem}");
+    assert!(problem.contains("contains no key for RS256"), "{problem}");
     let missing = Jwks::open(&folder.path().join("none.json"));
     assert!(matches!(missing, Err(JwksError::Read { .. })));
 }

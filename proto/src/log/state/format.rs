@@ -1,4 +1,4 @@
-//! In which version a state is written.
+//! Choice of the version in which a state is written.
 
 use muster_engine::state::{Job, State, Unit};
 use muster_model::command::{Exit, Standing};
@@ -9,22 +9,23 @@ use muster_model::topology::Topology;
 use crate::log::command::{asks_for_layout, says_how_it_lives};
 use crate::log::state::{STATE_FORMAT, queue};
 
-/// The version before jobs said something about their own lives.
+/// The version before jobs had lifecycles.
 const LEARNT_CELLS: u32 = 3;
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u32 = 1;
-/// The version before workers said where their hosts lie.
+/// The version before workers reported the topology of their hosts.
 const CONFIGURED_CELLS: u32 = 2;
 
-/// The command format that a state proves to be read by all replicas: something in it came by a command of that format.
+/// The command format that all replicas are proven to read: something in the state came from a command of
+/// that format.
 #[must_use]
 pub fn command_format_shown(state: &State) -> u8 {
-    // Commands and states count their versions alike.
+    // Commands and states use the same version numbers.
     u8::try_from(format_of(state)).unwrap_or(u8::MAX)
 }
 
-/// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
-/// of reasons) is not looked for.
+/// The oldest version whose readers understand all of a state. Content that they would reject by themselves
+/// (kinds of events and of reasons) is not considered.
 pub(super) fn format_of(state: &State) -> u32 {
     let has_lives = state.job_defaults.is_some()
         || !state.replicas.is_empty()
@@ -55,7 +56,7 @@ pub(super) fn format_of(state: &State) -> u32 {
     }
 }
 
-/// Whether a job holds something that readers of version 3 would overlook.
+/// Whether a job has content that readers of version 3 would ignore.
 fn tells_of_lives(job: &Job) -> bool {
     let detailed = |exit: Option<&Exit>| exit.is_some_and(Exit::has_details);
     let of_unit = |unit: &Unit| {
@@ -79,7 +80,7 @@ fn tells_of_lives(job: &Job) -> bool {
         || job.units.values().any(|unit| of_unit(unit))
 }
 
-/// Whether an event tells of an end, or of a silent host, what readers of version 3 would overlook.
+/// Whether an event has details of an end, or of a silent host, that readers of version 3 would ignore.
 fn has_detailed_events(state: &State) -> bool {
     let mut events = state.events.iter().flat_map(|(_, events)| events.iter());
     events.any(|event| match &event.kind {

@@ -13,7 +13,7 @@ use crate::convert::{enumeration, required};
 use crate::log::error::Field;
 use crate::log::v1;
 
-/// GPU models, each kept once however many GPUs there are.
+/// GPU models, each stored once for any number of GPUs.
 #[derive(Default)]
 pub(super) struct Models(BTreeSet<Arc<str>>);
 

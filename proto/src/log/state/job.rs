@@ -193,7 +193,7 @@ impl OpenUnit {
         Ok(())
     }
 
-    /// The unit with its tasks, and whether it waits again.
+    /// Returns the unit with its tasks, and whether it is requeued.
     pub(super) fn close(self) -> (UnitIndex, Unit, bool) {
         let unit = Unit {
             attempt: self.attempt.map(Arc::new),
@@ -353,7 +353,7 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> Result<PastAttempt, InvalidFi
     })
 }
 
-/// One bit for each GPU of a host.
+/// Set of GPUs, one bit for each GPU of a host.
 fn gpu_set(wire: &Bytes) -> Result<u128, InvalidField> {
     let bytes = <[u8; size_of::<u128>()]>::try_from(&**wire);
     let bytes = bytes.map_err(|_| {

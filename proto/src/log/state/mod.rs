@@ -1,4 +1,4 @@
-//! The state: a magic and a version, then length-delimited `muster.log.v1.StateRecord`s.
+//! State encoding: a magic and a version, then length-delimited `muster.log.v1.StateRecord`s.
 //!
 //! ```text
 //! "MUSTERST" | version: u32 LE | { length: u32 LE | record } ... | end record
@@ -20,10 +20,10 @@ pub(super) use job::{run_from_wire, run_to_wire};
 pub use read::read_state;
 pub use write::write_state;
 
-/// Newest format version: this build reads it and older ones. A state is written in the oldest version whose readers
-/// know all of it.
+/// Newest format version: this build reads it and older ones. A state is written in the oldest version
+/// whose readers understand all of it.
 pub const STATE_FORMAT: u32 = 4;
-/// Bytes of one record at most. The largest is a topology of `CONFIGURATION_BYTES_MAX`.
+/// Largest record in bytes. The largest is a topology of `CONFIGURATION_BYTES_MAX`.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// First bytes of a written state.

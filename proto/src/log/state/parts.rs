@@ -1,4 +1,4 @@
-//! From records to a state, and the records that are neither hosts nor jobs.
+//! Assembly of a state from records, and records other than hosts and jobs.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Builder {
     compacted: Revision,
     losses: Losses,
     events: Vec<(Revision, Arc<[Event]>)>,
-    /// Events of the revision that is being read.
+    /// Events of the current revision.
     open_events: Vec<Event>,
     open_job: Option<Job>,
     open_unit: Option<OpenUnit>,
@@ -78,7 +78,7 @@ impl Builder {
         }
     }
 
-    /// Takes in the next record; the caller handles the end.
+    /// Adds the next record; the caller handles the end.
     pub(super) fn add(&mut self, kind: Kind) -> Field<()> {
         match kind {
             Kind::Head(_) => return Err(InvalidField::new("head", "must come once, and first")),
@@ -129,7 +129,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The state of all records.
+    /// Returns the state of all records.
     pub(super) fn finish(mut self) -> Field<State> {
         self.close_job()?;
         self.close_revision();
@@ -267,7 +267,7 @@ fn event_from_wire(wire: v1::Event) -> Field<Event> {
     })
 }
 
-/// A piece of the book of health.
+/// A part of the health state.
 pub(super) fn part_to_wire(part: &Part) -> io::Result<v1::HealthPart> {
     let mut cbor = Vec::new();
     ciborium::into_writer(part, &mut cbor).map_err(io::Error::other)?;

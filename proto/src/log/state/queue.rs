@@ -9,7 +9,7 @@ use muster_model::time::TimeMs;
 use crate::log::error::Field;
 use crate::log::v1;
 
-/// Whether a queue is as queues were before they had guarantees.
+/// Whether a queue uses nothing that was introduced with guarantees.
 pub(super) fn is_flat(queue: &Queue) -> bool {
     !queue.retired
         && queue.history == History::default()

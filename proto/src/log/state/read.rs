@@ -1,4 +1,4 @@
-//! Reading a state.
+//! Reader of a state.
 
 use std::io::{self, Read};
 
@@ -10,10 +10,10 @@ use crate::log::state::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT};
 use crate::log::v1::state_record::Kind;
 use crate::log::{LogError, v1};
 
-/// Reads a state and derives its look-ups again. Bytes after the end record are left in `source`.
+/// Reads a state and rebuilds its indexes. Bytes after the end record are left in `source`.
 ///
 /// # Errors
-/// [`LogError::NewerVersion`] if a newer build wrote it, [`LogError::Malformed`] if it is cut off or
+/// [`LogError::NewerVersion`] if a newer build wrote it, [`LogError::Malformed`] if it is truncated or
 /// damaged, [`LogError::Read`] if the source fails.
 pub fn read_state(source: &mut dyn Read) -> Result<State, LogError> {
     let mut reader = Reader::begin(source)?;
@@ -49,7 +49,9 @@ impl<'a> Reader<'a> {
         let mut magic = [0; MAGIC.len()];
         fill(source, &mut magic)?;
         if magic != MAGIC {
-            return Err(LogError::state("it does not begin as a state does"));
+            return Err(LogError::state(
+                "it does not begin with the state's magic number",
+            ));
         }
         let mut version = [0; 4];
         fill(source, &mut version)?;
@@ -77,7 +79,7 @@ impl<'a> Reader<'a> {
                 "a record of {length} bytes is over {RECORD_BYTES_MAX} (RECORD_BYTES_MAX)"
             )));
         }
-        // Grown by what is there: a length is only a word until its bytes have come.
+        // Grown as bytes arrive: a length field alone must not allocate memory.
         self.scratch.clear();
         let mut record = Read::take(&mut *self.source, length as u64);
         if record.read_to_end(&mut self.scratch).map_err(failed)? < length {

@@ -1,4 +1,4 @@
-//! Writing a state.
+//! Writer of a state.
 
 use std::io::{self, Write};
 
@@ -19,8 +19,8 @@ use crate::log::{access, claim, defaults, replicas, v1};
 /// Writes a whole state; equal states give equal bytes.
 ///
 /// # Errors
-/// Those of `sink`, and `InvalidData` if a record were over [`RECORD_BYTES_MAX`], which the limits on what
-/// the state holds exclude.
+/// Errors of `sink`, and `InvalidData` if a record exceeded [`RECORD_BYTES_MAX`], which the limits on the
+/// state's content exclude.
 pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
     let mut writer = Writer::begin(format_of(state), sink)?;
     let losses = state.events.losses();

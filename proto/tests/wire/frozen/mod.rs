@@ -1,7 +1,7 @@
-//! The bytes of every command and of a state, as committed: a change of format must not go unnoticed.
+//! Frozen bytes of every command and of a state: a change of format must not go unnoticed.
 //!
-//! `UPDATE_FROZEN=1 cargo test -p muster-proto --test wire frozen::` writes them anew. Do that only for samples
-//! that are new; for any other difference, raise the format version and keep reading the old bytes.
+//! `UPDATE_FROZEN=1 cargo test -p muster-proto --test wire frozen::` rewrites them. Do that only for new
+//! samples; for any other difference, raise the format version and keep reading the old bytes.
 mod samples;
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn frozen_path(name: &str) -> PathBuf {
         .join(format!("{name}.hex"))
 }
 
-/// The frozen bytes of this name; first written if `UPDATE_FROZEN` is set.
+/// Returns the frozen bytes of this name; first written if `UPDATE_FROZEN` is set.
 fn frozen(name: &str, bytes: &[u8]) -> Vec<u8> {
     let path = frozen_path(name);
     if std::env::var_os("UPDATE_FROZEN").is_some() {
@@ -124,7 +124,7 @@ fn a_state_keeps_its_bytes() {
     }
 }
 
-/// Replicas of the build before read what the first version says.
+/// Replicas of the previous build read content of the first version.
 #[test]
 fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("submit_job"), 1);
@@ -228,7 +228,7 @@ fn kind_of(command: &Command) -> u32 {
 /// Kinds of commands.
 const COMMAND_KINDS: u32 = 30;
 
-/// Kinds of events have numbers below this; some numbers are kept for kinds to come.
+/// Upper bound of the numbers of event kinds; some numbers are reserved.
 const EVENT_KINDS_END: i32 = 1_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Drawn commands about users and join tokens.
+//! Random commands about users and join tokens.
 
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
 use muster_model::command::AccessCommand;

@@ -1,4 +1,4 @@
-//! Claims and standings.
+//! Claims and allocation bases.
 
 use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
 use muster_model::ids::HostId;

@@ -1,4 +1,4 @@
-//! Trees of queues and topologies: arbitrary ones, and valid ones that take effect.
+//! Queue trees and topologies: arbitrary ones, and valid ones that take effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn config() -> impl Strategy<Value = QueueConfig> {
         )
 }
 
-/// Any tree, most of them not valid.
+/// Any tree, most of them invalid.
 pub(super) fn tree() -> impl Strategy<Value = QueueTree> {
     (
         btree_map(text(), config(), 0..3),
@@ -120,7 +120,7 @@ fn defragment() -> impl Strategy<Value = Defragment> {
     })
 }
 
-/// A tree that a cluster takes whatever it has.
+/// A tree that a cluster accepts in any state.
 fn valid_tree() -> impl Strategy<Value = QueueTree> {
     let queue = (
         prop::sample::select(&QUEUES[..]),

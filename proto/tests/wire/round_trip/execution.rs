@@ -1,4 +1,4 @@
-//! Arbitrary ways of running tasks.
+//! Arbitrary execution options.
 
 use muster_model::spec::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
 use proptest::collection::{btree_map, vec};

@@ -1,4 +1,4 @@
-//! Anything about health.
+//! Arbitrary health data.
 
 use muster_model::beat::WorkDone;
 use muster_model::command::HealthCommand;

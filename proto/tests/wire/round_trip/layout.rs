@@ -1,4 +1,4 @@
-//! What jobs ask of the scheduler beside resources.
+//! Scheduling options of jobs, apart from resources.
 
 use muster_model::spec::{Layout, Packing, Scheduling, Within};
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! What is written comes back as it was: commands, states, and what workers and leaders say.
+//! Round trips: commands, states, and messages of workers and leaders decode to what was encoded.
 mod access;
 mod health;
 mod strategies;
@@ -93,8 +93,8 @@ proptest! {
     }
 }
 
-/// Something may count for jobs that say nothing, hosts join, jobs are placed, their tasks report whatever `outcomes` say; then come arbitrary commands,
-/// most of which are refused.
+/// Job defaults may be set, hosts join, jobs are placed, their tasks report `outcomes`; then come arbitrary
+/// commands, most of which are rejected.
 fn story(
     commands: &[Command],
     (jobs, defaults): (Vec<Command>, Option<JobDefaults>),
@@ -141,7 +141,7 @@ fn story(
     state
 }
 
-/// A report for every task that has a place.
+/// A report for every placed task.
 fn running_tasks(state: &State, leader: LeadershipEpoch) -> Vec<TaskReport> {
     let mut reports = Vec::new();
     for job in state.jobs.values() {

@@ -1,4 +1,4 @@
-//! Arbitrary values of what is stored and sent.
+//! Arbitrary stored and sent values.
 
 #[path = "claiming.rs"]
 mod claiming;
@@ -67,7 +67,7 @@ pub(crate) fn request() -> impl Strategy<Value = RequestId> {
 }
 
 pub(crate) fn leader() -> impl Strategy<Value = LeadershipEpoch> {
-    // Small ones meet the leader of a story, so that some commands take effect.
+    // Small ones match the leader of a story, so that some commands take effect.
     prop_oneof![
         Just(LeadershipEpoch(1)),
         any::<u64>().prop_map(LeadershipEpoch)
@@ -128,7 +128,7 @@ fn group() -> impl Strategy<Value = TaskGroup> {
     })
 }
 
-/// Any specification, most of them not valid.
+/// Any specification, most of them invalid.
 pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
     let names = (text(), text(), text(), any::<i32>(), any::<bool>());
     let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>());
@@ -261,7 +261,7 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
     )
 }
 
-/// Where a host lies by any worker's word.
+/// Topology of a host as reported by any worker.
 fn learnt() -> impl Strategy<Value = LearntTree> {
     let cell = (text(), text()).prop_map(|(level, name)| NamedCell { level, name });
     let place =
@@ -305,7 +305,7 @@ fn exit() -> impl Strategy<Value = Exit> {
         })
 }
 
-/// What ends say since the fourth version.
+/// Details of ends since the fourth version.
 fn details() -> impl Strategy<Value = Exit> {
     let memory = (any::<u64>(), any::<u64>()).prop_map(|(limit_bytes, peak_bytes)| MemoryEnd {
         limit_bytes,
@@ -352,7 +352,7 @@ pub(crate) fn outcome() -> impl Strategy<Value = TaskOutcome> {
     ]
 }
 
-/// With them, the hosts that could not start a task are remembered.
+/// With defaults, the hosts that could not start a task are remembered.
 pub(crate) fn defaults() -> impl Strategy<Value = JobDefaults> {
     (any::<u32>(), 1..9u32, any::<u64>()).prop_map(
         |(attempts_without_progress_max, bad_checkpoints_max, restore_window_ms)| JobDefaults {
@@ -666,7 +666,7 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
     )
 }
 
-/// Any beat.
+/// Any heartbeat.
 pub(crate) fn beat() -> impl Strategy<Value = Beat> {
     let status = (vec(task_status(), 0..4), vec((gpu(), gpu_health()), 0..4))
         .prop_map(|(tasks, gpus)| (tasks, gpus));

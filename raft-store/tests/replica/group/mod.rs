@@ -43,7 +43,7 @@ impl Node {
         self.running.is_some()
     }
 
-    /// Starts or restarts the replica; a killed one may need a moment to let go of its directory.
+    /// Starts or restarts the replica; a killed one may need a moment to release its directory.
     pub(crate) async fn start(&mut self, adjust: impl Fn(&mut Config)) {
         let mut config = config(self.id, self.directory.path());
         adjust(&mut config);
@@ -77,7 +77,7 @@ impl Node {
         self.running = Some((runtime, handle));
     }
 
-    /// Stops every task of the replica at once, wherever it is, and closes its files.
+    /// Stops every task of the replica at once, at any point, and closes its files.
     pub(crate) fn kill(&mut self) {
         if let Some((runtime, handle)) = self.running.take() {
             drop(handle);
@@ -123,7 +123,7 @@ impl Cluster {
         .await
     }
 
-    /// Proposes until a leader takes it; safe only for commands that may be repeated.
+    /// Proposes until a leader accepts it; safe only for repeatable commands.
     pub(crate) async fn add(&self, name: &str, amount: u64) -> u64 {
         self.retry(|handle| async move { handle.propose(vec![Add::new(name, amount)]).await })
             .await[0]

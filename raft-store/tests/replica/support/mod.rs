@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 pub(crate) mod counter;
 
@@ -8,10 +8,10 @@ use std::time::Duration;
 use muster_raft_store::{Config, Handle, StateMachine, Timings};
 use tokio::time::Instant;
 
-/// How long a test waits for a state before it fails.
+/// Deadline of a test that waits for a state.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls until `check` gives a value.
+/// Polls until `check` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -44,7 +44,7 @@ pub(crate) async fn leads<M: StateMachine>(handle: &Handle<M>) {
     .await;
 }
 
-/// Waits until a replica has stopped by itself, and asserts that it says why.
+/// Waits until a replica has stopped by itself, and asserts that it reports the cause.
 pub(crate) async fn stops<M: StateMachine>(handle: &Handle<M>) {
     eventually("the replica's end", async || {
         handle.leadership().borrow().stopped.then_some(())

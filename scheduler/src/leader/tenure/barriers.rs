@@ -1,4 +1,5 @@
-//! Which gangs wait until all their members are prepared: those that may, on hosts whose workers can.
+//! Barriers for gangs: a gang waits until all members are prepared, if it may and the workers of its hosts
+//! support it.
 
 use muster_engine::state::State;
 use muster_model::command::{Command, Placement};
@@ -10,8 +11,8 @@ use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// A plan whose gangs wait for each other where that is possible. Where it is not, their members begin one by one,
-    /// as they always did.
+    /// Adds barriers to the gangs of a plan where possible. Elsewhere the members begin one by one, as
+    /// without barriers.
     pub(super) fn with_barriers(&self, state: &State, mut plan: Plan) -> Plan {
         if self.rounds.level() < COMMAND_FORMAT {
             return plan;

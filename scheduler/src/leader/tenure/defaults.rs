@@ -1,5 +1,6 @@
-//! What this build brings along and the log must say, so that replicas of other builds read the same: the rules about health,
-//! and what counts for jobs that say nothing themselves. Proposed as soon as every replica reads it.
+//! Defaults that this build ships and that must be in the log, so that replicas of other builds apply the
+//! same: the health rules, and the defaults for jobs without settings of their own. Proposed as soon as every
+//! replica can read them.
 
 use muster_engine::state::State;
 use muster_health::rules::RuleSet;
@@ -11,8 +12,8 @@ use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// Proposes the rules to a cluster that follows older ones, and the defaults to one that has none. Nothing is said of health
-    /// before there are defaults, so that the rules come first.
+    /// Proposes the current rules to a cluster with older ones, and the defaults to a cluster without any.
+    /// Health reports wait for the defaults, so that the rules come first.
     pub(super) fn set_defaults(&self, state: &State, batch: &mut CommandBatch) {
         let leader = self.fence.epoch;
         let mut commands = Vec::new();

@@ -1,4 +1,4 @@
-//! One leadership, from its epoch to its loss.
+//! One term of leadership, from its epoch to its loss.
 
 mod barriers;
 mod defaults;
@@ -42,19 +42,19 @@ use crate::leader::tenure::replicas::Reform;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
 use crate::spans;
 
-/// Inputs taken in one step.
+/// Inputs processed in one step.
 const INPUTS_PER_STEP_MAX: usize = 4_096;
 /// Desired states computed between two yields to other tasks of the runtime.
 const DESIRED_PER_YIELD: usize = 256;
 
-/// Proposals in flight and those who wait for them.
+/// Proposals in flight and the recipients of their outcomes.
 struct InFlight {
     waiters: Waiters,
     answer: BoxFuture<'static, Result<Vec<Applied>, ProposeError>>,
     since: Instant,
 }
 
-/// One leadership.
+/// One term of leadership.
 pub(super) struct Tenure<'a, P, C> {
     parts: &'a mut LeaderLoop<P, C>,
     leadership: watch::Receiver<Leadership>,
@@ -65,19 +65,19 @@ pub(super) struct Tenure<'a, P, C> {
     rounds: ShadowRounds,
     pace: Pace,
     planning: Planning,
-    /// Events up to here have been looked at.
+    /// Revision up to which events have been processed.
     seen: Revision,
-    /// Hosts to be sent their desired state whatever was sent before.
+    /// Hosts to be sent their desired state even if it is unchanged.
     owed: BTreeSet<HostId>,
     inputs: Vec<LeaderInput>,
     in_flight: Option<InFlight>,
-    /// The change of the replicas that is in work.
+    /// The change of the replicas in progress.
     reform: Reform,
-    /// When the reactor wants to be asked again.
+    /// Time of the reactor's next timer.
     tick_at: Option<MonotonicMs>,
 }
 
-/// Why the loop woke.
+/// Reason why the loop woke.
 enum Woken {
     Leadership,
     Stop,
@@ -124,7 +124,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
     }
 
-    /// Leads until leadership is lost or `stop` is asked for; then every stream is ended.
+    /// Leads until leadership is lost or `stop` is requested; then every stream is ended.
     pub(super) async fn run(mut self, stop: &CancellationToken) {
         self.learn_level_shown();
         self.learn_level();
@@ -137,7 +137,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         telemetry::workers_connected(0);
     }
 
-    /// One turn; none if the leadership is over.
+    /// One turn; `None` if the leadership is over.
     async fn step(&mut self, stop: &CancellationToken) -> Option<()> {
         if self.in_flight.is_none() {
             self.advance().await;
@@ -192,7 +192,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
     }
 
-    /// The time that decisions are made at: the one that entries are stamped with.
+    /// Time of decisions: the same clock that stamps log entries.
     fn now(&self) -> TimeMs {
         TimeMs(self.parts.handle.now_ms())
     }
@@ -209,14 +209,14 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         [round, tick, plan].into_iter().flatten().min()
     }
 
-    /// The leadership may have been lost, or lost and found again: both end this one.
+    /// Leadership may have been lost, or lost and regained: both end this term.
     fn check_leadership(&mut self) -> Option<()> {
         let now = self.leadership.borrow_and_update();
         let is_ours = now.is_self && !now.stopped && now.term == self.fence.term;
         is_ours.then_some(())
     }
 
-    /// Looks at what changed, tells workers, and proposes the next batch.
+    /// Processes changes, sends desired states to workers, and proposes the next batch.
     async fn advance(&mut self) {
         let mut turn = Turn::begin();
         let state = {
@@ -266,7 +266,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
     }
 
-    /// Sends every owed host its desired state. One whose queue is full is repaired after its next beat.
+    /// Sends every owed host its desired state. One whose queue is full is repaired after its next heartbeat.
     async fn dispatch(&mut self, state: &State) {
         let mut computed = 0;
         for host in std::mem::take(&mut self.owed) {
@@ -324,7 +324,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     ) {
         let Some(host) = self.sessions.host_of(id) else {
             // Replaced by a newer stream, or not registered: its lease is not extended.
-            tracing::debug!(session = id.0, "a beat of a stream that speaks for no host");
+            tracing::debug!(session = id.0, "heartbeat on a stream without a host");
             return;
         };
         if beat.leader > self.fence.epoch {
@@ -418,7 +418,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         });
     }
 
-    /// Hands out the outcomes; none if they show that the leadership is over.
+    /// Delivers the outcomes; `None` if they show that the leadership is over.
     fn conclude(&mut self, result: Result<Vec<Applied>, ProposeError>) -> Option<()> {
         let in_flight = self.in_flight.take()?;
         Phase::Commit.took(in_flight.since.elapsed());
@@ -435,11 +435,11 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 | ProposeError::Unknown
                 | ProposeError::Stopped),
             ) => {
-                tracing::info!(%error, "a batch of the leader has no outcome");
+                tracing::info!(%error, "batch without an outcome");
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "a batch of the leader was refused");
+                tracing::warn!(%error, "batch refused");
                 for (_, session) in in_flight.waiters.registrations {
                     self.sessions.end(session, CloseReason::Busy);
                 }
@@ -471,9 +471,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 }
 
-/// Whether a worker's leases may be prolonged. In a group that carries on the state of another one, a worker may run what
-/// nobody here knows of: it is not acknowledged before it works on a desired state of this group, and with that has stopped
-/// all of it.
+/// Whether a worker's leases may be extended. In a group rebuilt from a backup or a source replica, a worker
+/// may run tasks unknown to the group: its heartbeats are not acknowledged before it has applied a desired
+/// state of this group, which stops those tasks.
 fn works_on_this_group(state: &State, beat: &Beat) -> bool {
     let floor = state.refounding.map(|refounding| refounding.floor);
     floor.is_none_or(|floor| beat.desired_revision >= floor)

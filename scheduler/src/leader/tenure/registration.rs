@@ -1,4 +1,4 @@
-//! Workers that present themselves.
+//! Registration of workers.
 
 use muster_engine::apply::Applied;
 use muster_engine::state::{Answer, State};
@@ -12,7 +12,7 @@ use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// A worker that has obeyed a later leader shows that this leadership is over.
+    /// Handles a registration. A worker that has obeyed a later leader shows that this leadership is over.
     pub(super) fn register(
         &mut self,
         state: &State,
@@ -30,14 +30,14 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         };
         if self.is_held(state, &registration) {
             let rejection = Rejection::HostIdentityTaken(registration.name.clone());
-            tracing::warn!(%rejection, "a worker was refused: its identity is in use");
+            tracing::warn!(%rejection, "registration refused: the worker's identity is in use");
             self.sessions.end(id, CloseReason::Rejected(rejection));
             return;
         }
         batch.register(self.fence.epoch, id, registration);
     }
 
-    /// Whether an earlier start of the same worker is still heard: the newer one would deny its tasks.
+    /// Whether an earlier start of the same worker is still alive: the newer one would disown its tasks.
     fn is_held(&self, state: &State, registration: &HostRegistration) -> bool {
         let Some(host) = state.host_names.get(registration.name.as_str()) else {
             return false;
@@ -47,7 +47,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             && self.sessions.is_held_by_earlier_start(*host, registration)
     }
 
-    /// Hands out the outcome of a registration.
+    /// Delivers the outcome of a registration.
     pub(super) fn registered(&mut self, id: SessionId, outcome: &Applied) {
         match &outcome.result {
             Ok(Answer::Host(host)) => {
@@ -66,11 +66,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
                 self.owed.insert(*host);
             }
             Ok(answer) => {
-                tracing::error!(?answer, "a registration was answered with something else");
+                tracing::error!(?answer, "unexpected outcome of a registration");
                 self.sessions.end(id, CloseReason::Busy);
             }
             Err(rejection) => {
-                tracing::warn!(%rejection, "a worker was refused");
+                tracing::warn!(%rejection, "registration refused");
                 self.sessions
                     .end(id, CloseReason::Rejected(rejection.clone()));
             }

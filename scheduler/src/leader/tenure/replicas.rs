@@ -1,14 +1,15 @@
-//! Changing the replicas: one change at a time, in steps that a crash between any two of them leaves safe.
+//! Membership changes: one at a time, in steps that are safe if the leader crashes between any two of them.
 //!
-//! 1. Which replicas there are is written down in the log, once a change is asked for and after each one: a later leader
-//!    knows which ids were ever used, and everybody sees who came and went.
-//! 2. Before voters change, a majority of the voters to come is told when every host was heard, and from then on no beat is
-//!    acknowledged that they do not remember. Else a later leader, that asks only them, could take a lease for over that
-//!    an acknowledgement has prolonged.
-//! 3. The change is proposed: two memberships, of which the first, joint one needs majorities of both sets of voters.
+//! 1. The current replicas are recorded in the log, when a change is requested and after each one: a later
+//!    leader then knows which ids were ever used, and events show who joined and left.
+//! 2. Before voters change, a majority of the future voters is sent all heartbeat times, and from then on no
+//!    heartbeat is acknowledged that they have not stored. Otherwise a later leader, which asks only them,
+//!    could consider a lease expired that an acknowledgement has extended.
+//! 3. The change is proposed: two memberships, of which the first, joint one needs majorities of both sets of
+//!    voters.
 //!
-//! A leader that dies before the third step leaves nothing behind but a learner. One that dies within it leaves a joint
-//! membership, which the next leader finishes.
+//! A leader that dies before the third step leaves nothing behind but a learner. One that dies within it
+//! leaves a joint membership, which the next leader finishes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,25 +29,25 @@ use crate::leader::session::{ChangeError, ReplicaChange, ReplicasChanged, ToWork
 use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks, telemetry};
 
-/// Longest that the voters to come may take to take over when hosts were heard, in milliseconds.
+/// Longest time for the future voters to store the heartbeat times, in milliseconds.
 pub const CHANGE_MS_MAX: u64 = 2_000;
-/// Rest before a change that a lost leader began is tried to be finished again.
+/// Pause before another attempt to finish a change that an earlier leader began.
 const FINISH_REST: Duration = Duration::from_millis(100);
 
 type Reply = oneshot::Sender<Result<ReplicasChanged, ChangeError>>;
 
-/// The change of the replicas that is in work; at most one.
+/// The change of the replicas in progress; at most one.
 pub(super) struct Reform {
     work: Option<Work>,
-    /// When to look whether an earlier leader, or a proposal whose outcome is not known, left a change half done; none if
-    /// that is known.
+    /// Time of the next check whether an earlier leader, or a proposal with an unknown outcome, left a change
+    /// unfinished; `None` if that is known.
     look_at: Option<Instant>,
-    /// Whether others may be replicas than those that are written down.
+    /// Whether the replicas may differ from those recorded in the log.
     is_unrecorded: bool,
 }
 
 impl Default for Reform {
-    /// A new leader knows nothing of what was left.
+    /// A new leader has to check for an unfinished change.
     fn default() -> Self {
         Self {
             work: None,
@@ -57,25 +58,25 @@ impl Default for Reform {
 }
 
 struct Work {
-    /// What is done, for people.
+    /// Description for messages.
     what: String,
     change: Option<(MemberChange, ChangePlan)>,
-    /// Who waits for it: whoever repeats the request, too.
+    /// Recipients of the result, including callers that repeated the request.
     replies: Vec<Reply>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Which replicas there are is not written down yet.
+    /// The current replicas are not recorded yet.
     Recording,
-    /// Voters to come do not remember yet what this leader knows.
+    /// The future voters have not stored all heartbeat times yet.
     Widening { until: Instant },
-    /// It is proposed.
+    /// The change is proposed.
     Committing(BoxFuture<'static, Result<(), MembershipError>>),
 }
 
 impl Reform {
-    /// What became of a proposal; never, if none is awaited.
+    /// Resolves with the result of a proposal; pends forever if none is outstanding.
     pub(super) async fn committed(&mut self) -> Result<(), MembershipError> {
         match self.work.as_mut().map(|work| &mut work.stage) {
             Some(Stage::Committing(answer)) => answer.await,
@@ -83,7 +84,7 @@ impl Reform {
         }
     }
 
-    /// When something is to be done here though nothing comes in.
+    /// Time of the next action without input.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self.work.as_ref().map(|work| &work.stage) {
             Some(Stage::Widening { until }) => Some(*until),
@@ -101,11 +102,11 @@ impl Work {
     fn tell(self, result: Result<ReplicasChanged, ChangeError>) {
         telemetry::replicas_changed(result.is_ok());
         match &result {
-            Ok(_) => tracing::info!(what = self.what, "the replicas have changed"),
-            Err(error) => tracing::warn!(what = self.what, %error, "the replicas are not changed"),
+            Ok(_) => tracing::info!(what = self.what, "membership changed"),
+            Err(error) => tracing::warn!(what = self.what, %error, "membership change failed"),
         }
         for reply in self.replies {
-            // Whoever asked may have gone; asking again tells.
+            // The caller may be gone; a repeated request gets the result.
             drop(reply.send(result.clone()));
         }
     }
@@ -120,7 +121,7 @@ impl Work {
 }
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// Begins a change that an admin asks for, or says why not.
+    /// Begins a change requested by an admin, or refuses it.
     pub(super) fn take_change(&mut self, state: &State, asked: ReplicaChange) {
         let ReplicaChange {
             change,
@@ -146,7 +147,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         });
         let answer = match planned {
             Ok(plan) if !plan.is_done => {
-                tracing::info!(%change, voters = ?plan.voters, "the replicas are being changed");
+                tracing::info!(%change, voters = ?plan.voters, "membership change started");
                 self.reform.is_unrecorded = true;
                 self.reform.work = Some(Work {
                     what: change.to_string(),
@@ -164,11 +165,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             changed: false,
             warning: None,
         });
-        // Whoever asked may have gone.
+        // The caller may be gone.
         drop(reply.send(answer));
     }
 
-    /// Writes down which replicas there are, if that is wanted and they are others than those that are written down.
+    /// Records the current replicas in the log, if requested and if they differ from the recorded ones.
     pub(super) fn record_replicas(&mut self, state: &State, batch: &mut CommandBatch) {
         let is_wanted = !state.replicas.is_empty() || self.reform.is_recording();
         if !is_wanted || !self.reform.is_unrecorded {
@@ -188,12 +189,12 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             .send_all(|| ToWorker::Replicas(addresses(&status)));
     }
 
-    /// Where all replicas are.
+    /// Addresses of all replicas.
     pub(super) fn replica_addresses(&self) -> Vec<String> {
         addresses(&self.parts.handle.status())
     }
 
-    /// Goes on with the change in work, or with one that an earlier leader left half done.
+    /// Continues the change in progress, or one that an earlier leader left unfinished.
     pub(super) fn go_on_reforming(&mut self) {
         let Some(mut work) = self.reform.work.take() else {
             return self.finish_what_was_left();
@@ -223,21 +224,21 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             return;
         }
         if !status.membership_is_changing {
-            // What was proposed shows in the membership by now, if it was.
+            // If the change was proposed, it shows in the membership by now.
             self.rounds.narrow();
             self.reform.look_at = None;
             return;
         }
         let handle = self.parts.handle.clone();
         self.reform.work = Some(Work {
-            what: "finishing a change that an earlier leader began".to_owned(),
+            what: "finishing an earlier leader's membership change".to_owned(),
             change: None,
             replies: Vec::new(),
             stage: Stage::Committing(async move { handle.finish_change().await }.boxed()),
         });
     }
 
-    /// Goes on once it is written down which replicas there are.
+    /// Continues once the current replicas are recorded.
     fn recorded(&mut self, work: &mut Work) -> Result<(), ChangeError> {
         let status = self.parts.handle.status();
         let present = records(&status);
@@ -260,7 +261,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         Ok(())
     }
 
-    /// Proposes the change once the voters to come remember what this leader knows.
+    /// Proposes the change once the future voters have stored all heartbeat times.
     fn widened(&mut self, work: &mut Work, until: Instant) -> Result<(), ChangeError> {
         let Some((change, plan)) = &work.change else {
             return Ok(());
@@ -286,7 +287,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         Ok(())
     }
 
-    /// A voter must read what the others write.
+    /// A voter must be able to read what the others write.
     fn check_build(&self, id: u64) -> Result<(), ChangeError> {
         let needed = self.rounds.level();
         match self.rounds.format_of(ReplicaId(id)) {
@@ -295,7 +296,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         }
     }
 
-    /// A proposal of this leader's has come to an end.
+    /// Handles the result of a proposal of this leader.
     pub(super) fn reformed(&mut self, result: Result<(), MembershipError>) {
         let Some(work) = self.reform.work.take() else {
             return;
@@ -307,7 +308,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
                 work.succeeded();
             }
             Err(error) => {
-                // Whether it was proposed is not known: the membership will tell.
+                // It is unknown whether the change was proposed: the membership will show it.
                 self.reform.look_at = Some(Instant::now() + FINISH_REST);
                 work.tell(Err(error.into()));
             }
@@ -338,8 +339,8 @@ fn commit(
     }
 }
 
-/// An id that was another replica's would count among the voters of memberships of that time, which a replica passes
-/// through when it reads the log.
+/// Refuses an id of an earlier replica: it would count among the voters of old memberships, which a replica
+/// passes through when it reads the log.
 fn check_id(state: &State, status: &Status, change: &MemberChange) -> Result<(), ChangeError> {
     let MemberChange::Add(peer) = change else {
         return Ok(());
@@ -356,7 +357,7 @@ fn check_id(state: &State, status: &Status, change: &MemberChange) -> Result<(),
     Ok(())
 }
 
-/// Whether somebody is to be removed who was a member once.
+/// Whether the replica to be removed was a member earlier and is gone already.
 fn is_gone_already(state: &State, change: &MemberChange, error: &ChangeError) -> bool {
     let MemberChange::Remove(id) = change else {
         return false;

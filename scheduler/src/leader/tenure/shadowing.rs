@@ -1,4 +1,4 @@
-//! What the other replicas remember of the workers' beats, and which commands they read.
+//! Heartbeat times on the other replicas, and the command formats that they read.
 
 use muster_control::reactor::Contact;
 use muster_engine::state::State;
@@ -11,13 +11,13 @@ use crate::leader::voter_sets::VoterSets;
 use crate::leader::{Clock, PeerLinks, telemetry};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// What is in the state already is read by all replicas: a new leader need not ask before it goes on with it.
+    /// Formats already in the state are read by all replicas: a new leader can use them without asking.
     pub(super) fn learn_level_shown(&self) {
         let shown = command_format_shown(&self.parts.handle.fork());
         self.parts.shadows.lock().raise_command_format(shown);
     }
 
-    /// Takes over which command format all voters read.
+    /// Adopts the command format that all voters read.
     pub(super) fn learn_level(&mut self) {
         let status = self.parts.handle.status();
         let own = self.parts.settings.replica;
@@ -27,11 +27,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         self.rounds.set_level(level);
     }
 
-    /// Begins a shadow round if one is due.
+    /// Begins a round of the replication of heartbeat times if one is due.
     pub(super) fn tell_shadows(&mut self) {
         let now = self.parts.clock.monotonic();
         let reactor = &self.reactor;
-        // Of a host of which nothing is known, a later leader takes the beginning of its memory.
+        // For hosts without an entry, a later leader assumes the start of its memory.
         let known = || {
             let contacts = reactor.contacts();
             let youngest = |contact: &Contact| contact.heard_at.max(contact.leased_at);
@@ -46,7 +46,9 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let stored = self.parts.shadows.lock().push(now, status.term, &push);
         match stored {
             Ok(()) => self.rounds.stored_by(self.parts.settings.replica),
-            Err(error) => tracing::info!(%error, "this leadership's shadows are refused here"),
+            Err(error) => {
+                tracing::info!(%error, "own store refused this leadership's heartbeat times")
+            }
         }
         let asked = self.rounds.sets(VoterSets::of(&status));
         let own = self.parts.settings.replica;
@@ -55,7 +57,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         self.acknowledge();
     }
 
-    /// Acknowledges the beats that a majority remembers, if this replica still leads in its term.
+    /// Acknowledges the heartbeats that a majority has stored, if this replica still leads in its term.
     pub(super) fn acknowledge(&mut self) {
         let status = self.parts.handle.status();
         let beats = self.rounds.complete(VoterSets::of(&status));
@@ -69,7 +71,8 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         let slowest_ms = u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX);
         self.pace.round(self.sessions.connected(), slowest_ms);
         telemetry::beats_every(self.pace.period_ms());
-        // Leases shorten the period of a host: only a longer one than usual needs a look at them.
+        // Leases shorten the interval of a host: only an interval longer than the default needs to consult
+        // them.
         let is_stretched = self.pace.period_ms() > self.parts.settings.timings.beat_ms;
         let state = is_stretched.then(|| self.parts.handle.fork());
         for beat in beats {
@@ -77,7 +80,8 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         }
     }
 
-    /// Acknowledges a beat, and says how soon the next one is wanted: by `state`, if that is not the usual.
+    /// Acknowledges a heartbeat, with the interval until the next one if it differs from the default
+    /// according to `state`.
     fn acknowledge_one(&mut self, beat: WaitingBeat, state: Option<&State>) {
         let Some(host) = self.sessions.host_of(beat.session) else {
             return;

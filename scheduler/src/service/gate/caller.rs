@@ -1,4 +1,4 @@
-//! Who calls, and what that means for jobs.
+//! Callers and their rights on jobs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,31 +15,31 @@ use tonic::{Code, Request, Status};
 use crate::service::gate::federated::Federated;
 use crate::service::jobs::find;
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// Nobody has to say: whoever calls is who they say, and may do everything.
+    /// Authentication is off: callers are trusted in who they say they are, and may do everything.
     Open,
-    /// Another replica, or whoever has the certificate of one.
+    /// Another replica, or any holder of a replica's certificate.
     Replica,
     /// The worker of the host of this name.
     Worker(String),
     /// The user of this name.
     User(String),
-    /// A user that an identity provider vouches for.
+    /// A user authenticated by an identity provider.
     Federated(Federated),
-    /// Somebody who did not prove to be anybody.
+    /// Unauthenticated.
     Nobody,
 }
 
-/// Who sent a request. One that came by no gate is nobody's.
+/// The caller of a request; unauthenticated if the request did not pass the gate.
 pub(crate) fn caller_of<T>(request: &Request<T>) -> Caller {
     let caller = request.extensions().get::<Caller>();
     caller.cloned().unwrap_or(Caller::Nobody)
 }
 
 impl Caller {
-    /// The user's role; none for others, and for users who were removed meanwhile.
+    /// The user's role; `None` for other callers, and for users removed meanwhile.
     pub(crate) fn role(&self, state: &State) -> Option<Role> {
         self.user(state).map(|(_, user)| user.role)
     }
@@ -60,7 +60,7 @@ impl Caller {
         }
     }
 
-    /// The name that was proven, if it is a user's.
+    /// The authenticated name, if it is a user's.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::User(name) => Some(name),
@@ -69,29 +69,29 @@ impl Caller {
         }
     }
 
-    /// Whether everything is theirs to see and to decide.
+    /// Whether the caller has full access.
     const fn is_trusted(&self) -> bool {
         matches!(self, Self::Open | Self::Replica)
     }
 
-    /// Whether they see a job.
+    /// Whether the caller may see a job.
     pub(crate) fn sees(&self, state: &State, job: &Job) -> bool {
         let sees = |(name, user): (&str, &User)| user.sees(name, &job.spec.user, &job.spec.queue);
         self.is_trusted() || self.user(state).is_some_and(sees)
     }
 
-    /// Refuses to show a job that they do not see.
+    /// Refuses to show a job that the caller may not see.
     pub(crate) fn require_sight(&self, state: &State, job: &Job) -> Result<(), Status> {
         if self.sees(state, job) {
             return Ok(());
         }
         Err(not_theirs(&format!(
-            "job {} is another user's, of queue `{}`, which your role does not count for",
+            "job {} belongs to another user and to queue `{}`, which your role does not cover",
             job.id, job.spec.queue
         )))
     }
 
-    /// Refuses to go on showing what belongs to a job that they saw when they asked.
+    /// Refuses to continue to show a job if the caller may no longer see it.
     pub(crate) fn still_sees(
         &self,
         (state, now_ms): (&State, u64),
@@ -101,12 +101,12 @@ impl Caller {
             return Ok(());
         }
         self.present((state, now_ms))?;
-        // One that is forgotten by now was theirs to see.
+        // A job forgotten meanwhile was visible before.
         let job = state.job(job);
         job.map_or(Ok(()), |job| self.require_sight(state, job))
     }
 
-    /// Refuses to let them go on in a task of a job that they have entered.
+    /// Refuses to let the caller stay in a task that it has entered.
     pub(crate) fn still_enters(
         &self,
         (state, now_ms): (&State, u64),
@@ -124,11 +124,12 @@ impl Caller {
             return Ok(());
         }
         Err(not_theirs(
-            "your role does not let you into this task any more",
+            "your role no longer permits access to this task",
         ))
     }
 
-    /// Who they are, if they are somebody still. The state's time stands while nothing happens, a token expires all the same.
+    /// The user, if still present and valid. The state's time does not advance while nothing happens, but
+    /// tokens expire nevertheless.
     fn present<'a>(
         &'a self,
         (state, now_ms): (&'a State, u64),
@@ -138,8 +139,8 @@ impl Caller {
         found.ok_or_else(gone)
     }
 
-    /// Whether they decide what only admins decide beside the table: `None` where settings decide, because nobody has to prove
-    /// who they are.
+    /// Whether the caller is an admin where the table of rights does not decide: `None` without
+    /// authentication, where the settings decide.
     pub(crate) fn is_admin(&self, state: &State) -> Option<bool> {
         match self {
             Self::Open => None,
@@ -148,13 +149,13 @@ impl Caller {
         }
     }
 
-    /// The name that counts, instead of the one that a request says.
+    /// The name that counts, instead of the one in the request.
     pub(crate) fn author(&self, said: String) -> String {
         self.name().map_or(said, str::to_owned)
     }
 
-    /// As whom the audit log knows the caller: who was proven, or what was `said` where nobody proves anything. What is no user's has
-    /// a space in it, as no user's name has.
+    /// Name of the caller in the audit log: the authenticated one, or `said` without authentication. Names of
+    /// callers that are not users contain a space, as no user's name does.
     pub(crate) fn on_record(&self, said: String) -> String {
         match self {
             Self::Open | Self::Nobody => said,
@@ -164,7 +165,7 @@ impl Caller {
         }
     }
 
-    /// Puts the caller's name where a write says whose it is: nobody acts in another's name.
+    /// Overwrites the author fields of a write with the caller's name: no one acts in another user's name.
     pub(crate) fn sign(&self, write: &mut Kind) {
         let Some(name) = self.name() else { return };
         for said in authors(write) {
@@ -172,7 +173,7 @@ impl Caller {
         }
     }
 
-    /// Whether they may write this: the queues that they may submit to, the jobs that they may act on.
+    /// Checks the rights of a write: the queues that the caller may submit to, the jobs that it may act on.
     ///
     /// # Errors
     /// PERMISSION_DENIED `NOT_YOURS`; NOT_FOUND for a job that does not exist.
@@ -189,7 +190,7 @@ impl Caller {
         {
             let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
             return Err(not_theirs(&format!(
-                "you submit to {}, not to queue `{queue}`",
+                "you may submit to {}, not to queue `{queue}`",
                 bound.join(", ")
             )));
         }
@@ -201,7 +202,8 @@ impl Caller {
             return Ok(());
         }
         Err(not_theirs(&format!(
-            "job {id} is of user `{}` and of queue `{}`: its user may, users of the queue, and operators",
+            "job {id} belongs to user `{}` and queue `{}`: only its user, users of the queue, and \
+             operators may do this",
             job.spec.user, job.spec.queue
         )))
     }
@@ -222,14 +224,14 @@ impl fmt::Display for Caller {
 }
 
 fn gone() -> Status {
-    not_theirs("you were removed meanwhile, or your token has expired")
+    not_theirs("your user was removed, or your token has expired")
 }
 
 fn not_theirs(message: &str) -> Status {
     status::error(Code::PermissionDenied, "NOT_YOURS", message, &[])
 }
 
-/// Where a write says whose it is.
+/// The author fields of a write.
 fn authors(write: &mut Kind) -> Vec<&mut String> {
     match write {
         Kind::SubmitJob(asked) => asked.spec.iter_mut().map(|spec| &mut spec.user).collect(),
@@ -307,7 +309,7 @@ mod tests {
         })
     }
 
-    /// Whether somebody goes on to see a job of ada, and to be in a task of it.
+    /// Whether a caller may continue to see a job of ada, and to stay in a task of it.
     fn goes_on(caller: &Caller, now: (&State, u64), job: JobId) -> (bool, bool) {
         let (sees, enters) = (caller.still_sees(now, job), caller.still_enters(now, job));
         (sees.is_ok(), enters.is_ok())
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (false, false));
         let refused = ada.still_sees((&cluster.state, 0), job).unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied);
-        // What is forgotten by now was theirs; who must prove nothing goes on.
+        // A job forgotten meanwhile was visible; without authentication the caller may continue.
         assert_eq!(
             goes_on(&grace, (&cluster.state, 0), JobId(999)),
             (true, true)

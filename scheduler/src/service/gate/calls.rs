@@ -1,4 +1,4 @@
-//! How often each call is made, how it is answered, and how long that takes.
+//! Rate, result and duration of calls.
 
 use http::HeaderMap;
 use metrics::{counter, histogram};
@@ -8,10 +8,11 @@ use tonic::{Code, Status};
 use crate::metrics::names;
 use crate::service::gate::rights;
 
-/// Service and method of calls that no service has. Labels are never taken from what was asked for: anybody may ask for anything.
+/// Service and method of unknown calls. Labels are never taken from the request: clients may request
+/// anything.
 const UNKNOWN: (&str, &str) = ("unknown", "unknown");
 
-/// Answers that say that the cluster failed a caller, as an alert asks for them.
+/// Codes that mean that the cluster failed a caller, as used by an alert.
 const FAILURES: [Code; 4] = [
     Code::Internal,
     Code::Unavailable,
@@ -19,8 +20,8 @@ const FAILURES: [Code; 4] = [
     Code::Unknown,
 ];
 
-/// Begins at 0 what users' calls may be answered with when the cluster fails them: `rate` does not see the event that a series begins
-/// with, and the first failure is the one to see.
+/// Initializes the counters of failures of users' calls at 0: `rate` misses the event that a series begins
+/// with, and the first failure must be visible.
 pub(crate) fn begin_counting() {
     for (service, method) in rights::of_users() {
         for code in { [Code::Ok].into_iter() }.chain(FAILURES) {
@@ -38,7 +39,7 @@ fn count(service: &'static str, method: &'static str, code: Code, calls: u64) {
     counter!(names::REQUESTS_TOTAL, &labels).increment(calls);
 }
 
-/// A call that is not answered yet. It is counted when it is dropped.
+/// A call in progress. It is counted when it is dropped.
 #[derive(Debug)]
 pub(super) struct Call {
     service: &'static str,
@@ -48,19 +49,20 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// One by its path (`/muster.v1.JobService/GetJob`), from now on.
+    /// Begins the measurement of a call by its path (`/muster.v1.JobService/GetJob`).
     pub(super) fn begin(path: &str) -> Self {
         let (service, method) = rights::name(path).unwrap_or(UNKNOWN);
         Self {
             service,
             method,
             began: Instant::now(),
-            // Whoever asked has gone, or has waited long enough, if no answer follows.
+            // Without an answer the caller has gone, or its time has run out.
             code: Code::Cancelled,
         }
     }
 
-    /// It is answered, or its stream begins: how that ends stands behind it, where nobody waits for it here.
+    /// Records the code of the answer, or of the start of a stream: the trailer of a stream is not awaited
+    /// here.
     pub(super) fn answered(mut self, headers: &HeaderMap) {
         self.code = Status::from_header_map(headers).map_or(Code::Ok, |status| status.code());
     }
@@ -75,7 +77,7 @@ impl Drop for Call {
     }
 }
 
-/// A code as gRPC's libraries write it.
+/// Name of a code as in gRPC libraries.
 const fn word(code: Code) -> &'static str {
     match code {
         Code::Ok => "Ok",

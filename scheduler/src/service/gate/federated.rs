@@ -1,4 +1,4 @@
-//! Users whom a foreign identity provider vouches for.
+//! Users authenticated by an external identity provider.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::config::{GroupRole, OidcSettings};
 
-/// An identity provider whose tokens are taken.
+/// An identity provider whose tokens are accepted.
 #[derive(Debug)]
 pub(crate) struct Provider {
     jwks: Jwks,
@@ -19,22 +19,22 @@ pub(crate) struct Provider {
     groups: Vec<GroupRole>,
 }
 
-/// A user that a token of a provider proves, and what its groups may do.
+/// A user authenticated by a provider's token, with the rights of its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Federated {
     /// The user's name.
     pub(super) name: String,
-    /// What the user may do.
+    /// Rights of the user.
     pub(super) user: Arc<User>,
-    /// When that is over, in milliseconds since the Unix epoch.
+    /// Expiry of the token, in milliseconds since the Unix epoch.
     pub(super) until_ms: u64,
 }
 
 impl Provider {
-    /// As the settings say; none if they name no provider. Its keys are kept current.
+    /// Opens the configured provider; `None` if there is none. Its keys are kept current.
     ///
     /// # Errors
-    /// What is wrong with the file of keys.
+    /// A defect of the key file.
     pub(crate) fn open(settings: &OidcSettings) -> Result<Option<Self>, JwksError> {
         let named = (&settings.issuer, &settings.audience, &settings.jwks_file);
         let (Some(issuer), Some(audience), Some(path)) = named else {
@@ -54,10 +54,10 @@ impl Provider {
         }))
     }
 
-    /// Whom a token proves.
+    /// Verifies a token and returns its user.
     ///
     /// # Errors
-    /// UNAUTHENTICATED `BAD_TOKEN`, with what is wrong; `UNKNOWN_USER` for one in no group that may do anything.
+    /// UNAUTHENTICATED `BAD_TOKEN`, with the defect; `UNKNOWN_USER` if no group of the user has a role.
     pub(super) fn prove(&self, text: &str, now_ms: u64) -> Result<Federated, Status> {
         let refused =
             |reason, message: String| status::error(Code::Unauthenticated, reason, &message, &[]);
@@ -72,7 +72,7 @@ impl Provider {
         }
         let user = rights(&self.groups, &proven).ok_or_else(|| {
             let message = format!(
-                "user `{}` is in no group that may do anything here: an admin adds one to `oidc.groups`",
+                "no group of user `{}` has a role here: ask an admin to add one to `oidc.groups`",
                 proven.user
             );
             refused("UNKNOWN_USER", message)
@@ -85,7 +85,8 @@ impl Provider {
     }
 }
 
-/// The strongest role of a user's groups, for the queues of all that give it: of one for all queues, for all.
+/// The strongest role of a user's groups, for the queues of all groups that grant it; for all queues if one
+/// of them is unrestricted.
 fn rights(groups: &[GroupRole], proven: &Proven) -> Option<User> {
     let own = || groups.iter().filter(|it| proven.groups.contains(&it.group));
     let role = own().filter_map(|it| Role::named(&it.role)).max()?;

@@ -1,8 +1,8 @@
-//! In front of all services: who calls, and whether they may.
+//! Authentication and authorization in front of all services.
 //!
-//! Where a replica has certificates every call is somebody's, by a certificate or a token, and [`rights`] says what it takes.
-//! Without certificates everybody may do everything: settings allow that on loopback alone, or where they are told to.
-//! Every call comes by here, and is counted and timed here.
+//! Where a replica has certificates, every call is authenticated by a certificate or a token, and [`rights`]
+//! lists the required role. Without certificates every caller has full access: settings allow that on
+//! loopback alone, or with an explicit option. Every call passes here, and is counted and timed here.
 
 mod caller;
 mod calls;
@@ -44,26 +44,26 @@ use rates::{Allowance, Rates};
 use rights::Need;
 use sizes::{Limit, Parcel, Room, Sizes, measured};
 
-/// Reason of a refusal for calls that come too fast.
+/// Reason of a refusal because of too many calls.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
 
-/// Calls of those from one address who join and are nobody yet: a rack of workers that come at once is served in seconds, whoever
-/// tries tokens finds none.
+/// Calls per second of unauthenticated callers of one address: a rack of workers that join at once is served
+/// in seconds, but guessing tokens is not feasible.
 const STRANGERS_CALLS_PER_SECOND: u32 = 20;
-/// Such calls at once after a pause.
+/// Burst of such calls after a pause.
 const STRANGERS_CALLS_AT_ONCE: u32 = 200;
 const STRANGERS: Allowance = Allowance {
     per_second: STRANGERS_CALLS_PER_SECOND,
     at_once: STRANGERS_CALLS_AT_ONCE,
 };
 
-/// Bytes of one request of those who are nobody: a certificate signing request with a token has a few thousand.
+/// Bytes of one unauthenticated request: a certificate signing request with a token has a few thousand.
 const STRANGERS_REQUEST_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of all requests of those from one address who are nobody that are not answered yet: a rack of workers that join at once has
-/// room.
+/// Bytes of all unanswered unauthenticated requests of one address: enough for a rack of workers that join at
+/// once.
 const STRANGERS_OUTSTANDING_BYTES_MAX: u64 = 4 << 20;
 
-/// Puts a [`Gate`] in front of services.
+/// Layer that puts a [`Gate`] in front of services.
 #[derive(Clone)]
 pub(crate) struct GateLayer {
     context: Context,
@@ -92,7 +92,7 @@ impl<Inner> Layer<Inner> for GateLayer {
     }
 }
 
-/// Lets through who may.
+/// Admits authorized calls.
 #[derive(Clone)]
 pub(crate) struct Gate<Inner> {
     layer: GateLayer,
@@ -164,14 +164,14 @@ where
     }
 }
 
-/// A refusal, and who has proven to call, as the audit log knows them, if it is to be on record.
+/// A refusal, and the authenticated caller as named in the audit log, if the refusal is to be recorded.
 struct Refusal {
     caller: Option<String>,
     status: Status,
 }
 
 impl GateLayer {
-    /// Who calls, if they may call this now.
+    /// The caller, if it may make this call now.
     fn pass(
         &self,
         method: &str,
@@ -185,7 +185,7 @@ impl GateLayer {
             .and_then(|federated| handle.with_state(|state| who(state, federated, peer, headers)));
         let (caller, role) = match proven {
             Ok(proven) => proven,
-            // A probe need not be anybody.
+            // A probe needs no authentication.
             Err(_) if need == Need::Nothing => {
                 if rights::is_costly(method) {
                     self.take_strangers_turn(peer)?;
@@ -206,7 +206,7 @@ impl GateLayer {
         Ok(caller)
     }
 
-    /// Whom the token of an identity provider proves, if one is shown.
+    /// The user of an identity provider's token, if one was sent.
     fn federated(&self, headers: &HeaderMap) -> Result<Option<Federated>, Status> {
         let shown = proof::bearer(headers).filter(|text| jwt::is_jwt(text));
         let (Some(provider), Some(text)) = (&self.context.provider, shown) else {
@@ -215,29 +215,25 @@ impl GateLayer {
         provider.prove(text, self.context.handle.now_ms()).map(Some)
     }
 
-    /// What counts the bytes of a call, if somebody sends it whose bytes are counted.
+    /// The byte counter of a call, if bytes are counted for its caller.
     fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<Parcel> {
         let limits = self.context.settings.borrow().limits;
         let (sender, room) = counted(method, caller, from, &limits)?;
         Some(Parcel::new(&self.sizes, &sender, room))
     }
 
-    /// Refuses an address from which too many calls came lately of somebody who did not prove to be anybody.
+    /// Refuses an address with too many unauthenticated calls lately.
     fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
-        // No user's name has a space.
+        // Contains a space, as no user's name does.
         let who = stranger(peer.address);
         let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
-            too_many(
-                "whoever calls from there without a certificate",
-                limit,
-                wait,
-            )
+            too_many("unauthenticated callers of that address", limit, wait)
         })
     }
 
-    /// Refuses a user who has made too many calls lately. Workers and replicas make those that they must.
+    /// Refuses a user with too many calls lately. Workers and replicas are not limited.
     fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
         let Some(name) = caller.name() else {
             return Ok(());
@@ -255,9 +251,9 @@ impl GateLayer {
     }
 }
 
-/// Whose bytes a call takes, as messages name them, and how many they may be; none where they are not counted: workers and replicas
-/// send what they must. What is typed into a command beside a task goes on for as long as that, and is held up by whoever does not
-/// read it.
+/// Name and limits under which the bytes of a call are counted; `None` for workers and replicas, which are
+/// not limited. The input of a command beside a task lasts as long as the command, and its flow control
+/// limits it.
 fn counted(
     method: &str,
     caller: &Caller,
@@ -289,13 +285,13 @@ fn counted(
     is_counted.then(|| (caller.to_string(), room))
 }
 
-/// As whom those are known who are nobody: by where they call from.
+/// Name of an unauthenticated caller: its address.
 fn stranger(from: Option<SocketAddr>) -> String {
     let from = from.map_or_else(String::new, |address| address.ip().to_string());
-    format!("whoever calls without a certificate from {from}")
+    format!("unauthenticated callers of {from}")
 }
 
-/// Who calls, and with which role.
+/// The caller and its role.
 fn who(
     state: &State,
     federated: Option<Federated>,
@@ -311,7 +307,7 @@ fn who(
 }
 
 fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {
-    let message = format!("{who} makes more than {limit} calls a second ({limit_name})");
+    let message = format!("{who} exceeded {limit} calls per second ({limit_name})");
     let metadata = [
         ("limit_name", limit_name.to_owned()),
         ("limit", limit.to_string()),
@@ -323,10 +319,10 @@ fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refu
     }
 }
 
-/// A connection of which nobody knows how it came about is not let through where all are encrypted.
+/// A connection without TLS information is refused where all connections are encrypted.
 fn unsecured() -> Refusal {
     Refusal {
-        status: Status::internal("the connection does not say whose it is"),
+        status: Status::internal("the connection has no TLS information"),
         caller: None,
     }
 }
@@ -335,9 +331,9 @@ fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     let who = caller.to_string();
     let message = match role {
         Some(role) => {
-            format!("{who} has role `{role}`, and this takes {need}: ask the cluster's admins")
+            format!("{who} has role `{role}`, but this requires {need}: ask the cluster's admins")
         }
-        None => format!("{who} may not do this: it takes {need}"),
+        None => format!("{who} may not do this: it requires {need}"),
     };
     let metadata = [("needed", need.to_string())];
     Refusal {
@@ -346,8 +342,8 @@ fn too_weak(caller: &Caller, role: Option<Role>, need: Need) -> Refusal {
     }
 }
 
-/// Counts a refusal. Of those who have proven who they are it is noted in the audit log too; whoever has not could fill that
-/// with nothing.
+/// Counts a refusal. Refusals of authenticated callers are recorded in the audit log too; unauthenticated
+/// callers could flood it.
 async fn refuse(
     context: Context,
     method: String,
@@ -366,18 +362,13 @@ async fn refuse(
         }
         None => {
             let (from, why) = (from.map(|from| from.to_string()), refusal.status.message());
-            tracing::debug!(
-                method = name,
-                from,
-                why,
-                "a call without a proof of who calls was refused"
-            );
+            tracing::debug!(method = name, from, why, "unauthenticated call refused");
         }
     }
     refusal.status
 }
 
-/// As plain connections say it: where the caller is.
+/// Connection information as on unencrypted connections: the caller's address.
 fn connection(address: SocketAddr) -> TcpConnectInfo {
     TcpConnectInfo {
         local_addr: None,

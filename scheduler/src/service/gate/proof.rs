@@ -1,4 +1,4 @@
-//! How a caller proves who it is: by a certificate, or by a token.
+//! Authentication of a caller by certificate or token.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -11,10 +11,11 @@ use tonic::{Code, Status};
 use crate::service::gate::caller::Caller;
 use crate::service::gate::federated::Federated;
 
-/// How the header's value begins.
+/// Prefix of the header's value.
 const SCHEME: &str = "Bearer ";
 
-/// Who calls. A token counts before a user's certificate: whoever sends one means to be that user.
+/// Authenticates the caller. A token takes precedence over a user's certificate: a caller that sends one
+/// intends to be that user.
 ///
 /// # Errors
 /// UNAUTHENTICATED: `NO_CREDENTIAL`, `BAD_TOKEN`, `UNKNOWN_USER`.
@@ -36,24 +37,25 @@ pub(super) fn caller(
         Some(PeerRole::User(name)) => Err(refused(
             "UNKNOWN_USER",
             &format!(
-                "the certificate speaks for user `{name}`, who has no role here: an admin adds one by `muster user add {name}`"
+                "user `{name}` of the certificate has no role here: ask an admin to add one (`muster user add {name}`)"
             ),
         )),
         None => Err(refused(
             "NO_CREDENTIAL",
-            "who are you? Send a token (MUSTER_TOKEN, or `token` of the context), or show a certificate (MUSTER_CERT and MUSTER_KEY)",
+            "authentication required: send a token (MUSTER_TOKEN, or `token` of the context) or a \
+             certificate (MUSTER_CERT and MUSTER_KEY)",
         )),
     }
 }
 
-/// The token that a call shows, if it shows one as it should.
+/// The bearer token of a call, if present and well-formed.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
     text.strip_prefix(SCHEME).map(str::trim)
 }
 
-/// Who calls by the word of an identity provider: nobody whom this cluster has given a role itself, or whoever can choose a name
-/// there could be an admin here.
+/// Accepts a user authenticated by an identity provider. Names of the cluster's own users are refused:
+/// otherwise anyone who can choose a name at the provider could become an admin here.
 ///
 /// # Errors
 /// UNAUTHENTICATED `USER_IS_LOCAL`.
@@ -64,14 +66,14 @@ pub(super) fn federated(state: &State, federated: Federated) -> Result<Caller, S
     Err(refused(
         "USER_IS_LOCAL",
         &format!(
-            "user `{}` has a role of this cluster's own, by a token or a certificate of its own: use that, or an admin takes it away by \
-             `muster user remove`",
+            "user `{}` is a local user of this cluster: use its own token or certificate, or ask an admin \
+             to remove it (`muster user remove`)",
             federated.name
         ),
     ))
 }
 
-/// Whether the name is unknown or the secret wrong is nobody's business.
+/// The error does not reveal whether the name is unknown or the secret wrong.
 fn by_token(state: &State, token: &Token) -> Result<Caller, Status> {
     let given = TokenHash(token.hash());
     let name = token.name().filter(|name| {
@@ -79,9 +81,13 @@ fn by_token(state: &State, token: &Token) -> Result<Caller, Status> {
         let kept = user.and_then(|user| user.token);
         kept.is_some_and(|kept| kept.matches(&given))
     });
-    name.map(|name| Caller::User(name.to_owned())).ok_or_else(|| {
-        refused("BAD_TOKEN", "the token is none of a user here (any more): an admin gives another one by `muster user rotate`")
-    })
+    name.map(|name| Caller::User(name.to_owned()))
+        .ok_or_else(|| {
+            refused(
+                "BAD_TOKEN",
+                "invalid or revoked user token; ask an admin for a new one (`muster user rotate`)",
+            )
+        })
 }
 
 fn refused(reason: &str, message: &str) -> Status {
@@ -141,7 +147,7 @@ mod tests {
         );
         let sent = bearer(&format!("Bearer {}", token.text()));
         assert_eq!(caller(&state, &peer(None), &sent).ok(), Some(ada.clone()));
-        // Who sends a token is that user and no more.
+        // A caller with a token is that user and nothing more.
         assert_eq!(
             caller(&state, &peer(Some(PeerRole::Replica)), &sent).ok(),
             Some(ada)

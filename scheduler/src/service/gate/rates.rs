@@ -1,4 +1,4 @@
-//! How many calls each user may make.
+//! Rate limits of users' calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Users whose calls are counted at a time; beyond, those are forgotten who have made none for long.
+/// Users tracked at a time; beyond that, users without recent calls are forgotten.
 const BUCKETS_MAX: usize = 4_096;
 
-/// What a user may do.
+/// Rate limit of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Allowance {
-    /// Calls a second, for long; 0: as many as they like.
+    /// Sustained calls per second; 0: unlimited.
     pub(super) per_second: u32,
-    /// Calls at once after a pause.
+    /// Burst of calls after a pause.
     pub(super) at_once: u32,
 }
 
-/// The calls that each user has left: a bucket that fills steadily and from which every call takes one.
+/// Token buckets of users: each fills steadily, and every call takes one token.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     buckets: Mutex<BTreeMap<String, Bucket>>,
@@ -31,7 +31,7 @@ struct Bucket {
 }
 
 impl Rates {
-    /// Takes one call of a user's, or says how long there will be none.
+    /// Takes one call of a user, or returns the time until the next one is allowed.
     pub(super) fn take(
         &self,
         user: &str,
@@ -47,7 +47,7 @@ impl Rates {
         );
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(user) {
-            // One that has had the time to fill is as good as a new one.
+            // A bucket that would be full by now equals a new one.
             buckets.retain(|_, bucket| bucket.filled(now, fills, full) < full);
         }
         let fresh = Bucket {
@@ -67,7 +67,7 @@ impl Rates {
 }
 
 impl Bucket {
-    /// What is in it by now.
+    /// Tokens in the bucket by now.
     fn filled(&self, now: Instant, fills: f64, full: f64) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         (self.calls + passed * fills).min(full)
@@ -93,17 +93,21 @@ mod tests {
             rates.take("ada", begin, TEN),
             Err(Duration::from_millis(100))
         );
-        assert_eq!(rates.take("bob", begin, TEN), Ok(()), "each for themselves");
+        assert_eq!(
+            rates.take("bob", begin, TEN),
+            Ok(()),
+            "each user has its own bucket"
+        );
         let later = begin + Duration::from_millis(250);
         assert_eq!(rates.take("ada", later, TEN), Ok(()));
         assert_eq!(rates.take("ada", later, TEN), Ok(()));
         assert!(
             rates.take("ada", later, TEN).is_err(),
-            "two came in the time of two and a half"
+            "two tokens in the time of two and a half"
         );
         let much_later = later + Duration::from_secs(60);
         let taken = (0..10).filter(|_| rates.take("ada", much_later, TEN).is_ok());
-        assert_eq!(taken.count(), 3, "a bucket holds no more than it holds");
+        assert_eq!(taken.count(), 3, "a bucket does not exceed its size");
     }
 
     #[test]

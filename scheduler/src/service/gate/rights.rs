@@ -1,4 +1,4 @@
-//! What every call takes: one row for each.
+//! Required role of every call: one row each.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use muster_model::access::Role;
 
 use crate::service::gate::caller::Caller;
 
-/// What a caller must be at least.
+/// Minimum requirement on a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Anybody.
+    /// No requirement.
     Nothing,
     /// Another replica.
     Replica,
@@ -22,7 +22,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Replicas are trusted with everything, as whoever holds the log is.
+    /// Replicas are fully trusted, as they hold the log.
     pub(super) fn is_met_by(self, caller: &Caller, role: Option<Role>) -> bool {
         match (self, caller) {
             (Self::Nothing, _) | (_, Caller::Replica) => true,
@@ -51,7 +51,8 @@ const USER: Need = Need::Role(Role::User);
 const OPERATOR: Need = Need::Role(Role::Operator);
 const ADMIN: Need = Need::Role(Role::Admin);
 
-/// Every call, by its service. Which jobs a viewer or user sees and acts on is looked at where it is known which they are.
+/// Every call, by its service. Which jobs a viewer or user may see and act on is checked where the job is
+/// known.
 const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "muster.v1.JobService",
@@ -79,7 +80,7 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
             ("ListGpus", VIEWER),
             ("ListQueues", VIEWER),
             ("GetTopology", VIEWER),
-            // Everybody's jobs are in it.
+            // Contains the jobs of all users.
             ("ExportState", OPERATOR),
         ],
     ),
@@ -119,7 +120,7 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "muster.v1.JoinService",
         &[
-            // What they show is looked at where it is known what it is.
+            // Access is checked where the object is known.
             ("GetAuthorities", Need::Nothing),
             ("Join", Need::Nothing),
             ("RenewCertificate", Need::Worker),
@@ -150,18 +151,19 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     ),
 ];
 
-/// Whether a call that anybody may make does more than tell that this replica lives: strangers are counted then.
+/// Whether a call without requirements is more than a liveness probe: unauthenticated callers are counted
+/// then.
 pub(super) fn is_costly(path: &str) -> bool {
     path.contains("muster.v1.JoinService/")
 }
 
-/// What a call takes, by its path (`/muster.v1.JobService/GetJob`). Of one without a row an admin alone is told that it does
-/// not exist.
+/// Requirement of a call, by its path (`/muster.v1.JobService/GetJob`). For a call without a row only an
+/// admin learns that it does not exist.
 pub(super) fn need(path: &str) -> Need {
     row(path).map_or(ADMIN, |(_, _, need)| need)
 }
 
-/// Service and method of a call, as the table has them; none for one without a row.
+/// Service and method of a call from the table; `None` without a row.
 pub(super) fn name(path: &str) -> Option<(&'static str, &'static str)> {
     row(path).map(|(service, method, _)| (service, method))
 }
@@ -269,10 +271,7 @@ mod tests {
             assert!(!need(path).is_met_by(&Caller::Nobody, None), "{path}");
             assert!(need(path).is_met_by(&Caller::Replica, None), "{path}");
         }
-        assert!(
-            !VIEWER.is_met_by(&user, None),
-            "a user who was removed meanwhile"
-        );
+        assert!(!VIEWER.is_met_by(&user, None), "a user removed meanwhile");
         assert!(need("/grpc.health.v1.Health/Check").is_met_by(&Caller::Nobody, None));
     }
 }

@@ -1,4 +1,4 @@
-//! How much each caller may send.
+//! Limits on the bytes that each caller may send.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,34 +16,34 @@ use crate::metrics::names;
 
 /// Reason of a refusal for requests that are too large, alone or together.
 const TOO_MANY_BYTES: &str = "TOO_MANY_BYTES";
-/// How a limit is called that the settings have.
+/// Prefix of a limit's name in the settings.
 const SETTING: &str = "limits.";
-/// When there may be room for more.
+/// Retry delay when the limit is reached.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A number of bytes that a caller may send, and how it is called.
+/// A limit in bytes and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: u64,
     pub(super) name: &'static str,
 }
 
-/// What a caller may send.
+/// Limits of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// Bytes of one request.
     pub(super) of_request: Limit,
-    /// Bytes of all requests that are not answered yet.
+    /// Bytes of all unanswered requests.
     pub(super) outstanding: Limit,
 }
 
-/// The bytes that each caller has sent and that are not answered for yet.
+/// Bytes of unanswered requests, by caller.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     held: Mutex<BTreeMap<String, u64>>,
 }
 
-/// One request's part of them; given back when it is dropped.
+/// Share of one request; released when it is dropped.
 #[derive(Debug)]
 pub(super) struct Parcel {
     sizes: Arc<Sizes>,
@@ -53,7 +53,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    /// Of a request that begins. Whoever sends it is named as messages name them.
+    /// Starts the share of a request. `sender` is the caller's name in messages.
     pub(super) fn new(sizes: &Arc<Sizes>, sender: &str, room: Room) -> Self {
         Self {
             sizes: Arc::clone(sizes),
@@ -63,13 +63,13 @@ impl Parcel {
         }
     }
 
-    /// Counts further bytes of the request, or says which limit they break.
+    /// Counts further bytes of the request, or returns the limit that they exceed.
     fn take(&self, bytes: u64) -> Result<(), Status> {
         let limit = self.room.of_request;
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limit.bytes {
-            let what = format!("sends more than {} bytes in one request", limit.bytes);
+            let what = format!("sent more than {} bytes in one request", limit.bytes);
             let way = if limit.name.starts_with(SETTING) {
-                "send less at a time, or an admin raises it"
+                "send less at a time, or ask an admin to raise it"
             } else {
                 "send less at a time"
             };
@@ -80,11 +80,8 @@ impl Parcel {
         let before = held.get(&self.sender).copied().unwrap_or(0);
         if before.saturating_add(bytes) > limit.bytes {
             drop(held);
-            let what = format!(
-                "has requests of more than {} bytes that are not answered yet",
-                limit.bytes
-            );
-            let way = ("wait for answers before more is sent", Some(RETRY));
+            let what = format!("has more than {} bytes of unanswered requests", limit.bytes);
+            let way = ("wait for answers before sending more", Some(RETRY));
             return Err(self.refuse(&what, limit, way));
         }
         held.insert(self.sender.clone(), before + bytes);
@@ -125,7 +122,7 @@ impl Drop for Parcel {
     }
 }
 
-/// A request's body whose bytes are counted as they come.
+/// Body of a request whose bytes are counted as they arrive.
 pub(super) fn measured(body: Body, parcel: Arc<Parcel>) -> Body {
     let frames = BodyStream::new(body).map(move |frame| {
         let frame = frame?;
@@ -164,7 +161,7 @@ mod tests {
         first.take(6).unwrap();
         let refused = first.take(1).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        let said = "ada sends more than 10 bytes in one request (limits.a_request)";
+        let said = "ada sent more than 10 bytes in one request (limits.a_request)";
         assert!(refused.message().starts_with(said), "{refused}");
         assert_eq!(
             ErrorReport::of(&refused).metadata["limit_name"],
@@ -182,10 +179,7 @@ mod tests {
         drop(first);
         second.take(1).unwrap();
         drop(second);
-        assert!(
-            sizes.held.lock().unwrap().is_empty(),
-            "nothing stays behind"
-        );
+        assert!(sizes.held.lock().unwrap().is_empty(), "nothing is left");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! A state that commands change one by one, each audited, with the log that they make.
+//! State changed command by command, audited after each, with the resulting log.
 
 use muster_engine::apply::apply;
 use muster_engine::audit::audit;
@@ -11,10 +11,10 @@ use muster_model::time::TimeMs;
 
 use crate::scenario::engine::Failure;
 
-/// When every scenario begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
+/// Start time of every scenario: 2024-01-01, so that arithmetic that assumes 0 is noticed.
 pub(crate) const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
 
-/// A command and what became of it.
+/// A command and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) revision: Revision,
@@ -31,12 +31,12 @@ pub(crate) struct Cluster {
     pub(crate) log: Vec<Entry>,
     requests: u64,
     replicas: u64,
-    /// After so many commands the leader is killed and another one begins.
+    /// Number of commands after which the leader is killed and replaced.
     cut_after: Option<usize>,
 }
 
 impl Cluster {
-    /// An empty cluster that has a leader. With `cut_after` its leader is killed after so many commands.
+    /// An empty cluster with a leader. With `cut_after` the leader is killed after that number of commands.
     pub(crate) fn new(cut_after: Option<usize>) -> Result<Self, Failure> {
         let mut cluster = Self {
             state: State::default(),
@@ -50,7 +50,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Another replica begins to lead.
+    /// Starts a new leadership.
     pub(crate) fn new_leader(&mut self) -> Result<(), Failure> {
         self.replicas += 1;
         let replica = ReplicaId(self.replicas);
@@ -62,7 +62,7 @@ impl Cluster {
         self.state.leadership.epoch
     }
 
-    /// A request id that was not used before.
+    /// A fresh request id.
     pub(crate) const fn next_request(&mut self) -> RequestId {
         self.requests += 1;
         request_id(self.requests)
@@ -71,7 +71,7 @@ impl Cluster {
     /// Applies a command now.
     ///
     /// # Errors
-    /// If the state is not sound afterwards. A refusal is a result, not an error.
+    /// If the state fails its audit afterwards. A refusal is a result, not an error.
     pub(crate) fn apply(&mut self, command: Command) -> Result<Result<Answer, Rejection>, Failure> {
         let applied = apply(&mut self.state, self.now, &command);
         let result = applied.result.clone();
@@ -92,7 +92,7 @@ impl Cluster {
         Ok(result)
     }
 
-    /// The job of a name.
+    /// The job with the given name.
     pub(crate) fn job(&self, name: &str) -> Result<JobId, Failure> {
         let jobs = self.state.jobs.values().rev();
         jobs.into_iter()
@@ -101,7 +101,8 @@ impl Cluster {
             .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))
     }
 
-    /// Builds the state anew from the log and from its parts, compares, and goes on with the one from its parts.
+    /// Rebuilds the state from the log and from its parts, compares, and continues with the one from its
+    /// parts.
     pub(crate) fn restart(&mut self) -> Result<(), Failure> {
         let mut replayed = State::default();
         for entry in &self.log {
@@ -110,7 +111,7 @@ impl Cluster {
                 return Err(Failure::Restart {
                     way: "replayed from the log",
                     what: format!(
-                        "revision {} was answered {:?} and now {:?}",
+                        "revision {} returned {:?} before and {:?} now",
                         entry.revision, entry.result, applied.result
                     ),
                 });
@@ -152,7 +153,7 @@ fn compare(way: &'static str, known: &State, rebuilt: &State) -> Result<(), Fail
     Err(Failure::Restart { way, what })
 }
 
-/// The first line in which two things differ, with the field that it lies in.
+/// The first line in which two values differ, with its field.
 fn first_difference(known: &impl std::fmt::Debug, rebuilt: &impl std::fmt::Debug) -> String {
     /// Indentation of a field's name.
     const FIELD: &str = "    ";
@@ -173,7 +174,7 @@ fn first_difference(known: &impl std::fmt::Debug, rebuilt: &impl std::fmt::Debug
     " (the rebuilt one has more)".to_owned()
 }
 
-/// What a snapshot of a state would hold.
+/// The parts of a state that a snapshot would hold.
 fn parts(state: &State) -> StateParts {
     let requests = state.requests.iter();
     StateParts {

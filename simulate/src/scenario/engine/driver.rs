@@ -1,4 +1,5 @@
-//! Statements carried out on a cluster: each through `apply`, then everything that follows of it up to a fixed point.
+//! Execution of statements on a cluster: each through `apply`, then everything that follows from it up to a
+//! fixed point.
 
 use std::sync::Arc;
 
@@ -14,25 +15,25 @@ use crate::scenario::engine::workers::{self, Lengths};
 use crate::scenario::engine::{Failure, timers};
 use crate::scenario::script::Submission;
 
-/// Rounds of planning and reports that one step may take.
+/// Maximum number of rounds of planning and reports in one step.
 const ROUNDS_MAX: u32 = 2_000;
 
 /// A cluster with its workers and its planner.
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
     pub(crate) cluster: Cluster,
-    /// Whether workers start and stop tasks by themselves.
+    /// Whether workers start and stop tasks on their own.
     pub(crate) workers_obey: bool,
     /// Whether the planner runs after each step.
     pub(crate) planner_auto: bool,
-    /// Why users' commands of the current step were refused.
+    /// Refusals of users' commands in the current step.
     pub(crate) refusals: Vec<String>,
     pub(super) hosts: u32,
     pub(super) topology: muster_model::topology::Topology,
     /// Names of the levels that the script uses: above hosts, inside hosts.
     pub(super) levels: (Vec<String>, Vec<String>),
     lengths: Lengths,
-    /// When the planner wants to be asked again.
+    /// Time at which the planner asks to run again.
     again_at: Option<TimeMs>,
 }
 
@@ -52,7 +53,7 @@ impl Driver {
         })
     }
 
-    /// Applies a user's command and notes a refusal.
+    /// Applies a user's command and records a refusal.
     pub(super) fn ask(&mut self, command: Command) -> Result<Option<Answer>, Failure> {
         match self.cluster.apply(command)? {
             Ok(answer) => Ok(Some(answer)),
@@ -67,7 +68,8 @@ impl Driver {
         self.refusals.push(rejection.to_string());
     }
 
-    /// Applies reports one by one, each made anew by `remaining` because the one before may have changed the state.
+    /// Applies reports one by one, each recomputed by `remaining` because the previous one may have changed
+    /// the state.
     pub(super) fn report(
         &mut self,
         remaining: impl Fn(&muster_engine::state::State) -> Vec<Command>,
@@ -76,7 +78,7 @@ impl Driver {
         while let Some(report) = remaining(&self.cluster.state).into_iter().next() {
             let known = self.cluster.leader();
             let refused = self.ask(report)?.is_none();
-            // A report that went to a leader that died meanwhile is made again to the next one.
+            // A report to a leader that crashed meanwhile is repeated to the next one.
             if refused && known == self.cluster.leader() {
                 break;
             }
@@ -102,7 +104,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets time pass, from one thing that is due to the next.
+    /// Advances time from one due event to the next.
     pub(super) fn advance(&mut self, span_ms: u64) -> Result<(), Failure> {
         let end = self.cluster.now.after(span_ms);
         while let Some(at) = self.next_instant().filter(|at| *at < end) {
@@ -122,10 +124,12 @@ impl Driver {
         instants.into_iter().flatten().min()
     }
 
-    /// Goes on until nothing is left to do: timers, workers' reports, and the planner if it runs by itself.
+    /// Continues until nothing is left to do: timers, workers' reports, and the planner if it runs
+    /// automatically.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
         for _ in 0..ROUNDS_MAX {
-            // All that is known is heard before anything is planned, also by a leader that began in between.
+            // All pending reports are delivered before anything is planned, also by a leader that started
+            // in between.
             if self.timers()? || (self.workers_obey && self.work()?) {
                 continue;
             }
@@ -150,8 +154,8 @@ impl Driver {
         self.propose(reports)
     }
 
-    /// Applies what a leader proposes in one batch; what is left when that leader dies is lost. True if anything took
-    /// effect.
+    /// Applies a leader's proposals in one batch; the rest is lost if that leader crashes. True if anything
+    /// took effect.
     fn propose(&mut self, commands: Vec<Command>) -> Result<bool, Failure> {
         let leader = self.cluster.leader();
         let mut effective = false;
@@ -186,7 +190,7 @@ impl Driver {
         Ok(proposed)
     }
 
-    /// The job of a name.
+    /// The job with the given name.
     pub(super) fn job(&self, name: &str) -> Result<JobId, Failure> {
         self.cluster.job(name)
     }

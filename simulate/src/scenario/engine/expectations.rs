@@ -1,4 +1,4 @@
-//! Whether what a script expects holds.
+//! Checks of a script's expectations.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::scenario::picture::{Picture, phase_text, unit_name};
 use crate::scenario::script::{Expectation, ExpectedPhase, GpuName};
 
 impl Driver {
-    /// Fails unless what is expected holds.
+    /// Fails unless the expectation holds.
     pub(crate) fn check(&self, expectation: &Expectation) -> Result<(), Failure> {
         match expectation {
             Expectation::Phase(expected) => self.check_phase(expected),

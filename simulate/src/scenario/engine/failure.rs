@@ -1,64 +1,64 @@
-//! What can be wrong with a run.
+//! Failures of a run.
 
 use muster_engine::audit::Finding;
 
-/// Something that a run shows to be wrong.
+/// A failure shown by a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The state is not sound.
+    /// The state fails its audit.
     #[error("the audit finds: {}", join(.0))]
     Audit(Vec<Finding>),
     /// The planner proposed what `apply` refuses, on the same state.
     #[error("the planner's own step is refused: {reason} ({command})")]
     PlanRefused {
-        /// The step.
+        /// The refused step.
         command: String,
-        /// Why.
+        /// Reason for the refusal.
         reason: String,
     },
     /// The engine panicked.
     #[error("the engine panicked: {0}")]
     Panicked(String),
-    /// The planner goes on and on.
+    /// The planner does not reach a fixed point.
     #[error(
         "no fixed point after {rounds} rounds of planning (ROUNDS_MAX); the last step was {last}"
     )]
     NoFixedPoint {
-        /// Rounds.
+        /// Number of rounds.
         rounds: u32,
         /// The last command.
         last: String,
     },
-    /// A statement names what is not there.
+    /// A statement names something that does not exist.
     #[error("{0}")]
     Unknown(String),
     /// An `expect` does not hold.
     #[error("expected {expected}, found {found}")]
     Expectation {
-        /// What.
+        /// The expectation.
         expected: String,
-        /// What there is instead.
+        /// The actual value.
         found: String,
     },
-    /// The result is not the one that stands in the script.
-    #[error("the result is not the recorded one:\n{0}")]
+    /// The result differs from the one recorded in the script.
+    #[error("the result differs from the recorded one:\n{0}")]
     Recorded(String),
-    /// A state rebuilt from the log or from its parts is another one.
-    #[error("the state {way} is another one: {what}")]
+    /// A state rebuilt from the log or from its parts differs.
+    #[error("the state {way} differs: {what}")]
     Restart {
         /// `replayed from the log`, `restored from its parts`.
         way: &'static str,
-        /// What differs.
+        /// The difference.
         what: String,
     },
-    /// Another leader between two commands leads to another end.
+    /// A leader change between two commands leads to another outcome.
     #[error(
         "with another leader after command {command}, {after}, the outcome differs:\n{difference}"
     )]
     Cut {
         /// Position in the log, from 1.
         command: usize,
-        /// That command.
+        /// The command.
         after: String,
         /// Lines that differ.
         difference: String,
@@ -70,12 +70,12 @@ fn join(findings: &[Finding]) -> String {
     texts.join("; ")
 }
 
-/// A failure and the line of the script at which it showed.
+/// A failure and the script line at which it occurred.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {failure}")]
 pub struct FailureAt {
     /// The statement's line.
     pub line: u32,
-    /// What is wrong.
+    /// The failure.
     pub failure: Failure,
 }

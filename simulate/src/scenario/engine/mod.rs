@@ -1,4 +1,4 @@
-//! Scripts carried out on the real engine: `plan` and `apply`, an `audit` after every command.
+//! Scripts executed on the real engine: `plan` and `apply`, with an `audit` after every command.
 
 mod cluster;
 mod driver;

@@ -1,4 +1,4 @@
-//! What each statement does.
+//! Execution of each statement.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::scenario::engine::driver::Driver;
 use crate::scenario::engine::{Failure, workers};
 use crate::scenario::script::{Blocking, Ending, GpuName, HostsSpec, Statement, Target, Turn};
 
-/// Who acts in scripts where the engine wants a name.
+/// Author of commands in scripts.
 const AUTHOR: &str = "grace";
 
 impl Driver {
-    /// Carries out a statement that changes something, and what follows of it.
+    /// Executes a statement that changes something, and everything that follows from it.
     pub(crate) fn carry_out(&mut self, statement: &Statement) -> Result<(), Failure> {
         self.refusals.clear();
         self.act(statement)?;
@@ -123,7 +123,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What the worker of a new host says of its place.
+    /// Location that the worker of a new host reports.
     fn learnt(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> LearntTree {
         let (above, _) = &self.levels;
         let above = above
@@ -207,7 +207,7 @@ impl Driver {
         self.report(|state| workers::starts(state, job))?;
         let (task, code) = (ending.task, ending.code);
         let leaving = workers::exits(&self.cluster.state, job, task, code).len();
-        // Reports are made anew after each: a failed member may end the others.
+        // Reports are recomputed after each one: a failed member may end the others.
         let mut left = leaving;
         while left > 0 {
             let Some(report) = workers::exits(&self.cluster.state, job, task, code)
@@ -225,7 +225,7 @@ impl Driver {
         }
         if leaving == 0 {
             return Err(Failure::Unknown(format!(
-                "job `{}` has no such task that runs",
+                "job `{}` has no such running task",
                 ending.job
             )));
         }
@@ -251,7 +251,7 @@ impl Driver {
             })
             .collect();
         if units.is_empty() {
-            return Err(Failure::Unknown(format!("job `{name}` does not run")));
+            return Err(Failure::Unknown(format!("job `{name}` is not running")));
         }
         for (unit, epoch, step) in units {
             let command = Command::CommitCheckpoint {

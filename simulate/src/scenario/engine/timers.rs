@@ -1,4 +1,4 @@
-//! What the leader does because time has passed, and when something will be due.
+//! Timers of the leader: actions due to the passing of time, and the next due time.
 
 use muster_engine::state::State;
 use muster_model::command::Command;
@@ -20,7 +20,7 @@ pub(crate) fn due(state: &State, now: TimeMs) -> Vec<Command> {
     commands
 }
 
-/// Ends an attempt that has run or assembled for as long as it may.
+/// Stop command for an attempt that exceeded its limit for running or assembling.
 fn stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
     let job = state.job(id)?;
     let attempt = job.unit(unit)?.attempt.as_deref()?;
@@ -34,7 +34,7 @@ fn stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
     })
 }
 
-/// When the next thing is due of those that the leader looks after.
+/// Time of the leader's next due action.
 pub(crate) fn next(state: &State, now: TimeMs) -> Option<TimeMs> {
     let expiring = state.index.block_changes.iter().map(|(at, ..)| *at);
     let deadlines = state.index.deadlines.iter().map(|(at, ..)| *at);

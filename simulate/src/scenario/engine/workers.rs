@@ -1,4 +1,4 @@
-//! What workers would report: a function of the state, as level-triggered as they are.
+//! Workers' reports as a function of the state, level-triggered like the real ones.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::time::TimeMs;
 
-/// Signal that ends a task that is told to stop.
+/// Signal that ends a stopped task.
 const TERMINATED: i32 = 15;
 
-/// The workers' knowledge that is not in the state: how long the work of each job lasts, in milliseconds.
+/// Knowledge of the workers that is not in the state: the duration of each job's work, in milliseconds.
 pub(crate) type Lengths = BTreeMap<JobId, u64>;
 
-/// Reports of all workers that obey: tasks start where they were placed, end where they were told to stop, and end
-/// well when their work is done.
+/// Reports of all automatic workers: tasks start where they were placed, end where they were stopped, and
+/// succeed when their work is done.
 pub(crate) fn reports(state: &State, lengths: &Lengths, now: TimeMs) -> Vec<Command> {
     let mut reports = Vec::new();
     for (job, index, unit, attempt) in attempts(state) {
@@ -53,7 +53,7 @@ pub(crate) fn starts(state: &State, of: JobId) -> Vec<Command> {
     })
 }
 
-/// Reports that the tasks of a job that were told to stop have.
+/// Reports that the stopped tasks of a job have ended.
 pub(crate) fn stops(state: &State, of: JobId) -> Vec<Command> {
     reports_of(state, of, |attempt, run| {
         attempt.stop.as_ref().and_then(|_| stopped(run.phase))
@@ -69,7 +69,7 @@ pub(crate) fn exits(state: &State, of: JobId, task: Option<u32>, code: i32) -> V
     })
 }
 
-/// Reports that the leases of all tasks on a lost host are over.
+/// Reports that the leases of all tasks on a lost host have expired.
 pub(crate) fn fences(state: &State, host: muster_model::ids::HostId) -> Vec<Command> {
     let mut reports = Vec::new();
     for (job, index, _, attempt) in attempts(state) {
@@ -84,7 +84,7 @@ pub(crate) fn fences(state: &State, host: muster_model::ids::HostId) -> Vec<Comm
     reports
 }
 
-/// When the next task ends because its work is done.
+/// Time at which the next task completes its work.
 pub(crate) fn next_end(state: &State, lengths: &Lengths) -> Option<TimeMs> {
     attempts(state)
         .filter(|(_, _, _, attempt)| attempt.stop.is_none())
@@ -162,7 +162,7 @@ fn report(
     })
 }
 
-/// When an attempt's work is done: what is left of it after the newest checkpoint before it.
+/// Time at which an attempt completes its work: the work that remained after the newest earlier checkpoint.
 fn ends_at(lengths: &Lengths, job: &Job, unit: &Unit, attempt: &Attempt) -> Option<TimeMs> {
     let length_ms = lengths.get(&job.id)?;
     let begun_at = attempt.running_at?;
@@ -170,7 +170,7 @@ fn ends_at(lengths: &Lengths, job: &Job, unit: &Unit, attempt: &Attempt) -> Opti
     Some(begun_at.after(length_ms.saturating_sub(done_ms)))
 }
 
-/// Milliseconds of work that the checkpoints of earlier attempts hold.
+/// Milliseconds of work in the checkpoints of earlier attempts.
 fn done_before(unit: &Unit, attempt: &Attempt) -> u64 {
     let mut done_ms = 0;
     for past in unit.past.iter().filter(|past| past.epoch < attempt.epoch) {

@@ -1,4 +1,4 @@
-//! Why something waits, in one line: the type of the reason and its figures.
+//! Blocker in one line: the type of the reason and its figures.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::scenario::picture::names::{duration_text, job_name};
 
 /// Fields that hold a job's id.
 const JOBS: [&str; 2] = ["ahead", "job"];
-/// Fields that hold several.
+/// Fields that hold several job ids.
 const JOB_LISTS: [&str; 1] = ["jobs"];
-/// Fields that hold an instant.
+/// Fields that hold a time.
 const INSTANTS: [&str; 2] = ["until", "expected_at"];
 
-/// A reason as data, with names for ids and spans for instants.
+/// A reason as data, with names for ids and spans for times.
 pub(super) fn data(state: &State, blocker: &Blocker, now: TimeMs) -> Value {
     let mut value = serde_json::to_value(blocker).unwrap_or(Value::Null);
     name_ids(state, &mut value, now);
@@ -42,7 +42,7 @@ pub(super) fn text(data: &Value) -> String {
 }
 
 fn pairs(fields: &Map<String, Value>) -> String {
-    // Sorted here, because the order of a JSON map depends on a feature that other crates may switch on.
+    // Sorted here, because the order of a JSON map depends on a feature that other crates may enable.
     let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
     let texts = sorted
         .into_iter()
@@ -97,7 +97,7 @@ fn name_jobs(state: &State, value: &mut Value) {
     }
 }
 
-/// `in 10m`, or `now` for what is due.
+/// `in 10m`, or `now` if due.
 pub(crate) fn instant_text(at: TimeMs, now: TimeMs) -> String {
     if at <= now {
         return "now".to_owned();

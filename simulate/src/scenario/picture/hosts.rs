@@ -14,30 +14,30 @@ const SECTION: u8 = 1;
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostPicture {
-    /// Its name.
+    /// Host name.
     pub name: String,
     /// `up`, `suspect` or `lost`.
     pub health: &'static str,
-    /// Why it is out of placement.
+    /// Reason of the block that takes it out of placement.
     pub block: Option<String>,
-    /// Why it is to be out of placement: a block is planned for it.
+    /// Reason of a planned block.
     pub planned: Option<String>,
-    /// Its GPUs.
+    /// GPUs of the host.
     pub gpus: Vec<GpuPicture>,
 }
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuPicture {
-    /// Its index on the host.
+    /// Index on the host.
     pub index: u32,
-    /// Its model.
+    /// GPU model.
     pub model: String,
-    /// The signal of its fault.
+    /// Signal of its fault.
     pub fault: Option<String>,
-    /// Why it is out of placement.
+    /// Reason of the block that takes it out of placement.
     pub block: Option<String>,
-    /// The job (`JOB/UNIT` for one of several units) that has it.
+    /// The job (`JOB/UNIT` for one of several units) that holds it.
     pub holder: Option<String>,
     /// The job that it is reserved for.
     pub claim: Option<String>,
@@ -76,7 +76,7 @@ fn gpu_picture(state: &State, gpu: &Gpu) -> GpuPicture {
 }
 
 impl HostPicture {
-    /// Lines for what is not ordinary about it and its GPUs.
+    /// Lines for unusual states of the host and its GPUs.
     pub(super) fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         let name = format!("host {}", self.name);
@@ -95,14 +95,14 @@ impl HostPicture {
         lines
     }
 
-    /// What is not ordinary about the host itself.
+    /// Unusual state of the host itself.
     fn trouble(&self) -> Option<String> {
         let health = (self.health != "up").then(|| self.health.to_owned());
         let planned = { self.planned.as_ref() }.map(|reason| format!("to be blocked ({reason})"));
         all_of([health, self.block.as_deref().map(blocked), planned])
     }
 
-    /// All its GPUs, those in the same state drawn together: `n1 8xK80: 0-3 train, 4-7 free`.
+    /// All its GPUs, with adjacent GPUs in the same state combined: `n1 8xK80: 0-3 train, 4-7 free`.
     pub(crate) fn map(&self) -> String {
         let mut runs: Vec<(String, Vec<u32>)> = Vec::new();
         for gpu in &self.gpus {
@@ -152,7 +152,7 @@ fn blocked(reason: &str) -> String {
     format!("blocked ({reason})")
 }
 
-/// All that there is to say, if there is anything.
+/// All present words joined; `None` if there are none.
 fn all_of(words: impl IntoIterator<Item = Option<String>>) -> Option<String> {
     let words: Vec<String> = words.into_iter().flatten().collect();
     (!words.is_empty()).then(|| words.join(", "))

@@ -20,17 +20,17 @@ const SECTION: u8 = 3;
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobPicture {
-    /// Its name.
+    /// Job name.
     pub name: String,
-    /// Its queue.
+    /// Queue of the job.
     pub queue: String,
-    /// Where it stands.
+    /// Phase of the job.
     pub phase: String,
-    /// Why it ended badly.
+    /// Reason of its failure.
     pub reason: Option<String>,
     /// Number of its units: 1 for a gang.
     pub units_total: u64,
-    /// What waits of it, and why.
+    /// Its waiting units and the blocker.
     pub waiting: Option<WaitPicture>,
     /// Units with a history.
     pub units: Vec<UnitPicture>,
@@ -38,55 +38,55 @@ pub struct JobPicture {
     order: u64,
 }
 
-/// What waits of a job.
+/// Waiting units of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitPicture {
-    /// Units.
+    /// Number of waiting units.
     pub units: u64,
-    /// The typed reason, with names for ids and spans for instants.
+    /// The typed reason, with names for ids and spans for times.
     pub blocker: Value,
-    /// The same as text.
+    /// The reason as text.
     pub text: String,
 }
 
 /// A unit: a gang, or one task of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitPicture {
-    /// Its number.
+    /// Index of the unit.
     pub unit: u32,
-    /// Where it stands.
+    /// Phase of the unit.
     pub phase: String,
-    /// Attempts so far.
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// Tasks that have resources.
+    /// Number of tasks that have resources.
     pub tasks: u64,
-    /// Tasks that it asked for.
+    /// Number of tasks that it requested.
     pub tasks_total: u64,
-    /// Where it is.
+    /// Placement of the unit.
     pub places: Vec<PlacePicture>,
     /// `share`, `opportunistic`, or the names of its cells.
     pub standing: Option<Value>,
-    /// Why its attempt is being stopped.
+    /// Reason for stopping its attempt.
     pub stop: Option<String>,
-    /// Why it is run again.
+    /// Reason for its restart.
     pub restart: Option<String>,
-    /// What is reserved for it.
+    /// Resources reserved for it.
     pub claim: Option<ClaimPicture>,
 }
 
 /// GPUs of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlacePicture {
-    /// The host.
+    /// Host name.
     pub host: String,
-    /// Indexes of the GPUs, ascending; none for tasks without GPUs.
+    /// Indexes of the GPUs, ascending; empty for tasks without GPUs.
     pub gpus: Vec<u32>,
 }
 
-/// What is reserved for a waiting unit.
+/// Resources reserved for a waiting unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClaimPicture {
-    /// Where.
+    /// Reserved hosts and GPUs.
     pub places: Vec<PlacePicture>,
     /// Units that were stopped for it.
     pub victims: Vec<String>,
@@ -96,7 +96,7 @@ pub struct ClaimPicture {
     pub moved_for: Option<String>,
     /// `share`, `opportunistic`, or the names of its cells.
     pub standing: Value,
-    /// When all should be free: `in 10m`.
+    /// Expected time at which all is free: `in 10m`.
     pub expected: Option<String>,
 }
 
@@ -124,7 +124,7 @@ fn waiting(state: &State, job: &Job, now: TimeMs) -> Option<WaitPicture> {
     let found = muster_planner::blocker(state, job.id, now);
     let blocker = found.map_or(Value::Null, |found| blocker::data(state, &found, now));
     let text = if blocker.is_null() {
-        "nothing is in its way".to_owned()
+        "no blocker".to_owned()
     } else {
         blocker::text(&blocker)
     };
@@ -261,7 +261,7 @@ impl JobPicture {
         lines
     }
 
-    /// The line of a job that is one unit.
+    /// The line of a job with a single unit.
     fn line_of_one(&self) -> Line {
         let unit = self.units.first();
         let text = match (&self.waiting, unit) {
@@ -351,7 +351,7 @@ fn places_text(places: &[PlacePicture]) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
-/// What is worth a word about a ground: nothing about an ordinary share.
+/// Text of an allocation basis; `None` for an ordinary share.
 fn standing_text(standing: &Value) -> Option<String> {
     match standing {
         Value::String(word) if word == "share" => None,
@@ -364,7 +364,7 @@ fn standing_text(standing: &Value) -> Option<String> {
     }
 }
 
-/// A phase as scripts write it.
+/// A phase in the syntax of scripts.
 pub(crate) fn phase_text(phase: UnitPhase) -> String {
     format!("{phase:?}").to_lowercase()
 }

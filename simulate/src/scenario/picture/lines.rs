@@ -1,17 +1,17 @@
-//! The lines of a picture, and what changed between two pictures.
+//! Lines of a picture, and the difference between two pictures.
 
 use std::collections::BTreeMap;
 
-/// What a line is about: its section, its number within it, and its name.
+/// Subject of a line: its section, its number within it, and its name.
 type Key = (u8, u64, String);
 
 /// One line of a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     key: Key,
-    /// As it is printed.
+    /// The printed text.
     pub(crate) text: String,
-    /// What is printed when it is gone.
+    /// Text printed when the line disappears.
     gone: String,
 }
 
@@ -28,14 +28,14 @@ impl Line {
         }
     }
 
-    /// With another text for when it is gone.
+    /// Sets another text for the line's disappearance.
     pub(crate) fn or_else(mut self, gone: String) -> Self {
         self.gone = gone;
         self
     }
 }
 
-/// The lines of `after` that `before` has not, and a word about those that are gone, in order.
+/// New and changed lines of `after`, and a text for each line that disappeared, in order.
 pub(crate) fn difference(before: &[Line], after: &[Line]) -> Vec<String> {
     let by_key = |lines: &[Line]| -> BTreeMap<Key, Line> {
         let pairs = lines.iter().map(|line| (line.key.clone(), line.clone()));

@@ -1,6 +1,7 @@
-//! Everything about a state that its users can see, with names instead of ids: as text lines and as data.
+//! User-visible state with names instead of ids: as text lines and as data.
 //!
-//! Nothing in it depends on revisions or epochs, so that two histories with the same outcome give the same picture.
+//! Nothing in it depends on revisions or epochs, so two histories with the same outcome give the same
+//! picture.
 
 mod blocker;
 mod hosts;
@@ -24,20 +25,20 @@ pub use queues::{CellsPicture, QueuePicture};
 /// The visible state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Picture {
-    /// Milliseconds since the scenario began.
+    /// Milliseconds since the start of the scenario.
     pub at_ms: u64,
-    /// Replica that leads.
+    /// The leading replica.
     pub leader: u64,
     /// All hosts.
     pub hosts: Vec<HostPicture>,
-    /// All queues, once a tree of queues was configured.
+    /// All queues, once a queue tree was configured.
     pub queues: Vec<QueuePicture>,
     /// All jobs, in order of submission.
     pub jobs: Vec<JobPicture>,
 }
 
 impl Picture {
-    /// The picture of a state, in a scenario that began at `begin` and has come to `now`.
+    /// The picture of a state at `now`, in a scenario that began at `begin`.
     pub(crate) fn of(state: &State, begin: TimeMs, now: TimeMs) -> Self {
         let jobs = state.jobs.values();
         Self {
@@ -55,7 +56,7 @@ impl Picture {
         }
     }
 
-    /// What is worth a line, in order: the leader, hosts and GPUs that are not ordinary, queues, jobs.
+    /// Lines in order: the leader, hosts and GPUs in unusual states, queues, jobs.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line::new(
             0,

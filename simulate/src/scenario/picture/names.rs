@@ -1,4 +1,4 @@
-//! How things are named in scripts.
+//! Names of objects in scripts.
 
 use muster_engine::state::State;
 use muster_model::ids::{HostId, JobId, UnitIndex};
@@ -16,7 +16,7 @@ pub(crate) fn job_name(state: &State, id: JobId) -> String {
     job.map_or_else(|| format!("job {id}"), |job| job.spec.name.clone())
 }
 
-/// A job's name, with its unit's number if it has several.
+/// A job's name, with the unit's index if it has several units.
 pub(crate) fn unit_name(state: &State, id: JobId, unit: UnitIndex) -> String {
     let name = job_name(state, id);
     match state.job(id) {
@@ -46,7 +46,7 @@ fn mask_ranges(mask: GpuMask) -> String {
     gpu_ranges(&positions.collect::<Vec<u32>>())
 }
 
-/// Indexes in ascending order, runs drawn together: `0-3,6`.
+/// Indexes in ascending order, runs combined: `0-3,6`.
 pub(crate) fn gpu_ranges(indexes: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for index in indexes {
@@ -65,7 +65,7 @@ pub(crate) fn gpu_ranges(indexes: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// A length of time as scripts write it: `1h30m`.
+/// A duration in the syntax of scripts: `1h30m`.
 pub(crate) fn duration_text(span_ms: u64) -> String {
     const UNITS: [(&str, u64); 5] = [
         ("d", 86_400_000),

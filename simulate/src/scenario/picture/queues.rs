@@ -16,20 +16,20 @@ use crate::scenario::picture::names::cell_name;
 /// Section of queues among a picture's lines.
 const SECTION: u8 = 2;
 
-/// A queue; its children count in it.
+/// A queue, including its descendants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueuePicture {
-    /// Its full name.
+    /// Full queue name.
     pub name: String,
-    /// Whether the configuration names it no more.
+    /// Whether the queue is no longer configured.
     pub retired: bool,
     /// GPUs that its attempts hold.
     pub gpus_used: u64,
-    /// Those of them that are held opportunistically.
+    /// GPUs of these that are held opportunistically.
     pub gpus_opportunistic: u64,
     /// GPUs guaranteed, for queues whose guarantee is an amount.
     pub gpus_guaranteed: u64,
-    /// GPUs that it never exceeds.
+    /// Limit in GPUs.
     pub gpus_limit: Option<u64>,
     /// GPUs by user.
     pub users: BTreeMap<String, u64>,
@@ -44,15 +44,15 @@ pub struct QueuePicture {
 pub struct CellsPicture {
     /// Level, GPUs and model: `host 8xK80`.
     pub kind: String,
-    /// How many, beside the pinned ones.
+    /// Number of cells, without the pinned ones.
     pub count: u32,
-    /// Those bound to it now, pinned ones included.
+    /// Cells bound to it now, pinned ones included.
     pub bound: Vec<String>,
     /// Pinned cells by name.
     pub pinned: BTreeMap<String, String>,
 }
 
-/// Queues in order of their names; none while there is nothing but the default queue.
+/// Queues by name; empty while there is only the default queue.
 pub(super) fn pictures(state: &State) -> Vec<QueuePicture> {
     if state.queues.len() == 1 && state.queues.values().all(is_plain) {
         return Vec::new();
@@ -91,7 +91,7 @@ fn picture(state: &State, queue: &Queue) -> QueuePicture {
     picture
 }
 
-/// Counts what attempts of the queue and of those in it hold.
+/// Counts what attempts of the queue and its descendants hold.
 fn count(state: &State, queue: &Queue, picture: &mut QueuePicture) {
     for job in state.jobs.values() {
         if !within(&job.spec.queue).any(|name| name == &*queue.name) {

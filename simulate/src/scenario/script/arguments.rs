@@ -1,4 +1,4 @@
-//! A statement's words, taken one by one with their types; what is left over is an error.
+//! Typed access to a statement's words, one by one; unread words are an error.
 
 use crate::scenario::script::ScriptError;
 use crate::scenario::script::grammar::Grammar;
@@ -8,7 +8,7 @@ use crate::scenario::script::words::Word;
 pub(crate) struct Arguments {
     grammar: &'static Grammar,
     line: u32,
-    /// Column after the last word, for what is missing.
+    /// Column after the last word, for errors about missing words.
     end_column: u32,
     words: Vec<Word>,
 }
@@ -34,7 +34,7 @@ impl Arguments {
         self.line
     }
 
-    /// Whether nothing is left.
+    /// Whether no word is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -45,19 +45,19 @@ impl Arguments {
         Some(self.words.remove(position))
     }
 
-    /// The next bare word, which must be there.
+    /// The next bare word; an error if there is none.
     pub(crate) fn required(&mut self, what: &str) -> Result<Word> {
         let found = self.optional();
         found.ok_or_else(|| self.fail(self.end_column, &format!("{what} is missing here")))
     }
 
-    /// The next bare word, read by `read`.
+    /// The next bare word, parsed by `read`.
     pub(crate) fn value<T>(&mut self, what: &str, read: Reader<T>) -> Result<T> {
         let word = self.required(what)?;
         self.read(&word, read)
     }
 
-    /// Whether a bare word is there.
+    /// Takes a bare word if present; returns whether it was.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let is_it = |word: &Word| word.key.is_none() && word.text == name;
         match self.words.iter().position(is_it) {
@@ -69,7 +69,7 @@ impl Arguments {
         }
     }
 
-    /// An option's value, read by `read`.
+    /// An option's value, parsed by `read`.
     pub(crate) fn option<T>(&mut self, key: &str, read: Reader<T>) -> Result<Option<T>> {
         let is_it = |word: &Word| word.key.as_deref() == Some(key);
         let Some(position) = self.words.iter().position(is_it) else {
@@ -79,12 +79,12 @@ impl Arguments {
         self.read(&word, read).map(Some)
     }
 
-    /// An option's value, or what holds without it.
+    /// An option's value, or the default.
     pub(crate) fn option_or<T>(&mut self, key: &str, default: T, read: Reader<T>) -> Result<T> {
         Ok(self.option(key, read)?.unwrap_or(default))
     }
 
-    /// All that is left, as one text; none if nothing is.
+    /// All remaining words as one text; `None` if there are none.
     pub(crate) fn rest(&mut self) -> Option<String> {
         if self.words.is_empty() {
             return None;
@@ -107,7 +107,7 @@ impl Arguments {
             .collect()
     }
 
-    /// Every option whose name is one of `keys`, in the order of `keys`.
+    /// Every option whose name is in `keys`, in the order of `keys`.
     pub(crate) fn options_named(&mut self, keys: &[String]) -> Vec<Option<Word>> {
         let mut found = Vec::new();
         for key in keys {
@@ -117,7 +117,7 @@ impl Arguments {
         found
     }
 
-    /// Refuses what is left over.
+    /// Fails if a word is left.
     pub(crate) fn finish(&self) -> Result<()> {
         match self.words.first() {
             None => Ok(()),
@@ -128,23 +128,26 @@ impl Arguments {
         }
     }
 
-    /// Reads a word.
+    /// Parses a word.
     pub(crate) fn read<T>(&self, word: &Word, read: Reader<T>) -> Result<T> {
         read(&word.text).map_err(|wanted| {
             let shown = match &word.key {
                 Some(key) => format!("{key}={}", word.text),
                 None => word.text.clone(),
             };
-            self.fail(word.column, &format!("`{shown}` does not fit: {wanted}"))
+            self.fail(
+                word.column,
+                &format!("invalid `{shown}`: expected {wanted}"),
+            )
         })
     }
 
-    /// An error at a column, with what is allowed.
+    /// An error at a column, with the allowed syntax.
     pub(crate) fn fail(&self, column: u32, message: &str) -> ScriptError {
         let message = format!("{message}; allowed: {}", self.grammar.usage);
         ScriptError::new(self.line, column, message)
     }
 }
 
-/// Reads a text, or says what should stand there.
+/// Parser of a text; its error is the expected syntax.
 pub(crate) type Reader<T> = fn(&str) -> std::result::Result<T, String>;

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::scenario::script::ScriptError;
 
-/// Reads a document that begins after line `before` of the script.
+/// Parses a document that begins after line `before` of the script.
 pub(crate) fn read<T: DeserializeOwned + Default>(
     text: &str,
     before: u32,
@@ -21,7 +21,7 @@ pub(crate) fn read<T: DeserializeOwned + Default>(
         let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let text = error.without_snippet().to_string();
-        // Counted within the document; the script's own place is told before it.
+        // Counted within the document; the position in the script precedes it.
         let within = format!(" at line {line}, column {column}");
         let message = text.strip_suffix(&within).unwrap_or(&text).to_owned();
         ScriptError::new(before.saturating_add(number(line)), number(column), message)

@@ -1,6 +1,6 @@
-//! What is wrong with a script, and where.
+//! Script error with its position.
 
-/// A place in a script that cannot be read.
+/// A position at which a script is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ScriptError {
@@ -8,7 +8,7 @@ pub struct ScriptError {
     pub line: u32,
     /// Column, counted from 1.
     pub column: u32,
-    /// What is wrong, and what is allowed there.
+    /// The error and the allowed syntax.
     pub message: String,
 }
 

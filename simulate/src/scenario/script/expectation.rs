@@ -4,7 +4,7 @@ use crate::scenario::script::arguments::Arguments;
 use crate::scenario::script::statement::{Expectation, ExpectedPhase};
 use crate::scenario::script::{ScriptError, values};
 
-/// Phases of a unit that may be expected, beside `waiting`.
+/// Phases of a unit that may be expected, apart from `waiting`.
 const PHASES: [&str; 6] = [
     "placed",
     "running",
@@ -41,7 +41,7 @@ pub(crate) fn parse(arguments: &mut Arguments) -> Result<Expectation, ScriptErro
         "refused" => Ok(Expectation::Refused {
             because: arguments.rest(),
         }),
-        other => Err(arguments.fail(kind.column, &format!("`{other}` cannot be expected"))),
+        other => Err(arguments.fail(kind.column, &format!("unknown expectation `{other}`"))),
     }
 }
 
@@ -65,7 +65,7 @@ fn waiting(arguments: &mut Arguments) -> Result<Expectation, ScriptError> {
     } else {
         let mark = arguments.required("`because`")?;
         if mark.text != "because" {
-            let message = format!("`{}` stands where `because` may stand", mark.text);
+            let message = format!("expected `because`, found `{}`", mark.text);
             return Err(arguments.fail(mark.column, &message));
         }
         let reason = arguments.rest();

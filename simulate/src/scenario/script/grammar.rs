@@ -1,10 +1,10 @@
-//! Every statement's form, once for the parser's complaints and for people.
+//! Syntax of every statement, shared by error messages and documentation.
 
-/// A statement's name and form.
+/// A statement's name and syntax.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Grammar {
     pub(crate) name: &'static str,
-    /// What may stand on its line.
+    /// The allowed syntax.
     pub(crate) usage: &'static str,
 }
 
@@ -67,8 +67,8 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
         "expect",
         "expect placed|running|stopping|succeeded|failed|cancelled JOB [units=N] [on=HOST,...] [hosts=N] \
          [gpus=HOST:GPU,...] [tasks=N] [standing=share|cells|opportunistic], expect waiting JOB [because TEXT], \
-         expect claim JOB [victims=JOB,...|none], expect no-claim JOB, expect free GPUS [on=HOST], expect used QUEUE GPUS, \
-         expect together JOB LEVEL, expect refused [TEXT]",
+         expect claim JOB [victims=JOB,...|none], expect no-claim JOB, expect free GPUS [on=HOST], \
+         expect used QUEUE GPUS, expect together JOB LEVEL, expect refused [TEXT]",
     ),
     of("show", "show [hosts|queues|jobs|JOB]"),
     of("explain", "explain JOB"),
@@ -79,12 +79,12 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
     of("end", "end, after repeat"),
 ];
 
-/// The form of a statement.
+/// Syntax of a statement.
 pub(crate) fn grammar_of(name: &str) -> Option<&'static Grammar> {
     STATEMENTS.iter().find(|grammar| grammar.name == name)
 }
 
-/// All names, for a complaint.
+/// All names, for an error message.
 pub(crate) fn names() -> String {
     let names: Vec<&str> = STATEMENTS.iter().map(|grammar| grammar.name).collect();
     names.join(", ")

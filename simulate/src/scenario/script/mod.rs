@@ -1,4 +1,4 @@
-//! The language: lines of text to statements, with every complaint at its line and column.
+//! Scenario language: parses lines of text into statements, with line and column in every error.
 
 mod arguments;
 mod documents;
@@ -17,15 +17,15 @@ pub(crate) use statement::{
     Submission, Target, Turn,
 };
 
-/// What a recorded result's lines begin with.
+/// Prefix of a recorded result's lines.
 pub(crate) const RESULT_MARK: &str = ">";
 
-/// Where the files that a script names (`queues FILE`) come from.
+/// Source of the files that a script names (`queues FILE`).
 pub trait Files {
     /// A file's text.
     ///
     /// # Errors
-    /// Why it cannot be read, for people.
+    /// The reason why it cannot be read, as text for users.
     fn read(&self, path: &str) -> Result<String, String>;
 }
 
@@ -39,7 +39,7 @@ impl Files for NoFiles {
     }
 }
 
-/// A script, read.
+/// A parsed script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     pub(crate) steps: Vec<Step>,
@@ -47,10 +47,10 @@ pub struct Script {
 }
 
 impl Script {
-    /// Reads a script.
+    /// Parses a script.
     ///
     /// # Errors
-    /// The first place that cannot be read, and what is allowed there.
+    /// The first invalid position, and the allowed syntax there.
     pub fn parse(text: &str, files: &dyn Files) -> Result<Self, ScriptError> {
         let steps = parse::Parser::new(text, files).steps()?;
         Ok(Self {
@@ -59,13 +59,13 @@ impl Script {
         })
     }
 
-    /// Whether results stand in it, which a run must then give again.
+    /// Whether it contains recorded results, which a run must reproduce.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.steps.iter().any(|step| !step.recorded.is_empty())
     }
 
-    /// The same script without the results that stand in it.
+    /// The same script without its recorded results.
     #[must_use]
     pub fn without_results(mut self) -> Self {
         for step in &mut self.steps {
@@ -74,7 +74,7 @@ impl Script {
         self
     }
 
-    /// Its text with other results: `results` gives the lines of every step, by the step's first line.
+    /// Its text with new results: `results` gives the lines of every step, by the step's first line.
     #[must_use]
     pub fn with_results(&self, results: &std::collections::BTreeMap<u32, Vec<String>>) -> String {
         let below: std::collections::BTreeMap<u32, &Vec<String>> = self

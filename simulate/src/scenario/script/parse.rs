@@ -1,4 +1,4 @@
-//! From lines to statements.
+//! Parser of lines into statements.
 
 use muster_harness as testing;
 use muster_model::command::Planned;
@@ -13,27 +13,27 @@ use crate::scenario::script::{
     Files, RESULT_MARK, ScriptError, documents, expectation, submission, values,
 };
 
-/// Rounds of one `repeat`.
+/// Maximum number of rounds of one `repeat`.
 const ROUNDS_MAX: u32 = 10_000;
-/// What lines of a document begin with.
+/// Characters with which lines of a document begin.
 const INDENT: [char; 2] = [' ', '\t'];
-/// What stands for the round's number in a `repeat`.
+/// Placeholder for the round's number in a `repeat`.
 const ROUND: &str = "{n}";
-/// Signal of a GPU that goes bad where none is named.
+/// Default signal of a faulty GPU.
 const SIGNAL: &str = "xid-79";
-/// Reason of a block where none is given.
+/// Default reason of a block.
 const REASON: &str = "maintenance";
 
 type Result<T> = std::result::Result<T, ScriptError>;
 
-/// Reads a script's lines.
+/// Parser of a script's lines.
 pub(crate) struct Parser<'a> {
     files: &'a dyn Files,
     lines: Vec<(u32, String)>,
     next: usize,
     above: Vec<String>,
     inside: Vec<String>,
-    /// Within a `repeat`.
+    /// Whether it is within a `repeat`.
     repeating: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// All steps up to the end, or up to the `end` of a `repeat`.
+    /// Parses all steps up to the end, or up to the `end` of a `repeat`.
     pub(crate) fn steps(&mut self) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::new();
         while let Some((line, text)) = self.take() {
@@ -60,8 +60,8 @@ impl<'a> Parser<'a> {
             }
             let is_indented = text.starts_with(INDENT) && !text.trim().is_empty();
             if is_indented && steps.last().is_some_and(has_result_below_document) {
-                let message = "an indented line below a document is a part of it, and only a result stands between: begin this \
-                    one at the margin";
+                let message = "an indented line below a document belongs to it, and only a result \
+                    may stand in between: start this line at the margin";
                 return Err(ScriptError::new(line, 1, message.to_owned()));
             }
             let words = words::split(&text, line)?;
@@ -88,8 +88,7 @@ impl<'a> Parser<'a> {
 
     fn record(&self, steps: &mut [Step], line: u32, result: &str) -> Result<()> {
         let Some(step) = steps.last_mut().filter(|_| !self.repeating) else {
-            let message =
-                "a result stands below the step that it came of, below `end` for a repeat";
+            let message = "a result must directly follow its step, or the `end` of a repeat";
             return Err(ScriptError::new(line, 1, message.to_owned()));
         };
         let result = result.strip_prefix(' ').unwrap_or(result);
@@ -106,7 +105,7 @@ impl<'a> Parser<'a> {
         let known = grammar_of(&name.text).filter(|_| name.key.is_none());
         let Some(grammar) = known else {
             let message = format!(
-                "`{}` is no statement; allowed: {}",
+                "unknown statement `{}`; allowed: {}",
                 name.shown(),
                 grammar::names()
             );
@@ -155,7 +154,7 @@ impl<'a> Parser<'a> {
         let named = place.iter().flatten().count();
         if named > 0 && named < place.len() {
             let message = format!(
-                "hosts in a cell name it on every level: {}",
+                "hosts in a cell must name a cell on every level: {}",
                 self.above.join(", ")
             );
             let column = place.iter().flatten().map(|word| word.column).min();
@@ -187,7 +186,8 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// A document from a file or from the indented lines below, and the number of the line before its first.
+    /// A document from a file or from the indented lines below, and the number of the line before its
+    /// first.
     fn document(&mut self, arguments: &mut Arguments) -> Result<(String, u32)> {
         if let Some(file) = arguments.optional() {
             let read = self.files.read(&file.text);
@@ -206,7 +206,7 @@ impl<'a> Parser<'a> {
             text.push('\n');
             self.next += 1;
         }
-        // Blank lines below a document are not part of it: a recorded result stands close to its step.
+        // Blank lines below a document are not part of it: a recorded result directly follows its step.
         while text.ends_with("\n\n") {
             text.pop();
             self.next -= 1;
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
         let count = arguments.required("the number of rounds")?;
         let rounds = arguments.read(&count, values::count)?;
         if self.repeating {
-            return Err(arguments.fail(count.column, "a repeat stands within a repeat"));
+            return Err(arguments.fail(count.column, "a repeat must not contain another repeat"));
         }
         if rounds > ROUNDS_MAX {
             let message = format!("{rounds} is over the limit of {ROUNDS_MAX} (ROUNDS_MAX)");
@@ -253,7 +253,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether a step is a document with a result below: without the result, whatever is indented there would belong to it.
+/// Whether a step is a document with a result below: without the result, any following indented line would
+/// belong to it.
 fn has_result_below_document(step: &Step) -> bool {
     let is_document = matches!(
         step.statement,
@@ -262,7 +263,7 @@ fn has_result_below_document(step: &Step) -> bool {
     is_document && !step.recorded.is_empty()
 }
 
-/// Statements that need nothing but their own words.
+/// Parses statements that need only their own words.
 fn simple(name: &str, arguments: &mut Arguments) -> Result<Statement> {
     let job = |arguments: &mut Arguments| arguments.value("the job", values::text);
     Ok(match name {
@@ -341,7 +342,10 @@ fn turn(name: &str, arguments: &mut Arguments) -> Result<Statement> {
     let turn = match name {
         "good" => Turn::Good,
         "suspect" if matches!(target, Target::Gpu(_)) => {
-            return Err(arguments.fail(word.column, "a GPU is good or bad, not suspect"));
+            return Err(arguments.fail(
+                word.column,
+                "a GPU is either good or bad; suspect applies to hosts",
+            ));
         }
         "suspect" => Turn::Suspect,
         _ => Turn::Bad {
@@ -359,7 +363,7 @@ fn block(drain: bool, arguments: &mut Arguments) -> Result<Statement> {
         false => None,
     };
     let in_ms = arguments.option("in", values::duration)?;
-    // Without a block that is planned, a notice is left over, and complained of.
+    // Without a planned block, a notice remains unread, which is an error.
     let planned = match in_ms {
         Some(in_ms) => Some(Ahead {
             in_ms,
@@ -380,7 +384,7 @@ fn block(drain: bool, arguments: &mut Arguments) -> Result<Statement> {
     }))
 }
 
-/// Which of two words stands there: true for the first.
+/// Parses one of two words: true for the first.
 fn one_of(arguments: &mut Arguments, first: &str, second: &str) -> Result<bool> {
     let word = arguments.required(&format!("`{first}` or `{second}`"))?;
     if word.text == first || word.text == second {

@@ -1,4 +1,4 @@
-//! What a script says, read.
+//! Parsed statements of a script.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) enum Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostsSpec {
     pub(crate) count: u32,
-    /// Names are this and a number that counts up.
+    /// Prefix of the names, followed by a number that counts up.
     pub(crate) name: String,
     pub(crate) gpus: u32,
     pub(crate) model: String,
@@ -33,9 +33,9 @@ pub(crate) struct HostsSpec {
     pub(crate) memory_gib: u64,
     /// Names of the cells around them, largest first; empty for none.
     pub(crate) place: Vec<String>,
-    /// Cells inside: level and the GPUs of each.
+    /// Cells inside the host: level and the GPUs of each.
     pub(crate) inside: Vec<(String, Vec<u32>)>,
-    /// Whether their workers say so, and not the topology.
+    /// Whether the location is reported by their workers instead of the topology.
     pub(crate) learnt: bool,
 }
 
@@ -45,31 +45,31 @@ pub(crate) struct Submission {
     pub(crate) spec: Arc<JobSpec>,
     /// GPUs that its groups are bound to, by group.
     pub(crate) bound: Vec<Vec<GpuName>>,
-    /// Milliseconds of work, after which its tasks end well by themselves.
+    /// Milliseconds of work after which its tasks succeed.
     pub(crate) lasts_ms: Option<u64>,
 }
 
-/// How tasks of a job end.
+/// End of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) job: String,
-    /// Only this task; all that run if none.
+    /// Only this task; all running ones if `None`.
     pub(crate) task: Option<u32>,
     pub(crate) code: i32,
 }
 
-/// What a host or a GPU turns into.
+/// New state of a host or GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Good,
     Suspect,
-    /// A host is lost, and the leases of its tasks are over; a GPU is faulted with this signal.
+    /// A host is lost, and the leases of its tasks expire; a GPU gets a fault with this signal.
     Bad {
         signal: String,
     },
 }
 
-/// Something that must hold.
+/// A condition that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
     Phase(ExpectedPhase),
@@ -101,26 +101,26 @@ pub(crate) enum Expectation {
     },
 }
 
-/// In which phase a job's units must be.
+/// Expected phase of a job's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedPhase {
     pub(crate) phase: String,
     pub(crate) job: String,
-    /// So many units of it; all if none.
+    /// Number of units; all if `None`.
     pub(crate) units: Option<u64>,
-    /// Exactly these hosts.
+    /// The exact set of hosts.
     pub(crate) on: Option<Vec<String>>,
     /// Number of hosts.
     pub(crate) hosts: Option<u64>,
-    /// Exactly these GPUs.
+    /// The exact set of GPUs.
     pub(crate) gpus: Option<Vec<GpuName>>,
     /// Number of tasks that hold resources.
     pub(crate) tasks: Option<u64>,
-    /// Ground of each.
+    /// Allocation basis of each.
     pub(crate) standing: Option<Standing>,
 }
 
-/// What `show` prints.
+/// Object that `show` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     All,
@@ -130,30 +130,30 @@ pub(crate) enum Shown {
     Job(String),
 }
 
-/// What is taken out of placement, now or from some time on.
+/// A block, immediate or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocking {
     pub(crate) target: Target,
     pub(crate) reason: String,
-    /// In how long it begins, and how long before that its notice is given; now if none.
+    /// Time until a planned block begins, and its notice; immediate if `None`.
     pub(crate) planned: Option<Ahead>,
-    /// How long it lasts, from its beginning on.
+    /// Duration of the block, from its beginning.
     pub(crate) for_ms: Option<u64>,
-    /// How long what runs there may take to leave, from its beginning on; it may stay if none.
+    /// Time that running work has to leave, from the beginning of the block; it may stay if `None`.
     pub(crate) drain_ms: Option<u64>,
 }
 
-/// When a block begins that is planned ahead.
+/// Beginning of a planned block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) in_ms: u64,
     pub(crate) notice_ms: u64,
 }
 
-/// One statement.
+/// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Only names the levels; the parser has read it.
+    /// Only names the levels; handled by the parser.
     Levels {
         above: Vec<String>,
         inside: Vec<String>,
@@ -177,13 +177,13 @@ pub(crate) enum Statement {
     Block(Blocking),
     Unblock {
         target: Target,
-        /// Whether only what is planned is cancelled.
+        /// Whether only the planned block is cancelled.
         planned: bool,
     },
     Advance {
         span_ms: u64,
     },
-    /// Whether workers start and stop tasks by themselves.
+    /// Whether workers start and stop tasks on their own.
     Workers {
         obey: bool,
     },
@@ -194,7 +194,7 @@ pub(crate) enum Statement {
     Plan {
         once: bool,
     },
-    /// The workers of a job start what was placed, or stop what was told to stop.
+    /// The workers of a job start its placed tasks, or end its stopped ones.
     Start {
         job: String,
     },
@@ -215,7 +215,7 @@ pub(crate) enum Statement {
     },
 }
 
-/// A statement and where it stands.
+/// A statement and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// Its first line, counted from 1.
@@ -225,6 +225,6 @@ pub(crate) struct Step {
     /// Its first line's text.
     pub(crate) text: String,
     pub(crate) statement: Statement,
-    /// The result that stands below it.
+    /// The recorded result below it.
     pub(crate) recorded: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The `submit` statement: every option of a job that the scheduler looks at.
+//! `submit` statement: every option of a job that the scheduler uses.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::scenario::script::arguments::Arguments;
 use crate::scenario::script::statement::{GpuName, Submission};
 use crate::scenario::script::{ScriptError, values};
 
-/// MiB of a GiB.
+/// MiB per GiB.
 const MIB: u64 = 1_024;
-/// Name of the first group where none is given.
+/// Default name of the first group.
 const FIRST_GROUP: &str = "main";
 
 type Result<T> = std::result::Result<T, ScriptError>;

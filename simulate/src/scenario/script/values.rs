@@ -1,4 +1,4 @@
-//! Readers of single values.
+//! Parsers of single values.
 
 use muster_model::command::Standing;
 
@@ -18,7 +18,7 @@ const UNITS: [(&str, u64); 5] = [
 /// Any text that is not empty.
 pub(crate) fn text(text: &str) -> Read<String> {
     if text.is_empty() {
-        return Err("a text that is not empty is wanted".to_owned());
+        return Err("a text that is not empty".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -26,24 +26,24 @@ pub(crate) fn text(text: &str) -> Read<String> {
 /// A whole number from 0 on.
 pub(crate) fn count(text: &str) -> Read<u32> {
     text.parse()
-        .map_err(|_| "a whole number from 0 on is wanted, as in 8".to_owned())
+        .map_err(|_| "a whole number from 0 on, as in 8".to_owned())
 }
 
 /// A larger whole number from 0 on.
 pub(crate) fn large_count(text: &str) -> Read<u64> {
     text.parse()
-        .map_err(|_| "a whole number from 0 on is wanted, as in 1024".to_owned())
+        .map_err(|_| "a whole number from 0 on, as in 1024".to_owned())
 }
 
 /// A whole number.
 pub(crate) fn integer(text: &str) -> Read<i32> {
     text.parse()
-        .map_err(|_| "a whole number is wanted, as in -1".to_owned())
+        .map_err(|_| "a whole number, as in -1".to_owned())
 }
 
 /// Milliseconds, written as `1h30m`, `10m`, `5s`, `200ms`, `2d`.
 pub(crate) fn duration(text: &str) -> Read<u64> {
-    let wanted = || "a length of time is wanted, as in 1h30m, 5s or 200ms".to_owned();
+    let wanted = || "a duration, as in 1h30m, 5s or 200ms".to_owned();
     let (mut rest, mut total) = (text, 0u64);
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit());
@@ -68,16 +68,16 @@ fn names_unit(text: &str, unit: &str) -> bool {
     after.is_some_and(|after| !after.starts_with(|letter: char| letter.is_ascii_alphabetic()))
 }
 
-/// Names with commas between.
+/// Names separated by commas.
 pub(crate) fn list(text: &str) -> Read<Vec<String>> {
     let names: Vec<String> = text.split(',').map(str::to_owned).collect();
     if names.iter().any(String::is_empty) {
-        return Err("names with commas between are wanted, as in a,b".to_owned());
+        return Err("names separated by commas, as in a,b".to_owned());
     }
     Ok(names)
 }
 
-/// Names with commas between, or `none`.
+/// Names separated by commas, or `none`.
 pub(crate) fn list_or_none(text: &str) -> Read<Vec<String>> {
     if text == "none" {
         return Ok(Vec::new());
@@ -85,13 +85,13 @@ pub(crate) fn list_or_none(text: &str) -> Read<Vec<String>> {
     list(text)
 }
 
-/// GPUs with commas between, each as `HOST:INDEX`.
+/// GPUs separated by commas, each as `HOST:INDEX`.
 pub(crate) fn gpus(text: &str) -> Read<Vec<GpuName>> {
     text.split(',').map(gpu).collect()
 }
 
 fn gpu(text: &str) -> Read<GpuName> {
-    let wanted = || "GPUs are wanted, as in n1:0,n1:1".to_owned();
+    let wanted = || "GPUs, as in n1:0,n1:1".to_owned();
     let (host, index) = text.rsplit_once(':').ok_or_else(wanted)?;
     if host.is_empty() {
         return Err(wanted());
@@ -108,7 +108,7 @@ pub(crate) fn target(text: &str) -> Read<Target> {
         return gpu(text).map(Target::Gpu);
     }
     if text.is_empty() {
-        return Err("a host or a GPU is wanted, as in n1 or n1:3".to_owned());
+        return Err("a host or a GPU, as in n1 or n1:3".to_owned());
     }
     Ok(Target::Host(text.to_owned()))
 }
@@ -118,26 +118,26 @@ pub(crate) fn sizes(text: &str) -> Read<Vec<u32>> {
     let parsed: Result<Vec<u32>, _> = text.split('+').map(str::parse).collect();
     match parsed {
         Ok(sizes) if !sizes.contains(&0) => Ok(sizes),
-        _ => Err("GPUs of each cell are wanted: 4, or 5+7 for uneven ones".to_owned()),
+        _ => Err("GPUs of each cell: 4, or 5+7 for uneven ones".to_owned()),
     }
 }
 
-/// A ground on which an attempt may stand; cells are not named.
+/// Allocation basis of an attempt; cells are not named.
 pub(crate) fn standing(text: &str) -> Read<Standing> {
     match text {
         "share" => Ok(Standing::Share),
         "cells" => Ok(Standing::Cells(Vec::new())),
         "opportunistic" => Ok(Standing::Opportunistic),
-        _ => Err("share, cells or opportunistic is wanted".to_owned()),
+        _ => Err("share, cells or opportunistic".to_owned()),
     }
 }
 
-/// A level of cells; `?` behind it makes it a wish.
+/// A level of cells; a trailing `?` makes it a preference.
 pub(crate) fn within(text: &str) -> Read<muster_model::spec::Within> {
     let required = !text.ends_with('?');
     let level = text.trim_end_matches('?').to_owned();
     if level.is_empty() {
-        return Err("a level of cells is wanted, as in rack, or rack? for a wish".to_owned());
+        return Err("a level of cells, as in rack, or rack? for a preference".to_owned());
     }
     Ok(muster_model::spec::Within { level, required })
 }

@@ -1,11 +1,11 @@
-//! The words of a line, each with its column.
+//! Words of a line with their columns.
 
 use crate::scenario::script::ScriptError;
 
 /// One word: bare (`gang`), or an option with its value (`gpus=8`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// The option's name; none for a bare word.
+    /// The option's name; `None` for a bare word.
     pub(crate) key: Option<String>,
     /// The word, or the option's value, without quotes.
     pub(crate) text: String,
@@ -14,7 +14,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// The word as a reader would name it in a complaint.
+    /// The word as error messages show it.
     pub(crate) fn shown(&self) -> String {
         match &self.key {
             Some(key) => format!("{key}="),
@@ -23,8 +23,8 @@ impl Word {
     }
 }
 
-/// Splits a line into words. White space separates them, double quotes hold it together, `#` at the beginning of a
-/// word starts a comment.
+/// Splits a line into words. White space separates them, double quotes group characters, and `#` at the
+/// beginning of a word starts a comment.
 pub(crate) fn split(line: &str, number: u32) -> Result<Vec<Word>, ScriptError> {
     let mut words = Vec::new();
     let mut rest = line.chars().zip(1u32..).peekable();
@@ -41,7 +41,7 @@ pub(crate) fn split(line: &str, number: u32) -> Result<Vec<Word>, ScriptError> {
             reading.take(letter, column);
         }
         if let Some(column) = reading.quote_column.filter(|_| reading.quoted) {
-            let message = "this quotation does not end on its line; allowed: \"...\"".to_owned();
+            let message = "unterminated quotation; allowed: \"...\"".to_owned();
             return Err(ScriptError::new(number, column, message));
         }
         words.push(Word {

@@ -1,4 +1,4 @@
-//! Small forks whose answers can be worked out by hand.
+//! Small forks with answers calculated by hand.
 
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{BlockTarget, CheckpointCommit, Command};
@@ -14,7 +14,7 @@ fn with_priority(priority: i32, spec: JobSpec) -> JobSpec {
     JobSpec { priority, ..spec }
 }
 
-/// A cluster in whose only queue a higher priority preempts.
+/// A cluster whose only queue preempts by priority.
 fn preempting(hosts: u32, gpus: u32) -> Cluster {
     let mut cluster = Cluster::with_hosts(hosts, gpus);
     let config = QueueConfig {
@@ -57,7 +57,7 @@ fn a_job_starts_when_the_one_before_it_ends() {
     };
     assert_eq!(second.effect, Effect::Submitted);
     assert_eq!(second.then.start_ms, Some(500_000));
-    // Nothing is known of it: it runs for the assumed hour.
+    // Without any information it runs for the assumed hour.
     assert_eq!(second.estimate, Ground::Assumed);
     assert_eq!(second.then.end_ms, Some(500_000 + 3_600_000));
     assert!(second.then.waits_for.is_some());
@@ -136,7 +136,7 @@ fn a_drained_hosts_jobs_find_room_elsewhere_or_wait() {
     let answer = ask(&cluster, &[Change::Drain(name.clone())]);
     assert_eq!(answer.stops[0].back_ms, Some(3_600_000));
 
-    // A block without a drain stops nobody.
+    // A block without a drain stops no attempt.
     let block = Change::Block(BlockTarget::Host(name));
     let answer = ask(&cluster, &[block]);
     assert_eq!((answer.stops.len(), answer.affected.len()), (0, 0));

@@ -1,4 +1,4 @@
-//! What holds for every cluster, however it came to be.
+//! Properties of forks of random clusters.
 
 use muster_engine::apply::apply;
 use muster_engine::state::State;
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 use crate::fork::{ask, gpus_of, limited, run, settle, submit};
 
-/// A state that a drawn history leads to.
+/// State after a random history.
 fn drawn(entropy: &[u64]) -> State {
     let mut state = Cluster::with_hosts(2, 8).state;
     for number in entropy {
         let (time, command) = draw_command(&state, *number);
-        // Some are refused, as they would be in life.
+        // Some are refused, as in real use.
         drop(apply(&mut state, time, &command).result);
     }
     state
@@ -64,7 +64,7 @@ proptest! {
         let fork = Fork { now: state.time, state };
         let change = [submit(gang("new", 2, 3))];
         let ask = || what_if(&fork, &change, settings, &mut |_| ());
-        // A drawn cluster may have retired or filled the queue: then both are refused.
+        // A random cluster may have retired or filled the queue: then both are refused.
         prop_assert_eq!(format!("{:?}", ask()), format!("{:?}", ask()));
     }
 

@@ -1,4 +1,4 @@
-//! Forks of small clusters: by hand to the second, drawn ones by what must always hold.
+//! Forks of small clusters: exact results by hand, and properties of random ones.
 mod by_hand;
 mod drawn;
 mod queues;
@@ -11,7 +11,7 @@ use muster_model::spec::JobSpec;
 use muster_planner::{Budget, plan};
 use muster_simulate::fork::{Change, Difference, Fork, ForkError, ForkSettings, what_if};
 
-/// Asks with audits after every instant.
+/// Runs a what-if with audits after every instant.
 fn asked(cluster: &Cluster, changes: &[Change]) -> Result<Difference, ForkError> {
     let settings = ForkSettings {
         audit_every: Some(1),
@@ -38,7 +38,7 @@ fn limited(mut spec: JobSpec, limit_s: u64) -> JobSpec {
     spec
 }
 
-/// Plans and starts what is placed until nothing is left to decide.
+/// Plans and starts placed units until nothing is left to decide.
 fn settle(cluster: &mut Cluster) {
     loop {
         let plan = plan(&cluster.state, cluster.now, Budget::default());

@@ -1,4 +1,4 @@
-//! Changes of the queues: what they mean at once, and who starts sooner or later by them.
+//! Queue changes: immediate effects, and jobs that start sooner or later.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn a_lower_limit_names_who_is_over_it_and_stops_nobody() {
         panic!("{answer:?}");
     };
     assert_eq!(research.over_limit.gpus, 4);
-    // The newest goes over it; the oldest is within.
+    // The newest exceeds it; the oldest is within.
     assert_eq!(research.jobs_over_limit.first, [second]);
     assert_eq!(research.jobs_too_large.first, [third]);
     assert_eq!(answer.stops, []);

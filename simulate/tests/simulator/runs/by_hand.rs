@@ -1,4 +1,4 @@
-//! Traces small enough to be worked out by hand.
+//! Traces small enough to calculate by hand.
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Ending, TraceJob};
@@ -20,7 +20,7 @@ fn four_jobs() -> Vec<TraceJob> {
 fn first_come_first_served_to_the_second() {
     let scenario = scenario(four_jobs(), &[], Settings::default());
     let outcomes = [run(&scenario, Policy::Fifo)];
-    // `c` waits for `b`'s host until 20; `d` stands behind it in strict order, and then behind it in the hosts.
+    // `c` waits for `b`'s host until 20; `d` is behind it in strict order, and then behind it on the hosts.
     let expected = [(0, 10), (0, 20), (20, 25), (25, 26)].map(|(at, end)| (Some(at), Some(end)));
     assert_eq!(times_s(&outcomes[0]), expected);
 
@@ -33,13 +33,14 @@ fn first_come_first_served_to_the_second() {
     assert_eq!(cluster.makespan_s, 26.0);
     // 40 + 80 + 40 + 1 of 8 x 26 GPU-seconds.
     assert_eq!(cluster.utilisation, Some(161.0 / 208.0));
-    // Somebody waits from 1 to 25: a and b hold 8 GPUs until 10, b holds 4 until 20, then c holds 8.
+    // At least one job waits from 1 to 25: a and b hold 8 GPUs until 10, b holds 4 until 20, then c holds
+    // 8.
     assert_eq!(cluster.waiting_share, Some(24.0 / 26.0));
     assert_eq!(
         cluster.utilisation_while_waiting,
         Some((9.0 * 8.0 + 10.0 * 4.0 + 5.0 * 8.0) / (24.0 * 8.0))
     );
-    // A whole host is free from 10 to 20, which suits `c`; from 25 on `d` leaves 3 GPUs of a host beside it.
+    // A whole host is free from 10 to 20, which suits `c`; from 25 on `d` leaves 3 GPUs of its host.
     assert_eq!(cluster.fragmentation_head, Some(0.0));
     assert_eq!(cluster.fragmentation_whole_host, Some(3.0 / 47.0));
     // Slowdowns: red 1, 1 and 24/10; blue 24/10 (runs of less than 10 s count as 10).
@@ -50,8 +51,9 @@ fn first_come_first_served_to_the_second() {
     assert_eq!(report.runs[0].bounds.makespan_s, 20.125);
     let bounds = report.runs[0].bounds;
     assert_eq!(bounds.run_mean_s, 9.0);
-    // One machine of 8 GPUs, the smallest total work first: a in 0 to 2 and 2.125 to 5.125, d between, c until 10.125,
-    // b until 20.125. The middle of a job's work, less its submission, plus half its running time:
+    // One machine of 8 GPUs, the smallest total work first: a in 0 to 2 and 2.125 to 5.125, d between, c
+    // until 10.125, b until 20.125. The middle of a job's work, less its submission, plus half its running
+    // time:
     let a = (2.0 * 1.0 + 3.0 * 3.625) / 5.0 + 5.0;
     let (b, c, d) = (15.125 + 10.0, 7.625 - 1.0 + 2.5, 0.0625 + 0.5);
     let crowded = (a + b + c + d) / 4.0;
@@ -81,7 +83,7 @@ fn priority_goes_first() {
 
 #[test]
 fn free_gpus_that_cannot_take_part_are_fragmented() {
-    // One GPU is left, of no use to a task with four.
+    // One GPU is left, unusable for a task with four.
     let jobs = vec![
         small("a", 0, 10, 2),
         small("b", 0, 4, 3),
@@ -166,5 +168,5 @@ fn a_job_without_gpus_or_duration_is_a_job() {
     assert_eq!(times_s(&outcome), [(Some(0), Some(0))]);
     let bytes = super::everything(&scenario, &[outcome]);
     let text = String::from_utf8_lossy(&bytes);
-    assert!(!text.contains("NaN"), "nothing is divided by nothing");
+    assert!(!text.contains("NaN"), "division by zero gives no value");
 }

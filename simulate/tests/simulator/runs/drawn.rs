@@ -1,4 +1,4 @@
-//! What must hold of every simulation, on drawn ones.
+//! Properties of random simulations.
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage, TraceJob};
@@ -99,7 +99,8 @@ proptest! {
         let outcome = run(&scenario, Policy::Fifo);
         let placed = outcome.records.iter().filter(|record| record.gpus > 0);
         let placed: Vec<u64> = placed.filter_map(|record| record.first_placed_ms).collect();
-        // One that comes back after a fault goes before younger ones; first placements keep their order anyway.
+        // A job that returns after a fault goes before younger ones; first placements keep their order
+        // anyway.
         prop_assert!(placed.is_sorted(), "{:?}", placed);
     }
 }

@@ -1,4 +1,4 @@
-//! Parts that are ill, and nobody tells of it: what the engine finds, takes out and gives back.
+//! Undetected faults: what the engine finds, blocks and unblocks.
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage};
@@ -7,12 +7,12 @@ use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings, T
 use crate::runs::{everything, run, small};
 
 const HOUR_S: u64 = 3_600;
-/// What the file of outages says of a GPU whose memory is broken.
+/// Cause in the faults file for a GPU with broken memory.
 const DBE: &str = "GPU: GPU DBE(Double Bit ECC) > Threshold";
-/// And where nobody knew.
+/// Cause of an unknown fault.
 const UNKNOWN: &str = "Unknown Error: Unknown Error";
 
-/// The first GPU of a node is ill from an hour on, for a day.
+/// The first GPU of a node is faulty from the first hour on, for a day.
 fn ill(cause: &str) -> Vec<Outage> {
     vec![Outage {
         node: "n0".to_owned(),
@@ -64,7 +64,7 @@ fn what_is_found_is_taken_out_and_no_more() {
 
 #[test]
 fn what_nobody_finds_is_found_by_its_victims() {
-    // One course may be lucky: three say more.
+    // A single run may be a coincidence: three are used.
     let courses = |care| {
         [1, 2, 3].map(|luck| {
             let scenario = cared_for(UNKNOWN, care).with_luck(luck);
@@ -79,7 +79,7 @@ fn what_nobody_finds_is_found_by_its_victims() {
     let (parts, attributed) = (courses(Care::BlockParts), courses(Care::Attribute));
     assert!(
         parts.iter().all(|(counts, _)| counts.blocks == 0),
-        "no rule sees it"
+        "no rule finds it"
     );
     assert!(
         struck(&attributed) < struck(&parts),
@@ -87,7 +87,7 @@ fn what_nobody_finds_is_found_by_its_victims() {
     );
     assert!(attributed.iter().any(|(counts, _)| counts.blocks > 0));
     assert!(attributed.iter().all(|(_, ruined)| *ruined == 0));
-    // The salt is what differs between them, and all that does.
+    // The seed is the only difference between them.
     let all = parts.map(|(counts, _)| counts.struck);
     assert!(all.iter().any(|struck| *struck != all[0]), "{all:?}");
 }
@@ -98,8 +98,9 @@ fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
     let scenario = cared_for(DBE, Care::Lemons).with_false_alarm(60, alarm);
     let outcome = run(&scenario, Policy::Fifo);
     let counts = counts(&outcome);
-    assert!(counts.false_blocks > 0, "the alarm was heard");
-    // Of so small a pool two hosts may be out on suspicion, and what is ill: of six hosts that the alarm is about.
+    assert!(counts.false_blocks > 0, "the alarm had an effect");
+    // In so small a pool two hosts may be out on suspicion, plus the faulty ones: of six hosts that the
+    // alarm is about.
     assert!(counts.out_max <= 2 * 4 + 1, "{counts:?}");
     assert_eq!(ruined(&scenario, &outcome), 0);
 }
@@ -129,7 +130,7 @@ fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
         let jobs = vec![small("long", 0, 72 * HOUR_S, 4)];
         let cluster = Cluster::uniform(10, 4, "V100");
         let scenario = Scenario::new(cluster, jobs, &[], settings);
-        // Slow, not broken: its rule waits for the end of what runs there.
+        // Slow, not broken: its rule waits for running work to end.
         run(
             &scenario.in_care(&ill("PCI link width"), Care::BlockParts),
             Policy::Fifo,

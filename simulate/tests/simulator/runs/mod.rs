@@ -1,4 +1,4 @@
-//! Whole simulations: small ones by hand to the second, drawn ones by what must always hold, a real one.
+//! Complete simulations: small ones with exact results, properties of random ones, a real trace.
 mod by_hand;
 mod drawn;
 mod faults;
@@ -22,7 +22,7 @@ fn job(name: &str, submit_s: u64, duration_s: u64, tasks: u32) -> TraceJob {
     }
 }
 
-/// A job of one task with so many GPUs.
+/// A job of one task with the given GPUs.
 fn small(name: &str, submit_s: u64, duration_s: u64, gpus: u32) -> TraceJob {
     TraceJob {
         gpus_per_task: gpus,
@@ -37,7 +37,7 @@ fn in_queue(queue: &str, job: TraceJob) -> TraceJob {
     }
 }
 
-/// A GPU of a node is gone for a while.
+/// A GPU of a node is unavailable for a while.
 fn outage_of_gpu(node: &str, gpu: u32, start_s: u64, end_s: u64) -> Outage {
     Outage {
         node: node.to_owned(),
@@ -69,7 +69,7 @@ fn times_s(outcome: &Outcome) -> Vec<(Option<u64>, Option<u64>)> {
     outcome.records.iter().map(times).collect()
 }
 
-/// Everything that a report says: its table, then its files.
+/// The complete report: its table, then its files.
 fn everything(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let report = Report::new(scenario, outcomes);

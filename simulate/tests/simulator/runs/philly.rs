@@ -1,4 +1,4 @@
-//! The real trace, where it is present.
+//! Real Philly trace, if present.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use muster_simulate::{JobEnd, Policy, Scenario, Settings};
 
 use crate::runs::run;
 
-/// Jobs of the beginning that are simulated with faults.
+/// Number of leading jobs simulated with faults.
 const JOBS_WITH_FAULTS: usize = 5_000;
-/// Instants between two audits of so large a state.
+/// Instants between two audits of such a large state.
 const AUDIT_EVERY: u64 = 1_000;
 
 #[test]
@@ -18,7 +18,7 @@ fn the_whole_philly_trace_runs_to_its_end() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
     let path = folder.join("philly_jobs.csv.gz");
     if !path.exists() {
-        tracing::warn!(path = %path.display(), "skipped: the trace is not here");
+        tracing::warn!(path = %path.display(), "skipped: trace not found");
         return;
     }
     let jobs = read_jobs(&path, 0, usize::MAX).unwrap();
@@ -43,7 +43,7 @@ fn real_faults_on_the_real_trace_leave_the_state_sound() {
     let jobs = folder.join("philly_jobs.csv.gz");
     let faults = folder.join("infinitehbd_node_faults_first_half.csv.gz");
     if !jobs.exists() || !faults.exists() {
-        tracing::warn!(path = %folder.display(), "skipped: the traces are not here");
+        tracing::warn!(path = %folder.display(), "skipped: traces not found");
         return;
     }
     let jobs = read_jobs(&jobs, 1_000, JOBS_WITH_FAULTS).unwrap();

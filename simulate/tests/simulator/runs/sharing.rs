@@ -1,4 +1,4 @@
-//! Virtual clusters that share against each alone, and what else is varied between runs.
+//! Virtual clusters that share compared with each alone, and other variations between runs.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -30,7 +30,7 @@ fn drawn_jobs(drawn: &[Drawn]) -> Vec<TraceJob> {
         .iter()
         .map(|(submit_s, duration_s, tasks, gpus, cluster)| {
             let (queue, hosts) = HOSTS[*cluster];
-            // Nobody asks for more than its virtual cluster has.
+            // No job requests more than its virtual cluster has.
             let tasks = u64::from(*tasks).min(hosts);
             let tasks = u32::try_from(tasks).unwrap();
             let asking = TraceJob {
@@ -57,7 +57,7 @@ fn shared(jobs: Vec<TraceJob>, rules: Rules) -> Scenario {
     Scenario::new(cluster, jobs, &[], settings).with_quotas(quotas())
 }
 
-/// When each job of a virtual cluster was placed first, and ended.
+/// First placement and end of each job of a virtual cluster.
 fn times_of(outcome: &Outcome, queue: Option<usize>) -> Vec<(Option<u64>, Option<u64>)> {
     let records = outcome.records.iter();
     records
@@ -69,7 +69,8 @@ fn times_of(outcome: &Outcome, queue: Option<usize>) -> Vec<(Option<u64>, Option
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// HiveD's promise to the second: whoever has cells waits as if nobody else were there.
+    /// HiveD's promise to the second: a job with guaranteed cells waits as if its virtual cluster were
+    /// alone.
     #[test]
     fn with_cells_and_nothing_lent_every_job_runs_as_if_its_cluster_were_alone(
         drawn in prop::collection::vec((0..200u64, 1..80u64, 1..4u32, 0..5u32, 0..3usize), 1..80),
@@ -112,8 +113,8 @@ proptest! {
 
 #[test]
 fn hosts_of_one_gang_are_told_apart_by_its_tasks() {
-    // The gangs of `b` lie on the same hosts with as much left, so that their oldest job is the same: which of these
-    // hosts a task of 1 GPU takes decides when one of 4 finds a whole host. `a` moves their numbers.
+    // The gangs of `b` are on the same hosts with as much left, so their oldest job is the same: which of
+    // these hosts a task of 1 GPU takes decides when one of 4 finds a whole host. `a` shifts their numbers.
     let drawn = [
         (17, 25, 2, 3, 1),
         (63, 36, 1, 1, 1),
@@ -141,8 +142,8 @@ fn hosts_of_one_gang_are_told_apart_by_its_tasks() {
 
 #[test]
 fn a_quota_in_gpus_has_its_owner_wait_where_others_hold_pieces_of_every_host() {
-    // `a` may have 8 GPUs of 24 and uses none. The others, within their quotas of 12 and 4, hold three of four GPUs of
-    // some hosts, one after the other, so that no two whole hosts are left.
+    // `a` may have 8 GPUs of 24 and uses none. The others, within their quotas of 12 and 4, hold three of
+    // four GPUs of some hosts, one after the other, so that no two whole hosts are left.
     let mut jobs: Vec<TraceJob> = (0..5)
         .map(|number| {
             in_queue(
@@ -188,8 +189,8 @@ fn who_does_not_borrow_waits_beside_idle_hosts() {
 
 #[test]
 fn whom_to_stop_is_decided_by_the_checkpoints_that_were_committed() {
-    // Both of `b` hold a host beyond its quota; `old` has a checkpoint 1 s before `a` comes for its guarantee, `young`
-    // none yet.
+    // Both of `b` hold a host beyond its quota; `old` has a checkpoint 1 s before `a` comes for its
+    // guarantee, `young` none yet.
     let jobs = vec![
         in_queue("b", job("kept", 0, 500, 3)),
         in_queue("b", job("old", 0, 500, 1)),
@@ -260,7 +261,7 @@ fn jobs_wait_in_the_queues_of_a_tree() {
     let error = refused.map(|_| ()).unwrap_err();
     assert!(
         matches!(error, muster_simulate::SimulateError::Setup { .. }),
-        "12 GPUs of 8 are promised: {error}"
+        "12 GPUs of 8 are guaranteed: {error}"
     );
 }
 

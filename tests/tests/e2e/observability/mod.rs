@@ -1,4 +1,5 @@
-//! Dashboards, alerts and metrics, evaluated by a real Prometheus that reads a real cluster under load and over a failover.
+//! Dashboards, alerts and metrics, evaluated by a real Prometheus that scrapes a real cluster under load
+//! and during a failover.
 
 mod selectors;
 mod written;
@@ -22,24 +23,24 @@ use tokio::time::{Instant, sleep};
 
 use selectors::selectors_of;
 
-/// The folder of the whole repository.
+/// Root folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// What Grafana would put for its variables. The interval covers the load and the failover.
+/// Values of Grafana's variables. The interval covers the load and the failover.
 const VARIABLES: [(&str, &str); 3] = [
     ("$__rate_interval", "2m"),
     ("$queue", ".*"),
     ("$host", ".*"),
 ];
-/// How long queries may take to become non-empty.
+/// Maximum time for queries to become non-empty.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a call waits that is made while nobody leads: longer than a replica looks for a leader, whatever its timings, before it says
-/// that there is none. Who has gone by then was told nothing.
+/// Deadline of a call that is made without a leader: longer than a replica looks for a leader, with any
+/// timings, before it reports that there is none. A caller that gives up earlier gets no answer.
 const LEADERLESS_CALL: Duration = Duration::from_secs(12);
-/// Calls of users that were told that nobody leads.
+/// Calls of users that were answered with the lack of a leader.
 const LEADERLESS_ANSWERS: &str =
     r#"muster_scheduler_requests_total{method="GetStatus",code="Unavailable"} > 0"#;
 
-/// What the cluster uses an etcd for, where one is installed; else its series are absent too.
+/// Series about etcd, which are absent if none is installed.
 const OF_ETCD: (&str, &str) = (
     "muster_etcd_",
     "there is no etcd here (Debian: etcd-server)",
@@ -59,10 +60,7 @@ fn prepared(expression: &str) -> String {
     for (name, value) in VARIABLES {
         text = text.replace(name, value);
     }
-    assert!(
-        !text.contains('$'),
-        "a variable that nobody sets: {expression}"
-    );
+    assert!(!text.contains('$'), "an unset variable: {expression}");
     text
 }
 
@@ -97,7 +95,8 @@ fn dashboards() -> (Vec<Query>, BTreeSet<String>) {
     (queries, ids)
 }
 
-/// Alerts with their expressions, as Prometheus itself has read them; all were evaluated well.
+/// Alerts with their expressions, as read by Prometheus itself; all must have been evaluated without an
+/// error.
 async fn alerts(prometheus: &Prometheus) -> BTreeMap<String, String> {
     let rules = eventually("the rules are evaluated", async || {
         let data = prometheus.ask("rules").await.unwrap();
@@ -120,7 +119,8 @@ fn is_absent(expression: &str, absent: Option<(&str, &str)>) -> bool {
     absent.is_some_and(|(name, _)| expression.contains(name))
 }
 
-/// Work of every kind: tasks that end well and badly, a gang, jobs that hold GPUs, jobs that wait for them, and one that is refused.
+/// Work of every kind: tasks that succeed and fail, a gang, jobs that hold GPUs, jobs that wait for them,
+/// and one that is refused.
 async fn load(client: &Client) {
     let mut gang = with_gpus(shell("sleep 1"), 1);
     gang.groups[0].count = Some(2);
@@ -137,7 +137,7 @@ async fn load(client: &Client) {
     assert!(refused.is_err(), "a job without tasks");
 }
 
-/// Adds a host whose GPUs have a temperature.
+/// Adds a host whose GPUs report a temperature.
 fn add_warm_host(cluster: &mut Cluster) {
     let gpus = 0..Shape::default().gpus;
     let timeline = gpus.fold(String::new(), |mut lines, gpu| {
@@ -156,8 +156,8 @@ fn add_warm_host(cluster: &mut Cluster) {
     cluster.workers[warm].start();
 }
 
-/// Does what the panels are to show: a snapshot, another leader, a finding without a consequence, a GPU that fails under a task, and one
-/// that a person blocks.
+/// Causes what the panels are to show: a snapshot, a leader change, a finding without a consequence, a GPU
+/// that fails under a task, and one that an operator blocks.
 async fn drill(cluster: &Cluster, client: &Client) {
     // A new leader does not know its workers at once.
     let run = async |words: &[&str]| {
@@ -179,10 +179,10 @@ async fn drill(cluster: &Cluster, client: &Client) {
     run(&["block-gpu", "node02:7", "--reason", "a drill"]).await;
 }
 
-/// Keeps short jobs coming.
+/// Keeps submitting short jobs.
 async fn trickle(client: Client) {
     loop {
-        // Without a leader for a moment, it is tried again.
+        // Without a leader for a moment, it is repeated.
         drop(client.submit_job(shell("exit 0")).await);
         sleep(Duration::from_millis(200)).await;
     }
@@ -198,7 +198,7 @@ fn metrics_of(members: &[Member]) -> Vec<String> {
     members.iter().map(address).collect()
 }
 
-/// Kills the leader, sees that it is missed, and starts it again.
+/// Kills the leader, checks that the alert fires, and starts it again.
 async fn fail_over(cluster: &mut Cluster, client: &Client, prometheus: &Prometheus, down: &str) {
     let leader = cluster.leader(client).await;
     assert_eq!(
@@ -207,13 +207,10 @@ async fn fail_over(cluster: &mut Cluster, client: &Client, prometheus: &Promethe
         "all replicas are up"
     );
     cluster.replicas[leader].kill();
-    eventually(
-        "the alert about the dead replica has something to tell",
-        async || {
-            let found = prometheus.query(down).await.unwrap();
-            (found.len() == 1).then_some(())
-        },
-    )
+    eventually("the alert about the dead replica fires", async || {
+        let found = prometheus.query(down).await.unwrap();
+        (found.len() == 1).then_some(())
+    })
     .await;
     cluster.replicas[leader].start();
     eventually("the replica is back", async || {
@@ -227,18 +224,16 @@ async fn fail_over(cluster: &mut Cluster, client: &Client, prometheus: &Promethe
     .await;
 }
 
-/// Kills two replicas of three, sees that nobody leads and what a call is told then, and starts them again.
+/// Kills two of three replicas, checks that there is no leader and the answer of a call, and starts them
+/// again.
 async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderless: &str) {
     for replica in &mut cluster.replicas[1..] {
         replica.kill();
     }
-    eventually(
-        "the alert about the missing leader has something to tell",
-        async || {
-            let found = prometheus.query(leaderless).await.unwrap();
-            (!found.is_empty()).then_some(())
-        },
-    )
+    eventually("the alert about the missing leader fires", async || {
+        let found = prometheus.query(leaderless).await.unwrap();
+        (!found.is_empty()).then_some(())
+    })
     .await;
     let impatient = Client::connect(ClientConfig {
         deadline: LEADERLESS_CALL,
@@ -247,7 +242,7 @@ async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderles
         ..ClientConfig::new([cluster.addresses[0].clone()])
     });
     let impatient = impatient.await.unwrap();
-    eventually("what such a call is told is counted", async || {
+    eventually("answers of such calls are counted", async || {
         let told = impatient.status(v1::Consistency::Linearizable).await;
         assert!(told.is_err(), "{told:?}");
         let counted = prometheus.query(LEADERLESS_ANSWERS).await.unwrap();
@@ -259,10 +254,10 @@ async fn lose_majority(cluster: &mut Cluster, prometheus: &Prometheus, leaderles
     }
 }
 
-/// Lets etcd be dead until somebody complains.
+/// Stops etcd until a replica reports it.
 async fn interrupt(etcd: &mut EtcdServer, prometheus: &Prometheus) {
     etcd.kill();
-    eventually("somebody misses etcd", async || {
+    eventually("a replica reports that etcd is missing", async || {
         let found = prometheus.query("muster_etcd_errors_total").await.unwrap();
         (!found.is_empty()).then_some(())
     })
@@ -270,7 +265,7 @@ async fn interrupt(etcd: &mut EtcdServer, prometheus: &Prometheus) {
     etcd.start_again().await;
 }
 
-/// Evaluates queries until all that should give something do. Gives those that do not.
+/// Evaluates queries until all that should give a result do. Returns those that do not.
 async fn empty_ones(
     prometheus: &Prometheus,
     queries: &[Query],
@@ -343,7 +338,7 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
     if let Some(etcd) = &mut etcd {
         interrupt(etcd, &prometheus).await;
     }
-    // Once more: what a new leader counts begins at nothing.
+    // Once more: counters of a new leader start at zero.
     load(&client).await;
     drill(&cluster, &client).await;
     check_queries(&prometheus, &alerts, absent).await;
@@ -353,7 +348,8 @@ async fn every_panel_and_alert_reads_a_cluster_under_load_and_a_failover() {
     }
 }
 
-/// Every panel and annotation gives something, every alert can be evaluated, and what it selects is there.
+/// Every panel and annotation gives a result, every alert can be evaluated, and the series that it selects
+/// exist.
 async fn check_queries(
     prometheus: &Prometheus,
     alerts: &BTreeMap<String, String>,
@@ -361,7 +357,8 @@ async fn check_queries(
 ) {
     let (mut queries, _) = dashboards();
     for (name, expression) in alerts {
-        // An alert tells nothing of a cluster that is well, but all that it looks at must be there, by the labels that it looks for.
+        // An alert gives no result on a healthy cluster, but all its series must exist, with the labels
+        // that it selects.
         let selected = selectors_of(expression);
         assert!(!selected.is_empty(), "{name}: {expression}");
         queries.extend(selected.into_iter().map(|expression| Query {
@@ -380,7 +377,7 @@ async fn check_queries(
         let is_used = empty.iter().any(|query| query.expression.contains(name));
         assert!(
             is_used,
-            "`{name}` is there or nobody asks for it, so this is no exception: {why}"
+            "`{name}` exists or is not queried, so it is no exception: {why}"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! What an expression of PromQL selects, one by one.
+//! Selectors of a PromQL expression, one by one.
 
 use std::collections::BTreeSet;
 
-/// How series are called whose names have no label in the expressions that use them.
+/// Prefixes of series whose names have no label in the expressions that use them.
 const PREFIXES: [&str; 3] = ["muster_", "DCGM_", "process_"];
 
 /// The selectors of an expression, each with its label matchers, without ranges and offsets.
@@ -34,14 +34,14 @@ fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_' || character == ':'
 }
 
-/// What follows a text in quotes that an expression begins with.
+/// The rest of an expression after the quoted text that it begins with.
 fn behind_text(expression: &str) -> &str {
     let (quote, rest) = expression.split_at(1);
     let end = rest.find(quote).expect("it has an end");
     &rest[end + 1..]
 }
 
-/// The braces that an expression begins with, and what is between them.
+/// The braces that an expression begins with, including their content.
 fn braces(expression: &str) -> &str {
     let mut end = 0;
     while !expression[end..].starts_with('}') {

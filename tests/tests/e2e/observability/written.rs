@@ -1,4 +1,4 @@
-//! Alerts, runbook, examples and the page about metrics belong together; no cluster is needed to see whether they do.
+//! Consistency of alerts, runbook, examples and the metrics page; no cluster is needed for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,9 +9,9 @@ use muster_tests::{has_prometheus, skip};
 
 use crate::observability::{ROOT, dashboards};
 
-/// Where alerts say that the runbook is: where the Debian package puts it.
+/// Location of the runbook in alerts: where the Debian package installs it.
 const RUNBOOK: &str = "file:///usr/share/doc/muster/runbook.md#";
-/// The crates whose metrics people read.
+/// Crates with published metrics.
 const CRATES: [&str; 7] = [
     "scheduler",
     "raft-store",
@@ -22,7 +22,7 @@ const CRATES: [&str; 7] = [
     "exporter",
 ];
 
-/// What the names of their series have after `muster_`.
+/// Second component of the names of their series, after `muster_`.
 const KINDS: [&str; 7] = [
     "scheduler",
     "raft",
@@ -37,7 +37,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
 }
 
-/// What follows `prefix` on the lines that begin with it.
+/// The rest of the lines that begin with `prefix`.
 fn named(text: &str, prefix: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -91,7 +91,7 @@ fn every_alert_fires_in_a_case_of_its_own() {
     let cases = read("deploy/prometheus/alerts.test.yaml");
     assert_eq!(named(&cases, "- alertname: "), alerts);
     let fired = cases.matches("- exp_labels: ").count();
-    assert_eq!(fired, alerts.len(), "in every case something fires");
+    assert_eq!(fired, alerts.len(), "in every case an alert fires");
     if !has_prometheus() {
         return skip("no promtool here (the Debian package prometheus)");
     }
@@ -106,7 +106,7 @@ fn collect(folder: &Path, names: &mut BTreeMap<String, String>) {
             collect(&path, names);
         } else if path.extension().is_some_and(|it| it == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            // What is between two quotes, and what is not, which is no name.
+            // Text between two quotes, and other text, which is not a name.
             let quoted = text.split('"').filter(|part| is_name(part));
             names.extend(quoted.map(|name| (name.to_owned(), path.display().to_string())));
         }
@@ -122,7 +122,8 @@ fn is_name(text: &str) -> bool {
     is_plain && split.is_some_and(|(kind, what)| KINDS.contains(&kind) && !what.is_empty())
 }
 
-/// Names of series on a page. In a line, `_name` is short for one that begins as the one before it.
+/// Names of series on a page. In a line, `_name` is short for a name with the beginning of the previous
+/// one.
 fn written(page: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for line in page.lines() {
@@ -151,5 +152,8 @@ fn every_series_stands_on_the_page_about_monitoring() {
     }
     let written = written(&read("docs/monitoring.md"));
     exported.retain(|name, _| !written.contains(name));
-    assert!(exported.is_empty(), "these stand nowhere: {exported:#?}");
+    assert!(
+        exported.is_empty(),
+        "these are documented nowhere: {exported:#?}"
+    );
 }

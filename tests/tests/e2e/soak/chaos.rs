@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::trials::{folder_in, may_have_namespaces};
 
-/// Makes the one fault of a profile once; no promise may be broken by it.
+/// Injects the only fault of a profile once; no invariant may be violated.
 async fn stands(profile: &str, fault: &str, more: &[&str]) {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
@@ -16,7 +16,7 @@ async fn stands(profile: &str, fault: &str, more: &[&str]) {
     play(profile, &[fault], more).await;
 }
 
-/// Makes the faults of a profile once, as [`stands`] does, wherever that may be.
+/// Injects the faults of a profile once, like [`stands`], at any target.
 async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report").display().to_string();
@@ -33,7 +33,7 @@ async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
     let names: Vec<Value> = names.collect();
     let expected: Vec<_> = names.iter().map(|it| (it, &once)).collect();
     assert_eq!(made, expected, "{told}");
-    // Every replica gave its state in the end, and it was the one that the log leads to.
+    // Every replica reported its state at the end, and it equals the state derived from the log.
     let coverage = told["coverage"].as_array().unwrap().iter();
     let mut states = coverage.filter(|it| it["what"] == "states of replicas compared with the log");
     assert!(states.all(|it| it["count"] == 3), "{told}");

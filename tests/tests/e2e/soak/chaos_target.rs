@@ -1,4 +1,4 @@
-//! Runs on a cluster that others use, under what else may happen to it.
+//! Runs on a shared cluster, with other events in the cluster.
 
 use std::process::Stdio;
 
@@ -10,12 +10,12 @@ use tokio::time::{Duration, sleep};
 
 use crate::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
 
-/// Pause between two looks for what was killed.
+/// Polling interval for killed processes.
 const LOOK: Duration = Duration::from_millis(50);
-/// Why an admin has blocked something, long before the run.
+/// Reason of an admin's block from long before the run.
 const ADMINS: &str = "driver 580";
 
-/// A run that may hit one replica and hits none: how it ended.
+/// A run that may hit one replica but hits none; returns how it ended.
 async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let (out, replica) = (folder.path().join("report"), replica.to_string());
@@ -32,7 +32,7 @@ async fn spares(cluster: &Cluster, allowed: &str, replica: i32) -> Run {
     run
 }
 
-/// What runs the processes of a cluster: it starts again whatever ends.
+/// Supervises the processes of a cluster: restarts each one that ends.
 async fn keep_running(cluster: &mut Cluster) {
     loop {
         let members = cluster.replicas.iter_mut().chain(&mut cluster.workers);
@@ -61,7 +61,7 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
     let command = cluster.command(&[&target[..], &named, &rest, &last].concat());
     let run = tokio::select! {
         run = Run::of(command, "") => run,
-        () = keep_running(&mut cluster) => unreachable!("it goes on for ever"),
+        () = keep_running(&mut cluster) => unreachable!("loops forever"),
     };
     assert_eq!(run.code, 0, "{run:?}");
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -85,14 +85,15 @@ async fn a_replica_of_another_cluster_is_let_go() {
     })
     .await;
     let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
-    assert!(run.stderr.contains("it is none of them"), "{run:?}");
-    // It stands still no more.
+    assert!(run.stderr.contains("it is not one of them"), "{run:?}");
+    // It is no longer stopped.
     let status = other.client().await;
     let status = status.status(v1::Consistency::Linearizable).await;
     assert!(status.is_ok(), "{status:?}");
 }
 
-/// The user whose token is shown is another one than who runs the command: blocks and jobs are hers, whatever is said.
+/// The user of the token differs from the one who runs the command: blocks and jobs belong to the user of
+/// the token, whatever is specified.
 #[tokio::test]
 async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
     let cluster = SecuredCluster::start().await;
@@ -105,7 +106,7 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
     let run = cluster.muster(Some(&token), &words).await;
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["violations"], Value::Array(Vec::new()), "{told}");
-    // How many calls this machine makes in a second is not what is tried here.
+    // The number of calls per second on this machine is not under test.
     let faults = told["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 2, "{told}");
     assert!(faults.iter().all(|it| it["without_effect"] == 0), "{told}");
@@ -204,7 +205,7 @@ async fn no_replica_is_hit_while_another_one_is_away() {
     cluster.leader(&client).await;
     let allowed = "freeze-replica,kill-replica";
     let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
-    // Said of its watcher, and of each act.
+    // Reported for its watcher, and for each fault.
     let told = run.stderr.matches("does not answer").count();
     assert_eq!(told, 3, "{run:?}");
     assert!(cluster.replicas[1].is_running(), "{run:?}");

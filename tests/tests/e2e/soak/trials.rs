@@ -1,4 +1,4 @@
-//! The trials that CI leaves out.
+//! Fault trials that CI leaves out.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,7 +17,7 @@ async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
     }
 }
 
-/// What workers begin with says that it was started, and goes on as the product.
+/// The program that starts workers records the start and continues as the product.
 #[tokio::test]
 async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_
     if let Some(row) = played_with("agent-upgraded", &more).await {
         let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
         assert_eq!((attempts, repeated), (&1.into(), &0.into()));
-        // The three agents, and not the one that took the place of one of them.
+        // The three agents, and not the replacement of one of them.
         let started = std::fs::read_to_string(&started).unwrap();
         assert_eq!(started.lines().collect::<Vec<_>>(), ["worker"; 3]);
     }

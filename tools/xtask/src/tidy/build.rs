@@ -182,10 +182,7 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        let member = file(
-            "core/engine/Cargo.toml",
-            "[package]\nname = \"muster-core\"\n",
-        );
+        let member = file("core/Cargo.toml", "[package]\nname = \"muster-core\"\n");
         let workspace = "[workspace]\nmembers = [\"core\"]\n";
         let checked =
             "[profile.dev.package.muster-core]\ndebug-assertions = true\noverflow-checks = true\n";
@@ -193,7 +190,7 @@ mod tests {
             let text = format!("{workspace}{profile}");
             check_profile(&[
                 file("Cargo.toml", &text),
-                file("core/engine/Cargo.toml", &member.text),
+                file("core/Cargo.toml", &member.text),
             ])
         };
         assert!(with(checked).is_empty());

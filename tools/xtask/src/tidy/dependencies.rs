@@ -6,90 +6,130 @@ use crate::tidy::finding::Finding;
 
 /// Workspace crates that each workspace crate may depend on. `ANY` means all of them.
 const ALLOWED: [(&str, &[&str]); 26] = [
-    ("muster-core", &[]),
-    ("muster-scenario", &["muster-core"]),
-    ("muster-simulate", &["muster-core"]),
-    ("muster-proto", &["muster-core"]),
-    ("muster-job-file", &["muster-core", "muster-proto"]),
-    ("muster-settings", &[]),
-    ("muster-exporter", &[]),
-    ("muster-systemd", &[]),
+    ("muster-model", &[]),
+    ("muster-health", &["muster-model"]),
+    ("muster-engine", &["muster-health", "muster-model"]),
+    // Its unit tests run the engine in virtual time.
+    (
+        "muster-planner",
+        &["muster-engine", "muster-harness", "muster-model"],
+    ),
+    (
+        "muster-control",
+        &["muster-engine", "muster-health", "muster-model"],
+    ),
+    (
+        "muster-harness",
+        &[
+            "muster-control",
+            "muster-engine",
+            "muster-health",
+            "muster-model",
+            "muster-planner",
+        ],
+    ),
+    (
+        "muster-simulate",
+        &[
+            "muster-control",
+            "muster-engine",
+            "muster-harness",
+            "muster-health",
+            "muster-model",
+            "muster-planner",
+        ],
+    ),
+    ("muster-service", &[]),
     ("muster-tls", &[]),
-    ("muster-tracing", &[]),
-    // Its tests find a real etcd in the harness; cargo cannot restrict that to tests.
+    // Its tests find a real etcd in the harness; cargo lets no other code of it depend on that.
     (
         "muster-etcd",
-        &["muster-settings", "muster-tests", "muster-tls"],
+        &["muster-service", "muster-tests", "muster-tls"],
     ),
-    ("muster-logging", &["muster-settings"]),
     (
-        "muster-raft-store",
-        &["muster-core", "muster-proto", "muster-tls"],
+        "muster-proto",
+        &[
+            "muster-engine",
+            "muster-health",
+            "muster-model",
+            "muster-planner",
+        ],
     ),
+    ("muster-job-file", &["muster-model", "muster-proto"]),
     (
         "muster-client",
         &[
-            "muster-core",
             "muster-etcd",
+            "muster-model",
             "muster-proto",
+            "muster-service",
             "muster-tls",
-            "muster-tracing",
         ],
     ),
-    // Loaded once for every task: it stays small.
-    ("muster-supervisor", &["muster-core"]),
     (
-        "muster-worker",
+        "muster-raft-store",
         &[
-            "muster-core",
-            "muster-etcd",
-            "muster-exporter",
-            "muster-logging",
+            "muster-engine",
+            "muster-model",
             "muster-proto",
-            "muster-settings",
-            "muster-supervisor",
-            "muster-systemd",
             "muster-tls",
-            "muster-tracing",
         ],
     ),
     (
         "muster-scheduler",
         &[
-            "muster-core",
+            "muster-control",
+            "muster-engine",
             "muster-etcd",
-            "muster-exporter",
-            "muster-logging",
+            "muster-harness",
+            "muster-health",
+            "muster-model",
+            "muster-planner",
             "muster-proto",
             "muster-raft-store",
-            "muster-settings",
-            "muster-systemd",
+            "muster-service",
             "muster-tls",
-            "muster-tracing",
+        ],
+    ),
+    // Loaded once for every task: it stays small.
+    ("muster-supervisor", &["muster-model"]),
+    // Foreign code is loaded into it: it must not be part of an agent.
+    ("muster-gpu-check", &["muster-model"]),
+    (
+        "muster-worker",
+        &[
+            "muster-control",
+            "muster-engine",
+            "muster-etcd",
+            "muster-harness",
+            "muster-health",
+            "muster-model",
+            "muster-planner",
+            "muster-proto",
+            "muster-service",
+            "muster-supervisor",
+            "muster-tls",
         ],
     ),
     // The crate that wires everything together; types of the core and the wire pass through it.
     (
         "muster-cli",
         &[
-            "muster-client",
-            "muster-scheduler",
-            "muster-worker",
             "muster-chaos",
-            "muster-simulate",
-            "muster-core",
-            "muster-proto",
-            "muster-scenario",
-            "muster-settings",
+            "muster-client",
+            "muster-engine",
             "muster-gpu-check",
+            "muster-health",
             "muster-job-file",
-            "muster-logging",
+            "muster-model",
+            "muster-proto",
+            "muster-scheduler",
+            "muster-service",
+            "muster-simulate",
             "muster-tls",
-            "muster-tracing",
+            "muster-worker",
         ],
     ),
-    // It loads foreign code, so it must not be part of an agent.
-    ("muster-gpu-check", &["muster-core"]),
     ("muster-chaos", ANY),
     ("muster-bench", ANY),
     // The public API and the built binary: nothing from inside the replica or the agent.
@@ -97,13 +137,14 @@ const ALLOWED: [(&str, &[&str]); 26] = [
         "muster-tests",
         &[
             "muster-client",
-            "muster-core",
+            "muster-health",
+            "muster-model",
             "muster-proto",
+            "muster-service",
             "muster-tls",
-            "muster-tracing",
         ],
     ),
-    // It feeds all decoders.
+    // It feeds the decoders of all crates.
     ("muster-fuzz", ANY),
     // In a workspace of its own.
     ("muster-fuzzers", &["muster-fuzz"]),
@@ -214,7 +255,7 @@ mod tests {
         assert_eq!(findings("muster-client", renamed).len(), 1);
         assert_eq!(
             findings(
-                "muster-core",
+                "muster-model",
                 "[dependencies]\nmuster-proto = { workspace = true }\n"
             )
             .len(),
@@ -223,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn allowed_arrows_and_other_peoples_crates_pass() {
-        let tables = "[dependencies]\nmuster-core = { workspace = true }\ntokio = \"1\"\n";
+    fn allowed_arrows_and_third_party_crates_pass() {
+        let tables = "[dependencies]\nmuster-model = { workspace = true }\ntokio = \"1\"\n";
         assert!(findings("muster-worker", tables).is_empty());
         assert!(
             findings(
@@ -237,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_nobody_thought_of_is_found() {
+    fn an_unlisted_crate_is_found() {
         assert_eq!(findings("muster-new", "").len(), 1);
     }
 }

@@ -1,4 +1,6 @@
-//! Length limits of files and functions. Tests may be as long as necessary.
+//! Recommended lengths of files and functions.
+//!
+//! Warnings only, because a cut in the wrong place is worse than a long function.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -23,7 +25,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let lines = source.product_lines();
     if lines > FILE_LINES_MAX {
         let message = format!(
-            "{lines} lines without tests, at most {FILE_LINES_MAX}: split it by what it does"
+            "{lines} lines without tests: above {FILE_LINES_MAX}, check whether it has two subjects"
         );
         findings.push(Finding::new(&source.path, 1, "file-length", message));
     }
@@ -41,7 +43,7 @@ impl Functions<'_> {
         let lines = block.span().end().line + 1 - first;
         if lines > FUNCTION_LINES_MAX && !self.source.is_test(first) {
             let message = format!(
-                "`{}` has {lines} lines, at most {FUNCTION_LINES_MAX}",
+                "`{}` has {lines} lines: above {FUNCTION_LINES_MAX}, check whether it does two things",
                 signature.ident
             );
             self.findings.push(Finding::new(

@@ -13,6 +13,7 @@ mod module_docs;
 mod purity;
 mod source;
 mod todo;
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,8 +30,10 @@ use self::source::Source;
 pub(crate) struct Report {
     /// Text files that were read.
     pub(crate) files: usize,
-    /// Violations, by path and line.
+    /// Breaches of a rule, by path and line.
     pub(crate) findings: Vec<Finding>,
+    /// Files and functions longer than recommended, by path and line.
+    pub(crate) warnings: Vec<Finding>,
 }
 
 /// A text file of the repository; paths are relative to its root.
@@ -44,15 +47,18 @@ struct TextFile {
 pub(crate) fn check(root: &Path) -> Result<Report> {
     let files = read(root)?;
     let mut findings: Vec<Finding> = files.iter().flat_map(check_text).collect();
-    findings.extend(check_rust(&files));
+    let mut warnings = Vec::new();
+    findings.extend(check_rust(&files, &mut warnings));
     findings.extend(contributing::check(&files));
     findings.extend(dashboards::check(&files)?);
     findings.extend(build::check_profile(&files));
     findings.extend(build::check_units(root)?);
     findings.sort();
+    warnings.sort();
     Ok(Report {
         files: files.len(),
         findings,
+        warnings,
     })
 }
 
@@ -61,6 +67,7 @@ fn check_text(file: &TextFile) -> Vec<Finding> {
     let TextFile { path, text } = file;
     let mut findings = todo::check(path, text);
     findings.extend(machine::check(path, text));
+    findings.extend(words::check(path, text));
     if path.ends_with(".md") {
         findings.extend(markdown::check(path, text));
     }
@@ -71,7 +78,7 @@ fn check_text(file: &TextFile) -> Vec<Finding> {
 }
 
 /// The rules for Rust.
-fn check_rust(files: &[TextFile]) -> Vec<Finding> {
+fn check_rust(files: &[TextFile], warnings: &mut Vec<Finding>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sources = Vec::new();
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
@@ -88,7 +95,7 @@ fn check_rust(files: &[TextFile]) -> Vec<Finding> {
         source.mark_tests(&test_modules);
     }
     for source in &sources {
-        findings.extend(length::check(source));
+        warnings.extend(length::check(source));
         findings.extend(module_docs::check(source));
         findings.extend(language::check(source));
         findings.extend(purity::check(source));

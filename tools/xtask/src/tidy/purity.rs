@@ -9,9 +9,9 @@ use crate::tidy::finding::Finding;
 use crate::tidy::source::Source;
 
 /// The product code that is pure.
-const PURE: &str = "core/src/";
+const PURE: &str = "core/";
 /// Builders, generators and the script runner: only tests use them.
-const TESTING: &str = "core/harness/src";
+const TESTING: &str = "core/harness/";
 
 /// Banned names, with the reason.
 const BANNED: [(&str, &str); 16] = [

@@ -173,20 +173,14 @@ mod tests {
 
     #[test]
     fn a_test_module_in_a_file_of_its_own_is_a_test() {
-        let parent = Source::parse(
-            "core/planner/src.rs",
-            "#[cfg(test)]\nmod trials;\nmod gang;\n",
-        )
-        .unwrap();
+        let parent =
+            Source::parse("core/src/plan.rs", "#[cfg(test)]\nmod trials;\nmod gang;\n").unwrap();
         let modules: BTreeSet<String> = parent.test_modules().into_iter().collect();
-        assert_eq!(
-            modules,
-            BTreeSet::from(["core/planner/src/trials".to_owned()])
-        );
+        assert_eq!(modules, BTreeSet::from(["core/src/plan/trials".to_owned()]));
         for (path, expected) in [
-            ("core/planner/src/trials.rs", true),
-            ("core/planner/src/trials/more.rs", true),
-            ("core/planner/src/gang.rs", false),
+            ("core/src/plan/trials.rs", true),
+            ("core/src/plan/trials/more.rs", true),
+            ("core/src/plan/gang.rs", false),
         ] {
             let mut source = Source::parse(path, "fn f() {}").unwrap();
             source.mark_tests(&modules);

@@ -1,4 +1,4 @@
-//! Whom a host's tasks run as, as its settings say.
+//! Settings for the accounts that a host's tasks run as.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,30 @@ use muster_supervisor::Account;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Numbers below it are the system's own accounts, on most systems (`UID_MIN` in `/etc/login.defs`).
+/// First uid of ordinary users; lower ones are system accounts on most systems (`UID_MIN` in
+/// `/etc/login.defs`).
 pub(super) const USERS_BEGIN: u32 = 1_000;
 
-/// Words of `tasks.run_as` that are no accounts' names.
+/// Values of `tasks.run_as` that are not account names.
 const KEYWORDS: [&str; 3] = ["auto", "submitter", "agent"];
 
-/// Whom a host's tasks run as.
+/// Accounts that a host's tasks run as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TasksConfig {
-    /// Whom tasks run as: `submitter` (the account of this host that has the name of the job's user), `agent` (the worker's own user),
-    /// the name of an account that all of them share, or `auto`: the submitter where the worker is root and has certificates, so that
-    /// users have proven who they are, else the worker's own user. As root only with `allow_root`: without it the worker does not start.
+    /// Account that tasks run as: `submitter` (the account of this host with the name of the job's user),
+    /// `agent` (the worker's own user), the name of one account for all tasks, or `auto`: `submitter` if
+    /// the worker is root and has certificates, so that users are authenticated, else `agent`. Running
+    /// tasks as root needs `allow_root`: without it the worker does not start.
     #[schemars(with = "String")]
     pub run_as: RunAs,
-    /// Whether tasks may run as root: as the own user of a worker that is root, as an account with the number 0, or in a container as a
-    /// user of the job's choice.
+    /// Allows tasks to run as root: as the own user of a worker that is root, as an account with uid 0, or
+    /// in a container as a user that the job chooses.
     pub allow_root: bool,
-    /// Lowest number (uid) of an account that tasks may run as: those below are the system's own.
+    /// Lowest uid of an account that tasks may run as; lower ones are system accounts.
     pub min_uid: u32,
-    /// Accounts of users who have another name here, by the users' names: `{ "alice@example.org" = "asmith" }`.
+    /// Accounts of users whose account has another name on this host, by user name:
+    /// `{ "alice@example.org" = "asmith" }`.
     pub users: BTreeMap<String, String>,
 }
 
@@ -42,23 +45,23 @@ impl Default for TasksConfig {
     }
 }
 
-/// Whom tasks run as.
+/// Account that tasks run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum RunAs {
-    /// Their job's user where users have proven who they are and the worker can; else the worker's own user.
+    /// The job's user if users are authenticated and the worker is root; else the worker's own user.
     #[default]
     Auto,
-    /// The account of their job's user.
+    /// The account of the job's user.
     Submitter,
     /// The worker's own user.
     Agent,
-    /// One account.
+    /// One account for all tasks.
     Account(String),
 }
 
 impl From<String> for RunAs {
-    /// Reads `auto`, `submitter`, `agent`, or else an account's name.
+    /// Parses `auto`, `submitter` or `agent`; any other word is an account name.
     fn from(word: String) -> Self {
         match &*word {
             "auto" => Self::Auto,
@@ -81,8 +84,8 @@ impl From<RunAs> for String {
 }
 
 impl TasksConfig {
-    /// Checks the rules that need nothing but the settings: whether an account is there, its host alone knows. A name that is nearly a
-    /// word of ours is a slip, though, unless there is such an account where this is checked.
+    /// Checks the rules that need only the settings; whether an account exists is known only on its host. A
+    /// name that is close to a keyword is rejected as a typing error unless such an account exists here.
     pub(crate) fn validate(&self) -> Result<(), BrokenRule> {
         let broken = |key: &str, rule: &str| {
             Err(BrokenRule {
@@ -95,7 +98,8 @@ impl TasksConfig {
             && matches!(Account::find(name), Ok(None))
         {
             let rule = format!(
-                "there is no account `{name}` here; did you mean `{keyword}`? If an account has that name, check this where it is"
+                "no account `{name}` on this machine; did you mean `{keyword}`? \
+                 If the account exists on the worker's host, check the settings there"
             );
             return broken("tasks.run_as", &rule);
         }
@@ -115,7 +119,7 @@ impl TasksConfig {
         if has_users && matches!(self.run_as, RunAs::Agent | RunAs::Account(_)) {
             return broken(
                 "tasks.users",
-                "must be empty unless `tasks.run_as` is `submitter` or `auto`: nobody's name is looked at",
+                "must be empty unless `tasks.run_as` is `submitter` or `auto`: user names are not used",
             );
         }
         if self.min_uid == 0 && !self.allow_root {
@@ -155,7 +159,7 @@ mod tests {
             let found = bad.validate().map_err(|broken| broken.key);
             assert_eq!(found, Err(key.to_owned()));
         }
-        // What is like no word of ours is an account's name, which its host knows.
+        // A name unlike any keyword is an account name, which only its host can check.
         assert_eq!(
             of("muster-tasks", &BTreeMap::new(), 1_000).validate(),
             Ok(())

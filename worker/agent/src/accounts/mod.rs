@@ -1,4 +1,4 @@
-//! Whom this host's tasks run as: which account, and which may not be it.
+//! Accounts that this host's tasks run as, and the checks that refuse an account.
 
 mod config;
 mod places;
@@ -17,65 +17,66 @@ use refusal::Refusal;
 
 use crate::metrics;
 
-/// The name of the host's label that says whom tasks run as.
+/// The host label that shows the account of tasks.
 pub(crate) const LABEL: &str = "muster.run-as";
 
-/// Why a worker that is to run tasks as others does not start.
+/// Reasons why a worker that runs tasks as other accounts does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountsError {
-    /// It is not root.
+    /// The worker is not root.
     #[error(
-        "`tasks.run_as` is `{0}`, but this worker is not root: only root runs tasks as others; start it as root, or set `tasks.run_as = \
-         \"agent\"`"
+        "`tasks.run_as` is `{0}`, but this worker is not root: only root can run tasks as others; \
+         start it as root, or set `tasks.run_as = \"agent\"`"
     )]
     NotRoot(String),
-    /// It is.
+    /// The worker is root and would run tasks as root.
     #[error(
-        "`tasks.run_as` is `agent`, and this worker is root: tasks run as root only where the host allows it (`tasks.allow_root`); let them run \
-         as `submitter`, or as an account of your choice"
+        "`tasks.run_as` is `agent`, and this worker is root: tasks may run as root only with \
+         `tasks.allow_root`; choose `submitter` or an account"
     )]
     Root,
-    /// It is, and nobody proves who they are.
+    /// The worker is root and users are not authenticated.
     #[error(
-        "this worker is root and has no certificates: its tasks would run as root, for whoever reaches its replicas. Give it certificates \
-         (`tls`), name an account that runs them (`tasks.run_as`), start it as another user, or allow it (`tasks.allow_root = true`)"
+        "this worker is root and has no certificates: any client that reaches \
+         the replicas could run tasks as root. Configure certificates (`tls`), an account for tasks \
+         (`tasks.run_as`) or another user for the worker, or set `tasks.allow_root = true`"
     )]
     Unproven,
-    /// An account that the settings name is none that tasks may run as.
+    /// An account in the settings is not one that tasks may run as.
     #[error("`{key}`: {reason}")]
     Account {
-        /// Where it is named.
+        /// The setting that names it.
         key: String,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
-    /// What tasks need of the data directory is not open to them.
+    /// Tasks cannot reach what they need in the data directory.
     #[error(transparent)]
     Place(#[from] PlaceError),
 }
 
-/// Whom this host's tasks run as.
+/// Accounts that this host's tasks run as.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     whose: Whose,
     allow_root: bool,
     min_uid: u32,
-    /// Why none of them can run, if what they need is not open to them.
+    /// Why no task can start, if what tasks need is not accessible to them.
     closed: Option<Refusal>,
 }
 
 #[derive(Clone, Debug)]
 enum Whose {
-    /// The agent's.
+    /// The agent's account.
     Agent,
     /// One account, as it was when the agent started.
     One(Account),
-    /// Of the user of each, who may have another name here.
+    /// The account of each job's user; the map holds users whose account has another name.
     Submitters(BTreeMap<String, String>),
 }
 
 impl Accounts {
-    /// The agent's user for all tasks.
+    /// Runs all tasks as the agent's user.
     #[cfg(test)]
     pub(crate) const fn agents() -> Self {
         Self {
@@ -86,10 +87,11 @@ impl Accounts {
         }
     }
 
-    /// As the settings say. `has_proof`: replicas and workers have certificates, so users have proven who they are.
+    /// Applies the settings. `has_proof`: replicas and workers have certificates, so users are
+    /// authenticated.
     ///
     /// # Errors
-    /// What cannot be so on this host.
+    /// If the settings cannot be applied on this host.
     pub(crate) fn open(config: &TasksConfig, has_proof: bool) -> Result<Self, AccountsError> {
         let is_root = geteuid().is_root();
         let mut accounts = Self {
@@ -103,7 +105,8 @@ impl Accounts {
             RunAs::Auto if !has_proof && !config.allow_root => return Err(AccountsError::Unproven),
             RunAs::Auto if !has_proof => {
                 tracing::warn!(
-                    "this worker is root and has no certificates: tasks run as root, for whoever reaches its replicas (`tasks.allow_root`)"
+                    "this worker is root and has no certificates: any client that reaches the replicas \
+                     can run tasks as root (`tasks.allow_root`)"
                 );
                 return Ok(accounts);
             }
@@ -125,22 +128,26 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// An account that the settings name; none if that is root, and may be.
+    /// The account that a setting names; none if it is root and root is allowed.
     fn named(&self, key: &str, name: &str) -> Result<Option<Account>, AccountsError> {
         let found = self.find(name).map_err(|refusal| AccountsError::Account {
             key: key.to_owned(),
             reason: refusal.words,
         })?;
-        tracing::info!(account = name, uid = found.uid, "tasks may run as it");
+        tracing::info!(
+            account = name,
+            uid = found.uid,
+            "tasks may run as this account"
+        );
         Ok((found.uid != 0).then_some(found))
     }
 
-    /// Whether tasks run as others than the agent.
+    /// Whether tasks run as accounts other than the agent's.
     pub(crate) const fn are_others(&self) -> bool {
         !matches!(self.whose, Whose::Agent)
     }
 
-    /// What the host's label says; none where tasks run as the agent.
+    /// Value of the host's label; none if tasks run as the agent.
     pub(crate) fn label(&self) -> Option<String> {
         match &self.whose {
             Whose::Agent => None,
@@ -149,19 +156,21 @@ impl Accounts {
         }
     }
 
-    /// Runs no task any more, because of this: those that run already go on, as they would not if the agent did not start.
+    /// Refuses every new task because of `error`. Running tasks continue; they would not if the agent did
+    /// not start.
     pub(crate) fn close(&mut self, error: &PlaceError) {
-        tracing::error!(%error, "no task begins on this host");
+        tracing::error!(%error, "this host starts no tasks");
         self.closed = Some(Refusal::new(Reason::Closed, error.to_string()));
     }
 
-    /// Who a task of a user is here. The user database may be on another machine, and is asked off the runtime's threads.
+    /// The account of a user's task on this host. The user database may be remote, so it is queried off the
+    /// runtime's threads.
     pub(crate) async fn identity_of(&self, user: &str) -> TaskIdentity {
         let found = if matches!(self.whose, Whose::Submitters(_)) {
             let (accounts, user) = (self.clone(), user.to_owned());
             let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
             found.unwrap_or_else(|error| {
-                let words = format!("looking the account up broke off: {error}");
+                let words = format!("account lookup aborted: {error}");
                 Err(Refusal::new(Reason::Lookup, words))
             })
         } else {
@@ -192,7 +201,7 @@ impl Accounts {
             Whose::One(account) => account.clone(),
             Whose::Submitters(names) => self.of_submitter(names, user)?,
         };
-        // Root runs it as it is itself.
+        // A task of root runs as the agent, which is root.
         Ok(Some(account).filter(|account| account.uid != 0))
     }
 
@@ -204,21 +213,21 @@ impl Accounts {
         if user.is_empty() {
             return Err(Refusal::new(
                 Reason::Unnamed,
-                "tasks run as their job's user here (`tasks.run_as`), and the leader does not say who that is: it is of an older version, \
-                 upgrade the replicas first",
+                "tasks run as their job's user on this host (`tasks.run_as`), but the leader \
+                 is of an older version and does not send the user: upgrade the replicas first",
             ));
         }
         let name = names.get(user).map_or(user, String::as_str);
         self.find(name).map_err(|Refusal { reason, words }| {
-            let words = format!("tasks of the user `{user}` do not run here: {words}");
+            let words = format!("tasks of the user `{user}` cannot run on this host: {words}");
             Refusal { reason, words }
         })
     }
 
-    /// The account of a name, if tasks may run as it.
+    /// Looks up an account by name and checks whether tasks may run as it.
     ///
     /// # Errors
-    /// Why they may not, with the way out.
+    /// The reason for refusal, with the way out.
     fn find(&self, name: &str) -> Result<Account, Refusal> {
         self.judge(name, Account::find(name))
     }
@@ -228,25 +237,28 @@ impl Accounts {
             Ok(Some(account)) => account,
             Ok(None) => {
                 let words = format!(
-                    "this host has no account `{name}`: make one, or name another one (`tasks.users`, `tasks.run_as` of the worker)"
+                    "this host has no account `{name}`: create it, or configure another one (`tasks.users` or \
+                     `tasks.run_as` of the worker)"
                 );
                 return Err(Refusal::new(Reason::Missing, words));
             }
             Err(error) => {
-                let words = format!("looking the account `{name}` up failed: {error}");
+                let words = format!("looking up the account `{name}` failed: {error}");
                 return Err(Refusal::new(Reason::Lookup, words));
             }
         };
         let uid = account.uid;
         if uid == 0 && !self.allow_root {
             let words = format!(
-                "the account `{name}` is root (uid 0), as which tasks run only where the host allows it (`tasks.allow_root` of the worker)"
+                "the account `{name}` is root (uid 0): tasks may run as root only if the worker sets \
+                 `tasks.allow_root`"
             );
             return Err(Refusal::new(Reason::Forbidden, words));
         }
         if uid != 0 && uid < self.min_uid {
             let words = format!(
-                "the account `{name}` has the uid {uid}, and those below {} are the system's own (`tasks.min_uid` of the worker)",
+                "the account `{name}` has uid {uid}; those below {} are system accounts (`tasks.min_uid` of \
+                 the worker)",
                 self.min_uid
             );
             return Err(Refusal::new(Reason::Forbidden, words));
@@ -356,7 +368,7 @@ mod tests {
             assert_eq!(open("auto", false, true).unwrap().label(), None);
             return;
         }
-        // Without certificates nobody has proven anything: that is no word of the host.
+        // Without certificates users are not authenticated; `auto` alone does not allow root.
         let error = open("auto", false, false).unwrap_err();
         assert!(matches!(error, AccountsError::Unproven), "{error}");
         assert!(error.to_string().contains("tasks.allow_root"), "{error}");

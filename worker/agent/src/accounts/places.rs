@@ -1,5 +1,5 @@
-//! The folders of a host whose tasks run as others than its agent: what is theirs they must come to, and nothing else may be
-//! open to them.
+//! Access rights of folders on a host whose tasks run as accounts other than the agent's: tasks must reach
+//! their own files and nothing else.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -12,63 +12,65 @@ use rustix::process::{geteuid, umask};
 use crate::identity::DataDirectory;
 use crate::task_place;
 
-/// Lets others through a folder without letting them look into it.
+/// Lets others traverse a folder without listing it.
 const PASSAGE: u32 = 0o011;
-/// Rights of others than the owner.
+/// Permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
-/// Those of them by which something can be put in the place of something else.
+/// Bits of others that allow entries to be replaced.
 const OTHERS_WRITE: u32 = 0o022;
-/// Those of them by which something can be read or changed.
+/// Bits of others that allow reading or changing.
 const OTHERS_READ_OR_WRITE: u32 = 0o066;
-/// Those of a folder that is made.
+/// Mode of a created folder.
 const OURS: u32 = 0o700 | PASSAGE;
-/// The part of a mode that is rights.
+/// Mask of the permission bits of a mode.
 const RIGHTS: u32 = 0o7777;
 /// All rights.
 const ALL: u32 = u32::MAX;
-/// Folders of the data directory in which tasks have something.
+/// Folders of the data directory that hold files of tasks.
 const SHARED: [&str; 3] = ["scratch", "kept", "tasks"];
-/// The checkpoints, where they lie in the data directory.
+/// Folder of the checkpoints, if it is in the data directory.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Why what tasks need is not open to them.
+/// Reasons why tasks cannot reach what they need.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// A folder above it is closed.
+    /// A parent folder is not traversable.
     #[error(
-        "tasks of other accounts cannot come to `{}`, because `{}` is closed to them: `chmod o+x` it, or choose another place (`data_dir`, \
-         `run_dir`, `checkpoint_root`)", place.display(), closed.display()
+        "tasks of other accounts cannot reach `{}` because they may not traverse `{}`: `chmod o+x` it, \
+         or choose another folder (`data_dir`, `run_dir`, `checkpoint_root`)", place.display(), closed.display()
     )]
     Closed {
-        /// What tasks need.
+        /// The folder that tasks need.
         place: PathBuf,
-        /// What is closed.
+        /// The parent that is not traversable.
         closed: PathBuf,
     },
-    /// Somebody else has the folder in hand in which tasks find their secrets.
+    /// The folder of the tasks' secrets is controlled by another user.
     #[error(
-        "`{}`, in which tasks find their secrets, is {found}: it must be a folder of this worker's own user ({}) into which nobody else may write; \
-         remove it, or choose another place (`run_dir`)", place.display(), geteuid().as_raw()
+        "`{}`, the folder of the tasks' secrets, is {found}: it must belong to this worker's user ({}) \
+         and be writable by no one else; remove it, or choose another folder (`run_dir`)",
+        place.display(), geteuid().as_raw()
     )]
     Foreign {
-        /// What tasks need.
+        /// The folder of the secrets.
         place: PathBuf,
-        /// What it is, and whose.
+        /// What was found instead, with its owner.
         found: String,
     },
     /// The file system refused something.
     #[error("opening `{}` to tasks of other accounts failed", place.display())]
     Disk {
-        /// What tasks need.
+        /// The folder to open.
         place: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Sees to it that tasks of any account come to what is theirs in the data directory and in `run`, and at the
-/// checkpoints, and to nothing else there. What this process makes from now on is its own alone.
+/// Sets permissions so that tasks of any account reach their own files in the data directory, in `run` and
+/// in the checkpoint folder, and nothing else there. Files that this process creates from now on are
+/// private.
 ///
 /// # Errors
 /// See [`PlaceError`].
@@ -116,8 +118,9 @@ pub(crate) fn open_to_accounts(
     Ok(())
 }
 
-/// Makes a folder if nothing is there; what else is, unless nobody but this worker's user can change what lies in it. Users can
-/// guess the folder's name, and make a folder or a link of that name where everybody may, as in `/dev/shm`.
+/// Creates a folder if nothing is at `place`; otherwise returns a description of what is there unless only
+/// this worker's user can change its content. Users can guess the folder's name and create a folder or link
+/// of that name in a world-writable folder such as `/dev/shm`.
 fn foreign(place: &Path) -> io::Result<Option<String>> {
     let found = match fs::symlink_metadata(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -142,14 +145,15 @@ fn foreign(place: &Path) -> io::Result<Option<String>> {
     Ok(Some(words))
 }
 
-/// Makes a folder that others may pass, if it is not there, and leaves it only these rights beside that.
+/// Creates a folder that others may traverse if it does not exist; otherwise reduces its other rights to
+/// `left`.
 fn open(folder: &Path, left: u32) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mode = folder.metadata()?.mode() & left;
     fs::set_permissions(folder, Permissions::from_mode(mode | PASSAGE))
 }
 
-/// Closes what lies in the data directory itself and is nobody else's.
+/// Makes private what is directly in the data directory and not shared with tasks.
 fn close(data: &Path) -> io::Result<()> {
     for entry in fs::read_dir(data)? {
         let entry = entry?;
@@ -164,7 +168,7 @@ fn close(data: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what tasks have in a folder that were started while this folder was closed to others: those run as root.
+/// Makes private the entries of tasks that were started while this folder was private: those run as root.
 fn close_left(folder: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -181,7 +185,7 @@ fn close_left(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The first folder above a place, or that itself, that others may not pass.
+/// The first folder on the path to `place`, or `place` itself, that others may not traverse.
 fn closed_above(place: &Path) -> io::Result<Option<PathBuf>> {
     for folder in place.ancestors() {
         if folder.metadata()?.mode() & 0o001 == 0 {
@@ -198,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// An account that every Linux has, or none: it is but a number.
+    /// Any uid will do: chown does not need an existing account.
     const NOBODY: u32 = 65_534;
 
     #[test]

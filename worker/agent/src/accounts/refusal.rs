@@ -1,30 +1,31 @@
-//! Why a task may run as nobody here.
+//! Reasons why a task may run as no account of this host.
 
 use muster_model::command::NO_ACCOUNT;
 
-/// How the words begin where the user database did not answer: that is an illness of the host, not the site's decision.
+/// Prefix of the message if the user database did not answer: a fault of the host, not a decision of the
+/// site.
 const LOOKUP_FAILED: &str = "ACCOUNT_LOOKUP";
 
-/// Why a task may run as nobody here.
+/// The reason why a task may run as no account of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(super) reason: Reason,
-    /// For people, with the way out.
+    /// Message for users, with the way out.
     pub(super) words: String,
 }
 
 /// Kinds of reasons: the label `reason` of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// There is no such account.
+    /// No such account exists.
     Missing,
-    /// It is root's, or one of the system's own.
+    /// The account is root or a system account.
     Forbidden,
     /// The user database did not answer.
     Lookup,
-    /// What tasks need of the data directory is not open to others than the agent.
+    /// Only the agent can reach what tasks need in the data directory.
     Closed,
-    /// The leader does not say whose the task is.
+    /// The leader does not send the task's user.
     Unnamed,
 }
 
@@ -54,7 +55,7 @@ impl Refusal {
         Self { reason, words }
     }
 
-    /// What the task's user is told.
+    /// The message for the task's user.
     pub(super) fn told(&self) -> String {
         let kind = match self.reason {
             Reason::Lookup => LOOKUP_FAILED,

@@ -1,4 +1,4 @@
-//! The CPUs of this machine: which share a core, and which memory is beside them, as the kernel shows it in sysfs.
+//! CPU topology of this machine from sysfs: the core of each CPU and its NUMA node.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuLayout(BTreeMap<u32, Cpu>);
 
-/// Where a CPU lies.
+/// Location of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cpu {
     node: u32,
@@ -16,8 +16,8 @@ struct Cpu {
 }
 
 impl CpuLayout {
-    /// What sysfs at `root` shows of CPUs that are on and that `allowed` lets this process use. Empty if it shows
-    /// nothing: then nobody can be bound.
+    /// Reads the online CPUs from sysfs at `root` that `allowed` lets this process use. Empty if sysfs
+    /// shows none: then no task can be bound.
     pub(crate) fn read(root: &Path, allowed: impl Fn(u32) -> bool) -> Self {
         let list = |path: String| read_list(&root.join(path));
         let nodes: BTreeMap<u32, u32> =
@@ -33,12 +33,12 @@ impl CpuLayout {
                 "devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
             ));
             let core = siblings.into_iter().min().unwrap_or(cpu);
-            // A machine without nodes has one memory.
+            // A machine without NUMA nodes has one memory.
             (cpu, nodes.get(&cpu).copied().unwrap_or(0), core)
         }))
     }
 
-    /// CPUs with their nodes and cores.
+    /// Builds a layout from CPUs with their nodes and cores.
     pub(crate) fn of(cpus: impl Iterator<Item = (u32, u32, u32)>) -> Self {
         Self(
             cpus.map(|(cpu, node, core)| (cpu, Cpu { node, core }))
@@ -77,7 +77,7 @@ impl CpuLayout {
     }
 }
 
-/// The numbers of a list as the kernel writes it (`0-3,8`); none if there is no such file.
+/// The numbers of a list in the kernel's format (`0-3,8`); empty if the file does not exist.
 fn read_list(path: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let ranges = text.trim().split(',').filter(|range| !range.is_empty());

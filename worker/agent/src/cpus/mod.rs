@@ -1,6 +1,7 @@
-//! Which CPUs bound tasks have: as many as they were given, to themselves while there are enough, near their GPUs.
+//! Assignment of CPUs to bound tasks: as many as they were given, exclusive while there are enough, near
+//! their GPUs.
 //!
-//! Tasks that are not bound run anywhere, on the CPUs of bound ones too: their weights decide then.
+//! Unbound tasks run on any CPU, including those of bound tasks, in proportion to their weights.
 
 mod layout;
 
@@ -17,23 +18,23 @@ pub(crate) use layout::CpuLayout;
 /// Thousandths of a whole CPU.
 const CPU_MILLI: u32 = 1_000;
 
-/// Who has which CPUs of this host.
+/// Assigned CPUs of this host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuLedger {
     layout: Arc<CpuLayout>,
-    /// The memory nodes beside the GPUs, as far as they are known.
+    /// The NUMA nodes of the GPUs, as far as they are known.
     gpu_nodes: Arc<BTreeMap<GpuUuid, u32>>,
     taken: Arc<Mutex<Taken>>,
 }
 
-/// How many bound tasks are on each CPU and each node.
+/// Number of bound tasks on each CPU and each node.
 #[derive(Debug, Default)]
 struct Taken {
     cpus: BTreeMap<u32, usize>,
     nodes: BTreeMap<u32, usize>,
 }
 
-/// CPUs that a task has until this is dropped.
+/// CPUs that a task holds until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuGrant {
     place: CpuPlace,
@@ -41,7 +42,7 @@ pub(crate) struct CpuGrant {
 }
 
 impl CpuLedger {
-    /// A ledger in which nobody has any.
+    /// A ledger without assigned CPUs.
     pub(crate) fn new(layout: CpuLayout, gpu_nodes: BTreeMap<GpuUuid, u32>) -> Self {
         Self {
             layout: Arc::new(layout),
@@ -50,7 +51,7 @@ impl CpuLedger {
         }
     }
 
-    /// The CPUs of a task that is to be bound; none if it is not, or if the machine does not show its CPUs.
+    /// Assigns CPUs to a task; none if the task is not bound or the machine does not show its CPUs.
     pub(crate) fn grant(&self, assignment: &TaskAssignment) -> Option<CpuGrant> {
         if self.layout.is_empty() {
             return None;
@@ -72,7 +73,7 @@ impl CpuLedger {
         })
     }
 
-    /// What a task has that an earlier agent started.
+    /// Restores the CPUs of a task that an earlier agent started.
     pub(crate) fn held(&self, place: CpuPlace) -> CpuGrant {
         lock(&self.taken).count(&place, true);
         CpuGrant {
@@ -81,7 +82,8 @@ impl CpuLedger {
         }
     }
 
-    /// So many CPUs: those that nobody has first, of one node if one has enough of them, beside the GPUs, and whole cores.
+    /// Chooses `count` CPUs. Order of preference: unassigned CPUs, one node if it has enough, near the
+    /// GPUs, whole cores.
     fn cpus(&self, count: u32, near: &BTreeSet<u32>, taken: &Taken) -> CpuPlace {
         let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
         let users = |cpu: u32| taken.cpus.get(&cpu).copied().unwrap_or(0);
@@ -98,7 +100,7 @@ impl CpuLedger {
             let core = self.layout.core_of(*cpu);
             let core_users: usize = self.layout.siblings(core).map(users).sum();
             let is_far = !near.is_empty() && !near.contains(&node);
-            // The fullest node that has room for all of it: others keep theirs in one piece.
+            // The fullest node with enough room, so that others keep theirs unfragmented.
             (
                 users(*cpu),
                 is_far,
@@ -137,7 +139,7 @@ impl CpuLedger {
 }
 
 impl CpuGrant {
-    /// What the task has.
+    /// The assigned CPUs.
     pub(crate) const fn place(&self) -> &CpuPlace {
         &self.place
     }
@@ -150,7 +152,7 @@ impl Drop for CpuGrant {
 }
 
 impl Taken {
-    /// Counts a task in or out. A whole node keeps nobody from its single CPUs.
+    /// Adds or removes a task. Binding to a whole node does not make its single CPUs unavailable.
     fn count(&mut self, place: &CpuPlace, one_more: bool) {
         let (counts, numbers) = match place.nodes.as_slice() {
             [] => (&mut self.cpus, &place.cpus),
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
     use crate::testing::assignment;
 
-    /// Two nodes of four CPUs each, of which two share a core; the GPU is beside the second node.
+    /// Two nodes of four CPUs each, two to a core; the GPU is near the second node.
     fn ledger() -> CpuLedger {
         let first = [(0, 0, 0), (1, 0, 1), (4, 0, 0), (5, 0, 1)];
         let second = [(2, 1, 2), (3, 1, 3), (6, 1, 2), (7, 1, 3)];

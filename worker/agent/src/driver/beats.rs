@@ -1,4 +1,4 @@
-//! When to send the next beat of a session, and whether the leader still answers.
+//! Schedule of a session's heartbeats, and detection of a leader that does not answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::limits::{
 use crate::metrics;
 use crate::session::jitter;
 
-/// The beats of one session.
+/// The heartbeats of one session.
 #[derive(Debug)]
 pub(super) struct Beats {
     timings: Timings,
-    /// Milliseconds between two beats, as the leader wants them now.
+    /// Heartbeat period in milliseconds, as last requested by the leader.
     period_ms: u64,
     due: Instant,
-    /// When the last one with the whole state went out.
+    /// Time of the last heartbeat with the whole state.
     status_sent: Option<Instant>,
     sequence: u64,
-    /// Beats left before one carries the whole state although nothing changed.
+    /// Heartbeats until the next one carries the whole state although nothing changed.
     until_status: u64,
     sent: BTreeMap<u64, MonotonicMs>,
     answered_at: MonotonicMs,
@@ -43,13 +43,13 @@ impl Beats {
         }
     }
 
-    /// When the next one must go out at the latest.
+    /// Latest time of the next heartbeat.
     pub(super) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// The state has changed of a host that has `tasks`. True: a beat must go out now. False: it becomes due soon, because one has
-    /// just gone out.
+    /// Notes that the state of a host with `tasks` tasks changed. True: a heartbeat must be sent now.
+    /// False: it becomes due soon, because one was sent recently.
     pub(super) fn is_status_due_now(&mut self, tasks: usize) -> bool {
         let Some(pause_ends) = self.status_sent.map(|sent| sent + pause(tasks)) else {
             return true;
@@ -62,7 +62,8 @@ impl Beats {
         false
     }
 
-    /// Counts a beat that goes out now: its sequence, and whether it carries the whole state.
+    /// Counts a heartbeat that is sent now. Returns its sequence number and whether it carries the whole
+    /// state.
     pub(super) fn next(&mut self, now: MonotonicMs, changed: bool) -> (u64, bool) {
         let whole = changed || self.until_status == 0;
         self.until_status = if whole {
@@ -82,20 +83,20 @@ impl Beats {
         (self.sequence, whole)
     }
 
-    /// Up to a tenth early, so that workers do not beat in step.
+    /// Up to a tenth early, so that workers do not send heartbeats in step.
     fn next_due(&self) -> Instant {
         let period = Duration::from_millis(self.period_ms);
         Instant::now() + period - jitter(period / 10)
     }
 
-    /// A whole state did not go out: the next beat must carry it.
+    /// A whole state was not sent: the next heartbeat must carry it.
     pub(super) const fn status_lost(&mut self) {
         self.until_status = 0;
     }
 
-    /// The leader acknowledged a beat, and wants one every `period_ms` from now on; as the session began, if it does not say.
-    /// It never wants more than that, nor less than what the silence of lost hosts allows. Gives the milliseconds that the beat
-    /// took, if it is remembered.
+    /// The leader acknowledged a heartbeat and requests one every `period_ms` from now on; the period of
+    /// the session's start if none is given. The period is limited by the time after which silent hosts are
+    /// lost. Returns the round trip in milliseconds, if it is remembered.
     pub(super) fn acknowledged(
         &mut self,
         sequence: u64,
@@ -124,7 +125,7 @@ impl Beats {
     }
 }
 
-/// Between two beats with the whole state of so many tasks.
+/// Minimum interval between heartbeats with the whole state of `tasks` tasks.
 fn pause(tasks: usize) -> Duration {
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     (STATUS_PAUSE * tasks.max(STATUS_PAUSE_TASKS) / STATUS_PAUSE_TASKS).min(STATUS_PAUSE_MAX)
@@ -199,13 +200,13 @@ mod tests {
         beats.next(START, false);
         let wait = beats.due() - Instant::now();
         assert!(wait > Duration::from_secs(8) && wait <= Duration::from_secs(10));
-        // A beat that nobody answers is waited for as long as ever: 5 s.
+        // The timeout of an unanswered heartbeat does not change: 5 s.
         assert!(!beats.is_unanswered(START.after(15_000)));
         assert!(beats.is_unanswered(START.after(15_001)));
-        // The load is gone: the next beat is due sooner, not only the one after it.
+        // The load is gone: the next heartbeat is due sooner, not only the one after it.
         beats.acknowledged(2, None, START);
         assert!(beats.due() - Instant::now() <= Duration::from_secs(5));
-        // Nobody is told to fall silent.
+        // The period has an upper limit.
         beats.acknowledged(2, Some(3_600_000), START);
         beats.next(START, false);
         assert!(beats.due() - Instant::now() <= Duration::from_secs(15));

@@ -1,7 +1,8 @@
-//! How far this host's wall clock is from the leader's.
+//! Offset of this host's wall clock from the leader's.
 //!
-//! Nothing is decided by wall clocks, leases least of all. But people read them, programs compare them across hosts, and
-//! certificates expire by them: a host whose clock is far off takes nothing new (rule `clock_skew`).
+//! No decision depends on wall clocks, least of all leases. But users read them, programs compare them
+//! across hosts, and certificates expire by them: a host whose clock is far off gets no new tasks (rule
+//! `clock_skew`).
 
 use std::collections::VecDeque;
 
@@ -9,30 +10,31 @@ use muster_model::time::TimeMs;
 
 use crate::health::{Sample, THIS_HOST};
 
-/// Beats of which the one with the shortest round trip counts: what a slow one says is off by up to half of what it took.
+/// Heartbeats considered; the one with the shortest round trip counts. The error of a measurement is up to
+/// half of its round trip.
 const BEATS: usize = 3;
-/// Round trips that take longer say nothing: half of it is what the rule calls far off.
+/// Longer round trips are ignored: half of this is the limit of the rule.
 const ROUND_TRIP_MS_MAX: u64 = 1_000;
 /// The rule.
 const RULE: &str = "clock_skew";
 /// Its metric.
 const OFFSET: &str = "offset_ms";
 
-/// One answered beat.
+/// One answered heartbeat.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     round_trip_ms: u64,
-    /// How far this host is ahead, or behind if it is negative.
+    /// How far this host is ahead; negative if it is behind.
     ahead_ms: i64,
 }
 
-/// The newest beats of a session.
+/// The newest heartbeats of a session.
 #[derive(Debug, Default)]
 pub(super) struct ClockOffset(VecDeque<Round>);
 
 impl ClockOffset {
-    /// Takes in by which time the leader answered a beat, and by which time that arrived. The way back is taken for half of
-    /// the round trip. What there is to judge now; nothing if the beat took too long to say anything.
+    /// Takes the leader's time of an answer and the local time of its arrival; the way back counts as half
+    /// of the round trip. Returns the sample for the rule; none if the round trip was too long.
     pub(super) fn answered(
         &mut self,
         leader: TimeMs,
@@ -66,7 +68,7 @@ fn signed(span_ms: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// What is read when the leader answers at `leader` and that arrives at `here`.
+    /// The measured offset if the leader answers at `leader` and the answer arrives at `here`.
     fn read(offset: &mut ClockOffset, leader: u64, here: u64, round_trip_ms: u64) -> Option<i64> {
         let sample = offset.answered(TimeMs(leader), TimeMs(here), round_trip_ms)?;
         sample.metrics.first().map(|(_, value)| *value)
@@ -78,7 +80,7 @@ mod tests {
         assert_eq!(read(&mut offset, 10_000, 10_001, 2), Some(0));
         // A slow way back looks like a clock that is ahead.
         assert_eq!(read(&mut offset, 20_000, 20_700, 800), Some(0));
-        // One that takes too long is not heard at all.
+        // A round trip that is too long is ignored.
         assert_eq!(read(&mut offset, 30_000, 31_500, 1_600), None);
         assert_eq!(read(&mut offset, 40_000, 40_700, 800), Some(0));
         assert_eq!(read(&mut offset, 50_000, 50_700, 800), Some(300));

@@ -1,4 +1,4 @@
-//! What this worker tells of itself, and how much it logs.
+//! Debug information and log level of this worker.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use muster_service::logging::{LevelChange, LogControl};
 
 use crate::config::WorkerConfig;
 
-/// Answers the leader, who asks for an admin.
+/// Answers a request that the leader passes on from an admin.
 pub(super) fn answer(order: v1::DebugOrder, settings: &WorkerConfig) -> v1::DebugAnswer {
     let answered = match order.what {
         Some(Question::SetLogLevel(request)) => set_level(&request).map(Answer::LogLevel),
         Some(Question::Tell(_)) => info(settings).map(Answer::Info),
-        None => Err("the worker is of an older version: it does not know the question".to_owned()),
+        None => Err("the worker is of an older version and does not know this request".to_owned()),
     };
     v1::DebugAnswer {
         id: order.id,

@@ -1,4 +1,4 @@
-//! Carries out what the agent decided: journal first, durably, then everything else in order.
+//! Executor of the agent's decisions: journal records first, durably, then all other actions in order.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -25,11 +25,11 @@ const BATCHES_PER_SYNC_MAX: usize = 64;
 enum Work {
     /// Actions of one decision.
     Actions(Vec<Action>),
-    /// Replace the journal by these records, which say all that came before.
+    /// Replaces the journal by these records, which cover all earlier ones.
     Compact(Vec<JournalRecord>),
 }
 
-/// Where the decision loop hands in its actions.
+/// Queue through which the decision loop submits its actions.
 #[derive(Debug)]
 pub(crate) struct ExecutorHandle {
     work: mpsc::Sender<Work>,
@@ -42,16 +42,16 @@ struct Shared {
     wants_compaction: AtomicBool,
 }
 
-/// Carries the actions out.
+/// Executes the actions.
 pub(crate) struct Executor {
     journal: Option<Journal>,
     runner: Runner,
     work: mpsc::Receiver<Work>,
-    /// Work that came while the journal's disk refused, and needs it.
+    /// Work that needs the journal and arrived while its disk failed.
     backlog: Vec<Work>,
-    /// Attempts whose start waits for the journal: all that concerns them waits behind it.
+    /// Attempts whose start waits for the journal: further actions for them wait behind it.
     starting: BTreeSet<RunId>,
-    /// Where repairs and checks go.
+    /// Queue of repairs and checks.
     works: mpsc::Sender<Order>,
     shared: Arc<Shared>,
 }
@@ -61,7 +61,7 @@ impl ExecutorHandle {
         self.hand_in(Work::Actions(actions)).await
     }
 
-    /// Asks for a shorter journal.
+    /// Requests compaction of the journal.
     pub(crate) async fn compact(&self, records: Vec<JournalRecord>) -> Result<(), Error> {
         self.shared.wants_compaction.store(false, Ordering::Relaxed);
         self.hand_in(Work::Compact(records)).await
@@ -142,14 +142,14 @@ impl Executor {
                     }
                 }
                 Work::Compact(all) => {
-                    // It says all that was decided before, these records included.
+                    // The compacted journal covers earlier decisions, these records included.
                     records.clear();
                     self.with_journal("rewriting", &mut rest, move |journal| journal.compact(&all))
                         .await;
                 }
             }
         }
-        // Durable earlier than it must be is as good: no action overtakes its own record.
+        // Writing a record earlier than necessary is harmless: no action overtakes its own record.
         if !records.is_empty() {
             let began = Instant::now();
             self.with_journal("writing", &mut rest, move |journal| {
@@ -180,7 +180,7 @@ impl Executor {
                 epoch,
                 master_port,
             } => {
-                tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
+                tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "starting a prepared task");
                 self.runner.begin(RunId { key, epoch }, master_port);
             }
             Action::Renew {
@@ -188,7 +188,7 @@ impl Executor {
                 epoch,
                 rendezvous,
             } => {
-                tracing::info!(job = %key.job, task = %key.task, %epoch, "the gang of a task meets elsewhere");
+                tracing::info!(job = %key.job, task = %key.task, %epoch, "the rendezvous of a task's gang changed");
                 self.runner.renew(RunId { key, epoch }, *rendezvous);
             }
             Action::Suspend {
@@ -196,7 +196,7 @@ impl Executor {
                 epoch,
                 suspended,
             } => {
-                tracing::info!(job = %key.job, task = %key.task, %epoch, suspended, "a task stands still, or goes on");
+                tracing::info!(job = %key.job, task = %key.task, %epoch, suspended, "suspending or resuming a task");
                 self.runner.suspend(RunId { key, epoch }, suspended);
             }
             Action::Stop {
@@ -222,17 +222,17 @@ impl Executor {
             } => self.runner.remove_checkpoint((key.job, unit), path, kept),
             Action::HealthWork(order) => {
                 if let Err(error) = self.works.try_send(order) {
-                    tracing::error!(%error, "a repair or a check does not begin: too many wait");
+                    tracing::error!(%error, "dropped a repair or check: the queue is full");
                 }
             }
             Action::SendStatus => self.shared.status_due.notify_one(),
-            // Taken out before.
+            // Journal records were taken out before.
             Action::Journal(_) => {}
         }
     }
 
-    /// Uses the journal off the runtime's threads, again and again until the disk takes it. Meanwhile
-    /// nothing is started; of `rest` and of what comes, all that needs no record is carried out.
+    /// Uses the journal off the runtime's threads, and retries until the disk accepts it. Meanwhile nothing
+    /// is started; actions of `rest` and new ones that need no record are executed.
     async fn with_journal<F>(
         &mut self,
         operation: &'static str,
@@ -243,7 +243,7 @@ impl Executor {
     {
         loop {
             let Some(mut journal) = self.journal.take() else {
-                unreachable!("it is put back below, or this task ends");
+                unreachable!("the journal is put back below, or this task ends");
             };
             let written = tokio::task::spawn_blocking(move || {
                 let outcome = write(&mut journal);
@@ -258,7 +258,7 @@ impl Executor {
             write = again;
             let Err(error) = outcome else { break };
             let cause = error.source().map(ToString::to_string);
-            tracing::error!(%error, cause, operation, "the journal's disk refuses: trying again");
+            tracing::error!(%error, cause, operation, "writing the journal failed; retrying");
             *rest = self.overtake(std::mem::take(rest));
             self.serve(JOURNAL_RETRY).await;
         }
@@ -267,7 +267,7 @@ impl Executor {
         }
     }
 
-    /// Takes work for a while and carries out what need not wait for the journal: leases must go on, and
+    /// Accepts work for a while and executes what does not need the journal: leases must be extended, and
     /// what fills the disk may be the very task that is to be stopped and removed.
     async fn serve(&mut self, duration: Duration) {
         let end = Instant::now() + duration;
@@ -286,8 +286,8 @@ impl Executor {
         sleep_until(end).await;
     }
 
-    /// Carries out the actions that need no record, and gives those that must wait, in order. What
-    /// concerns a task whose start waits, waits behind it.
+    /// Executes the actions that need no record and returns those that must wait, in order. Actions for a
+    /// task whose start waits, wait behind it.
     fn overtake(&mut self, actions: Vec<Action>) -> Vec<Action> {
         let mut left = Vec::new();
         for action in actions {
@@ -320,7 +320,7 @@ impl Executor {
     }
 }
 
-/// The attempts that a piece of work starts.
+/// The attempts that `work` starts.
 fn starts(work: &Work) -> impl Iterator<Item = RunId> + '_ {
     let actions = match work {
         Work::Actions(actions) => actions.as_slice(),
@@ -380,7 +380,7 @@ mod tests {
         let runner = testing::runner(config, outbox);
         let (works, _ordered) = mpsc::channel(1);
         let (executor, handle) = Executor::new(journal, runner, works);
-        // What cannot be rewritten is at the head of what is taken at once.
+        // The failed rewrite is first in the queue.
         std::fs::remove_dir_all(&disk).unwrap();
         handle.compact(Vec::new()).await.unwrap();
         handle.carry_out(vec![start]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The decision loop's side of health: what the watch must hear, and by which number the cluster knows this host.
+//! Health input of the decision loop to the monitor, and the host id in findings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,19 +15,19 @@ use crate::gpu::{InjectError, XidSeen};
 use crate::health::{HealthDesk, Injected, Sample, Seen};
 use crate::limits::XIDS_WAITING_MAX;
 
-/// What the watch over this host's health was told, and what it could not be told yet: the loop never waits for it.
+/// What was sent to the health monitor and what could not be sent yet: the loop never waits for it.
 pub(crate) struct Health {
     desk: HealthDesk,
-    /// GPUs whose newest health it does not know.
+    /// GPUs whose newest health was not sent.
     missed: BTreeMap<GpuUuid, GpuHealth>,
-    /// XIDs of the driver that it does not know.
+    /// XIDs of the driver that were not sent.
     xids: VecDeque<XidSeen>,
     heard: Told<u64>,
     rules: Told<(Revision, u64)>,
     own_signs: OwnSigns,
 }
 
-/// The newest of something, and whether it was told.
+/// The newest value and whether it was sent.
 #[derive(Debug, Default)]
 struct Told<T> {
     newest: T,
@@ -49,7 +49,7 @@ impl Health {
             desk,
             missed: BTreeMap::new(),
             xids: VecDeque::new(),
-            // Nothing was heard and the shipped rules are in force: that is known.
+            // The monitor starts with no acknowledged findings and the default rules.
             heard: Told {
                 newest: 0,
                 is_told: true,
@@ -62,10 +62,10 @@ impl Health {
         }
     }
 
-    /// Makes the watch see something, where the GPUs are simulated.
+    /// Injects a fault into the monitor, if the GPUs are simulated.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason for refusal.
     pub(super) fn inject(&self, what: What, is_simulated: bool) -> Result<(), String> {
         if !is_simulated {
             return Err(InjectError::Real.to_string());
@@ -75,7 +75,7 @@ impl Health {
         sent.map_err(|_| InjectError::Busy.to_string())
     }
 
-    /// Takes what a GPU shows.
+    /// Takes the health of a GPU.
     pub(super) fn gpu(&mut self, gpu: GpuUuid, health: GpuHealth) {
         self.desk.shown.send_modify(|shown| {
             shown.insert(gpu, health.clone());
@@ -93,12 +93,12 @@ impl Health {
         self.tell_again();
     }
 
-    /// What the agent knows of the host by its own work.
+    /// Signs of faults that the agent notices in its own work.
     pub(super) const fn own_signs(&mut self) -> &mut OwnSigns {
         &mut self.own_signs
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(super) fn tick(&mut self, now: MonotonicMs) {
         for sample in self.own_signs.tick(now) {
             self.read(Some(sample));
@@ -106,17 +106,17 @@ impl Health {
         self.tell_again();
     }
 
-    /// Takes what was read; what finds no room is read again soon.
+    /// Takes readings; they are dropped if the queue is full, since they are read again soon.
     pub(super) fn read(&self, sample: Option<Sample>) {
         if let Some(sample) = sample {
             drop(self.desk.seen.try_send(Seen::Samples(vec![sample])));
         }
     }
 
-    /// Takes what of an input is about health.
+    /// Takes the part of an input that concerns health.
     pub(super) fn note(&mut self, input: &Input) {
         match input {
-            // One that came late says less than is known.
+            // A late message is older than what is known.
             Input::Desired(desired) if desired.health.heard > self.heard.newest => {
                 self.heard.set(desired.health.heard);
                 self.tell_again();
@@ -125,7 +125,7 @@ impl Health {
         }
     }
 
-    /// The rules that are in force: the revision that set them, and by what their file is known.
+    /// Sets the rules in force: the revision that set them and the fingerprint of their file.
     pub(super) fn rules(&mut self, rules: (Revision, u64)) {
         if self.rules.newest != rules {
             self.rules.set(rules);
@@ -133,7 +133,7 @@ impl Health {
         }
     }
 
-    /// Tells what could not be told before.
+    /// Sends what could not be sent before.
     pub(super) fn tell_again(&mut self) {
         let seen = &self.desk.seen;
         while let Some((gpu, health)) = self.missed.pop_first() {
@@ -158,7 +158,7 @@ impl Health {
     }
 }
 
-/// Puts in by which number the cluster knows this host: findings are made before anybody has said it.
+/// Fills in the host's id: findings may be made before the leader assigns it.
 pub(super) fn name_host(beat: &mut Beat, id: HostId) {
     let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {

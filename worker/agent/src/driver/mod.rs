@@ -1,4 +1,4 @@
-//! Drives `core::agent`: everything that happens goes in, everything it wants done comes out in order.
+//! Driver of `core::agent`: feeds all events into it and executes its actions in order.
 //!
 //! The decision loop never waits for a disk: leases are extended right here, everything that must follow
 //! the journal goes through the [`executor`].
@@ -49,7 +49,7 @@ use muster_supervisor::RunId;
 use muster_supervisor::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
 
-/// The rule about memory of GPUs that is not given back, and its figures.
+/// The rule for GPU memory that is not released, and its metrics.
 const MEMORY_LEAK: &str = "mem_leak";
 const HELD: &str = "held_mib";
 const HELD_AFTER_KILL: &str = "held_after_kill_mib";
@@ -64,24 +64,23 @@ pub(crate) struct Driver {
     pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
     pub(crate) gpu_occupancy: GpuOccupancy,
-    /// What is remembered of GPUs for the ends of their tasks.
+    /// GPU usage of running tasks, for their exit records.
     pub(crate) uses: GpuUse,
     pub(crate) health: Health,
-    /// Where the session keeper reads the newest leadership accepted.
+    /// The newest accepted leadership, read by the session keeper.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
-    /// What is kept of ended attempts' logs.
-    /// The newest settings, for options that reload.
+    /// The newest settings, for options that reload (such as the retention of ended attempts' logs).
     pub(crate) settings: watch::Receiver<WorkerConfig>,
-    /// Whether logs are shipped, and may have to wait for it.
+    /// Whether logs are shipped, so that their removal may have to wait for it.
     pub(crate) ships: bool,
     pub(crate) tasks: std::path::PathBuf,
-    /// Whoever wants to know that the agent is not frozen.
+    /// The systemd watchdog.
     pub(crate) systemd: Option<Systemd>,
     pub(crate) shutdown: CancellationToken,
 }
 
-/// What belongs to the open session.
+/// State of the open session.
 struct Open {
     session: Session,
     beats: Beats,
@@ -90,7 +89,7 @@ struct Open {
 }
 
 impl Driver {
-    /// Runs until shutdown. The tasks go on.
+    /// Runs until shutdown. Tasks keep running.
     ///
     /// # Errors
     /// [`Error::Ended`] if the executor is gone.
@@ -186,7 +185,7 @@ impl Driver {
                     tracing::warn!(host = %desired.host, "ignored another host's desired state")
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the leader's desired state is not understood");
+                    tracing::error!(%error, "invalid desired state from the leader");
                     open.session.closed.cancel();
                 }
             },
@@ -220,10 +219,10 @@ impl Driver {
                 });
             }
             LeaderKind::Replicas(_) => {
-                // The session keeps who they are.
+                // The session keeps the addresses.
             }
             LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
-                tracing::warn!("the leader greets in the middle of a session");
+                tracing::warn!("unexpected greeting of the leader during a session");
                 open.session.closed.cancel();
             }
         }
@@ -234,7 +233,7 @@ impl Driver {
         let outcome = match order.injection.and_then(|injection| injection.what) {
             Some(What::Signal(signal)) => self.signal(signal),
             Some(what) => self.health.inject(what, self.gpus.is_simulated()),
-            None => Err("the leader does not say what".to_owned()),
+            None => Err("the leader sent no fault to inject".to_owned()),
         };
         let result = WorkerKind::InjectResult(v1::InjectResult {
             id: order.id,
@@ -261,7 +260,7 @@ impl Driver {
         match &report {
             SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
             SupervisorReport::Stuck { detail, .. } => {
-                tracing::error!(%id, detail, "a task cannot be killed: its GPUs stay held until it is gone");
+                tracing::error!(%id, detail, "a task cannot be killed: its GPUs stay allocated until it is gone");
                 metrics::task_stuck();
                 self.health.own_signs().stuck(id);
             }
@@ -285,7 +284,7 @@ impl Driver {
         self.step(Input::Supervisor { key, epoch, report }).await
     }
 
-    /// An end with what is known of its task besides.
+    /// Adds what the agent knows to a task's exit.
     fn last_seen(&self, id: RunId, mut exit: Exit) -> Exit {
         let task = self.agent.tasks().get(&id.key);
         let Some(task) = task.filter(|task| task.assignment.epoch == id.epoch) else {
@@ -312,7 +311,7 @@ impl Driver {
         if let Some(open) = open
             && open.beats.is_unanswered(now)
         {
-            tracing::warn!("the leader acknowledges no beat: looking for another one");
+            tracing::warn!("the leader acknowledges no heartbeats; looking for another one");
             open.session.closed.cancel();
         }
         if self.executor.wants_compaction() {
@@ -337,14 +336,15 @@ impl Driver {
         Ok(())
     }
 
-    /// What a GPU shows goes to the rules; the leader is told only what makes it unfit whatever they say.
+    /// Passes the health of a GPU to the rules; the leader gets only faults that make it unfit regardless
+    /// of the rules.
     pub(crate) async fn gpu_shows(&mut self, (gpu, shown): HealthChange) -> Result<(), Error> {
         let health = self.gpus.unfit_by(gpu, &shown);
         self.health.gpu(gpu, shown);
         self.step(Input::GpuHealth { gpu, health }).await
     }
 
-    /// One input in; leases are extended at once, the rest follows in order.
+    /// Processes one input; leases are extended at once, other actions follow in order.
     pub(crate) async fn step(&mut self, input: Input) -> Result<(), Error> {
         self.health.note(&input);
         let actions = self.agent.step(input, self.clock.now());
@@ -357,7 +357,7 @@ impl Driver {
         self.carry_out(actions).await
     }
 
-    /// Carries out actions, also those of the agent's recovery.
+    /// Executes actions, also those of the agent's recovery.
     pub(crate) async fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), Error> {
         let mut rest = Vec::with_capacity(actions.len());
         for action in actions {
@@ -393,7 +393,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends a beat, if there is a session.
+    /// Sends a heartbeat, if there is a session.
     async fn beat(&mut self, open: &mut Option<Open>, changed: bool) -> Result<(), Error> {
         let Some(open) = open else {
             return Ok(());
@@ -421,13 +421,13 @@ impl Driver {
         tokio::task::spawn_blocking(move || {
             match crate::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
                 Ok(removed) => metrics::logs_removed(removed),
-                Err(error) => tracing::warn!(%error, "forgetting old logs failed"),
+                Err(error) => tracing::warn!(%error, "removing old logs failed"),
             }
         });
     }
 }
 
-/// What is read of a GPU whose memory is not given back, for the rule about that.
+/// Sample for the rule on GPU memory that is not released.
 fn still_held(gpu: GpuUuid, held_mib: u64) -> Sample {
     let held_mib = i64::try_from(held_mib).unwrap_or(i64::MAX);
     let mut metrics = vec![(HELD_AFTER_KILL, held_mib)];
@@ -442,12 +442,12 @@ fn say(open: &Open, kind: WorkerKind) -> bool {
     let message = v1::WorkerMessage { kind: Some(kind) };
     let sent = open.session.outbox.try_send(message).is_ok();
     if !sent {
-        tracing::debug!("a message to the leader was dropped: it reads too slowly, or is gone");
+        tracing::debug!("dropped a message to the leader: it reads too slowly or is gone");
     }
     sent
 }
 
-/// Waits until an instant; for ever if there is none.
+/// Waits until an instant; forever if there is none.
 async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

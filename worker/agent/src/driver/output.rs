@@ -1,4 +1,4 @@
-//! Answers the leader's requests for tasks' output.
+//! Answers to the leader's requests for output of tasks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl OutputRequests {
         self.running.insert(id, (cancelled, task));
     }
 
-    /// Nobody reads the answers to a request any more.
+    /// Stops answering a request.
     pub(super) fn cancel(&mut self, id: u64) {
         if let Some((cancelled, _)) = self.running.remove(&id) {
             cancelled.cancel();
@@ -72,7 +72,7 @@ impl OutputRequests {
     }
 }
 
-/// One request's answer.
+/// The answer to one request.
 pub(super) struct Answer {
     id: u64,
     run: RunId,
@@ -123,12 +123,14 @@ impl Answer {
                 return;
             }
         }
-        // Whether the reader knows where to go on if it is cut off: it would begin anew, behind what comes meanwhile.
+        // Whether the reader knows the position at which to resume; without it, it would resume behind
+        // later output.
         let mut is_told = false;
         loop {
-            // Asked before reading: what was written before the end is read after it is known.
+            // Checked before reading: output written before the end is read after the end is known.
             let ended = !request.follow || self.has_ended().await;
-            // Without following, what was there at first is all: some tasks print faster than we read.
+            // Without following, only output present at the start is sent: some tasks print faster than it
+            // is read.
             let until = if request.follow { u64::MAX } else { range.end };
             match self.send_all(&mut offset, until).await {
                 Ok(true) if ended => return self.end(offset, None).await,
@@ -146,24 +148,26 @@ impl Answer {
         }
     }
 
-    /// Where the output lies.
+    /// Directory of the output.
     pub(super) fn log_directory(&self) -> PathBuf {
         self.logs.join(self.run.to_string())
     }
 
-    /// Output that was removed must not look like none.
+    /// Fails if the output was removed, so that it does not look empty.
     async fn check_removals(&self) -> Result<(), String> {
         let (removals, run) = (Removals::of(&self.logs), self.run);
         let directory = self.log_directory();
         if blocking(move || Ok(!directory.exists() && removals.contains(run)?)).await? {
-            return Err("it was removed from its host, which keeps output only so long and so much of it: the worker's \
-                        `log_retention` says how much, and its `log_shipping` may have taken it elsewhere"
-                .to_owned());
+            return Err(
+                "the output was removed from its host (`log_retention` of the worker); \
+                 `log_shipping` may have copied it elsewhere"
+                    .to_owned(),
+            );
         }
         Ok(())
     }
 
-    /// The positions that are asked for, of what is there now, and what was read of them already.
+    /// The range of requested positions that exists now, and the piece that was already read.
     async fn range(&self, request: &v1::LogRequest) -> Result<(Range<u64>, LogPiece), String> {
         let reader = self.reader.clone();
         let start = request.start;
@@ -174,19 +178,21 @@ impl Answer {
             Some(Start::TailLines(lines)) => {
                 reader.tail(lines.min(LOG_TAIL_LINES_MAX), LOG_CHUNK_BYTES)
             }
-            Some(Start::Position(_)) => Err(std::io::Error::other("two positions for one output")),
+            Some(Start::Position(_)) => Err(std::io::Error::other(
+                "a position for each output is needed",
+            )),
         })
         .await
     }
 
-    /// Sends what is there before a position. False: nobody takes it.
+    /// Sends the output before a position. False: the receiver is gone.
     async fn send_all(&self, offset: &mut u64, until: u64) -> Result<bool, String> {
         while *offset < until {
             let (reader, from) = (self.reader.clone(), *offset);
             let wanted = usize::try_from(until - from).unwrap_or(usize::MAX);
             let limit = LOG_CHUNK_BYTES.min(wanted);
             let piece = blocking(move || reader.read(from, limit)).await?;
-            // Rotation may have taken all that was asked for.
+            // Rotation may have removed the requested range.
             if piece.data.is_empty() || piece.offset >= until {
                 return Ok(true);
             }
@@ -201,7 +207,7 @@ impl Answer {
     pub(super) async fn has_ended(&self) -> bool {
         let directory = self.directory.clone();
         let ended = blocking(move || Ok(!directory.path().exists() || directory.exit()?.is_some()));
-        // A directory that cannot be read is on its way out.
+        // An unreadable directory is about to be removed.
         ended.await.unwrap_or(true)
     }
 
@@ -221,7 +227,7 @@ impl Answer {
         .await
     }
 
-    /// Sends a chunk. False: nobody takes it.
+    /// Sends a chunk. False: the receiver is gone.
     pub(super) async fn send_chunk(&self, chunk: v1::LogChunk) -> bool {
         let chunk = v1::LogChunk {
             id: self.id,
@@ -234,7 +240,7 @@ impl Answer {
     }
 }
 
-/// No bytes, at a position.
+/// An empty piece at a position.
 const fn nothing(offset: u64) -> LogPiece {
     LogPiece {
         offset,

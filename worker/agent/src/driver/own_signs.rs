@@ -1,4 +1,5 @@
-//! What the agent knows of the host by its own work: tasks that it cannot kill, and that it stood still itself.
+//! Signs of host faults that the agent notices in its own work: tasks that it cannot kill, and its own
+//! pauses.
 
 use std::collections::BTreeSet;
 
@@ -10,36 +11,36 @@ use crate::limits::OWN_SIGNS_PERIOD_MS;
 
 /// The rule about tasks that hang in the kernel.
 const TASK_STUCK: &str = "task_stuck";
-/// The rule about an agent that stands still.
+/// The rule about an agent that pauses.
 const AGENT_WATCHDOG: &str = "agent_watchdog";
-/// A tick that comes so many seconds late is told.
+/// Delay of a tick from which on it is reported, in seconds.
 const LATE_S: u64 = 2;
 
-/// What to tell the watch over this host's health.
+/// Signs to send to the health monitor.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSigns {
     stuck: BTreeSet<RunId>,
-    /// When the stuck tasks were last told.
+    /// Time of the last report of stuck tasks.
     told_at: Option<MonotonicMs>,
     ticked_at: Option<MonotonicMs>,
     was_late: bool,
 }
 
 impl OwnSigns {
-    /// A task cannot be killed: it hangs in the kernel.
+    /// Notes a task that cannot be killed: it hangs in the kernel.
     pub(super) fn stuck(&mut self, id: RunId) {
         self.stuck.insert(id);
         self.told_at = None;
     }
 
-    /// A task is gone, whatever it was before.
+    /// Notes that a task is gone.
     pub(super) fn gone(&mut self, id: &RunId) {
         if self.stuck.remove(id) {
             self.told_at = None;
         }
     }
 
-    /// Lets time pass: what is to be told now.
+    /// Advances the time and returns the samples that are due.
     pub(super) fn tick(&mut self, now: MonotonicMs) -> Vec<Sample> {
         self.stuck_now(now)
             .into_iter()
@@ -47,7 +48,7 @@ impl OwnSigns {
             .collect()
     }
 
-    /// How many tasks are stuck: again and again while any is, and once when none is any more.
+    /// Number of stuck tasks: repeated while there are any, and once at zero.
     fn stuck_now(&mut self, now: MonotonicMs) -> Option<Sample> {
         let is_due = match self.told_at {
             Some(at) => !self.stuck.is_empty() && now.since(at) >= OWN_SIGNS_PERIOD_MS,
@@ -61,7 +62,7 @@ impl OwnSigns {
         Some(Sample::new(TASK_STUCK, THIS_HOST, &[("tasks", tasks)]))
     }
 
-    /// For how long the agent did nothing, if that was long, and once when it does again.
+    /// Length of a pause of the agent, if it was long, and once zero afterwards.
     fn late(&mut self, now: MonotonicMs) -> Option<Sample> {
         let before = self.ticked_at.replace(now)?;
         let still_s = now.since(before) / 1_000;
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn stuck_tasks_are_told_again_and_again_until_they_are_gone() {
         let mut signs = OwnSigns::default();
-        // An agent that begins says that it knows of none: its rule may hold from before.
+        // A starting agent reports zero: the finding may be from before its restart.
         assert_eq!(told(&mut signs, 0), ["task_stuck 0"]);
         assert_eq!(told(&mut signs, 500), Vec::<String>::new());
         signs.stuck(run(1));

@@ -1,4 +1,4 @@
-//! Answers requests for output by lines: with the time of each, of one output or of both in the order of arrival.
+//! Answers to requests for output by lines with their times, of one stream or of both in order of arrival.
 
 use bytes::BytesMut;
 use muster_proto::v1;
@@ -13,7 +13,7 @@ use crate::logs::{Begin, Line, Timeline};
 /// Microseconds in a millisecond.
 const US_PER_MS: u64 = 1_000;
 
-/// Answers a request until all that was asked for has been sent, or nobody takes it.
+/// Answers a request until all requested output is sent or the receiver is gone.
 pub(super) async fn answer(answer: Answer, request: v1::LogRequest) {
     match send_all(&answer, &request).await {
         Ok(true) => answer.end(0, None).await,
@@ -22,11 +22,12 @@ pub(super) async fn answer(answer: Answer, request: v1::LogRequest) {
     }
 }
 
-/// False: nobody takes it.
+/// Returns false if the receiver is gone.
 async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, String> {
     let mut timeline = open(answer, request).await?;
     let mut ended = !request.follow;
-    // Whether the reader knows where to go on if it is cut off: it would begin anew, behind what comes meanwhile.
+    // Whether the reader knows the position at which to resume; without it, it would resume behind later
+    // output.
     let mut is_told = false;
     loop {
         let now_us = wall_clock().0.saturating_mul(US_PER_MS);
@@ -47,9 +48,10 @@ async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, Str
             return Ok(true);
         }
         if found.is_all {
-            // Asked before reading again: what was written before the end is read after it is known.
+            // Checked before reading again: output written before the end is read after the end is known.
             ended = answer.has_ended().await;
-            // Not of a task that has ended: that may be one that ran elsewhere, whose reader must not stay here.
+            // Not for a task that has ended: a restarted one may run on another host, and its reader must
+            // move there.
             if !ended && !is_told {
                 is_told = true;
                 let nothing = chunk(&[], timeline.position());
@@ -79,7 +81,7 @@ async fn open(answer: &Answer, request: &v1::LogRequest) -> Result<Timeline, Str
         (None, Some(since_ms)) => Begin::Since(since_ms.saturating_mul(US_PER_MS)),
         (None, None) => Begin::Oldest,
     };
-    // All of the last millisecond.
+    // Includes the whole last millisecond.
     let until_us = request.until_ms.map_or(u64::MAX, |until_ms| {
         until_ms.saturating_add(1).saturating_mul(US_PER_MS) - 1
     });

@@ -26,18 +26,18 @@ impl TheirFiles {
     }
 }
 
-/// Our ends.
+/// The agent's ends.
 #[derive(Debug)]
 pub(super) struct OurFiles {
-    /// None once there is no more input.
+    /// None after the end of input.
     input: Option<Arc<End>>,
     pub(super) output: Arc<End>,
-    /// None of a terminal, which has only one output.
+    /// None for a terminal, which has only one output.
     pub(super) errors: Option<Arc<End>>,
     is_terminal: bool,
 }
 
-/// One end that never blocks.
+/// A non-blocking end.
 #[derive(Debug)]
 pub(super) struct End(AsyncFd<OwnedFd>);
 
@@ -60,7 +60,7 @@ pub(super) fn pipes() -> io::Result<(TheirFiles, OurFiles)> {
     Ok((theirs, ours))
 }
 
-/// A terminal of a size.
+/// Opens a terminal of a given size.
 pub(super) fn terminal(window: v1::WindowSize) -> io::Result<(TheirFiles, OurFiles)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -94,16 +94,16 @@ fn size(window: v1::WindowSize) -> Winsize {
 }
 
 impl OurFiles {
-    /// Hands input on. What a command that reads no more does not take is dropped.
+    /// Writes input. Bytes that the command no longer reads are dropped.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         let Some(input) = &self.input else { return };
         if let Err(error) = input.write_all(bytes).await {
-            tracing::debug!(%error, "a command takes no more input");
+            tracing::debug!(%error, "a command no longer reads its input");
             self.input = None;
         }
     }
 
-    /// There is no more input. A terminal says so by a character.
+    /// Ends the input. On a terminal, sends the end-of-file character.
     pub(super) async fn end_input(&mut self) {
         const END_OF_TRANSMISSION: &[u8] = &[4];
         if self.is_terminal {
@@ -112,7 +112,7 @@ impl OurFiles {
         self.input = None;
     }
 
-    /// The user's terminal has another size.
+    /// Resizes the terminal.
     pub(super) fn resize(&self, window: v1::WindowSize) {
         if self.is_terminal
             && let Err(error) = tcsetwinsize(self.output.0.get_ref(), size(window))
@@ -122,10 +122,10 @@ impl OurFiles {
     }
 }
 
-/// A file that never blocks, and tells when it is ready.
+/// A non-blocking file with readiness notification.
 #[expect(
     deprecated,
-    reason = "its replacement is unsafe for files that somebody else may close; this one is owned"
+    reason = "its replacement is unsafe for files that other code may close; this one is owned"
 )]
 pub(super) fn watched(file: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
@@ -137,7 +137,7 @@ impl End {
         Ok(Arc::new(Self(watched(file)?)))
     }
 
-    /// What comes next; nothing at the end.
+    /// The next bytes; empty at the end.
     pub(super) async fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0u8; EXEC_CHUNK_BYTES];
         loop {
@@ -150,7 +150,7 @@ impl End {
                     bytes.truncate(count);
                     return bytes;
                 }
-                // A terminal that nobody holds any more says EIO.
+                // A terminal whose other end is closed returns EIO.
                 Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => return Vec::new(),
                 Ok(Err(_)) | Err(_) => {}
             }

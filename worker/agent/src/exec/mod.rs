@@ -1,8 +1,8 @@
-//! Commands that users run beside tasks: the agent carries their input and output between the leader and the supervisor,
-//! whose children they are.
+//! Exec sessions: commands that users run next to tasks. The agent relays their input and output between
+//! the leader and the supervisor, whose children they are.
 //!
-//! Each has a connection to the leader of its own, so that a user who does not read holds up no beat, and holds back only
-//! the command itself: what is not taken stays in its pipes.
+//! Each session has its own connection to the leader, so that a user who does not read delays no heartbeat
+//! and blocks only that command: unread output stays in its pipes.
 
 mod files;
 mod session;
@@ -20,7 +20,7 @@ use crate::limits::{EXEC_PROGRAM_BYTES_SHOWN, EXEC_SESSIONS_ON_HOST_MAX};
 use crate::metrics;
 use crate::runner::Runner;
 
-/// The commands beside this host's tasks.
+/// The exec sessions of this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Execs {
     runner: Runner,
@@ -39,7 +39,8 @@ impl Execs {
         }
     }
 
-    /// Carries an order of the leader at an address out; `is_running` says whether the attempt of a task is.
+    /// Executes an order of the leader at `leader`; `is_running` returns whether the attempt of a task
+    /// runs.
     pub(crate) fn begin(
         &self,
         leader: &str,
@@ -57,24 +58,24 @@ impl Execs {
         };
         let place = Arc::clone(&self.places).try_acquire_owned();
         let refusal = if !is_running(id) {
-            Some("the task does not run on its host (any more)".to_owned())
+            Some("the task does not run on this host".to_owned())
         } else if place.is_err() {
             Some(format!(
-                "{EXEC_SESSIONS_ON_HOST_MAX} commands run beside tasks of this host already (EXEC_SESSIONS_ON_HOST_MAX)"
+                "{EXEC_SESSIONS_ON_HOST_MAX} exec sessions run on this host already (EXEC_SESSIONS_ON_HOST_MAX)"
             ))
         } else {
             // The supervisor opens its socket meanwhile.
             self.runner.announce_exec(id);
             None
         };
-        tracing::info!(%id, author = open.author, program = program(&open), refusal, "a command beside a task");
+        tracing::info!(%id, author = open.author, program = program(&open), refusal, "exec session");
         let dialer = self.dialer.clone();
         let directory = TaskDirectory::below(&self.tasks, id);
         tokio::spawn(async move {
             let call = match session::call(&dialer, &leader, order.token).await {
                 Ok(call) => call,
                 Err(error) => {
-                    tracing::warn!(%id, error, "a command beside a task found no way to its user");
+                    tracing::warn!(%id, error, "an exec session could not connect to the leader");
                     return;
                 }
             };
@@ -91,7 +92,7 @@ impl Execs {
     }
 }
 
-/// The program that is to run, as the log shows it.
+/// Name of the program for the log, truncated.
 fn program(open: &v1::ExecOpen) -> Option<&str> {
     let program = open.command.first()?;
     Some(&program[..program.floor_char_boundary(EXEC_PROGRAM_BYTES_SHOWN)])

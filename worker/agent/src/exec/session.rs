@@ -1,4 +1,4 @@
-//! One command between its user and its supervisor.
+//! An exec session between its user and the supervisor.
 
 use std::future::pending;
 use std::io;
@@ -23,16 +23,16 @@ use tonic::transport::Endpoint;
 use crate::exec::files::{self, End, OurFiles};
 use crate::limits::{EXEC_DRAIN_MAX, EXEC_FAREWELL_MAX, EXEC_MESSAGES_MAX, EXEC_OPEN_MAX};
 
-/// How long the connection to the leader may take.
+/// Timeout of the connection to the leader.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// How often an idle connection is probed, and how long the answer may take.
+/// Interval of keep-alive probes on an idle connection, and their timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Pause between two tries to reach a supervisor that opens its socket.
+/// Pause between attempts to reach a supervisor that opens its socket.
 const RETRY: Duration = Duration::from_millis(5);
-/// What the user of a command hears whose task ended first.
-const LOST: &str = "its task ended, and the command with it";
+/// Message to the user of a command whose task ended first.
+const LOST: &str = "the task ended, which ended the command";
 
-/// The way to a user.
+/// The call to the leader that reaches the user.
 #[derive(Debug)]
 pub(super) struct Call {
     up: mpsc::Sender<v1::ExecUp>,
@@ -67,21 +67,21 @@ pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result
     })
 }
 
-/// What a supervisor has started, or is about to.
+/// A command that the supervisor has started or is about to start.
 struct Command {
     supervisor: AsyncFd<OwnedFd>,
     files: OurFiles,
 }
 
 impl Call {
-    /// Tells why the command was not started.
+    /// Reports why the command was not started.
     pub(super) async fn refuse(self, detail: String) {
         let Self { up, down } = self;
         say(&up, ToUser::Refused(v1::ExecRefusal { detail })).await;
         farewell(up, until_gone(down)).await;
     }
 
-    /// Runs the command until it has ended, or its user has gone.
+    /// Runs the command until it ends or its user is gone.
     pub(super) async fn run(self, directory: &TaskDirectory, open: v1::ExecOpen) {
         match start(directory, open).await {
             Ok(command) => self.carry(command).await,
@@ -96,7 +96,7 @@ impl Call {
         let user = obey(down, files);
         tokio::pin!(user);
         let ending = tokio::select! {
-            // Dropping the socket to the supervisor ends the command.
+            // Dropping the supervisor's socket ends the command.
             () = &mut user => return,
             () = up.closed() => return,
             ending = relay(&supervisor, (&output, errors.as_deref()), &up) => ending,
@@ -106,11 +106,11 @@ impl Call {
     }
 }
 
-/// Lets the leader close the call: one that is dropped before loses what is on its way.
+/// Waits for the leader to close the call: dropping it earlier loses messages in transit.
 async fn farewell(up: mpsc::Sender<v1::ExecUp>, closed: impl Future<Output = ()>) {
     drop(up);
     if timeout(EXEC_FAREWELL_MAX, closed).await.is_err() {
-        tracing::debug!("the leader does not close the call of a command that has ended");
+        tracing::debug!("the leader does not close the call of an ended command");
     }
 }
 
@@ -118,7 +118,7 @@ async fn until_gone(mut down: Streaming<v1::ExecRequest>) {
     while let Ok(Some(_)) = down.message().await {}
 }
 
-/// Passes on what the command prints, and that it has begun; gives how it ended, once all that it printed is passed on.
+/// Relays the start and the output of the command; returns how it ended once all output is relayed.
 async fn relay(
     supervisor: &AsyncFd<OwnedFd>,
     (output, errors): (&End, Option<&End>),
@@ -143,13 +143,13 @@ async fn relay(
     ending
 }
 
-/// Asks the supervisor, which may still be opening its socket.
+/// Sends the request to the supervisor, which may still be opening its socket.
 async fn start(directory: &TaskDirectory, open: v1::ExecOpen) -> Result<Command, String> {
     let made = match open.window {
         Some(window) => files::terminal(window),
         None => files::pipes(),
     };
-    let (theirs, ours) = made.map_err(|error| format!("making its files failed: {error}"))?;
+    let (theirs, ours) = made.map_err(|error| format!("creating its files failed: {error}"))?;
     let request = ExecRequest {
         terminal: open.window.map(|_| open.terminal),
         command: open.command,
@@ -163,11 +163,16 @@ async fn start(directory: &TaskDirectory, open: v1::ExecOpen) -> Result<Command,
             }
             Err(error) if is_passing(&error) => {
                 return Err(
-                    "the task's supervisor takes no commands: it was started by an older version, it hangs, or the task has ended"
+                    "the task's supervisor accepts no commands: it is of an older version, it hangs, or \
+                     the task has ended"
                         .to_owned(),
                 );
             }
-            Err(error) => return Err(format!("asking the task's supervisor failed: {error}")),
+            Err(error) => {
+                return Err(format!(
+                    "the request to the task's supervisor failed: {error}"
+                ));
+            }
         }
     };
     let supervisor = files::watched(socket).map_err(|error| error.to_string())?;
@@ -182,7 +187,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | WouldBlock)
 }
 
-/// Passes on that the command has begun; gives how it ended.
+/// Relays that the command has started; returns how it ended.
 async fn hear_to_the_end(supervisor: &AsyncFd<OwnedFd>, up: &mpsc::Sender<v1::ExecUp>) -> ToUser {
     loop {
         let answer = match supervisor.readable().await {
@@ -211,7 +216,7 @@ async fn hear_to_the_end(supervisor: &AsyncFd<OwnedFd>, up: &mpsc::Sender<v1::Ex
     }
 }
 
-/// Does what the user says, until the user is gone.
+/// Executes the user's messages until the user is gone.
 async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: OurFiles) {
     loop {
         match down.message().await {
@@ -219,7 +224,7 @@ async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: OurFiles) {
                 Some(FromUser::Input(bytes)) => files.write(&bytes).await,
                 Some(FromUser::InputEnd(_)) => files.end_input().await,
                 Some(FromUser::Resized(window)) => files.resize(window),
-                // What a newer leader says and we do not know is not for us.
+                // Messages that only newer versions know are ignored.
                 Some(FromUser::Open(_)) | None => {}
             },
             Ok(None) | Err(_) => return,
@@ -227,8 +232,8 @@ async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: OurFiles) {
     }
 }
 
-/// Copies an output to its end; a user who does not read holds it up. What an ended command has left running may hold it
-/// open: then it ends once nothing comes for a while.
+/// Copies an output until its end; a user who does not read delays it. Processes that an ended command left
+/// running may hold it open: then it ends after a while without data.
 async fn copy(
     output: &End,
     up: &mpsc::Sender<v1::ExecUp>,
@@ -255,7 +260,7 @@ async fn copy(
     }
 }
 
-/// False: the user is gone.
+/// Returns false if the user is gone.
 async fn say(up: &mpsc::Sender<v1::ExecUp>, kind: ToUser) -> bool {
     let message = v1::ExecUp {
         token: String::new(),

@@ -1,8 +1,8 @@
-//! A GPU is given on only when nobody holds its memory any more.
+//! Handover of GPUs between tasks: a GPU is assigned again only when its memory is free.
 //!
-//! A process that died leaves its GPU's memory to the driver, which frees it a moment later, or never: of a process that
-//! hangs in the kernel, or of one that is nobody's task. The next task would fail for want of memory, and its user would be
-//! blamed.
+//! The driver frees the memory of a dead process a moment later, or never: if the process hangs in the
+//! kernel, or belongs to no task. The next task would run out of memory, and the failure would be
+//! attributed to its user.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,24 +15,24 @@ use crate::gpu::{GpuError, GpuHold, GpuUse};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{GPU_MEMORY_FREE_MIB_MAX, GPU_MEMORY_POLL};
 
-/// Says how much of a GPU's memory is in use. Calls may hang.
+/// Reads the used memory of a GPU. Calls may hang.
 pub trait GpuMemory: Send + Sync {
-    /// MiB in use, and by whom, for people.
+    /// Used MiB and a description of the processes that use them.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// If the driver does not answer.
     fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError>;
 }
 
-/// Watches over GPUs that go from one task to the next.
+/// Waits for GPUs that pass from one task to the next.
 #[derive(Clone)]
 pub(crate) struct HandOver {
     memory: Arc<dyn GpuMemory>,
     patience: Duration,
     inbox: Outbox,
-    /// Where goes how much of a GPU's memory was in use when it was given on.
+    /// Records how much memory was in use at the handover.
     uses: GpuUse,
-    /// GPUs that are called unfit and looked at until they are free.
+    /// GPUs that are reported unfit and polled until they are free.
     held: Arc<Mutex<BTreeSet<GpuUuid>>>,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for HandOver {
 }
 
 impl HandOver {
-    /// Waits for so long at most for a GPU to be free, and says to the agent which are not.
+    /// Waits at most `patience` for a GPU to be free and reports to the agent those that are not.
     pub(crate) fn new(
         memory: Arc<dyn GpuMemory>,
         patience: Duration,
@@ -58,10 +58,11 @@ impl HandOver {
         }
     }
 
-    /// Returns when nobody holds memory of these GPUs. Safe to be cancelled.
+    /// Returns when the memory of these GPUs is free. Cancel safe.
     ///
     /// # Errors
-    /// Which one is still held when patience ends, and by whom. It is reported as unfit until it is free.
+    /// The GPU that is still in use after the timeout, and by which processes. It is reported unfit until
+    /// it is free.
     pub(crate) async fn free(&self, gpus: &[GpuUuid]) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         for gpu in gpus {
@@ -82,17 +83,18 @@ impl HandOver {
         Ok(())
     }
 
-    /// MiB of a GPU's memory that are in use, and by whom; none if nobody can say: then the driver's health tells.
+    /// Used MiB of a GPU and the processes that use them; none if unknown: then the driver's own health is
+    /// reported.
     async fn used(&self, gpu: GpuUuid) -> Option<(u64, String)> {
         let memory = Arc::clone(&self.memory);
         match tokio::task::spawn_blocking(move || memory.used(gpu)).await {
             Ok(Ok(used)) => Some(used),
             Ok(Err(error)) => {
-                tracing::warn!(%gpu, %error, "how much of a GPU's memory is in use is not known");
+                tracing::warn!(%gpu, %error, "the used memory of a GPU is unknown");
                 None
             }
             Err(error) => {
-                tracing::error!(%gpu, %error, "looking at a GPU's memory failed");
+                tracing::error!(%gpu, %error, "reading the memory of a GPU failed");
                 None
             }
         }
@@ -104,18 +106,18 @@ impl HandOver {
         if !is_news {
             return;
         }
-        tracing::error!(%gpu, held, "a GPU's memory is not given back: it is unfit until it is");
+        tracing::error!(%gpu, held, "the memory of a GPU is not released: the GPU is unfit until it is");
         self.say(gpu, Some(held)).await;
         let watch = self.clone();
         tokio::spawn(async move {
             loop {
                 match watch.used(gpu).await {
-                    // What does not go away although its processes were killed is the rules' to judge.
+                    // Memory that stays in use although its processes were killed is a case for the rules.
                     Some(used) if too_much(&used).is_some() => {
                         watch.tell(Incoming::GpuStillHeld(gpu, used.0)).await;
                     }
                     Some(_) => break,
-                    // It was held when somebody could tell last.
+                    // It was in use at the last successful reading.
                     None => {}
                 }
                 sleep(GPU_MEMORY_POLL).await;
@@ -133,7 +135,7 @@ impl HandOver {
 
     async fn tell(&self, news: Incoming) {
         if self.inbox.send(news).await.is_err() {
-            tracing::debug!("the agent is ending: the next one looks at the GPUs itself");
+            tracing::debug!("the agent is ending; the next one checks the GPUs itself");
         }
     }
 
@@ -142,7 +144,7 @@ impl HandOver {
     }
 }
 
-/// What somebody holds of a GPU's memory, if it is too much.
+/// Description of the used memory, if it is too much.
 fn too_much((used_mib, by): &(u64, String)) -> Option<String> {
     let is_held = *used_mib >= GPU_MEMORY_FREE_MIB_MAX;
     is_held.then(|| format!("{used_mib} MiB of its memory are in use {by}"))
@@ -170,7 +172,7 @@ mod tests {
         fn used(&self, _gpu: GpuUuid) -> Result<(u64, String), GpuError> {
             Ok((
                 self.0.load(Ordering::Relaxed),
-                "by nobody's task".to_owned(),
+                "by an unknown process".to_owned(),
             ))
         }
     }
@@ -201,17 +203,17 @@ mod tests {
         let began = Instant::now();
         let error = hand_over.free(&[GPU]).await.unwrap_err();
         assert!(
-            error.contains("2048 MiB") && error.contains("by nobody's task"),
+            error.contains("2048 MiB") && error.contains("by an unknown process"),
             "{error}"
         );
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE + 2 * GPU_MEMORY_POLL);
         let Some(Incoming::GpuHeld(GPU, Some(_))) = reports.recv().await else {
             panic!("it is not reported");
         };
-        // How much it is goes to the rules, again and again.
+        // The amount is reported to the rules repeatedly.
         for _ in 0..10 {
             let Some(Incoming::GpuStillHeld(GPU, 2_048)) = reports.recv().await else {
-                panic!("nobody tells the rules");
+                panic!("the rules get no report");
             };
         }
         used.store(0, Ordering::Relaxed);
@@ -227,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What is answered one time after the other; nothing where nobody can tell.
+    /// Answers in order; none where the driver does not answer.
     struct Answers(Mutex<VecDeque<Option<u64>>>);
 
     impl GpuMemory for Answers {
@@ -236,7 +238,7 @@ mod tests {
             let used_mib = next
                 .unwrap()
                 .ok_or_else(|| GpuError::NoDriver("silent".to_owned()))?;
-            Ok((used_mib, "by nobody's task".to_owned()))
+            Ok((used_mib, "by an unknown process".to_owned()))
         }
     }
 
@@ -247,7 +249,7 @@ mod tests {
         let (outbox, mut reports) = inbox();
         let hand_over = HandOver::new(memory, Duration::ZERO, (outbox, GpuUse::default()));
         hand_over.free(&[GPU]).await.unwrap_err();
-        // Then the watch alone can report, and does until the GPU is free.
+        // Only the background check can report now, and does until the GPU is free.
         drop(hand_over);
         let mut told = Vec::new();
         while let Some(report) = reports.recv().await {

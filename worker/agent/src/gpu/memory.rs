@@ -1,4 +1,5 @@
-//! Faults that a driver tells only once, kept on disk: a restarted agent must not take the GPU for healthy.
+//! Persistent record of faults that a driver reports only once: a restarted agent must not take the GPU for
+//! healthy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,11 +13,11 @@ use crate::gpu::HealthChange;
 
 /// Version of the file.
 const FORMAT: u32 = 1;
-/// Signals that a backend gives once and cannot give again: XIDs are events, and errors are counted from
-/// the backend's start. Everything else is seen again by looking.
+/// Signals that a backend reports once and cannot report again: XIDs are events, and errors are counted
+/// from the backend's start. All others are found again by polling.
 const TOLD_ONCE: [&str; 2] = ["xid-", "ecc-"];
 
-/// The faults of this boot. Another boot has reset every GPU, so nothing is kept across it.
+/// The faults of this boot. A reboot resets every GPU, so nothing is kept across it.
 #[derive(Debug)]
 pub(crate) struct FaultMemory {
     path: PathBuf,
@@ -24,7 +25,7 @@ pub(crate) struct FaultMemory {
     faults: BTreeMap<GpuUuid, GpuHealth>,
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     format: u32,
@@ -33,11 +34,11 @@ struct Record {
 }
 
 impl FaultMemory {
-    /// What the file at `path` says of this boot. One that cannot be read says nothing: the agent's tasks
-    /// need it more than its memory.
+    /// Reads the faults of this boot from the file at `path`. An unreadable file counts as empty: the agent
+    /// must start for the sake of its tasks.
     pub(crate) fn open(path: PathBuf, boot_id: &str) -> Self {
         let record = files::read_json::<Record>(&path).unwrap_or_else(|error| {
-            tracing::error!(path = %path.display(), %error, "faults of GPUs cannot be remembered");
+            tracing::error!(path = %path.display(), %error, "faults of GPUs cannot be stored");
             None
         });
         let faults = record
@@ -51,12 +52,12 @@ impl FaultMemory {
         }
     }
 
-    /// A GPU's fault, if it has one.
+    /// The fault of a GPU, if it has one.
     pub(crate) fn fault(&self, gpu: GpuUuid) -> Option<&GpuHealth> {
         self.faults.get(&gpu)
     }
 
-    /// Remembers a fault that will not be told again, durably; forgets it when the GPU heals.
+    /// Stores, durably, a fault that will not be reported again; removes it when the GPU recovers.
     pub(crate) fn note(&mut self, (gpu, health): &HealthChange) {
         let changed = match health {
             GpuHealth::Healthy => self.faults.remove(gpu).is_some(),
@@ -77,7 +78,7 @@ impl FaultMemory {
         let written =
             files::json_bytes(&record).and_then(|bytes| files::replace_durably(&self.path, &bytes));
         if let Err(error) = written {
-            tracing::error!(%gpu, %error, "a GPU's fault will be forgotten when the agent restarts");
+            tracing::error!(%gpu, %error, "storing a GPU fault failed: it will be lost when the agent restarts");
         }
     }
 }
@@ -101,7 +102,7 @@ mod tests {
         let again = open("first");
         assert_eq!(again.fault(xid), Some(&faulted("xid-79", "")));
         assert_eq!(again.fault(ecc), Some(&faulted("ecc-uncorrectable", "")));
-        // It is seen by looking.
+        // It is found again by polling.
         assert_eq!(again.fault(lost), None);
         assert_eq!(open("second").fault(xid), None);
         memory.note(&(xid, GpuHealth::Healthy));

@@ -1,6 +1,6 @@
-//! GPUs: what a host has and how they are.
+//! GPUs of a host and their health.
 //!
-//! A whole GPU is what is given out; MIG slices are not known here.
+//! Only whole GPUs are allocated; MIG slices are not supported.
 
 mod handover;
 pub mod helper;
@@ -40,64 +40,64 @@ pub use simulated::SimulatedBackend;
 pub use timeline::{Timeline, TimelineError};
 pub(crate) use usage::GpuUse;
 
-/// What can be wrong with GPUs as a whole.
+/// Errors of the GPUs as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     /// The host has no NVIDIA driver library.
     #[error("no NVIDIA driver answers on this host: {0}")]
     NoDriver(String),
-    /// The library is there, and says that the driver does not start.
+    /// The library is installed, but reports that the driver does not start.
     #[error("NVIDIA's driver does not start: {0}")]
     DriverDoesNotStart(String),
-    /// The driver answered a question with an error.
-    #[error("asking NVML for {what} failed")]
+    /// The driver answered a request with an error.
+    #[error("reading {what} from NVML failed")]
     Nvml {
-        /// What was asked.
+        /// The requested value.
         what: &'static str,
         /// The driver's answer.
         #[source]
         source: nvml_wrapper::error::NvmlError,
     },
-    /// The driver names a GPU in a way that we do not understand.
-    #[error("NVML names a GPU `{0}`")]
+    /// The driver reports an invalid GPU UUID.
+    #[error("NVML reports an invalid GPU UUID `{0}`")]
     Uuid(String),
-    /// A simulated GPU is given an address that is none.
-    #[error("simulated GPU {index} cannot be given its address")]
+    /// A simulated GPU has an invalid PCI address.
+    #[error("invalid PCI address of simulated GPU {index}")]
     Address {
-        /// Which GPU.
+        /// Index of the GPU.
         index: usize,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: PciAddressError,
     },
-    /// The thread that watches the GPUs cannot be started.
+    /// The monitor thread cannot be started.
     #[error("starting the GPU monitor failed")]
     Thread(#[source] std::io::Error),
-    /// The process that asks the driver cannot be started.
-    #[error("starting a helper that asks the driver failed")]
+    /// The helper process cannot be started.
+    #[error("starting the GPU helper failed")]
     HelperStart(#[source] std::io::Error),
-    /// The process that asks the driver does not answer as it should.
-    #[error("helper {pid}, which asks the driver, {what}")]
+    /// The helper process does not answer correctly.
+    #[error("GPU helper {pid} {what}")]
     Helper {
-        /// Which process.
+        /// Process id of the helper.
         pid: u32,
-        /// What it does instead.
+        /// The problem, as a verb phrase.
         what: String,
     },
-    /// The process that asks the driver was killed and is not gone: no other one is started until it is.
-    #[error("helper {0} hangs in the kernel: the driver is asked no more until it is gone")]
+    /// A helper was killed and is not gone yet: no new one is started until it is.
+    #[error("GPU helper {0} hangs in the kernel: the driver is not queried until it is gone")]
     HelperHangs(u32),
-    /// What a helper says instead of an answer.
+    /// The message of a helper that has no answer.
     #[error("{0}")]
     Told(String),
 }
 
-/// Why a GPU cannot be given on although it is healthy.
+/// Reason why a GPU cannot be assigned although it is healthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GpuHold {
-    /// Its memory is in use, by whom it does not belong to.
+    /// Its memory is used by a process of no current task.
     Memory(String),
-    /// A task that was given it cannot be killed.
+    /// Its last task cannot be killed.
     Task(String),
 }
 
@@ -113,13 +113,13 @@ impl From<GpuHold> for GpuHealth {
 /// A change in a GPU's health.
 pub type HealthChange = (GpuUuid, GpuHealth);
 
-/// An XID that the driver reported, by its code.
+/// An XID that the driver reported: GPU and code.
 pub type XidSeen = (GpuUuid, u32);
 
-/// An admin's orders to a GPU: a health to show from now on.
+/// Channel for an admin's orders: a health that a GPU reports from now on.
 pub(crate) type Injector = SyncSender<HealthChange>;
 
-/// Where GPUs and their health come from. Calls may hang: they are made on a thread of their own.
+/// Source of GPUs and their health. Calls may hang: they are made on a separate thread.
 pub trait GpuBackend: Send {
     /// The GPUs of this host in index order, as they were when the backend was opened.
     fn inventory(&self) -> &[GpuDescription];
@@ -127,35 +127,35 @@ pub trait GpuBackend: Send {
     /// PCI addresses of the GPUs, as far as they are known.
     fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress>;
 
-    /// Numbers of the devices by which programs open the GPUs, as far as they are known.
+    /// Device numbers with which programs open the GPUs, as far as they are known.
     fn device_numbers(&self) -> BTreeMap<GpuUuid, DeviceNumber>;
 
-    /// Says how much of the GPUs' memory is in use, from whatever thread.
+    /// Handle that reads the used memory of GPUs, on any thread.
     fn memory(&self) -> Arc<dyn GpuMemory>;
 
-    /// Reads the GPUs for the rules of health, on whatever thread.
+    /// Handle that reads the sensors of GPUs for the health rules, on any thread.
     fn sensors(&self) -> Box<dyn GpuSensors>;
 
-    /// Waits for up to `wait` for changes. A GPU that is not named is as it was; all begin healthy.
+    /// Waits for up to `wait` for changes. GPUs that are not listed did not change; all start healthy.
     ///
     /// # Errors
-    /// Why nothing is known now.
+    /// If the health cannot be read at this time.
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError>;
 
-    /// XIDs that the driver reported since this was last asked, in the order in which they came. Each has happened once: what
-    /// it means is for the rules to say.
+    /// XIDs that the driver reported since the last call, in order of arrival. Each is an event; the rules
+    /// decide on its consequences.
     fn take_xids(&mut self) -> Vec<XidSeen> {
         Vec::new()
     }
 
-    /// Uncorrected ECC errors of each GPU beyond which they are new, as far as they are counted: whoever opens the GPUs after
-    /// this backend starts from them.
+    /// Baseline of uncorrected ECC errors of each GPU, as far as they are counted: a later backend counts
+    /// only errors beyond it as new.
     fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64>;
 
-    /// Where an admin's orders go.
+    /// Channel for an admin's orders.
     fn injector(&self) -> SyncSender<HealthChange>;
 
-    /// Whether the GPUs are not there: real ones take no order but that they are repaired.
+    /// Whether the GPUs are simulated. Real ones accept only the order that they are repaired.
     fn is_simulated(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Watches the GPUs on a thread of its own, because a driver's call can hang for ever.
+//! Monitor of the GPUs on a separate thread, because a driver call can hang forever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::limits::INBOX_MAX;
 const OBSERVE: Duration = Duration::from_secs(1);
 /// Pause after an error of the backend as a whole.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
-/// Silence of the backend after which its GPUs count as unfit: four sweeps of a real one.
+/// Silence of the backend after which its GPUs count as unfit: four sweeps of a real backend.
 const SILENCE_MS_MAX: u64 = 120_000;
 
-/// What is new of the GPUs.
+/// An update about a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GpuNews {
-    /// One shows another health.
+    /// The health of a GPU changed.
     Shows(GpuUuid, GpuHealth),
-    /// The driver reported an XID of one.
+    /// The driver reported an XID of a GPU.
     Xid(GpuUuid, u32),
 }
 
@@ -37,30 +37,28 @@ pub(crate) struct GpuMonitor {
     is_simulated: bool,
     changes: Receiver<GpuNews>,
     clock: LeaseClock,
-    /// When the backend last answered.
+    /// Time of the backend's last answer.
     answered_ms: Arc<AtomicU64>,
-    /// What the backend last said of every GPU: true again once it has been silent.
+    /// Last health that the backend reported for every GPU: valid again after a silence.
     known: BTreeMap<GpuUuid, GpuHealth>,
-    /// GPUs that somebody holds whom they do not belong to any more: they are unfit while the backend finds no fault.
+    /// GPUs still in use by processes that should be gone: unfit while the backend finds no fault.
     held: BTreeMap<GpuUuid, GpuHealth>,
     silent: bool,
 }
 
-/// Why a fault was not injected.
+/// Reasons why a fault was not injected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectError {
-    #[error(
-        "the GPUs of this host are real: faults are injected into simulated ones only, real ones heal"
-    )]
+    #[error("the GPUs of this host are real: they accept only `heal`, faults need simulated GPUs")]
     Real,
     #[error("this host has no GPU {0}")]
     Unknown(GpuUuid),
-    #[error("too many injected faults wait")]
+    #[error("the queue of injected faults is full")]
     Busy,
 }
 
 impl GpuMonitor {
-    /// Starts watching; a GPU with a fault in memory begins with it.
+    /// Starts the thread; a GPU with a stored fault starts with it.
     pub(crate) fn start(
         backend: Box<dyn GpuBackend>,
         memory: FaultMemory,
@@ -99,7 +97,7 @@ impl GpuMonitor {
         &self.inventory
     }
 
-    /// The health of every GPU as the backend last said it, or by who holds it.
+    /// The health of every GPU as last reported by the backend, or as held.
     pub(crate) fn all(&self) -> Vec<HealthChange> {
         let known = self.known.iter();
         known
@@ -107,14 +105,14 @@ impl GpuMonitor {
             .collect()
     }
 
-    /// The next news to be told; never returns if there will be none. Safe to be cancelled.
+    /// The next update; pending forever if there are no more. Cancel safe.
     pub(crate) async fn news(&mut self) -> GpuNews {
         while let Some(news) = self.changes.recv().await {
             let GpuNews::Shows(gpu, health) = news else {
                 return news;
             };
             self.known.insert(gpu, health.clone());
-            // While the backend counts as silent, its GPUs show that; then all of this is shown.
+            // During a silence the GPUs report only that; afterwards all of this is reported.
             if !self.silent {
                 let (gpu, health) = self.shown(gpu, &health);
                 return GpuNews::Shows(gpu, health);
@@ -123,8 +121,9 @@ impl GpuMonitor {
         std::future::pending().await
     }
 
-    /// What of all that a GPU shows makes it unfit whatever the rules say: what is plain of the device, and what no rule is
-    /// about. The rest is found by the rules, and what follows is for them to say.
+    /// The part of a GPU's health that makes it unfit regardless of the rules: certain faults of the
+    /// device, and faults that no rule covers. Other faults are evaluated by the rules, which also decide
+    /// on the consequences.
     pub(crate) fn unfit_by(&self, gpu: GpuUuid, shown: &GpuHealth) -> GpuHealth {
         let is_rules = matches!(shown, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         if !is_rules {
@@ -134,7 +133,7 @@ impl GpuMonitor {
         held.cloned().unwrap_or(GpuHealth::Healthy)
     }
 
-    /// Takes that somebody holds a GPU, or nobody any more; what to say of it then.
+    /// Marks a GPU as held, or not any more; returns the health to report.
     pub(crate) fn hold(&mut self, gpu: GpuUuid, held: Option<GpuHold>) -> Option<HealthChange> {
         match held {
             Some(hold) => self.held.insert(gpu, hold.into()),
@@ -152,7 +151,7 @@ impl GpuMonitor {
         (gpu, held.unwrap_or(health).clone())
     }
 
-    /// What to say of all GPUs because the backend fell silent or speaks again; nothing if neither.
+    /// Health of all GPUs to report because the backend fell silent or answers again; empty if neither.
     pub(crate) fn check_silence(&mut self) -> Vec<HealthChange> {
         let answered_ms = self.answered_ms.load(Ordering::Relaxed);
         self.hear_silence(self.clock.now().0.saturating_sub(answered_ms))
@@ -175,17 +174,17 @@ impl GpuMonitor {
         gpus.map(|gpu| (*gpu, health.clone())).collect()
     }
 
-    /// Where it is said that a GPU is well again.
+    /// Channel through which a GPU is declared repaired.
     pub(crate) fn injector(&self) -> Injector {
         self.injector.clone()
     }
 
-    /// Whether the GPUs are not there.
+    /// Whether the GPUs are simulated.
     pub(crate) const fn is_simulated(&self) -> bool {
         self.is_simulated
     }
 
-    /// Makes a simulated GPU show a health from now on. Of a real one, only says that it is repaired.
+    /// Makes a simulated GPU report a health from now on. A real one can only be declared repaired.
     pub(crate) fn inject(&self, gpu: GpuUuid, health: GpuHealth) -> Result<(), InjectError> {
         if !self.is_simulated && health != GpuHealth::Healthy {
             return Err(InjectError::Real);
@@ -211,7 +210,7 @@ fn watch(
             Ok(found) => {
                 answered_ms.store(clock.now().0, Ordering::Relaxed);
                 for (gpu, code) in backend.take_xids() {
-                    // Closed: the agent ends, and so do we.
+                    // Closed: the agent is ending, and so does this thread.
                     drop(changes.blocking_send(GpuNews::Xid(gpu, code)));
                 }
                 for (gpu, health) in found {
@@ -220,7 +219,7 @@ fn watch(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the GPUs' health is not known now");
+                tracing::warn!(%error, "the health of the GPUs cannot be read");
                 std::thread::park_timeout(ERROR_PAUSE);
             }
         }
@@ -233,7 +232,7 @@ mod tests {
     use super::*;
     use crate::gpu::{SimulatedBackend, Timeline};
 
-    /// What a GPU shows next.
+    /// The next reported health.
     async fn changed(monitor: &mut GpuMonitor) -> HealthChange {
         loop {
             if let GpuNews::Shows(gpu, health) = monitor.news().await {
@@ -255,7 +254,7 @@ mod tests {
         };
         let mut monitor = GpuMonitor::start(backend("0,1,xid-79"), memory(&home)).unwrap();
         let fault = changed(&mut monitor).await;
-        // It is shown first, then written.
+        // It is reported first, then written.
         let written = tokio::time::timeout(Duration::from_secs(20), async {
             while memory(&home).fault(fault.0).is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -309,7 +308,7 @@ mod tests {
         let fault = (gpu, faulted("xid-79", "by a test"));
         monitor.inject(gpu, fault.1.clone()).unwrap();
         assert_eq!(changed(&mut monitor).await, fault);
-        // The rules judge the fault; that its memory is held is plain, and stays so.
+        // The rules evaluate the fault; the held memory makes the GPU unfit regardless of them.
         assert_eq!(monitor.unfit_by(gpu, &fault.1), held.1);
         monitor.inject(gpu, GpuHealth::Healthy).unwrap();
         assert_eq!(changed(&mut monitor).await, held);

@@ -1,8 +1,9 @@
 //! Real GPUs through NVIDIA's management library, which is loaded at run time.
 //!
-//! NVML's events lose XIDs that come fast (only the last one is reported), so each sweep also asks every
-//! GPU directly. What an XID means is the rules' to say: all are handed on, and none makes a GPU unfit. What else is wrong
-//! with a GPU is read by `nvml_sensors` and from the kernel's log, and judged by the rules of health as well.
+//! NVML's events lose XIDs that come fast (only the last one is reported), so each sweep also queries every
+//! GPU directly. The rules decide on XIDs: all are passed on, and none makes a GPU unfit by itself. Other
+//! faults are read by `nvml_sensors` and from the kernel's log, and are evaluated by the health rules as
+//! well.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -26,35 +27,36 @@ use crate::gpu::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, XidS
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
 
-/// Between two sweeps over all GPUs: the shortest that NVIDIA's own tools use for these fields.
+/// Interval between sweeps over all GPUs: the shortest that NVIDIA's own tools use for these fields.
 const SWEEP_MS: u64 = 30_000;
 
-/// GPUs that NVML knows.
+/// GPUs that NVML lists.
 pub struct NvmlBackend {
     nvml: &'static Nvml,
     gpus: Vec<GpuDescription>,
     events: Option<EventSet<'static>>,
     clock: LeaseClock,
     next_sweep_ms: u64,
-    /// Uncorrected ECC errors when the backend was opened, or the GPU repaired: the driver counts them since
+    /// Uncorrected ECC errors when the backend was opened or the GPU repaired: the driver counts them since
     /// its own start.
     ecc_before: BTreeMap<GpuUuid, u64>,
-    /// XIDs that nobody has taken yet.
+    /// XIDs not taken yet.
     xids: Vec<XidSeen>,
-    /// What was last said of each GPU, if anything was.
+    /// Last reported health of each GPU, if any.
     shown: BTreeMap<GpuUuid, GpuHealth>,
-    /// GPUs that an admin calls repaired.
+    /// GPUs that an admin declares repaired.
     repaired: Receiver<HealthChange>,
     injector: SyncSender<HealthChange>,
 }
 
 impl NvmlBackend {
-    /// Loads the library and lists the GPUs that answer. One that does not is left out: the cluster shows
-    /// a GPU that it knows and that is not listed as missing, and the others' tasks go on. Uncorrected ECC errors beyond
-    /// `ecc_counts` are new; of a GPU of which it says nothing, those that come from now on.
+    /// Loads the library and lists the GPUs that answer. A GPU that does not answer is left out: the
+    /// cluster shows a known GPU that is not listed as missing, and tasks on the others continue.
+    /// Uncorrected ECC errors beyond `ecc_counts` are new; for GPUs without a count, those from now on.
     ///
     /// # Errors
-    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start; else why it cannot count the GPUs.
+    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start;
+    /// else the reason why it cannot count the GPUs.
     pub fn open(ecc_counts: &BTreeMap<GpuUuid, u64>) -> Result<Self, GpuError> {
         let nvml = Nvml::init().map_err(|error| not_started(&error))?;
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
@@ -79,11 +81,11 @@ impl NvmlBackend {
         Ok(backend)
     }
 
-    /// Events are the fast way only: a driver that offers none is swept all the same.
+    /// Events only make detection faster: without them sweeps still find faults.
     fn subscribe(&self) -> Option<EventSet<'static>> {
         let mut events = self.nvml.create_event_set().ok()?;
         for gpu in &self.gpus {
-            // One that is lost meanwhile, or offers no events, must not cost the others theirs.
+            // A GPU that was lost meanwhile or offers no events must not cost the others theirs.
             let Ok(device) = self.nvml.device_by_index(gpu.index) else {
                 continue;
             };
@@ -99,7 +101,7 @@ impl NvmlBackend {
         Some(events)
     }
 
-    /// Forgets what is known of repaired GPUs; if they are not repaired, the next look shows it.
+    /// Drops the reported faults of repaired GPUs; if one is not repaired, the next sweep reports it again.
     fn take_repaired(&mut self) -> Vec<HealthChange> {
         let repaired: Vec<HealthChange> = self.repaired.try_iter().collect();
         if !repaired.is_empty() {
@@ -126,7 +128,7 @@ impl NvmlBackend {
         self.gpus.iter().filter_map(count).collect()
     }
 
-    /// Waits for an XID, if the driver tells; else just lets the time pass until the next sweep.
+    /// Waits for an XID if the driver offers events; else waits until the next sweep.
     fn wait_for_event(&self, wait: Duration) -> Option<XidSeen> {
         let Some(events) = &self.events else {
             std::thread::park_timeout(wait);
@@ -139,7 +141,7 @@ impl NvmlBackend {
         match event.event_data? {
             XidError::Value(code) => Some((uuid, u32::try_from(code).ok()?)),
             XidError::Unknown => {
-                tracing::warn!(gpu = %uuid, "the driver reports an error of a GPU and does not say which");
+                tracing::warn!(gpu = %uuid, "the driver reports an error of a GPU without an XID");
                 None
             }
         }
@@ -152,7 +154,7 @@ impl NvmlBackend {
             .collect()
     }
 
-    /// What is wrong with a GPU now, if anything is.
+    /// The current fault of a GPU, if any.
     fn examine(&self, gpu: &GpuDescription) -> Option<GpuHealth> {
         let device = match self.nvml.device_by_uuid(gpu.uuid.to_string()) {
             Ok(device) => device,
@@ -189,7 +191,7 @@ impl GpuBackend for NvmlBackend {
             let told = device.pci_info().ok()?.bus_id;
             let address = told.parse();
             let address = address.inspect_err(
-                |error| tracing::warn!(gpu = %gpu.uuid, %error, "a GPU's place is not known"),
+                |error| tracing::warn!(gpu = %gpu.uuid, %error, "the PCI address of a GPU is unknown"),
             );
             Some((gpu.uuid, address.ok()?))
         };
@@ -228,7 +230,8 @@ impl GpuBackend for NvmlBackend {
             self.next_sweep_ms = now_ms + SWEEP_MS;
             changes.extend(self.sweep());
         }
-        // A fault stays until the host boots or the GPU is called repaired: the driver may answer meanwhile.
+        // A fault stays until the host reboots or the GPU is declared repaired, even if the driver answers
+        // meanwhile.
         changes.retain(|(gpu, health)| {
             self.shown.insert(*gpu, health.clone()).as_ref() != Some(health)
         });
@@ -252,7 +255,7 @@ impl GpuBackend for NvmlBackend {
     }
 }
 
-/// Memory as NVML counts it.
+/// Used memory according to NVML.
 struct NvmlMemory(&'static Nvml);
 
 impl GpuMemory for NvmlMemory {
@@ -260,21 +263,21 @@ impl GpuMemory for NvmlMemory {
         let device = self.0.device_by_uuid(gpu.to_string());
         let device = device.map_err(asking("a GPU"))?;
         let used = device.memory_info().map_err(asking("a GPU's memory"))?.used;
-        // Who it is, is only for people: some drivers do not say.
+        // Process names are only informative: some drivers do not list them.
         let processes = device.running_compute_processes().unwrap_or_default();
         let named: Vec<String> = processes
             .iter()
             .map(|process| name_of(process.pid))
             .collect();
         let by = match named.as_slice() {
-            [] => "by no process that the driver names".to_owned(),
+            [] => "by no process that the driver lists".to_owned(),
             named => format!("by {}", named.join(", ")),
         };
         Ok((used >> 20, by))
     }
 }
 
-/// Counts from which errors are new: those from before, unless the driver counts anew since.
+/// Baseline of ECC errors: the earlier counts, or lower ones if the driver was restarted since.
 fn reckoned_from(
     before: &BTreeMap<GpuUuid, u64>,
     mut counts: BTreeMap<GpuUuid, u64>,
@@ -287,13 +290,13 @@ fn reckoned_from(
     counts
 }
 
-/// A process as people know it.
+/// Process id and name for messages.
 fn name_of(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("process {pid} ({})", name.trim())
 }
 
-/// Why the library cannot be asked: it is not there, or what it says.
+/// Error for a library that is missing or does not initialize.
 fn not_started(error: &NvmlError) -> GpuError {
     let why = error.to_string();
     match error {
@@ -306,7 +309,7 @@ fn asking(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {
     move |source| GpuError::Nvml { what, source }
 }
 
-/// Those of so many GPUs that can be described, in index order.
+/// Descriptions of those of `count` GPUs that answer, in index order.
 fn answering(
     count: u32,
     describe: impl Fn(u32) -> Result<GpuDescription, GpuError>,
@@ -315,7 +318,7 @@ fn answering(
         describe(index)
             .inspect_err(|error| {
                 let cause = error.source().map(ToString::to_string);
-                tracing::error!(index, %error, cause, "a GPU does not answer: it is not offered");
+                tracing::error!(index, %error, cause, "a GPU does not answer and is not offered");
             })
             .ok()
     };
@@ -337,7 +340,7 @@ fn describe(nvml: &Nvml, index: u32) -> Result<GpuDescription, GpuError> {
     })
 }
 
-/// What an error means for the GPU that it is about.
+/// The health of a GPU after an error of a call.
 fn health_of(error: &NvmlError) -> GpuHealth {
     // Codes 27 and 28 (not ready, not found) have no name in the wrapper.
     let signal = match error {

@@ -1,7 +1,8 @@
-//! What only graphs ask for: readings under the names of NVIDIA's exporter, as far as NVML gives them through safe calls.
+//! Readings used only for graphs, under the names of NVIDIA's DCGM exporter, as far as NVML offers them
+//! through safe calls.
 //!
-//! Not read: `NVLINK_BANDWIDTH_TOTAL`, whose counters for all links at once need a call that the wrapper does not make, and the
-//! `PROF` fields, which are the profiler's.
+//! Not read: `NVLINK_BANDWIDTH_TOTAL`, whose counters for all links at once need a call that the wrapper
+//! does not make, and the `PROF` fields, which are the profiler's.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
@@ -12,7 +13,7 @@ use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use crate::gpu::nvml_sensors::{LINKS_MAX, REMAP_FIELDS, count, field, float, wide};
 use crate::gpu::sensors::GpuReadings;
 
-/// Why a GPU was slowed down, in nanoseconds.
+/// Throttling times by cause, in nanoseconds.
 const VIOLATIONS: [(&str, PerformancePolicy); 6] = [
     ("DCGM_FI_DEV_POWER_VIOLATION", PerformancePolicy::Power),
     ("DCGM_FI_DEV_THERMAL_VIOLATION", PerformancePolicy::Thermal),
@@ -34,7 +35,7 @@ const VIOLATIONS: [(&str, PerformancePolicy); 6] = [
     ),
 ];
 
-/// Errors of NVLinks, of all links of a GPU together.
+/// NVLink errors, summed over all links of a GPU.
 const LINK_ERRORS: [(&str, ErrorCounter); 4] = [
     (
         "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
@@ -54,7 +55,7 @@ const LINK_ERRORS: [(&str, ErrorCounter); 4] = [
     ),
 ];
 
-/// Reads all that the GPU has.
+/// Reads all values that the GPU offers.
 pub(super) fn read(device: &Device<'static>, readings: &mut GpuReadings) {
     let errors = errors(device);
     let use_and_memory = use_and_memory(device);
@@ -163,7 +164,7 @@ fn errors(device: &Device<'static>) -> [(&'static str, Option<f64>); 10] {
     ]
 }
 
-/// Errors of all links that a GPU has; none if it has no links, or does not count these.
+/// Errors of all links of a GPU; none if it has no links or does not count these.
 fn link_errors(device: &Device<'static>, counter: ErrorCounter) -> Option<f64> {
     let mut sum = None;
     for link in 0..LINKS_MAX {

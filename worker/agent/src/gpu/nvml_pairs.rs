@@ -1,7 +1,7 @@
-//! Which GPUs of a host reach which by NVLink.
+//! NVLink connectivity between pairs of GPUs of a host.
 //!
-//! Not all that a host has are linked with each other, and the driver does not say which should be: a pair counts from the first
-//! look on at which it was linked.
+//! Not all GPUs of a host are linked with each other, and the driver does not report the intended topology:
+//! a pair is monitored once it was seen linked.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use nvml_wrapper::{Device, Nvml};
 use crate::gpu::nvml_sensors::count;
 use crate::gpu::sensors::GpuReadings;
 
-/// The rule about pairs, and its metrics: those that are linked, and those that were and are not.
+/// The rule about pairs, and its metrics: linked pairs, and pairs that were linked and are not now.
 pub(crate) const PAIRS_RULE: &str = "p2p";
 pub(crate) const GOOD_PAIRS: &str = "pairs_good";
 pub(crate) const BAD_PAIRS: &str = "pairs_bad";
@@ -25,7 +25,7 @@ impl Pairs {
         Self(BTreeSet::new())
     }
 
-    /// Reads the pairs of a GPU with all that come behind it.
+    /// Reads the pairs of a GPU with all GPUs of higher index.
     pub(super) fn read(
         &mut self,
         (nvml, device): (&'static Nvml, &Device<'static>),
@@ -44,7 +44,7 @@ impl Pairs {
         }
     }
 
-    /// Pairs that are linked, and that were and are not; none if nothing is known of any that ever was.
+    /// Numbers of linked pairs and of pairs that lost their link; none if no pair was ever linked.
     fn judge(&mut self, index: u32, told: &[(u32, bool)]) -> Option<(i64, i64)> {
         let linked = told.iter().filter(|(_, is_linked)| *is_linked);
         self.0.extend(linked.map(|(other, _)| (index, *other)));
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(pairs.judge(0, &[(1, false), (2, false)]), None);
         assert_eq!(pairs.judge(0, &[(1, true), (2, false)]), Some((1, 0)));
         assert_eq!(pairs.judge(0, &[(1, false), (2, false)]), Some((0, 1)));
-        // Of a GPU that does not answer nothing is said.
+        // A GPU that does not answer is not counted.
         assert_eq!(pairs.judge(0, &[(2, false)]), None);
         assert_eq!(pairs.judge(1, &[(2, false)]), None);
     }

@@ -1,7 +1,7 @@
-//! What NVML reads of GPUs for the rules of health and for graphs.
+//! NVML readings of GPUs for the health rules and for graphs.
 //!
-//! A GPU or a driver that does not offer a reading costs one refused call a sweep. What has no safe call in the wrapper (margin
-//! of temperature, fabric, error rates of links) is not read.
+//! A GPU or a driver that does not offer a reading costs one refused call per sweep. Values without a safe
+//! call in the wrapper (temperature margin, fabric, error rates of links) are not read.
 
 use std::collections::BTreeMap;
 
@@ -26,25 +26,26 @@ use crate::gpu::{GpuError, nvml_gauges};
 use crate::health::rates::{Growing, Rate, permille};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
 
-/// Rows remapped for errors that were corrected; rows remapped for others; whether some wait; whether it failed.
+/// Rows remapped for corrected errors; rows remapped for uncorrected ones; remapping pending; remapping
+/// failed.
 pub(super) const REMAP_FIELDS: [u32; 4] = [142, 143, 144, 145];
-/// What the driver says would bring the GPU back.
+/// Recovery action that the driver recommends.
 const RECOVERY_FIELD: u32 = 230;
 /// Temperature of the memory.
 const MEMORY_TEMPERATURE_FIELD: u32 = 82;
-/// NVLinks that a GPU may have.
+/// Largest number of NVLinks of a GPU.
 pub(super) const LINKS_MAX: u32 = 18;
-/// Per cent of use from which on a GPU counts as working: below, clocks and links rest.
+/// Utilization in per cent from which on a GPU counts as busy: below, clocks and links are reduced.
 const BUSY_PERCENT: u32 = 90;
 
-/// Reads through NVML.
+/// Sensors read through NVML.
 pub(super) struct NvmlSensors {
     nvml: &'static Nvml,
     gpus: BTreeMap<GpuUuid, Before>,
     pairs: Pairs,
 }
 
-/// What was read of a GPU before.
+/// Previous readings of a GPU.
 #[derive(Default)]
 struct Before {
     replays: Rate,
@@ -52,7 +53,7 @@ struct Before {
     link_errors: Rate,
     throttled_ns: Rate,
     double_bit_pages: Growing,
-    /// Links that were once active.
+    /// Links that were active at some time.
     links: Vec<u32>,
 }
 
@@ -69,7 +70,7 @@ impl NvmlSensors {
 impl GpuSensors for NvmlSensors {
     fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
         let mut readings = GpuReadings::default();
-        // One that is lost is told by the backend.
+        // A lost GPU is reported by the backend.
         let Ok(device) = self.nvml.device_by_uuid(gpu.uuid.to_string()) else {
             return Ok(readings);
         };
@@ -97,7 +98,7 @@ impl GpuSensors for NvmlSensors {
     }
 }
 
-/// One look at one GPU.
+/// One sweep of one GPU.
 struct Look<'a> {
     device: &'a Device<'static>,
     now: MonotonicMs,
@@ -195,7 +196,7 @@ impl Look<'_> {
             self.sample("temp_core", &metrics);
             self.readings.gauge("DCGM_FI_DEV_GPU_TEMP", float(read));
         }
-        // Some GPUs say 0 for a sensor that they do not have.
+        // Some GPUs report 0 for a missing sensor.
         if let Some(read) = self
             .field(MEMORY_TEMPERATURE_FIELD)
             .filter(|read| *read > 0)
@@ -249,7 +250,7 @@ impl Look<'_> {
             self.sample("power_limit", &metrics);
         }
         if let Ok(state) = self.device.performance_state() {
-            // One that has nothing to do rests, which is right.
+            // An idle GPU lowers its clocks, which is normal.
             let judged = if self.is_busy {
                 number_of(state)
             } else {
@@ -341,7 +342,7 @@ pub(super) fn field(device: &Device<'static>, id: u32) -> Option<i64> {
 /// The number of a performance state: 0 is the fastest.
 fn number_of(state: PerformanceState) -> Option<i64> {
     let number = state.as_c();
-    // What is unknown is 32.
+    // 32 means unknown.
     (number < 16).then(|| i64::from(number))
 }
 
@@ -353,7 +354,7 @@ pub(super) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Graphs need no more than 53 bits.
+/// 53 bits of precision are enough for graphs.
 pub(super) fn float(value: i64) -> f64 {
     value as f64
 }

@@ -1,4 +1,4 @@
-//! Opening the GPUs that the settings name.
+//! Opening of the GPUs that the settings name.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use crate::error::Error;
 use crate::gpu::{GpuBackend, GpuError, HelpedBackend, HelperProgram, SimulatedBackend, Timeline};
 use crate::starting::telling;
 
-/// NVIDIA among the makers of PCI devices, and what a display or compute controller is, as `sysfs` writes them.
+/// PCI vendor id of NVIDIA and PCI class of display and compute controllers, as `sysfs` shows them.
 const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
-/// Drivers of those GPUs that are meant for something else than tasks: virtual machines, and a screen.
+/// Drivers of GPUs that are reserved for other purposes: virtual machines, and a screen.
 const OTHER_DRIVERS: [&str; 2] = ["vfio-pci", "nouveau"];
 
 /// GPUs that were opened.
 pub(crate) struct OpenedGpus {
     pub(crate) backend: Box<dyn GpuBackend>,
-    /// Why there are none, where there should be some.
+    /// Why there are none although the host should have some.
     pub(crate) unopened: Option<String>,
 }
 
@@ -39,15 +39,15 @@ impl OpenedGpus {
     }
 }
 
-/// Opens them; a driver that cannot be asked costs the host its GPUs and not its agent. Which a host should have shows below its
-/// `sysfs`.
+/// Opens the GPUs. If the driver does not answer, the host offers no GPUs but its agent runs. Whether a
+/// host should have GPUs is read from its `sysfs`.
 pub(crate) async fn open_gpus(
     config: &GpuConfig,
     (host, host_root): (&str, Option<&Path>),
     systemd: Option<&Systemd>,
 ) -> Result<OpenedGpus, Error> {
     match config {
-        // A driver that starts may take a minute: systemd must not take us for frozen.
+        // A driver may take a minute to start: systemd must not take the agent for hung.
         GpuConfig::Nvml | GpuConfig::Auto => match telling(systemd, open_helped()).await {
             Ok(backend) => Ok(OpenedGpus::all(Box::new(backend))),
             Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
@@ -63,7 +63,7 @@ pub(crate) async fn open_gpus(
             }
             // The tasks of an earlier agent need this one more than a list of GPUs.
             Err(error) => {
-                tracing::error!(%error, "the driver lists no GPUs: this host offers none");
+                tracing::error!(%error, "querying the GPUs failed: this host offers none");
                 Ok(OpenedGpus::none(host, Some(error.to_string())))
             }
         },
@@ -89,19 +89,19 @@ pub(crate) async fn open_gpus(
 async fn open_helped() -> Result<HelpedBackend, GpuError> {
     let open = || HelpedBackend::open(HelperProgram::of_this_binary());
     let opened = tokio::task::spawn_blocking(open).await;
-    opened.unwrap_or_else(|error| Err(GpuError::Told(format!("the opening failed: {error}"))))
+    opened.unwrap_or_else(|error| Err(GpuError::Told(format!("opening the GPUs failed: {error}"))))
 }
 
 /// Whether the driver starts.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason why it does not.
 pub(crate) async fn try_driver() -> Result<(), String> {
     let opened = open_helped().await;
     opened.map(drop).map_err(|error| error.to_string())
 }
 
-/// Whether a host has GPUs of NVIDIA that are not meant for something else.
+/// Whether a host has NVIDIA GPUs that are not reserved for other purposes.
 fn has_gpus(host_root: &Path) -> bool {
     let devices = fs::read_dir(host_root.join("sys/bus/pci/devices"));
     let mut paths = devices.into_iter().flatten().flatten().map(|it| it.path());
@@ -138,7 +138,7 @@ mod tests {
             }
         };
         assert!(!has_gpus(home.path()));
-        // A switch of links, another maker's, and one that a virtual machine has.
+        // An NVSwitch, a GPU of another vendor, and one passed to a virtual machine.
         device("0000:05:00.0", NVIDIA, "0x068000", None);
         device("0000:06:00.0", "0x1002", "0x030200", None);
         device("0000:07:00.0", NVIDIA, "0x030200", Some("vfio-pci"));

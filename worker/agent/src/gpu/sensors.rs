@@ -1,4 +1,4 @@
-//! Readings of GPUs, for the rules of health and for graphs.
+//! Readings of GPUs, for the health rules and for graphs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::GpuError;
 
-/// What one look at a GPU gave. What could not be read is left out.
+/// Readings of one sweep of a GPU. Values that could not be read are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuReadings {
     /// Metrics with their values, by the rule that they are for.
     pub samples: Vec<(String, Vec<(String, i64)>)>,
-    /// Gauges, by the names that NVIDIA's exporter gives them.
+    /// Gauges by their names in NVIDIA's exporter.
     pub gauges: Vec<(String, f64)>,
-    /// Processes that compute on it, by their numbers on the host; none where the driver does not say.
+    /// Host process ids of compute processes on it; none if the driver does not list them.
     #[serde(default)]
     pub processes: Option<Vec<u32>>,
 }
 
 impl GpuReadings {
-    /// Adds what was read for a rule.
+    /// Adds the metrics of a rule.
     pub(super) fn sample(&mut self, rule: &str, metrics: &[(&str, i64)]) {
         let metrics = metrics.iter();
         let metrics = metrics.map(|(name, value)| ((*name).to_owned(), *value));
@@ -36,21 +36,22 @@ impl GpuReadings {
     }
 }
 
-/// Reads GPUs. Calls may hang: they are made on a thread of their own.
+/// Reader of GPU sensors. Calls may hang: they are made on a separate thread.
 pub trait GpuSensors: Send {
     /// Reads one GPU.
     ///
     /// # Errors
-    /// Why nothing can be read of any GPU now. What is wrong with one is told by the backend.
+    /// If no GPU can be read at this time. A fault of a single GPU is reported by the backend.
     fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError>;
 }
 
-/// What a timeline says of simulated GPUs: `RULE.METRIC` for a rule's metric, anything else for a gauge.
+/// Readings of simulated GPUs from the timeline: `RULE.METRIC` for a rule's metric, other names for a
+/// gauge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimulatedSensors(Arc<Mutex<BTreeMap<GpuUuid, BTreeMap<String, i64>>>>);
 
 impl SimulatedSensors {
-    /// A metric has this value from now on.
+    /// Sets a metric from now on.
     pub(super) fn set(&self, gpu: GpuUuid, metric: String, value: i64) {
         self.lock().entry(gpu).or_default().insert(metric, value);
     }

@@ -1,4 +1,4 @@
-//! GPUs that are not there: for demos, tests and development on machines without any.
+//! Simulated GPUs for demos, tests and development on machines without any.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -31,8 +31,8 @@ pub struct SimulatedBackend {
 }
 
 impl SimulatedBackend {
-    /// `count` GPUs of one model; their UUIDs follow from the host's name and their index, so they are the
-    /// same after a restart.
+    /// `count` GPUs of one model; their UUIDs are derived from the host's name and their index, so they are
+    /// the same after a restart.
     #[must_use]
     pub fn new(host: &str, count: u32, model: &str, memory_mib: u64, timeline: Timeline) -> Self {
         let gpus = (0..count)
@@ -58,10 +58,10 @@ impl SimulatedBackend {
         }
     }
 
-    /// Gives the first GPUs these addresses.
+    /// Sets the PCI addresses of the first GPUs.
     ///
     /// # Errors
-    /// If one is none.
+    /// If an address is invalid.
     pub fn with_pci_addresses(mut self, addresses: &[String]) -> Result<Self, GpuError> {
         for (index, (gpu, address)) in self.gpus.iter().zip(addresses).enumerate() {
             let address = address
@@ -96,7 +96,7 @@ impl SimulatedBackend {
         .collect()
     }
 
-    /// How long to wait for an order before the timeline is due again.
+    /// Time to wait for an order before the timeline is due again.
     fn patience(&self, wait: Duration) -> Duration {
         let next = self.timeline.next_ms();
         let until =
@@ -130,7 +130,7 @@ impl GpuBackend for SimulatedBackend {
         let mut changes = Vec::new();
         match self.injected.recv_timeout(self.patience(wait)) {
             Ok(change) => changes.push(change),
-            // We hold a sender ourselves, so the channel is never closed.
+            // The backend holds a sender itself, so the channel is never closed.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         changes.extend(self.injected.try_iter());
@@ -151,7 +151,7 @@ impl GpuBackend for SimulatedBackend {
     }
 }
 
-/// MiB that the timeline says are in use; none where it says nothing.
+/// MiB in use according to the timeline; none if it does not set them.
 #[derive(Clone, Debug, Default)]
 struct SimulatedMemory(Arc<Mutex<BTreeMap<GpuUuid, u64>>>);
 

@@ -1,4 +1,4 @@
-//! When simulated GPUs fail and heal: a CSV file with `at_ms,gpu,signal`.
+//! Timeline of faults and repairs of simulated GPUs: a CSV file with `at_ms,gpu,signal`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,12 @@ use muster_model::limits::GPUS_PER_HOST_MAX;
 use crate::gpu::faulted;
 use crate::limits::TIMELINE_LINES_MAX;
 
-/// The signal that says how many MiB of a GPU's memory are in use, in place of a detail.
+/// The signal that sets the used memory of a GPU; its detail is in MiB.
 const MEMORY: &str = "memory";
-/// How the signal begins that sets a reading, in place of a detail: `metric:RULE.METRIC`, or `metric:NAME` for a gauge.
+/// Prefix of the signal that sets a reading: `metric:RULE.METRIC`, or `metric:NAME` for a gauge; its detail
+/// is the value.
 const METRIC: &str = "metric:";
-/// The signal that makes a GPU well again.
+/// The signal that makes a GPU healthy again.
 const HEAL: &str = "heal";
 
 /// Events in time order.
@@ -22,25 +23,25 @@ pub struct Timeline(Vec<TimelineEvent>);
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TimelineEvent {
-    /// Milliseconds after the backend was opened.
+    /// Time since the backend was opened, in milliseconds.
     pub(super) at_ms: u64,
     /// Index on the host.
     pub(super) gpu: usize,
-    /// What it shows from then on.
+    /// What the GPU reports from then on.
     pub(super) shows: Shows,
 }
 
-/// What a simulated GPU shows.
+/// Effects of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shows {
     Health(GpuHealth),
-    /// So much of its memory in use.
+    /// Used memory.
     MemoryMib(u64),
-    /// A reading has this value.
+    /// Value of a reading.
     Metric(String, i64),
 }
 
-/// Why a timeline cannot be used.
+/// Reasons why a timeline cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
     /// The file cannot be read.
@@ -48,7 +49,7 @@ pub enum TimelineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -57,14 +58,14 @@ pub enum TimelineError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// The rule.
+        /// The broken rule.
         rule: String,
     },
 }
 
 impl Timeline {
-    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals, `memory`
-    /// says how many MiB of the GPU's memory are in use from then on, and `metric:RULE.METRIC` what is read for a rule.
+    /// Reads a file: `at_ms,gpu,signal[,detail]` per line; `#` starts a comment; the signal `heal` repairs,
+    /// `memory` sets the used memory in MiB from then on, and `metric:RULE.METRIC` a reading of a rule.
     ///
     /// # Errors
     /// See [`TimelineError`].
@@ -76,7 +77,7 @@ impl Timeline {
         Self::parse(&text)
     }
 
-    /// Reads a text of that form.
+    /// Parses a text of that form.
     ///
     /// # Errors
     /// [`TimelineError::Line`].
@@ -111,7 +112,7 @@ impl Timeline {
         self.0.drain(..count).collect()
     }
 
-    /// When the next event is due.
+    /// Time of the next event.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.0.first().map(|event| event.at_ms)
     }
@@ -167,7 +168,8 @@ mod tests {
 
     #[test]
     fn events_come_when_they_are_due() {
-        let text = "at_ms,gpu,signal\n500,3,xid-79,fallen off the bus\n# pause\n100, 1, ecc-uncorrectable\n900,3,heal\n";
+        let text = "at_ms,gpu,signal\n500,3,xid-79,fallen off the bus\n# pause\n\
+                    100, 1, ecc-uncorrectable\n900,3,heal\n";
         let mut timeline = Timeline::parse(text).unwrap();
         assert_eq!(timeline.next_ms(), Some(100));
         assert_eq!(timeline.due(99), vec![]);

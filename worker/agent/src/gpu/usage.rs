@@ -1,5 +1,5 @@
-//! What is remembered of GPUs for the ends of their tasks: how busy they were, and how much of their memory was in use before;
-//! and whose they are, for who reads them.
+//! Recent utilization of GPUs for the exit records of their tasks, their used memory before the task
+//! started, and the job that holds each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_model::ids::{GpuUuid, JobId};
 use muster_model::time::MonotonicMs;
 
-/// The time before an end that counts.
+/// The time before a task's exit that counts.
 const SPAN_MS: u64 = 60_000;
-/// Readings of one GPU that are kept: one a second of the span, more than anybody reads.
+/// Readings kept of one GPU: one per second of the span, more than are taken.
 const READINGS_MAX: usize = 60;
 
-/// Who writes knows GPUs; who reads knows tasks.
+/// Written by GPU, read by task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuUse(Arc<Mutex<BTreeMap<GpuUuid, Use>>>);
 
@@ -25,7 +25,7 @@ struct Use {
 }
 
 impl GpuUse {
-    /// A task is to begin on a GPU, of whose memory so much is in use; nobody knows how much, if there is none.
+    /// Notes that a task starts on a GPU with `held_mib` of memory in use; none if that is unknown.
     pub(crate) fn begins(&self, gpu: GpuUuid, held_mib: Option<u64>) {
         let fresh = Use {
             held_before_mib: held_mib,
@@ -34,7 +34,7 @@ impl GpuUse {
         self.lock().insert(gpu, fresh);
     }
 
-    /// Which jobs have GPUs now.
+    /// Sets the jobs that hold GPUs now.
     pub(crate) fn held_by(&self, holders: &BTreeMap<GpuUuid, JobId>) {
         let mut all = self.lock();
         for gpu in holders.keys() {
@@ -45,12 +45,12 @@ impl GpuUse {
         }
     }
 
-    /// Which job has a GPU.
+    /// The job that holds a GPU.
     pub(crate) fn job_of(&self, gpu: GpuUuid) -> Option<JobId> {
         self.lock().get(&gpu)?.job
     }
 
-    /// How busy a GPU was lately, per mille.
+    /// Adds a reading of utilization, per mille.
     pub(crate) fn read(&self, gpu: GpuUuid, now: MonotonicMs, busy_permille: u16) {
         let mut all = self.lock();
         let busy = &mut all.entry(gpu).or_default().busy;
@@ -60,7 +60,8 @@ impl GpuUse {
         busy.push_back((now, busy_permille));
     }
 
-    /// How busy these GPUs were over the last minute, on average, per mille; none if it was not read since their task began.
+    /// Average utilization of these GPUs over the last minute, per mille; none if not read since their task
+    /// started.
     pub(crate) fn busy_permille(&self, gpus: &[GpuUuid], now: MonotonicMs) -> Option<u16> {
         let all = self.lock();
         let uses = gpus.iter().filter_map(|gpu| all.get(gpu));
@@ -72,7 +73,7 @@ impl GpuUse {
         u16::try_from(sum.checked_div(count)?).ok()
     }
 
-    /// MiB in use on these GPUs before their task began, the most of any of them.
+    /// MiB in use on these GPUs before their task started; the maximum over the GPUs.
     pub(crate) fn held_before_mib(&self, gpus: &[GpuUuid]) -> Option<u64> {
         let all = self.lock();
         let uses = gpus.iter().filter_map(|gpu| all.get(gpu));

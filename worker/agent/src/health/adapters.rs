@@ -14,30 +14,31 @@ use crate::health::host::{entries, number};
 use crate::health::rates::{Growth, Rate, Recent};
 use crate::limits::ADAPTER_PORTS_MAX;
 
-/// Where adapters are listed.
+/// Folder that lists the adapters.
 const FOLDER: &str = "sys/class/infiniband";
-/// How long a port must have been away to have flapped, and not only been counted.
+/// Time that a port must have been down to count as a flap, in milliseconds; shorter losses of carrier are
+/// only counted.
 const FLAP_MS: u64 = 25_000;
 
-/// All ports that were seen.
+/// All ports seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Adapters {
     ports: BTreeMap<String, Port>,
-    /// What each port should reach, in Gbit/s.
+    /// Expected speed of each port, in Gbit/s.
     expected_gbit_per_s: Option<u64>,
 }
 
-/// What is known of a port.
+/// State of a port.
 #[derive(Debug, Default)]
 struct Port {
-    /// Whether it was ever up: one that never was has no cable.
+    /// Whether it was ever up: a port that never was has no cable.
     was_up: bool,
     down_since: Option<MonotonicMs>,
     rates: BTreeMap<&'static str, Rate>,
     symbols_lately: Recent,
 }
 
-/// The name of a port as findings have it.
+/// The component of a port in findings.
 fn nic(name: &str) -> Component {
     Component::Nic {
         host: HostId(0),
@@ -45,7 +46,7 @@ fn nic(name: &str) -> Component {
     }
 }
 
-/// The first port of the adapter at a place on the PCI bus.
+/// The first port of the adapter at a PCI address.
 pub(super) fn at(root: &Path, bus: BusId) -> Option<Component> {
     let is_there = |adapter: &std::path::PathBuf| {
         let device = fs::read_link(adapter.join("device")).unwrap_or_default();
@@ -63,13 +64,13 @@ pub(super) fn is_up(root: &Path, name: &str) -> Option<bool> {
     port_is_up(&root.join(FOLDER).join(adapter).join("ports").join(port))
 }
 
-/// `4: ACTIVE`.
+/// Parses a state such as `4: ACTIVE`.
 fn port_is_up(port: &Path) -> Option<bool> {
     let state = fs::read_to_string(port.join("state")).ok()?;
     Some(state.contains("ACTIVE"))
 }
 
-/// `400 Gb/sec (4X NDR)`: whether that is less than it should be; none if nobody knows.
+/// Parses a rate such as `400 Gb/sec (4X NDR)`; whether it is below the expected one; none if unknown.
 fn is_slower(port: &Path, expected_gbit_per_s: Option<u64>) -> Option<bool> {
     let rate = fs::read_to_string(port.join("rate")).ok()?;
     let (gbit_per_s, _) = rate.split_once(" Gb/sec")?;
@@ -79,11 +80,11 @@ fn is_slower(port: &Path, expected_gbit_per_s: Option<u64>) -> Option<bool> {
     Some(gbit_per_s < expected)
 }
 
-/// A metric, the counter that it is read from, and what of its growth counts.
+/// A metric, the counter from which it is read, and the measure of its growth.
 type CounterRow = (&'static str, &'static str, fn(Growth) -> i64);
 
 impl Adapters {
-    /// No port was seen yet; each should reach so much, if that is known.
+    /// No port was seen yet; `expected_gbit_per_s` is the expected speed of each, if known.
     pub(super) fn new(expected_gbit_per_s: Option<u64>) -> Self {
         Self {
             expected_gbit_per_s,
@@ -114,7 +115,7 @@ impl Adapters {
 }
 
 impl Port {
-    /// With whether it is slower than it should be, if that is known.
+    /// Reads a port; adds whether it is slower than expected, if known.
     fn read(
         &mut self,
         (component, is_slow): (&Component, Option<bool>),
@@ -168,7 +169,7 @@ impl Port {
         samples
     }
 
-    /// What counters of errors grew by, as far as the adapter has them.
+    /// Growth of the error counters that the adapter has.
     fn counters(&mut self, folder: &Path, now: MonotonicMs) -> Vec<(&'static str, i64)> {
         let (per_minute, per_second) = (Growth::per_minute, Growth::per_second);
         let increase = |growth: Growth| growth.increase;

@@ -1,7 +1,7 @@
-//! The log that the board keeps itself (the system event log of IPMI), as a program lists it: what came since the last look.
+//! System event log of the board (IPMI SEL), as listed by a program: records added since the last look.
 //!
-//! Records are as old as the board. Those that were there before the first look of a host's first agent say nothing; after that the
-//! last one that was seen is known to the next agent.
+//! Records are as old as the board. Those present at the first look of a host's first agent are ignored;
+//! from then on the last seen record is stored for the next agent.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use crate::health::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::{BOARD_LOG_ANSWER_MAX, BOARD_LOG_PERIOD};
 use crate::session::jitter;
 
-/// The rule about it.
+/// The rule of this log.
 const RULE: &str = "ipmi_sel";
-/// The word for no program at all.
+/// Setting that disables the log.
 const OFF: &str = "off";
-/// The programs that list it, oldest record first: the one that is installed is asked. A long log takes them minutes, so for the
-/// newest records alone.
+/// Programs that list the log, oldest record first; the installed one is used. Listing a long log takes
+/// them minutes, so only the newest records are listed.
 const PROGRAMS: [&[&str]; 2] = [
     &["ipmitool", "sel", "list", "last", "100"],
     &[
@@ -30,11 +30,11 @@ const PROGRAMS: [&[&str]; 2] = [
         "--tail=100",
     ],
 ];
-/// What stands before a record's words: its number, date and time.
+/// Columns before a record's text: its number, date and time.
 const COLUMNS_BEFORE: usize = 3;
-/// Kinds of sensors of which a failure is a warning.
+/// Kinds of sensors whose failure is a warning.
 const WARNED_OF: [&str; 3] = ["power supply", "fan", "temperature"];
-/// Words of a failure.
+/// Words that indicate a failure.
 const FAILURES: [&str; 5] = [
     "failure",
     "lost",
@@ -43,7 +43,7 @@ const FAILURES: [&str; 5] = [
     "over-temperature",
 ];
 
-/// How bad a record is.
+/// Severity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Nothing,
@@ -51,7 +51,7 @@ enum Record {
     Critical,
 }
 
-/// Asks again and again, until nobody listens or there is no program to ask.
+/// Polls until the receiver is gone or no program can be run.
 pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<Seen>) {
     let is_own = config.host_root == Path::new("/");
     let mut programs = programs(&config.board_log);
@@ -72,7 +72,7 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<See
         } else if !is_told {
             is_told = true;
             let evidence = ran.evidence(RULE);
-            tracing::info!(evidence, "the board's own log cannot be read");
+            tracing::info!(evidence, "the board's event log cannot be read");
         }
         sleep(BOARD_LOG_PERIOD - jitter(BOARD_LOG_PERIOD / 10)).await;
     }
@@ -89,7 +89,7 @@ fn programs(named: &[String]) -> Vec<Vec<String>> {
     }
 }
 
-/// What the first program says that is there; those before it are not asked again.
+/// Output of the first installed program; missing ones are dropped from the list.
 async fn ask(programs: &mut Vec<Vec<String>>) -> Option<Ran> {
     while let Some(program) = programs.first() {
         let ran = run(program, BOARD_LOG_ANSWER_MAX).await;
@@ -101,7 +101,7 @@ async fn ask(programs: &mut Vec<Vec<String>>) -> Option<Ran> {
     None
 }
 
-/// What is new in a listing, of which the last record is remembered in a file.
+/// New records in a listing; the last one is stored in a file.
 fn look(known: &Path, listing: &str) -> Seen {
     let lines = listing.lines().map(str::trim);
     let records: Vec<&str> = lines.filter(|line| line.contains('|')).collect();
@@ -111,16 +111,16 @@ fn look(known: &Path, listing: &str) -> Seen {
         .filter(|last| before.as_deref() != Some(**last))
         && let Err(error) = files::replace_durably(known, last.as_bytes())
     {
-        tracing::warn!(path = %known.display(), %error, "what the board's log says may be told again");
+        tracing::warn!(path = %known.display(), %error, "records of the board's event log may be reported again");
     }
     let Some(before) = before else {
-        // Nobody remembers the first one of an empty log: whatever comes is new.
+        // An empty log has no last record: all later ones are new.
         if records.is_empty() {
             drop(files::replace_durably(known, b""));
         }
         return told(&[]);
     };
-    // Where the last one is not there any more the log was cleared, or went on beyond what is listed.
+    // If the last record is missing, the log was cleared or has grown beyond the listing.
     let last = records.iter().rposition(|record| *record == before);
     let new = &records[last.map_or(0, |at| at + 1)..];
     told(new)
@@ -141,8 +141,8 @@ fn told(records: &[&str]) -> Seen {
     }
 }
 
-/// What a record says: `ID | date | time | sensor | event | Asserted` of `ipmitool`, `ID | date | time | name | type | state | event`
-/// of `ipmi-sel`.
+/// Classifies a record: `ID | date | time | sensor | event | Asserted` of `ipmitool`,
+/// `ID | date | time | name | type | state | event` of `ipmi-sel`.
 fn read(record: &str) -> Record {
     let words = record.splitn(COLUMNS_BEFORE + 1, '|').nth(COLUMNS_BEFORE);
     let words = words.unwrap_or_default().to_ascii_lowercase();
@@ -157,7 +157,7 @@ fn read(record: &str) -> Record {
             Record::Critical
         };
     }
-    // A threshold before the one that matters.
+    // A threshold below the critical one.
     let words = words.replace("non-critical", "");
     let has = |all: &[&str]| all.iter().any(|word| words.contains(word));
     if has(&WARNED_OF) && has(&FAILURES) {
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Counts of warnings and of critical records, and the line that is quoted.
+    /// Numbers of warnings and of critical records, and the quoted line.
     fn said(seen: Seen) -> (i64, i64, String) {
         let (sample, line) = match seen {
             Seen::Said(sample, line) => (sample, line),
@@ -256,9 +256,9 @@ mod tests {
         let serr = SERR.trim().to_owned();
         let more = listing(&[SERR, POWER, SEATED]);
         assert_eq!(said(look(&known, &more)), (1, 0, POWER.trim().to_owned()));
-        // The next agent, too.
+        // The same holds for the next agent.
         assert_eq!(said(look(&known, &more)), nothing);
-        // The log was cleared: all of it is new.
+        // The log was cleared: all records are new.
         assert_eq!(
             said(look(&known, &listing(&[POWER, SERR]))),
             (1, 1, serr.clone())
@@ -282,7 +282,7 @@ mod tests {
         let ran = ask(&mut programs).await.unwrap();
         assert!(ran.is_well() && ran.output.contains("PCI SERR"), "{ran:?}");
         assert_eq!(programs, [[named.clone()]]);
-        // What is new since an earlier agent looked is told.
+        // Records added since an earlier agent looked are reported.
         std::fs::write(home.path().join("board-log"), "an earlier record |").unwrap();
         let (sender, mut told) = mpsc::channel(4);
         let config = HealthConfig {

@@ -1,4 +1,4 @@
-//! The site's own checks, each again and again.
+//! Periodic runs of the site's own checks.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use crate::health::{Seen, SiteCheck, program};
 use crate::session::jitter;
 
-/// Runs a check until nobody listens. The next run begins a period after the last one ended, give or take a tenth, so that
-/// hosts do not all ask the same file server at once.
+/// Runs a check until the receiver is gone. The next run starts a period after the last one ended, give or
+/// take a tenth, so that hosts do not all query the same file server at once.
 pub(super) async fn repeat(check: SiteCheck, seen: Sender<Seen>) {
     let limit = Duration::from_secs(check.timeout_s);
     let period = Duration::from_secs(check.period_s);

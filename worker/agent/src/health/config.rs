@@ -1,4 +1,4 @@
-//! Settings about the health of a host and its GPUs.
+//! Settings for the health of a host and its GPUs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,49 +14,54 @@ use crate::limits::{
     HEALTH_EXPECTED_MEMORY_MIB_MAX, HEALTH_MOUNTS_MAX, HEALTH_RESTART_UNITS_MAX, HEALTH_SAMPLE_MS,
 };
 
-/// Where the kernel hands out its log.
+/// Path of the kernel's log.
 const KERNEL_LOG: &str = "/dev/kmsg";
-/// What is started again where a site says nothing: it holds no task's state, and no task runs in it.
+/// Unit that may be restarted by default: it holds no state of tasks, and no task runs in it.
 const FABRIC_MANAGER: &str = "nvidia-fabricmanager.service";
-/// The word for no log, and for no host, at all.
+/// Setting that disables the kernel log and the reading of the host.
 const OFF: &str = "off";
 
-/// Settings about the health of a host and its GPUs.
+/// Settings for the health of a host and its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
-    /// The kernel's log; `off` for none. Of `/dev/kmsg` only what the kernel itself wrote counts. Another path is a file or
-    /// pipe with records of the same form, for tests: whoever wrote them is believed.
+    /// The kernel's log; `off` disables it. Of `/dev/kmsg` only records of the kernel itself count. Another
+    /// path is a file or pipe with records of the same format, for tests: its records are trusted
+    /// regardless of their writer.
     pub kernel_log: PathBuf,
-    /// Below which folder `proc` and `sys` of the host lie; `off` where the host is none of its own, as beside the simulated
-    /// ones of `muster dev`: what its memory, disks and adapters show is not looked at.
+    /// Folder with `proc` and `sys` of the host; `off` if the host is simulated on a shared machine, as by
+    /// `muster dev`: its memory, disks and adapters are then not monitored.
     pub host_root: PathBuf,
-    /// Milliseconds between two readings of GPUs and of the host.
+    /// Interval between readings of GPUs and of the host, in milliseconds.
     pub sample_ms: u64,
-    /// Whether the GPUs' gauges are exported under the names that NVIDIA's exporter gives them; off where that one runs too.
+    /// Whether the GPUs' gauges are exported under the names of NVIDIA's DCGM exporter; turn off where that
+    /// exporter runs too.
     pub gpu_gauges: bool,
-    /// The folder where NVIDIA's exporter looks for the job of each GPU (`DCGM_HPC_JOB_MAPPING_DIR`); without it nothing is written.
+    /// Folder in which NVIDIA's exporter looks up the job of each GPU (`DCGM_HPC_JOB_MAPPING_DIR`); if not
+    /// set, nothing is written.
     pub job_mapping: Option<PathBuf>,
-    /// What this host should have; what it says nothing of is not looked at.
+    /// Expected properties of this host; those not set are not checked.
     pub expected: Expected,
-    /// Shared file systems that jobs need: mounted here, and answering.
+    /// Shared file systems that jobs need: monitored for being mounted and answering.
     pub mounts: Vec<PathBuf>,
     /// The site's own checks.
     pub checks: Vec<SiteCheck>,
-    /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID,
-    /// `{peers}` the UUIDs of the other GPUs that are checked with it, with commas between. Empty: the program that ships, where
-    /// it is installed beside the agent's and the GPUs are real. The word `off`: none.
+    /// A program that checks a GPU before it is used again, in addition to the built-in checks; `{gpu}` is
+    /// its index, `{uuid}` its UUID, `{peers}` the UUIDs of the other GPUs that are checked with it,
+    /// separated by commas. Empty: the program that ships with Muster, if it is installed beside the agent
+    /// and the GPUs are real. `off`: none.
     pub active_check: Vec<String>,
-    /// The program that lists the newest records of the board's own log, oldest first, as `ipmitool sel list` and FreeIPMI's
-    /// `ipmi-sel` do. Empty: whichever of these is installed. The word `off`: none.
+    /// The program that lists the newest records of the board's event log, oldest first, as
+    /// `ipmitool sel list` and FreeIPMI's `ipmi-sel` do. Empty: whichever of these is installed. `off`:
+    /// none.
     pub board_log: Vec<String>,
     /// The program that resets a GPU on which nothing runs.
     pub reset_command: Vec<String>,
-    /// The program that reboots the host; without it nothing does.
+    /// The program that reboots the host; if not set, hosts are never rebooted.
     pub reboot_command: Vec<String>,
-    /// The program that starts a service again; `{unit}` is its unit.
+    /// The program that restarts a service; `{unit}` is its unit.
     pub restart_command: Vec<String>,
-    /// The units that may be started again: of those that a rule is about and that do not work, these alone.
+    /// Units that may be restarted if they fail and a rule covers them; others are never restarted.
     pub restart_units: Vec<String>,
 }
 
@@ -84,11 +89,11 @@ impl Default for HealthConfig {
     }
 }
 
-/// What a host should have.
+/// Expected properties of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expected {
-    /// The release of NVIDIA's driver (`580.65.06`).
+    /// Release of NVIDIA's driver (`580.65.06`).
     pub driver: Option<String>,
     /// Memory of the host in MiB, as its kernel counts it (`MemTotal`).
     pub memory_mib: Option<u64>,
@@ -96,33 +101,33 @@ pub struct Expected {
     pub adapter_gbit_per_s: Option<u64>,
 }
 
-/// A check that the site brings along.
+/// A check defined by the site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SiteCheck {
-    /// Its name: what it finds is told under the rule `check:NAME`.
+    /// Its name: findings are reported under the rule `check:NAME`.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Seconds between two runs.
+    /// Seconds between runs.
     pub period_s: u64,
-    /// Seconds after which it is killed with all that it started: one that hangs has found something that hangs.
+    /// Seconds after which the check is killed with all its processes; a check that hangs counts as failed.
     pub timeout_s: u64,
-    /// How its end is understood.
+    /// Convention of its exit codes.
     #[serde(default)]
     pub dialect: CheckDialect,
 }
 
-/// How a check's end is understood.
+/// Conventions for the exit codes of checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckDialect {
-    /// 0 is well, 1 a warning, 2 critical, anything else unknown.
+    /// 0 is healthy, 1 a warning, 2 critical, anything else unknown.
     #[default]
     Nagios,
-    /// LBNL's node health check: 0 is well, anything else is not; a line with `ERROR` says why.
+    /// LBNL's Node Health Check: 0 is healthy, anything else is not; a line with `ERROR` gives the reason.
     Nhc,
-    /// Slurm's `HealthCheckProgram`: as node health checks.
+    /// Slurm's `HealthCheckProgram`: as Node Health Check.
     Slurm,
 }
 
@@ -136,7 +141,7 @@ impl From<CheckDialect> for Dialect {
 }
 
 impl HealthConfig {
-    /// The log to read and whose records count; none if it is off.
+    /// The log to read and the writers to trust; none if it is off.
     pub(crate) fn log(&self) -> Option<(&Path, Trust)> {
         if self.kernel_log == Path::new(OFF) {
             return None;
@@ -149,12 +154,13 @@ impl HealthConfig {
         Some((&self.kernel_log, trust))
     }
 
-    /// Below which folder the host is read; none if it is not looked at.
+    /// The folder from which the host is read; none if it is not monitored.
     pub(crate) fn host(&self) -> Option<&Path> {
         Some(&*self.host_root).filter(|root| *root != Path::new(OFF))
     }
 
-    /// Neither the machine's log nor the machine itself is looked at: several hosts are simulated on it.
+    /// Settings of a simulated host: neither the machine's log nor the machine itself is monitored, since
+    /// several hosts share it.
     #[must_use]
     pub fn of_a_simulated_host() -> Self {
         Self {
@@ -164,7 +170,7 @@ impl HealthConfig {
         }
     }
 
-    /// What is to be looked at of a host that is not.
+    /// The first setting that needs monitoring of a host that is not monitored.
     fn asked_for_in_vain(&self) -> Option<&'static str> {
         let is_asked_for = [
             ("mounts", !self.mounts.is_empty()),
@@ -177,7 +183,7 @@ impl HealthConfig {
             .map(|(field, _)| field)
     }
 
-    /// The first rule that the settings break.
+    /// The first broken rule of the settings.
     pub(crate) fn broken_rule(&self) -> Option<BrokenRule> {
         let is_place = |path: &Path| path == Path::new(OFF) || path.is_absolute();
         let rules = [
@@ -207,7 +213,7 @@ impl HealthConfig {
             return broken(field, *rule);
         }
         if let Some(field) = self.asked_for_in_vain() {
-            return broken(field, "is not looked at where `host_root` is `off`");
+            return broken(field, "cannot be monitored where `host_root` is `off`");
         }
         if let Some(rule) = self.expected.broken_rule() {
             return Some(rule);
@@ -226,8 +232,7 @@ impl HealthConfig {
         }
         let is_unit = |unit: &String| unit.contains('.') && !unit.starts_with('-');
         if let Some(unit) = { self.restart_units.iter() }.find(|unit| !is_unit(unit)) {
-            let rule =
-                format!("must be whole names of units like `{FABRIC_MANAGER}`, not `{unit}`");
+            let rule = format!("must be complete unit names like `{FABRIC_MANAGER}`, not `{unit}`");
             return broken("restart_units", rule);
         }
         if self.checks.len() > HEALTH_CHECKS_MAX {
@@ -245,7 +250,7 @@ impl HealthConfig {
 }
 
 impl Expected {
-    /// Why no host can be like that: all that are asked to would be drained for it.
+    /// Rejects values that no host can meet: all hosts with such settings would be drained.
     fn broken_rule(&self) -> Option<BrokenRule> {
         let is_release = |text: &String| {
             let mut parts = text.split('.');
@@ -256,7 +261,7 @@ impl Expected {
         let is_within =
             |value: Option<u64>, max: u64| value.is_none_or(|it| (1..=max).contains(&it));
         if let Some(driver) = self.driver.as_ref().filter(|text| !is_release(text)) {
-            let rule = format!("must be a whole release like `580.65.06`, not `{driver}`");
+            let rule = format!("must be a complete release like `580.65.06`, not `{driver}`");
             return broken("expected.driver", rule);
         }
         if !is_within(self.memory_mib, HEALTH_EXPECTED_MEMORY_MIB_MAX) {
@@ -283,7 +288,8 @@ impl SiteCheck {
             && self.name.bytes().all(is_letter);
         if !is_name {
             let rule = format!(
-                "check `{}` must have a name of letters, digits, `-`, `_` and `.`, at most {HEALTH_CHECK_NAME_BYTES_MAX} bytes",
+                "check `{}` must have a name of letters, digits, `-`, `_` and `.`, \
+                 at most {HEALTH_CHECK_NAME_BYTES_MAX} bytes",
                 self.name
             );
             return broken("checks", rule);
@@ -293,7 +299,7 @@ impl SiteCheck {
             return None;
         }
         let rule = format!(
-            "check `{}` must name a program, and leave it a period and time",
+            "check `{}` must have a command, a period and a timeout",
             self.name
         );
         broken("checks", rule)
@@ -342,7 +348,7 @@ mod tests {
             let mut config = HealthConfig::of_a_simulated_host();
             change(&mut config);
             let broken = config.broken_rule().map(|broken| broken.to_string());
-            assert!(broken.is_some_and(|rule| rule.contains("not looked at")));
+            assert!(broken.is_some_and(|rule| rule.contains("cannot be monitored")));
         }
         assert!(rule(|it| it.job_mapping = Some("jobs".into())).contains("job_mapping"));
         assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));

@@ -1,4 +1,4 @@
-//! A driver that does not start: the host should have GPUs and offers none. Tried again and told until it does.
+//! Retries of a GPU driver that does not start although the host has GPUs, with reports until it does.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use tokio::time::sleep;
 
 use crate::health::{Sample, Seen, THIS_HOST};
 
-/// The rule about it.
+/// The rule for this fault.
 const RULE: &str = "nvml_init";
 
-/// That the driver does not start, in its words.
+/// Reading for a driver that does not start, with its message.
 pub(super) fn failed(why: &str) -> Seen {
     Seen::Said(sample(1), why.to_owned())
 }
 
-/// That it does.
+/// Reading with a number of failed starts.
 pub(super) fn sample(failures: i64) -> Sample {
     Sample::new(RULE, THIS_HOST, &[("failures", failures)])
 }
 
-/// Tells that the driver did not start, for this reason, and tries again after every `period` until it does, or nobody listens.
+/// Reports that the driver did not start and why, and retries after every `period` until it starts or the
+/// receiver is gone.
 pub(super) async fn repeat<F>(
     mut why: String,
     open: impl Fn() -> F,
@@ -39,8 +40,8 @@ pub(super) async fn repeat<F>(
             Err(error) => why = error,
         }
     }
-    tracing::warn!("the driver starts now: its GPUs are offered once the agent is started again");
-    // Closed: the agent ends, and so do we.
+    tracing::warn!("the driver starts now: restart the agent to offer its GPUs");
+    // Closed: the agent is ending, and so does this task.
     drop(seen.send(Seen::Samples(vec![sample(0)])).await);
 }
 

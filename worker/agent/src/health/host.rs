@@ -1,4 +1,4 @@
-//! What is read of the host itself, from `proc`, `sys` and the data directory's file system.
+//! Readings of the host itself, from `proc`, `sys` and the data directory's file system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,21 +13,21 @@ use crate::health::rates::{Rate, Recent, permille};
 use crate::health::{Expected, Sample, THIS_HOST};
 use crate::topology::PciAddress;
 
-/// How sensors of CPUs are called.
+/// Names of CPU temperature sensors.
 const CPU_SENSORS: [&str; 4] = ["coretemp", "k10temp", "zenpower", "cpu_thermal"];
 
-/// What was read of the host before.
+/// Previous readings of the host.
 pub(super) struct HostSensors {
     root: PathBuf,
     data: PathBuf,
     expected: Expected,
-    /// Where GPUs were when the agent started.
+    /// PCI device folders of the GPUs when the agent started.
     gpus: Vec<PathBuf>,
     corrected: Rate,
     corrected_lately: Recent,
     uncorrected: Rate,
-    /// Whether the data directory could not be written to at the last look. The kernel's log tells of other file systems, which
-    /// this one being well says nothing about.
+    /// Whether the data directory was read-only at the last reading. The same rule covers other file
+    /// systems through the kernel's log, which a writable data directory must not clear.
     was_readonly: bool,
     carriers: BTreeMap<String, Rate>,
     adapters: Adapters,
@@ -59,7 +59,7 @@ impl HostSensors {
         }
     }
 
-    /// Reads all. What cannot be read is left out: that is never healthy.
+    /// Takes all readings. Values that cannot be read are left out: missing is never healthy.
     pub(super) fn read(&mut self, now: MonotonicMs) -> Vec<Sample> {
         let mut samples = Vec::new();
         samples.extend(self.memory());
@@ -72,7 +72,7 @@ impl HostSensors {
         samples.extend(self.cpu_temperature());
         samples.extend(self.carriers(now));
         samples.extend(self.adapters.read(&self.root, now));
-        // Each process is asked for, so less often.
+        // Scans every process, so less often.
         if self.sweeps.is_multiple_of(2) {
             let pids_max = self.number("proc/sys/kernel/pid_max");
             samples.extend(self.processes.read(&self.root.join("proc"), pids_max));
@@ -81,21 +81,21 @@ impl HostSensors {
         samples
     }
 
-    /// A number of the kernel's about memory, in KiB.
+    /// A value of `/proc/meminfo`, in KiB.
     fn memory_kib(&self, name: &str) -> Option<u64> {
         let text = self.text("proc/meminfo")?;
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse().ok()
     }
 
-    /// How much of the memory is there that should be.
+    /// Total memory as a share of the expected amount.
     fn memory_in_all(&self) -> Option<Sample> {
         let expected_kib = self.expected.memory_mib? << 10;
         let share = permille(self.memory_kib("MemTotal:")?, expected_kib);
         Some(of_host("mem_expected", &[("total_permille", share)]))
     }
 
-    /// Whether the driver that is loaded is the one that should be.
+    /// Whether the loaded driver differs from the expected release.
     fn driver(&self) -> Option<Sample> {
         let expected = self.expected.driver.as_deref()?;
         let loaded = loaded_driver(&self.root)?;
@@ -117,7 +117,7 @@ impl HostSensors {
     fn disk(&mut self) -> Option<Vec<Sample>> {
         let told = rustix::fs::statvfs(&self.data).ok()?;
         let bytes = permille(told.f_bavail, told.f_blocks);
-        // Some file systems have no inodes to run out of.
+        // Some file systems have no fixed number of inodes.
         let inodes = permille(told.f_favail, told.f_files);
         let free_mib = told.f_bavail.saturating_mul(told.f_frsize) >> 20;
         let metrics = [
@@ -154,7 +154,7 @@ impl HostSensors {
         Some(of_host("gpu_count", &[("missing", missing)]))
     }
 
-    /// Errors of memory that the host's controllers counted.
+    /// Memory errors counted by the host's memory controllers (EDAC).
     fn memory_errors(&mut self, now: MonotonicMs) -> Option<[Sample; 2]> {
         let controllers = entries(&self.root.join("sys/devices/system/edac/mc"), "mc");
         let total = |file: &str| -> Option<u64> {
@@ -207,7 +207,7 @@ impl HostSensors {
         (sum_max > 0).then(|| of_host("cpu_temp", &metrics))
     }
 
-    /// How often links of real network devices came and went.
+    /// Highest rate of carrier changes of the physical network devices.
     fn carriers(&mut self, now: MonotonicMs) -> Option<Sample> {
         let mut worst = None;
         for device in entries(&self.root.join("sys/class/net"), "") {
@@ -237,12 +237,12 @@ fn of_host(rule: &str, metrics: &[(&str, i64)]) -> Sample {
     Sample::new(rule, THIS_HOST, metrics)
 }
 
-/// The number that a file of `proc` or `sys` holds.
+/// The number in a file of `proc` or `sys`.
 pub(super) fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// What a folder holds whose names begin so, in order; nothing if there is none.
+/// Entries of a folder whose names begin with `start`, sorted; empty if the folder is missing.
 pub(super) fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     let Ok(found) = fs::read_dir(folder) else {
         return Vec::new();
@@ -257,7 +257,7 @@ pub(super) fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The release of the GPU driver that is loaded, as it names itself; none without one.
+/// Release of the loaded GPU driver; none without one.
 pub(crate) fn loaded_driver(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
     let is_release = |word: &&str| {
@@ -273,7 +273,7 @@ pub(crate) fn loaded_driver(root: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What is read of a metric, if anything is.
+    /// The value of a metric, if it was read.
     fn read(samples: &[Sample], rule: &str, metric: &str) -> Option<i64> {
         let sample = samples.iter().find(|sample| sample.rule == rule)?;
         let found = sample.metrics.iter().find(|(name, _)| name == metric)?;

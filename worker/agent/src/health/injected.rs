@@ -1,4 +1,4 @@
-//! What a host with simulated GPUs is made to see, for drills: it goes through the same doors as what is real.
+//! Faults injected into a host with simulated GPUs, for drills: they take the same path as real ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::health::{Sample, Seen, THIS_HOST};
 
-/// The facility and level that the kernel's own errors have.
+/// Facility and level of the kernel's own errors.
 const KERNEL_ERROR: u32 = 3;
 
-/// Something that the watch over health is to see.
+/// An injected observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Injected {
-    /// A reading; one that lasts is read again and again, until another one of the same rule and component takes its place.
+    /// A reading; a lasting one is repeated until another one of the same rule and component replaces it.
     Reading { sample: Sample, lasts: bool },
     /// A line of the kernel's log.
     Line(String),
-    /// A check of the site came to an end.
+    /// A result of a site check.
     Check {
         name: String,
         code: i32,
@@ -34,13 +34,13 @@ pub(crate) enum Injected {
 }
 
 impl Injected {
-    /// What an order to inject is, if it is not about a signal of the GPUs' backend.
+    /// Converts an order to inject, unless it is a signal of the GPU backend.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with the order.
     pub(crate) fn of(what: What) -> Result<Self, String> {
         match what {
-            What::Signal(_) => Err("signals are the GPUs' own".to_owned()),
+            What::Signal(_) => Err("signals are injected through the GPU backend".to_owned()),
             What::KernelLine(text) => Ok(Self::Line(text)),
             What::Check(check) => Ok(Self::Check {
                 name: check.name,
@@ -77,7 +77,7 @@ fn component(reading: &v1::InjectedReading) -> Result<Component, String> {
     })
 }
 
-/// Shows what is injected, until nobody can inject any more; what lasts again after every `period`.
+/// Passes on injected observations until the sender is dropped; lasting ones again after every `period`.
 pub(super) async fn show(
     mut injected: mpsc::Receiver<Injected>,
     mut scanner: Scanner,
@@ -120,7 +120,7 @@ pub(super) async fn show(
     }
 }
 
-/// What a line of the kernel's log says, as if the kernel had written it as its next one.
+/// Parses a line as if it were the kernel log's next record.
 fn line(scanner: &mut Scanner, number: u64, text: &str) -> Option<Seen> {
     let record = format!("{KERNEL_ERROR},{number},{number},-;{text}");
     match scanner.read("injected", &record) {
@@ -130,7 +130,7 @@ fn line(scanner: &mut Scanner, number: u64, text: &str) -> Option<Seen> {
             cursor: None,
         }),
         Err(error) => {
-            tracing::warn!(%error, text, "the injected line is none of a kernel's log");
+            tracing::warn!(%error, text, "the injected line is not a kernel log line");
             None
         }
     }

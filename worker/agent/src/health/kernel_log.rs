@@ -1,4 +1,4 @@
-//! Reads the kernel's log on a thread of its own.
+//! Reader of the kernel's log, on a separate thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -20,14 +20,14 @@ pub(super) struct KernelLog {
     path: PathBuf,
     boot_id: String,
     scanner: Scanner,
-    /// Nothing was ever read of this log: what it says of long ago is over.
+    /// Records before this time are ignored: the log was never read before, and old faults are over.
     since_us: u64,
     forged: u64,
     seen: Sender<Seen>,
 }
 
 impl KernelLog {
-    /// A log of a boot, read on from the scanner's cursor.
+    /// The log of a boot, read from the scanner's cursor on.
     pub(super) fn new(path: &Path, boot_id: &str, scanner: Scanner, seen: Sender<Seen>) -> Self {
         let is_first = *scanner.cursor() == Cursor::default();
         Self {
@@ -40,7 +40,7 @@ impl KernelLog {
         }
     }
 
-    /// Reads until nobody listens any more.
+    /// Reads until the receiver is gone.
     pub(super) fn run(mut self) {
         let mut is_told = false;
         while !self.seen.is_closed() {
@@ -52,14 +52,15 @@ impl KernelLog {
                 Err(error) => {
                     is_told = true;
                     tracing::warn!(path = %self.path.display(), %error,
-                        "the kernel's log cannot be read: faults are seen by other ways only (`health.kernel_log: off` if that is meant)");
+                        "the kernel's log cannot be read: faults are detected by other means only \
+                         (set `health.kernel_log = \"off\"` if that is intended)");
                 }
             }
             std::thread::park_timeout(KERNEL_LOG_RETRY);
         }
     }
 
-    /// Reads until nobody listens, or until the log cannot be read.
+    /// Reads until the receiver is gone or the log cannot be read.
     fn follow(&mut self) -> io::Result<()> {
         let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
         let file = OpenOptions::new()
@@ -68,7 +69,7 @@ impl KernelLog {
             .open(&self.path)?;
         let kind = file.metadata()?.file_type();
         if kind.is_char_device() {
-            // Only the kernel's own records tell how long ago they were written.
+            // Only the kernel's own records carry their time.
             self.records(file)
         } else {
             self.since_us = 0;
@@ -76,7 +77,7 @@ impl KernelLog {
         }
     }
 
-    /// Each read of the kernel's device gives one record.
+    /// Reads the kernel's device, one record per read.
     fn records(&mut self, mut file: impl Read) -> io::Result<()> {
         let mut buffer = vec![0; KERNEL_LOG_RECORD_BYTES_MAX];
         while !self.seen.is_closed() {
@@ -86,7 +87,7 @@ impl KernelLog {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::park_timeout(KERNEL_LOG_POLL);
                 }
-                // What was not read yet was overwritten: the next record's number tells how much of it.
+                // Unread records were overwritten: the gap in the sequence numbers shows how many.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::PIPE) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -95,7 +96,7 @@ impl KernelLog {
         Ok(())
     }
 
-    /// Each line of a file or pipe is one record.
+    /// Reads a file or pipe, one record per line.
     fn lines(&mut self, mut file: File) -> io::Result<()> {
         let mut buffer = vec![0; KERNEL_LOG_RECORD_BYTES_MAX];
         let mut rest = Vec::new();
@@ -124,7 +125,7 @@ impl KernelLog {
         let scanned = match self.scanner.read(&self.boot_id, raw) {
             Ok(scanned) => scanned,
             Err(error) => {
-                tracing::debug!(%error, "a record of the kernel's log is not understood");
+                tracing::debug!(%error, "unknown format of a kernel log record");
                 return;
             }
         };
@@ -149,12 +150,12 @@ impl KernelLog {
     }
 
     fn tell(&self, seen: Seen) {
-        // Closed: the agent ends, and so do we.
+        // Closed: the agent is ending, and so does this thread.
         drop(self.seen.blocking_send(seen));
     }
 }
 
-/// From when on the log of a host that was never read counts, in microseconds since boot.
+/// Time from which the log of a host counts if it was never read, in microseconds since boot.
 fn look_back_us() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -194,7 +195,7 @@ mod tests {
         (found, gap, last)
     }
 
-    /// The kernel's device, as far as one reads it: a record or an error at each read, and then nothing new.
+    /// Simulates the kernel's device: a record or an error at each read, then end of data.
     struct Device(std::collections::VecDeque<Result<String, Errno>>);
 
     impl Read for Device {
@@ -206,10 +207,11 @@ mod tests {
         }
     }
 
-    /// What was overwritten before it was read is a broken pipe to the reader, once, and a gap in the numbers.
+    /// Records overwritten before they were read appear to the reader as one broken pipe and a gap in the
+    /// numbers.
     #[test]
     fn a_log_that_overran_is_read_on_and_its_gap_is_told() {
-        // The kernel's own time: after whatever was long ago when the test began.
+        // The kernel's current time: old records are ignored.
         let record = |sequence: u64, code: u32| {
             let at_us = u64::MAX / 2;
             Ok(format!(

@@ -1,19 +1,20 @@
-//! What this host sees of its own health, told to the leader as findings; and the repairs and checks that it is ordered.
+//! Health monitoring of this host: findings for the leader, and the repairs and checks that the leader
+//! orders.
 //!
-//! | part | what |
+//! | part | purpose |
 //! |---|---|
-//! | `kernel_log` | a thread that reads the kernel's log |
-//! | `sampler` | two threads that read GPUs and the host again and again |
-//! | `host`, `adapters`, `processes` | what is read of the host |
+//! | `kernel_log` | thread that reads the kernel's log |
+//! | `sampler` | two threads that read GPUs and the host periodically |
+//! | `host`, `adapters`, `processes` | readings of the host |
 //! | `checks` | the site's own checks |
-//! | `board_log` | what the board itself wrote down |
+//! | `board_log` | event log of the board |
 //! | `driver_start` | a driver that does not start |
-//! | `judge` | the one place where rules are held against what was seen; remembers what it told |
-//! | `strangers` | which processes on GPUs are nobody's task |
-//! | `signals` | what the GPU backend's words mean by the rules |
-//! | `works` | repairs and checks that the leader orders |
-//! | `notes` | what the next agent must know |
-//! | `sources` | which metric of which rule comes from where |
+//! | `judge` | the only place where observations are evaluated by the rules; records what it reported |
+//! | `strangers` | processes on GPUs that belong to no task |
+//! | `signals` | rules for the signals of the GPU backend |
+//! | `works` | repairs and checks ordered by the leader |
+//! | `notes` | state for the next agent |
+//! | `sources` | the source of each metric of each rule |
 
 mod adapters;
 mod board_log;
@@ -48,7 +49,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_health::book;
 use muster_health::checks::CheckResult;
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, Trust};
 use muster_health::rules::RuleSet;
@@ -79,56 +79,58 @@ use rules::KnownRules;
 use sampler::Sweep;
 pub(crate) use signals::makes_unfit;
 
-/// This host, before it knows by which number the cluster knows it: the number is put in when findings are sent.
+/// This host, before its id is known: the id is filled in when findings are sent.
 pub(crate) const THIS_HOST: Component = Component::Host(HostId(0));
 
-/// The rules of what the driver says would bring a GPU back, by the metric `action`: a reset, peers that must leave, a reboot.
+/// Rules for the driver's recommended recovery action, by the metric `action`: a reset, peers that must
+/// leave, a reboot.
 pub(crate) const RECOVERY_RULES: [&str; 3] = [
     "gpu_recovery_action",
     "gpu_recovery_peers",
     "gpu_recovery_reboot",
 ];
 
-/// The rule about power supplies that have GPUs slowed down: its hosts tell by the metric `braked`, the state sums racks up.
+/// The rule for power supplies that slow GPUs down: hosts report the metric `braked`, the state sums it up
+/// per rack.
 pub(crate) const POWER_BRAKE_RULE: &str = "power_brake";
 
-/// What was seen.
+/// An observation.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// A line of the kernel's log that says something.
+    /// A relevant line of the kernel's log.
     Line {
-        /// What it says.
+        /// The parsed event.
         event: Event,
-        /// Its text.
+        /// The text of the line.
         text: String,
-        /// Up to where the log was read then; none for a line that is injected.
+        /// Read position after this line; none for an injected line.
         cursor: Option<Cursor>,
     },
-    /// So many records were overwritten before they were read.
+    /// Number of records overwritten before they were read.
     Lost(u64),
-    /// Metrics were read.
+    /// Readings of metrics.
     Samples(Vec<Sample>),
-    /// Metrics were read from words, which are the evidence.
+    /// A reading parsed from a text, which is the evidence.
     Said(Sample, String),
-    /// The backend, or who holds it, makes a GPU look so.
+    /// Health of a GPU, as reported by the backend or by the handover between tasks.
     Gpu(GpuUuid, GpuHealth),
     /// The driver reported an XID of a GPU.
     Xid(GpuUuid, u32),
-    /// It was reported a moment ago, and the kernel's log has had time to say more of it.
+    /// An XID reported a moment ago: the kernel's log has had time to add details.
     LateXid(GpuUuid, u32),
-    /// A check of the site came to its end.
+    /// Result of a site check.
     Checked(String, CheckResult),
-    /// The state has heard all up to this number.
+    /// The leader has acknowledged all findings up to this sequence number.
     Heard(u64),
-    /// The rules of this revision are in force, and by this their file is known; 0 if nobody says.
+    /// The rules of this revision are in force; the fingerprint of their file, 0 if unknown.
     Rules(Revision, u64),
-    /// These are the rules of a revision.
+    /// Fetched rules of a revision.
     Fetched(Revision, Box<KnownRules>),
-    /// A component was repaired: what was read of it before says nothing.
+    /// A component was repaired: earlier readings of it are void.
     Repaired(Component),
 }
 
-/// What was read of a component for one rule.
+/// Reading of a component for one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) rule: String,
@@ -149,17 +151,17 @@ impl Sample {
     }
 }
 
-/// What the judge knows that speaks against parts of this host, for checks.
+/// Known faults of parts of this host, for checks.
 #[derive(Clone, Debug, Default)]
 struct Against(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// When each GPU last had an XID that says that it does not work.
+    /// Time of the last XID of each GPU that marks it as not working.
     xids: BTreeMap<GpuUuid, MonotonicMs>,
     /// The last XID of each GPU.
     codes: BTreeMap<GpuUuid, u32>,
-    /// What does not work by a rule that a reading ends, as long as none does.
+    /// Fatal findings that only a reading can clear: rule and component.
     ill: Vec<(String, Component)>,
     /// The rules in force.
     rules: Option<Arc<RuleSet>>,
@@ -199,7 +201,7 @@ impl Against {
         self.known().ill = ill;
     }
 
-    /// The rule by which a component does not work now; of a host, or of a part of it.
+    /// The rule by which a component is faulty now; for a host, also a part of it.
     fn ill(&self, component: &Component) -> Option<String> {
         let is_its = |of: &Component| match component {
             Component::Host(_) => true,
@@ -211,21 +213,21 @@ impl Against {
     }
 }
 
-/// The GPUs of this host, as the watch over health needs them.
+/// The GPUs of this host, as the monitor needs them.
 pub(crate) struct Gpus {
     pub(crate) described: Vec<GpuDescription>,
     pub(crate) addresses: BTreeMap<GpuUuid, PciAddress>,
     pub(crate) sensors: Box<dyn GpuSensors>,
     pub(crate) injector: Injector,
     pub(crate) is_simulated: bool,
-    /// Where goes how busy they are.
+    /// Records the utilization of GPUs.
     pub(crate) uses: GpuUse,
-    /// Why none are offered where there should be some: the driver does not start.
+    /// Why no GPUs are offered although the host should have some: the driver does not start.
     pub(crate) unopened: Option<String>,
 }
 
 impl Gpus {
-    /// What of the host they, and tasks in containers, have need of.
+    /// Services of the host that GPUs and tasks in containers need.
     fn needs(&self, place: &Place) -> services::Needs {
         services::Needs {
             has_real_gpus: !self.is_simulated && !self.described.is_empty(),
@@ -234,36 +236,36 @@ impl Gpus {
     }
 }
 
-/// Where the watch over health keeps what it must, and what it must know of the host.
+/// Paths of the monitor and properties of the host.
 pub(crate) struct Place {
     /// The host's name.
     pub(crate) host: String,
     pub(crate) data: PathBuf,
     pub(crate) boot_id: String,
-    /// Whether the host has booted since the last agent ran.
+    /// Whether the host was rebooted since the last agent ran.
     pub(crate) rebooted: bool,
     pub(crate) clock: LeaseClock,
     /// The scheduler's replicas.
     pub(crate) replicas: KnownReplicas,
-    /// Opens connections to them.
+    /// Opens connections to the replicas.
     pub(crate) dialer: Dialer,
-    /// Whether tasks in containers run here.
+    /// Whether this host runs tasks in containers.
     pub(crate) runs_containers: bool,
 }
 
-/// The decision loop's way to the watch over this host's health.
+/// Channels from the decision loop to the monitor.
 pub(crate) struct HealthDesk {
-    /// Where what was seen goes.
+    /// For observations.
     pub(crate) seen: mpsc::Sender<Seen>,
-    /// Where goes what is to be seen in a drill.
+    /// For faults injected in drills.
     pub(crate) injected: mpsc::Sender<Injected>,
-    /// Where orders go.
+    /// For orders of repairs and checks.
     pub(crate) orders: mpsc::Sender<Order>,
-    /// Where the health that GPUs show is kept.
+    /// The health reported for each GPU.
     pub(crate) shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
 }
 
-/// Starts to watch. Findings and ended work go to `outbox`.
+/// Starts monitoring. Findings and results of repairs and checks go to `outbox`.
 pub(crate) fn start(
     config: &HealthConfig,
     place: Place,
@@ -340,7 +342,7 @@ fn models_of(gpus: &Gpus) -> BTreeMap<GpuUuid, String> {
     described.map(|gpu| (gpu.uuid, gpu.model.clone())).collect()
 }
 
-/// Shows what is injected in drills; returns where that goes.
+/// Starts the task that injects faults in drills; returns its channel.
 fn drills(
     config: &HealthConfig,
     buses: BusMap,
@@ -353,14 +355,14 @@ fn drills(
     inject
 }
 
-/// Where the rules come from.
+/// The source of the rules.
 fn rules_of(place: &Place) -> rules::RulesSource {
     rules::RulesSource::new(place.replicas.clone())
         .dialing(place.dialer.clone())
         .keeping(place.data.join("health-rules.toml"))
 }
 
-/// Tells that the driver does not start, if it did not, until it does.
+/// If the driver did not start, reports that and retries until it does.
 fn try_driver_again(unopened: Option<String>, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
     if let Some(why) = unopened {
         let tries = driver_start::repeat(why, try_driver, DRIVER_START_PAUSE, seen.clone());
@@ -368,7 +370,7 @@ fn try_driver_again(unopened: Option<String>, seen: &mpsc::Sender<Seen>, stop: &
     }
 }
 
-/// Runs the site's checks, and asks for services and the board's own log, again and again.
+/// Runs the site's checks and polls services and the board's event log periodically.
 fn repeat_checks(
     (config, needs): (&HealthConfig, services::Needs),
     data: &Path,
@@ -385,7 +387,7 @@ fn repeat_checks(
     }
 }
 
-/// Where the GPUs are, as the kernel's log names places.
+/// PCI addresses of the GPUs in the format of the kernel's log.
 fn buses(addresses: &BTreeMap<GpuUuid, PciAddress>) -> BusMap {
     let mut buses = BusMap::default();
     for (gpu, address) in addresses {
@@ -396,30 +398,32 @@ fn buses(addresses: &BTreeMap<GpuUuid, PciAddress>) -> BusMap {
     buses
 }
 
-/// Whether the last agent was ordered to reboot the host; asked once.
+/// Whether the last agent was ordered to reboot the host; resets the mark.
 fn was_ordered(data: &Path) -> bool {
     let mark = reboot_mark(data);
     let is_marked = mark.exists();
     if is_marked && let Err(error) = std::fs::remove_file(&mark) {
-        tracing::warn!(path = %mark.display(), %error, "the next reboot will be taken for an ordered one");
+        tracing::warn!(path = %mark.display(), %error,
+            "removing the reboot mark failed: the next reboot will count as ordered");
     }
     is_marked
 }
 
-/// The file that says that the host was ordered to boot.
+/// File that marks an ordered reboot.
 fn reboot_mark(data: &Path) -> PathBuf {
     data.join("reboot-ordered")
 }
 
-/// Leaves the mark that the host was ordered to boot.
+/// Writes the mark of an ordered reboot.
 fn mark_reboot(mark: &Path) -> std::io::Result<()> {
     files::replace_durably(mark, b"")
 }
 
-/// A thread for what may block for ever. Without it the host is watched less, and works on.
+/// Starts a thread for calls that may block forever. If that fails, the agent continues with less
+/// monitoring.
 fn thread(name: &str, run: impl FnOnce() + Send + 'static) {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     if let Err(error) = started {
-        tracing::error!(name, %error, "a thread that watches this host's health cannot be started");
+        tracing::error!(name, %error, "a thread for health monitoring cannot be started");
     }
 }

@@ -1,7 +1,7 @@
-//! Shared file systems that jobs need: whether they are mounted, and whether they answer.
+//! Monitor of shared file systems that jobs need: whether they are mounted, and whether they answer.
 //!
-//! A file system whose server is gone hangs whoever asks for it, in the kernel. So each is asked on a thread of its own, which may
-//! stay there; while it does, nobody asks again.
+//! A file system whose server is gone blocks callers in the kernel. So each is queried on a separate
+//! thread, which may hang; while it does, no further query is sent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use muster_supervisor::mount_points;
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
@@ -16,10 +17,10 @@ use crate::health::sampler::pause;
 use crate::health::{HealthConfig, Sample, Seen, THIS_HOST, thread};
 use crate::limits::HEALTH_MOUNT_ANSWER_MAX;
 
-/// The rule about them.
+/// The rule for shared file systems.
 const RULE: &str = "mount_missing";
 
-/// Watches the file systems that the settings name, if they name any.
+/// Starts monitoring the file systems in the settings, if there are any.
 pub(super) fn start(config: &HealthConfig, seen: &Sender<Seen>) {
     if config.mounts.is_empty() {
         return;
@@ -29,7 +30,7 @@ pub(super) fn start(config: &HealthConfig, seen: &Sender<Seen>) {
     thread("mounts", move || {
         while !seen.is_closed() {
             let sample = mounts.read(HEALTH_MOUNT_ANSWER_MAX);
-            // Closed: the agent ends, and so do we.
+            // Closed: the agent is ending, and so does this thread.
             drop(seen.blocking_send(Seen::Samples(vec![sample])));
             pause(period);
         }
@@ -37,18 +38,18 @@ pub(super) fn start(config: &HealthConfig, seen: &Sender<Seen>) {
 }
 
 struct Mounts {
-    /// What is mounted, by the word of the kernel: it does not ask the file systems themselves.
+    /// The kernel's mount table: reading it does not touch the file systems themselves.
     table: PathBuf,
     probes: Vec<Probe>,
-    /// What was not mounted at the last look.
+    /// File systems not mounted at the last look.
     missing: BTreeSet<PathBuf>,
 }
 
-/// A file system, and the question to it that is not answered yet.
+/// A file system and its unanswered query.
 struct Probe {
-    /// As it is named in the settings.
+    /// Path in the settings.
     path: PathBuf,
-    /// Where this agent finds it.
+    /// Path for this agent.
     here: PathBuf,
     asked: Option<Receiver<bool>>,
     is_silent: bool,
@@ -63,14 +64,14 @@ impl Mounts {
             is_silent: false,
         };
         Self {
-            // The first process sees what the host has mounted, also from within a container.
+            // Process 1 has the host's mounts, also as seen from a container.
             table: root.join("proc/1/mountinfo"),
             probes: paths.iter().map(probe).collect(),
             missing: BTreeSet::new(),
         }
     }
 
-    /// Notes what is not mounted; whether that is another state than before.
+    /// Stores the missing mounts; returns whether they changed.
     fn note_missing(&mut self, mounted: &BTreeSet<PathBuf>) -> bool {
         let paths = self.probes.iter().map(|probe| &probe.path);
         let missing = paths.filter(|path| !mounted.contains(*path)).cloned();
@@ -80,16 +81,16 @@ impl Mounts {
 
     fn read(&mut self, limit: Duration) -> Sample {
         let mut metrics = Vec::new();
-        if let Some(mounted) = mounted(&self.table) {
+        if let Ok(mounted) = mount_points(&self.table) {
             let is_news = self.note_missing(&mounted);
             let missing = &self.missing;
             if is_news && !missing.is_empty() {
                 tracing::warn!(
                     ?missing,
-                    "file systems that the settings name are not mounted"
+                    "file systems named in the settings are not mounted"
                 );
             } else if is_news {
-                tracing::info!("all file systems that the settings name are mounted again");
+                tracing::info!("all file systems named in the settings are mounted again");
             }
             metrics.push(("missing", count(missing.len())));
         }
@@ -112,9 +113,9 @@ impl Probe {
         let (answer, asked) = sync_channel(1);
         let here = self.here.clone();
         thread("mount", move || {
-            // Whatever it says, it answers; what is not there at all is found by the table of mounts.
+            // Any answer is fine, even an error; a missing mount is found in the mount table.
             let answered = rustix::fs::statvfs(&here).is_ok();
-            // Nobody waits any more: the agent has ended.
+            // Fails only if the agent has ended.
             let _ = answer.send(answered);
         });
         self.asked = Some(asked);
@@ -123,7 +124,7 @@ impl Probe {
     /// Its path, if it does not answer.
     fn await_answer(&mut self, until: Instant) -> Option<&Path> {
         let left = until.saturating_duration_since(Instant::now());
-        // Where there is no answer, and will be none, the thread could not be started: nobody knows.
+        // A disconnected channel means that the thread could not be started: the state is unknown.
         if self.asked.as_ref()?.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
             self.asked = None;
             self.is_silent = false;
@@ -135,29 +136,6 @@ impl Probe {
         self.is_silent = true;
         Some(&self.path)
     }
-}
-
-/// Where something is mounted, by a table of the kernel's (`proc(5)`, `mountinfo`); none if it cannot be read.
-fn mounted(table: &Path) -> Option<BTreeSet<PathBuf>> {
-    let text = fs::read_to_string(table).ok()?;
-    let points = text.lines().filter_map(|line| line.split(' ').nth(4));
-    Some(
-        points
-            .map(|point| PathBuf::from(unescaped(point)))
-            .collect(),
-    )
-}
-
-/// Blanks and backslashes of a path are written as three octal digits there.
-fn unescaped(point: &str) -> String {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let unescape = |text: String, (escape, letter): (&str, &str)| text.replace(escape, letter);
-    escapes.into_iter().fold(point.to_owned(), unescape)
 }
 
 fn count(length: usize) -> i64 {
@@ -227,7 +205,7 @@ mod tests {
     fn one_that_hangs_is_asked_once_and_told_each_time_until_it_answers() {
         let home = tempfile::tempdir().unwrap();
         let mut mounts = mounts(home.path(), TABLE);
-        // The thread that asks it does not come back.
+        // The querying thread does not return.
         let (answer, asked) = sync_channel(1);
         mounts.probes[1].asked = Some(asked);
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! What the agent's successor must know of health: up to where the kernel's log was read, what is known, and what the state
-//! has not heard.
+//! Health state for the next agent: read position of the kernel's log, known faults, and findings that the
+//! leader has not acknowledged.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,35 +13,37 @@ use tokio::sync::watch;
 
 /// Version of the file.
 const FORMAT: u32 = 1;
-/// Between two writes: a flood of lines must not wear the disk out.
+/// Pause between writes, so that a flood of log lines does not wear out the disk.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is written down.
+/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Notes {
     /// Version.
     pub(super) format: u32,
-    /// The boot that signals belong to: another one has reset every GPU.
+    /// The boot of the signals: a reboot resets every GPU.
     pub(super) boot_id: String,
-    /// Up to where the kernel's log was read.
+    /// Read position of the kernel's log.
     pub(super) cursor: Cursor,
-    /// What the state has not acknowledged, oldest first.
+    /// Unacknowledged findings, oldest first.
     pub(super) waiting: Vec<Finding>,
-    /// What is not well, by which rule.
+    /// Components that are not healthy, by rule.
     pub(super) standing: Vec<(String, Component, Severity)>,
-    /// What the backend last said of each GPU that is not well.
+    /// Last signal of the backend for each faulty GPU.
     pub(super) signals: Vec<(GpuUuid, String)>,
-    /// Whether the host has booted since they were written: what stands may be forgiven by now.
+    /// Whether the host was rebooted since they were written: the leader may have cleared findings
+    /// meanwhile.
     #[serde(skip)]
     pub(super) are_of_another_boot: bool,
 }
 
 impl Notes {
-    /// Reads them. Those that cannot be read say nothing: the agent's tasks need it more than its memory.
+    /// Reads the notes. An unreadable file counts as empty: the agent must start for the sake of its tasks.
     pub(super) fn read(path: &Path, boot_id: &str) -> Self {
         let read = files::read_json::<Self>(path).unwrap_or_else(|error| {
-            tracing::error!(path = %path.display(), %error, "what was found of this host's health is forgotten");
+            tracing::error!(path = %path.display(), %error,
+                "reading the health notes failed: earlier findings are lost");
             None
         });
         let mut notes = read
@@ -57,7 +59,7 @@ impl Notes {
     }
 }
 
-/// Writes the newest notes, durably, again and again until nobody makes any.
+/// Writes the newest notes durably after each change, until the sender is dropped.
 pub(super) async fn write(path: PathBuf, mut newest: watch::Receiver<Notes>) {
     while newest.changed().await.is_ok() {
         let notes = newest.borrow_and_update().clone();
@@ -67,7 +69,7 @@ pub(super) async fn write(path: PathBuf, mut newest: watch::Receiver<Notes>) {
             files::replace_durably(&path, &bytes)
         });
         if let Ok(Err(error)) = written.await {
-            tracing::error!(%error, "what was found of this host's health may be told again");
+            tracing::error!(%error, "writing the health notes failed: findings may be repeated after a restart");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,35 +1,35 @@
-//! Clocks of GPUs that work for the same job: one that runs slower than the others holds all of them up.
+//! Comparison of clocks between GPUs of the same job: one slow GPU delays all others.
 //!
-//! Only GPUs of one host are compared. Members of a gang tell the same training step at the same time, however slow one of them is,
-//! for all wait for it: what they say of their progress tells no straggler.
+//! Only GPUs of one host are compared. Members of a gang report the same training step at the same time
+//! even if one of them is slow, since all wait for it: their progress cannot identify a straggler.
 
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, JobId};
 
 use crate::health::Sample;
 
-/// The rule about clocks that are low.
+/// The rule about low clocks.
 const RULE: &str = "clock_low";
 /// Its metric.
 const OF_PEERS: &str = "clock_permille_of_peers";
-/// What counts as working (our reference: more than 90 %).
+/// Utilization from which on a GPU counts as busy (our reference: more than 90 %).
 const BUSY_PERMILLE: u16 = 900;
-/// Others that must work for the same job: of two that differ, neither is the odd one.
+/// Minimum number of busy peers of the same job: of two that differ, neither is the outlier.
 const PEERS_MIN: usize = 2;
-/// As fast as the others, or nobody can say.
+/// Value for a GPU as fast as its peers, or without comparison.
 const AS_FAST: i64 = 1_000;
 
-/// What was read of a GPU.
+/// Readings of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clocked {
     pub(super) gpu: GpuUuid,
-    /// Whose task has it.
+    /// The job that holds it.
     pub(super) job: Option<JobId>,
-    /// How busy it was; none if the driver does not say.
+    /// Utilization; none if the driver does not report it.
     pub(super) busy_permille: Option<u16>,
-    /// What its cores run at, in MHz.
+    /// Clock of its cores, in MHz.
     pub(super) clock_mhz: u32,
-    /// Whether it slows itself down, which is another rule's to judge.
+    /// Whether it throttles itself, which another rule covers.
     pub(super) is_slowed: bool,
 }
 
@@ -40,8 +40,8 @@ impl Clocked {
     }
 }
 
-/// How fast each GPU runs by the median of the others that work for its job. One that cannot be compared is said to be as fast: a
-/// reading that stopped coming would stay what it was.
+/// Clock of each GPU relative to the median of its job's other busy GPUs. A GPU without comparison gets the
+/// neutral value: without a reading the last one would stay in force.
 pub(super) fn compare(gpus: &[Clocked]) -> Vec<Sample> {
     let told = |gpu: &Clocked| {
         let permille = permille_of_peers(gpu, gpus).unwrap_or(AS_FAST);
@@ -89,7 +89,7 @@ mod tests {
         let mut gpus: Vec<Clocked> = (0..4).map(|gpu| working(gpu, 1, 1_980)).collect();
         gpus[2].clock_mhz = 1_386;
         assert_eq!(permille(&gpus), [1_000, 1_000, 700, 1_000]);
-        // Another job's may be as slow as it likes.
+        // GPUs of other jobs do not count.
         gpus.push(working(4, 2, 900));
         assert_eq!(permille(&gpus), [1_000, 1_000, 700, 1_000, 1_000]);
     }

@@ -1,4 +1,4 @@
-//! Processes that stand still in the kernel, or are dead and not cleared away.
+//! Detection of processes that hang in the kernel, and of zombies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,17 @@ use crate::health::host::entries;
 use crate::health::rates::permille;
 use crate::health::{Sample, THIS_HOST};
 
-/// How processes of the GPU driver are called.
+/// Name prefix of the GPU driver's processes.
 const DRIVER: &str = "nvidia";
 
-/// Which processes waited in the kernel at the last look. One that waits at two looks in a row counts: whoever reads a disk
-/// waits for a moment.
+/// Processes in uninterruptible sleep at the last look. A process counts if it waits at two looks in a row:
+/// disk reads wait for a moment.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     waited: BTreeSet<Waiting>,
 }
 
-/// A process, by its number and when it began: numbers come again.
+/// A process by id and start time: ids are reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     pid: String,
@@ -27,7 +27,7 @@ struct Waiting {
 }
 
 impl Processes {
-    /// Looks at all processes.
+    /// Scans all processes.
     pub(super) fn read(&mut self, proc: &Path, pids_max: Option<u64>) -> Vec<Sample> {
         let mut waiting = BTreeSet::new();
         let (mut zombies, mut all) = (0u64, 0);
@@ -36,7 +36,7 @@ impl Processes {
             if !pid.bytes().all(|byte| byte.is_ascii_digit()) {
                 continue;
             }
-            // One that is gone meanwhile is none.
+            // A process that ended meanwhile is skipped.
             let Ok(stat) = fs::read_to_string(process.join("stat")) else {
                 continue;
             };
@@ -80,13 +80,13 @@ impl Processes {
     }
 }
 
-/// Name, state and start of a process: `7 (name) S ...`, of which the name may hold anything.
+/// Name, state and start time of a process: `7 (name) S ...`, where the name may contain any character.
 fn parse(stat: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let mut fields = after.split_whitespace();
     let state = fields.next()?;
-    // The 22nd field of all; the state is the third.
+    // Field 22 of all fields; the state is field 3.
     Some((name, state, fields.nth(18)?))
 }
 
@@ -121,7 +121,7 @@ mod tests {
         };
         assert_eq!(told(), [0, 0, 1, 100]);
         assert_eq!(told(), [2, 1, 1, 100]);
-        // Another process has its number.
+        // Another process with the same id.
         process(8, "a (D) b", "D", 9);
         assert_eq!(told(), [1, 1, 1, 100]);
     }

@@ -1,4 +1,4 @@
-//! Runs programs that may hang: with a limit, and with an end for all that they started.
+//! Runner for programs that may hang: with a time limit, after which all their processes are killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::limits::{PROGRAM_DRAIN_MAX, PROGRAM_OUTPUT_BYTES_MAX};
 use crate::process_group;
 
-/// How a program ended, and what it printed.
+/// Exit of a program and its output.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) end: CheckEnd,
@@ -21,12 +21,12 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Whether it ended well.
+    /// Whether it exited with 0.
     pub(super) const fn is_well(&self) -> bool {
         matches!(self.end, CheckEnd::Exited(0))
     }
 
-    /// How it ended, with the last line that it printed.
+    /// Description of the exit, with the last line of output.
     pub(super) fn evidence(&self, program: &str) -> String {
         let end = match self.end {
             CheckEnd::Exited(code) => format!("ended with {code}"),
@@ -42,14 +42,14 @@ impl Ran {
     }
 }
 
-/// Runs a program of a group of its own, which is killed once the limit is over.
+/// Runs a program in its own process group, which is killed at the time limit.
 pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
     let not_started = |output: String| Ran {
         end: CheckEnd::NotStarted,
         output,
     };
     let Some((program, arguments)) = command.split_first() else {
-        return not_started("no program is named".to_owned());
+        return not_started("no program is configured".to_owned());
     };
     let child = Command::new(program)
         .args(arguments)
@@ -75,7 +75,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
             None => CheckEnd::Killed(status.signal().unwrap_or(0)),
         },
         Ok(Err(error)) => {
-            tracing::warn!(program, %error, "a program's end is not known");
+            tracing::warn!(program, %error, "the exit of a program is unknown");
             CheckEnd::NotStarted
         }
         Err(_) => {
@@ -83,7 +83,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
             CheckEnd::TimedOut
         }
     };
-    // What it left running may hold its output open.
+    // Processes that it left running may hold its output open.
     let abort = reading.abort_handle();
     if timeout(PROGRAM_DRAIN_MAX, reading).await.is_err() {
         abort.abort();
@@ -94,12 +94,13 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
     }
 }
 
-/// What a program printed, the first bytes of it.
+/// The output of a program, up to a maximum of bytes.
 #[derive(Clone, Debug, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
 impl Printed {
-    /// Reads a pipe to its end; what is too much is thrown away, so that nobody waits for us to read it.
+    /// Reads a pipe to its end; bytes beyond the maximum are dropped, so that the program never blocks on
+    /// output.
     async fn take(&self, pipe: Option<impl AsyncRead + Unpin>) {
         let Some(mut pipe) = pipe else { return };
         let mut buffer = vec![0; 4 << 10];

@@ -1,4 +1,4 @@
-//! How fast totals that devices count grow.
+//! Growth rates of device counters.
 
 use std::collections::VecDeque;
 
@@ -7,24 +7,24 @@ use muster_model::time::{DAY_MS, MINUTE_MS, MonotonicMs, SECOND_MS};
 
 use crate::limits::HEALTH_INCREASES_MAX;
 
-/// A device's total.
+/// Last value of a counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rate {
     counter: Counter,
     read_at: Option<MonotonicMs>,
 }
 
-/// What a total grew by between two readings.
+/// Growth of a counter between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// By how much.
+    /// The increase.
     pub(crate) increase: i64,
-    /// In how many milliseconds.
+    /// Time between the readings in milliseconds.
     span_ms: u64,
 }
 
 impl Rate {
-    /// What a total grew by since it was last read; none at first.
+    /// Growth since the last reading; none for the first.
     pub(crate) fn grow(&mut self, now: MonotonicMs, total: u64) -> Option<Growth> {
         let increase = self.counter.increase(total);
         let before = self.read_at.replace(now)?;
@@ -36,17 +36,17 @@ impl Rate {
 }
 
 impl Growth {
-    /// By the second.
+    /// Rate per second.
     pub(crate) fn per_second(self) -> i64 {
         self.per(SECOND_MS)
     }
 
-    /// By the minute.
+    /// Rate per minute.
     pub(crate) fn per_minute(self) -> i64 {
         self.per(MINUTE_MS)
     }
 
-    /// Thousandths of the span that so many nanoseconds are.
+    /// Growth of a counter of nanoseconds, in thousandths of the time span.
     pub(crate) fn permille_of_span_ns(self) -> i64 {
         let span_ns = i128::from(self.span_ms) * 1_000_000;
         narrow(i128::from(self.increase) * 1_000 / span_ns)
@@ -57,12 +57,12 @@ impl Growth {
     }
 }
 
-/// What a total grew by in a span that ends now.
+/// Growth of a counter within a time window that ends now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent(VecDeque<(MonotonicMs, i64)>);
 
 impl Recent {
-    /// Takes what it grew by.
+    /// Adds an increase.
     pub(crate) fn add(&mut self, now: MonotonicMs, increase: i64) {
         if increase == 0 {
             return;
@@ -73,7 +73,7 @@ impl Recent {
         self.0.push_back((now, increase));
     }
 
-    /// What it grew by in a span.
+    /// Growth within a window.
     pub(crate) fn within(&self, now: MonotonicMs, span_ms: u64) -> i64 {
         let newest = self.0.iter().rev();
         let within = newest.take_while(|(at, _)| now.since(*at) <= span_ms);
@@ -81,8 +81,8 @@ impl Recent {
     }
 }
 
-/// How many of something there are, as long as they become more: more than one within a week (DCGM's pages of double bits). The
-/// week begins with the agent.
+/// Number of items while it keeps growing: more than one new item within a week (DCGM's double-bit retired
+/// pages). The week starts with the agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Growing {
     rate: Rate,
@@ -90,7 +90,7 @@ pub(crate) struct Growing {
 }
 
 impl Growing {
-    /// All of them if they became more, else 0.
+    /// The total if it grew, else 0.
     pub(crate) fn read(&mut self, now: MonotonicMs, total: usize) -> i64 {
         let total = u64::try_from(total).unwrap_or(u64::MAX);
         if let Some(growth) = self.rate.grow(now, total) {
@@ -104,7 +104,7 @@ impl Growing {
     }
 }
 
-/// Thousandths that a part is of the whole; all of it where there is nothing.
+/// Thousandths of `whole` that `part` is; 1000 if `whole` is 0.
 pub(crate) fn permille(part: u64, whole: u64) -> i64 {
     if whole == 0 {
         return 1_000;
@@ -142,7 +142,7 @@ mod tests {
     fn old_pages_count_only_while_more_than_one_a_week_joins_them() {
         let mut pages = Growing::default();
         let mut read = |day: u64, total| pages.read(MonotonicMs(day * DAY_MS), total);
-        // However many were there before.
+        // Regardless of the number at the start.
         assert_eq!(read(0, 20), 0);
         assert_eq!(read(1, 21), 0);
         assert_eq!(read(5, 22), 22);

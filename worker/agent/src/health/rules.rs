@@ -1,8 +1,9 @@
-//! Where the rules come from by which a worker judges.
+//! Source of the health rules of a worker.
 //!
-//! A leader names them by the revision that set them and by the sum of their file. What this build ships with, and what the last
-//! fetch left on the disk, is known by its sum and fetched by nobody: else all workers of a cluster would fetch the same file
-//! whenever their agents are restarted, or a leader sets the rules that they have.
+//! A leader identifies rules by the revision that set them and by the fingerprint of their file. The
+//! default rules of this build and the last fetched ones on disk are found by fingerprint and not fetched:
+//! otherwise all workers of a cluster would fetch the same file whenever their agents restart or a leader
+//! sets the rules that they have.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::metrics;
 use crate::replicas::KnownReplicas;
 use crate::session::jitter;
 
-/// Rules, and by what their file is known.
+/// Rules and the fingerprint of their file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownRules {
     pub(super) set: RuleSet,
@@ -29,7 +30,7 @@ pub(crate) struct KnownRules {
 }
 
 impl KnownRules {
-    /// Reads a rule file.
+    /// Parses a rule file.
     pub(super) fn of(text: &str) -> Result<Self, String> {
         let set = RuleSet::parse(text);
         Ok(Self {
@@ -43,27 +44,27 @@ impl KnownRules {
     }
 }
 
-/// Finds the rules of a revision: here, or at any replica that has them.
+/// Finds the rules of a revision: locally, or at any replica that has them.
 #[derive(Clone, Debug)]
 pub(super) struct RulesSource {
     replicas: KnownReplicas,
     dialer: Dialer,
-    /// Where the last ones that were fetched are kept.
+    /// File with the last fetched rules.
     kept: Option<PathBuf>,
 }
 
-/// What a replica has.
+/// Answer of a replica.
 enum Answer {
-    /// The rules that were asked for, and their file.
+    /// The requested rules, and their file.
     Them(Box<KnownRules>, String),
-    /// Newer ones, of which the leader will tell.
+    /// Newer ones, which the leader will announce.
     Newer,
-    /// Older ones, or none that can be had or read now.
+    /// Older ones, or none that can be read now.
     NotYet(String),
 }
 
 impl RulesSource {
-    /// The replicas that are known at the time.
+    /// Fetches from the replicas known at the time.
     pub(super) fn new(replicas: KnownReplicas) -> Self {
         Self {
             replicas,
@@ -72,12 +73,12 @@ impl RulesSource {
         }
     }
 
-    /// As given, by connections that this dialer opens.
+    /// Sets the dialer for connections.
     pub(super) fn dialing(self, dialer: Dialer) -> Self {
         Self { dialer, ..self }
     }
 
-    /// As given, with what was fetched kept in this file.
+    /// Sets the file that keeps fetched rules.
     pub(super) fn keeping(self, path: PathBuf) -> Self {
         Self {
             kept: Some(path),
@@ -85,8 +86,8 @@ impl RulesSource {
         }
     }
 
-    /// The rules that a revision set, of this sum; none if others were set since. Asks until a replica has them, unless they are
-    /// here.
+    /// The rules of a revision with this fingerprint; none if newer ones were set meanwhile. Unless they
+    /// are found locally, retries until a replica has them.
     pub(super) async fn rules(self, revision: Revision, sum: u64) -> Option<KnownRules> {
         if revision == Revision::default() {
             return KnownRules::shipped();
@@ -108,7 +109,7 @@ impl RulesSource {
                     }
                     Answer::Newer => return None,
                     Answer::NotYet(why) if !is_told => {
-                        tracing::warn!(%revision, address, why, "new health rules cannot be fetched yet");
+                        tracing::warn!(%revision, address, why, "cannot fetch the new health rules yet");
                         is_told = true;
                     }
                     Answer::NotYet(_) => {}
@@ -118,7 +119,7 @@ impl RulesSource {
         }
     }
 
-    /// The rules of a sum, if this build ships with them or they were fetched before.
+    /// The rules with a fingerprint, if they are the default ones of this build or were fetched before.
     async fn here(&self, sum: u64) -> Option<KnownRules> {
         let is_it = |rules: &KnownRules| rules.sum == sum;
         if let Some(shipped) = KnownRules::shipped().filter(is_it) {
@@ -138,11 +139,11 @@ impl RulesSource {
         };
         let written = tokio::task::spawn_blocking(move || write(&path, &text)).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "the health rules cannot be kept: the next agent fetches them again");
+            tracing::warn!(%error, "storing the health rules failed: the next agent fetches them again");
         }
     }
 
-    /// All replicas, beginning with any: all workers of a cluster ask at once.
+    /// All replicas in random order, since all workers of a cluster ask at once.
     fn in_some_order(&self) -> Vec<String> {
         let mut all = self.replicas.addresses();
         let longest = Duration::from_secs(u64::try_from(all.len()).unwrap_or(u64::MAX));
@@ -157,7 +158,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     files::replace_durably(path, text.as_bytes())
 }
 
-/// Any replica will do that has applied the revision: what it has is read without a leader.
+/// Any replica that has applied the revision will do: this read needs no leader.
 async fn ask(dialer: &Dialer, address: &str, (revision, sum): (Revision, u64)) -> Answer {
     match read(dialer, address).await {
         Ok(health) if health.rules_revision > revision.get() => Answer::Newer,
@@ -198,7 +199,7 @@ async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, S
 mod tests {
     use super::*;
 
-    /// Nobody answers: what comes is here.
+    /// Replicas do not answer, so the result is local.
     async fn without_replicas(source: RulesSource, sum: u64) -> Option<KnownRules> {
         let asked = source.rules(Revision(7), sum);
         let asked = tokio::time::timeout(Duration::from_secs(60), asked);
@@ -214,7 +215,7 @@ mod tests {
         let shipped = KnownRules::shipped().unwrap();
         let first = source().rules(Revision(0), 0).await;
         assert_eq!(first.as_ref(), Some(&shipped));
-        // The first leader puts into the log what this build ships with.
+        // The first leader logs the default rules of this build.
         let again = without_replicas(source(), shipped.sum).await;
         assert_eq!(again.as_ref(), Some(&shipped));
         let own = RuleSet::shipped_text_with(60, 60);

@@ -1,7 +1,7 @@
-//! Reads GPUs and the host again and again, each on a thread of its own: a driver's call can hang for ever.
+//! Periodic readings of GPUs and of the host, each on a separate thread: a driver call can hang forever.
 //!
-//! Which metric of which rule is read where is listed in `sources`. The kernel's log and the backend's signals meet further
-//! rules at once (`judge`).
+//! `sources` lists the source of each metric of each rule. The kernel's log and the backend's signals feed
+//! further rules immediately (`judge`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,30 +28,30 @@ use crate::metrics;
 use crate::session::jitter;
 use crate::topology::PciAddress;
 
-/// The rule about processes on a GPU that are nobody's task.
+/// The rule about GPU processes that belong to no task.
 const FOREIGN: &str = "foreign_proc";
-/// The gauge that says how busy a GPU is, in per cent.
+/// The gauge of GPU utilization, in per cent.
 const UTILISATION: &str = "DCGM_FI_DEV_GPU_UTIL";
-/// The one that says how fast its cores run, in MHz.
+/// The gauge of the SM clock, in MHz.
 const CLOCK: &str = "DCGM_FI_DEV_SM_CLOCK";
-/// The rule about GPUs that slow themselves down, and its metric that says whether one does now.
+/// The rule about GPUs that throttle themselves, and its metric for the current state.
 const SLOWDOWN: &str = "hw_slowdown";
 const SLOWED: &str = "slowed";
-/// Sweeps shorter than this are never told as unfinished.
+/// Sweeps shorter than this are never reported as unfinished.
 const LONG_MS: u64 = 10_000;
-/// Longest pause after a sweep that failed.
+/// Longest pause after a failed sweep.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Whether a look at all GPUs is under way, and since when.
+/// The current sweep over all GPUs.
 #[derive(Debug)]
 pub(super) struct Sweep {
     clock: LeaseClock,
-    /// Milliseconds of the clock at which it began; 0 while none is.
+    /// Start in milliseconds of the clock; 0 if none runs.
     began_ms: AtomicU64,
 }
 
 impl Sweep {
-    /// Silence of a driver, in seconds, that its monitor takes for no answer at all.
+    /// Silence of a driver, in seconds, that the monitor treats as no answer.
     pub(super) const SILENCE_S: i64 = 120;
 
     pub(super) const fn new(clock: LeaseClock) -> Self {
@@ -61,7 +61,7 @@ impl Sweep {
         }
     }
 
-    /// For how long one has been under way that should have ended.
+    /// Duration in seconds of a sweep that should have ended.
     pub(super) fn unfinished_s(&self) -> Option<i64> {
         let began_ms = self.began_ms.load(Ordering::Relaxed);
         let took_ms = self.clock.now().0.saturating_sub(began_ms);
@@ -69,7 +69,7 @@ impl Sweep {
         is_long.then(|| i64::try_from(took_ms / SECOND_MS).unwrap_or(i64::MAX))
     }
 
-    /// One begins. After one that failed it is still that one: nothing was read of all GPUs since.
+    /// Starts a sweep. After a failed one its start time stays: no complete reading was made since.
     fn begin(&self) {
         if self.began_ms.load(Ordering::Relaxed) == 0 {
             let now_ms = self.clock.now().0.max(1);
@@ -77,14 +77,14 @@ impl Sweep {
         }
     }
 
-    /// Milliseconds that it took.
+    /// Ends the sweep and returns its duration in milliseconds.
     fn end(&self) -> u64 {
         let began_ms = self.began_ms.swap(0, Ordering::Relaxed);
         self.clock.now().0.saturating_sub(began_ms)
     }
 }
 
-/// Starts both threads, each only where there is something to read.
+/// Starts both threads, each only if there is something to read.
 pub(super) fn start(
     config: &HealthConfig,
     (gpus, addresses, sensors, uses): (
@@ -128,25 +128,25 @@ fn watch_host(mut sensors: HostSensors, clock: LeaseClock, period: Duration, see
         let began = clock.now();
         let samples = sensors.read(began);
         metrics::health_sweep("host", Duration::from_millis(clock.now().since(began)));
-        // Closed: the agent ends, and so do we.
+        // Closed: the agent is ending, and so does this thread.
         drop(seen.blocking_send(Seen::Samples(samples)));
         pause(period);
     }
 }
 
-/// What one thread reads of all GPUs.
+/// Readings of all GPUs on one thread.
 struct GpuWatch {
     gpus: Vec<GpuDescription>,
     sensors: Box<dyn GpuSensors>,
     sweep: Arc<Sweep>,
     against: Against,
-    /// What graphs ask for, if it is exported.
+    /// Series for graphs, if they are exported.
     series: Option<GpuSeries>,
     uses: GpuUse,
     strangers: Option<Strangers>,
 }
 
-/// How busy a GPU was since the last look, as NVML says it.
+/// Utilization of a GPU since the last reading, as reported by NVML.
 fn busy_permille(read: &GpuReadings) -> Option<u16> {
     let mut gauges = read.gauges.iter();
     let (_, percent) = gauges.find(|(name, _)| name == UTILISATION)?;
@@ -155,7 +155,7 @@ fn busy_permille(read: &GpuReadings) -> Option<u16> {
         .then_some((percent * 10.0) as u16)
 }
 
-/// What is compared with others of the same job, if the driver says how fast a GPU runs.
+/// Input for the comparison with peers, if the driver reports the clock.
 fn clocked(gpu: GpuUuid, job: Option<JobId>, read: &GpuReadings) -> Option<Clocked> {
     let mut gauges = read.gauges.iter();
     let (_, clock_mhz) = gauges.find(|(name, _)| name == CLOCK)?;
@@ -165,7 +165,7 @@ fn clocked(gpu: GpuUuid, job: Option<JobId>, read: &GpuReadings) -> Option<Clock
         gpu,
         job,
         busy_permille: busy_permille(read),
-        // A driver says no more than a few thousand.
+        // Clocks are a few thousand at most.
         clock_mhz: *clock_mhz as u32,
         is_slowed: samples.any(|(rule, metrics)| rule == SLOWDOWN && metrics.iter().any(slowed)),
     })
@@ -176,15 +176,15 @@ impl GpuWatch {
         let mut did_not_start = false;
         while !seen.is_closed() {
             match self.sweep() {
-                // Closed: the agent ends, and so do we.
+                // Closed: the agent is ending, and so does this thread.
                 Ok(mut samples) => {
                     let starts_again = std::mem::take(&mut did_not_start);
                     samples.extend(starts_again.then(|| driver_start::sample(0)));
                     drop(seen.blocking_send(Seen::Samples(samples)));
                 }
-                // It counts as unfinished, which the judge sees.
+                // It counts as unfinished, which the rule evaluation detects.
                 Err(error) => {
-                    tracing::warn!(%error, "the GPUs cannot be read now");
+                    tracing::warn!(%error, "reading the GPUs failed");
                     if let GpuError::DriverDoesNotStart(why) = &error {
                         did_not_start = true;
                         drop(seen.blocking_send(driver_start::failed(why)));
@@ -239,7 +239,7 @@ impl GpuWatch {
     }
 }
 
-/// Power is the host's: it is braked if a GPU of it is.
+/// Merges power readings into one of the host: it is braked if any of its GPUs is.
 fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
     let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) =
         { samples.into_iter() }.partition(|sample| sample.rule == POWER_BRAKE_RULE);
@@ -250,7 +250,7 @@ fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
     samples
 }
 
-/// What GPUs say of their pairs is the host's: each pair is one GPU's word.
+/// Sums the link pairs of GPUs for the host: each pair is reported by one GPU.
 fn pairs_of_host(samples: Vec<Sample>) -> Vec<Sample> {
     let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) =
         { samples.into_iter() }.partition(|sample| sample.rule == PAIRS_RULE);
@@ -264,7 +264,8 @@ fn pairs_of_host(samples: Vec<Sample>) -> Vec<Sample> {
     samples
 }
 
-/// Waits for the next sweep, a bit less than the period: hosts that were started together must not read in step.
+/// Waits for the next sweep, slightly less than the period, so that hosts started together do not read in
+/// step.
 pub(super) fn pause(period: Duration) {
     std::thread::park_timeout(period - jitter(period / 10));
 }
@@ -277,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    /// Sensors that can be read from a moment on.
+    /// Sensors that can be read from a given time on.
     struct Late(MonotonicMs);
 
     impl GpuSensors for Late {

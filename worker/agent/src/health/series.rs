@@ -1,4 +1,5 @@
-//! Series of GPUs under the names, types and labels of NVIDIA's exporter (`dcgm-exporter`, its file of default counters).
+//! Time series of GPUs under the names, types and labels of NVIDIA's exporter (`dcgm-exporter`, its default
+//! counters file).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +13,8 @@ use crate::topology::PciAddress;
 /// The last XID of a GPU; 0 before the first.
 pub(super) const LAST_XID: &str = "DCGM_FI_DEV_XID_ERRORS";
 
-/// Names that are counters there; all others are gauges. `RETIRED_PENDING` is one there too, but of NVML's answer, which is yes or
-/// no, nobody could tell a rate.
+/// Names that are counters in that exporter; all others are gauges. `RETIRED_PENDING` is a counter there
+/// too, but NVML answers it with yes or no, of which a rate is meaningless.
 const COUNTERS: [&str; 20] = [
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
@@ -37,27 +38,27 @@ const COUNTERS: [&str; 20] = [
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
 ];
 
-/// What becomes of a reading.
+/// Conversion of a reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shown {
-    /// A level.
+    /// Value of a gauge.
     Level(f64),
-    /// So much more than before.
+    /// Increase of a counter.
     More(u64),
 }
 
 /// The series of this host's GPUs.
 pub(super) struct GpuSeries {
     host: String,
-    /// The release of the driver, if there is one.
+    /// Release of the driver, if there is one.
     driver: Option<String>,
     addresses: BTreeMap<GpuUuid, PciAddress>,
-    /// What counters last stood at.
+    /// Last values of counters.
     counted: BTreeMap<(GpuUuid, String), u64>,
 }
 
 impl GpuSeries {
-    /// Those of a host of this name, whose `sys` lies below a folder.
+    /// Series of a host of this name, with `sys` below `root`.
     pub(super) fn new(host: &str, root: &Path, addresses: BTreeMap<GpuUuid, PciAddress>) -> Self {
         let driver = std::fs::read_to_string(root.join("sys/module/nvidia/version"));
         Self {
@@ -83,7 +84,7 @@ impl GpuSeries {
         }
         let now = whole(value);
         let before = self.counted.insert((gpu, name.to_owned()), now);
-        // One that stands lower was set back, as by a reset: it counts from nothing again.
+        // A lower value means that the counter was reset: it counts from zero again.
         let grown = now.checked_sub(before.unwrap_or_default());
         Shown::More(grown.unwrap_or(now))
     }
@@ -96,7 +97,7 @@ impl GpuSeries {
             ("pci_bus_id", address.map(|it| it.to_driver_form())),
             ("device", Some(format!("nvidia{}", gpu.index))),
             ("modelName", Some(gpu.model.clone())),
-            // The exporter has written it in both ways.
+            // Both spellings exist in versions of the exporter.
             ("Hostname", Some(self.host.clone())),
             ("hostname", Some(self.host.clone())),
             ("DCGM_FI_DRIVER_VERSION", self.driver.clone()),
@@ -108,7 +109,7 @@ impl GpuSeries {
     }
 }
 
-/// A count that travelled as a float.
+/// Converts a counter transported as a float.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
-//! Services of the host that GPUs and containers need, and its clock, as systemd tells.
+//! State of the host services that GPUs and containers need, and of its clock, from systemd.
 //!
-//! Only units that are enabled count: what is installed and switched off was meant so. Where systemd is not, or not the host's own
-//! (an agent in a container), nothing is read, and nothing is held against the host.
+//! Only enabled units count: disabled ones are intended to be off. Without systemd, or with one that is not
+//! the host's (an agent in a container), nothing is read, and nothing is reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,34 +19,34 @@ use crate::session::jitter;
 const FABRIC_MANAGER: &str = "fabric_manager";
 const NV_SERVICES: &str = "nv_services";
 const RUNTIME: &str = "runtime";
-/// Without it, GPUs behind `NVSwitch` do not talk to each other.
+/// Without it, GPUs behind `NVSwitch` cannot communicate.
 const FABRIC: &[&str] = &["nvidia-fabricmanager.service"];
-/// NVIDIA's others.
+/// NVIDIA's other services.
 const OTHERS: &[&str] = &[
     "nvidia-persistenced.service",
     "nvidia-dcgm.service",
     "nvidia-imex.service",
 ];
-/// The engines of containers that tasks run in.
+/// Container engines in which tasks run.
 const ENGINES: &[&str] = &["podman.socket", "docker.service"];
-/// What is asked of each.
+/// Properties read of each unit.
 const PROPERTIES: &str = "--property=Id,UnitFileState,ActiveState,SubState";
-/// States of a unit that does its work, or is about to.
+/// States of a unit that runs or is about to.
 const WORKING: [&str; 3] = ["active", "activating", "reloading"];
-/// The part of `activating` in which systemd waits before it starts a unit again that has failed.
+/// Substate of `activating` in which systemd waits before it restarts a failed unit.
 const RESTARTING: &str = "auto-restart";
 
-/// What a worker has need of.
+/// Services that a worker needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Whether it has GPUs that are not simulated.
     pub(super) has_real_gpus: bool,
-    /// Whether tasks in containers run here.
+    /// Whether this host runs tasks in containers.
     pub(super) runs_containers: bool,
 }
 
 impl Needs {
-    /// The units that matter to it.
+    /// The units of these services.
     fn units(self) -> Vec<&'static str> {
         let of_gpus = [FABRIC, OTHERS].into_iter().filter(|_| self.has_real_gpus);
         let engines = Some(ENGINES).filter(|_| self.runs_containers);
@@ -54,7 +54,7 @@ impl Needs {
     }
 }
 
-/// Asks again and again, until nobody listens.
+/// Polls until the receiver is gone.
 pub(super) async fn repeat(config: HealthConfig, needs: Needs, seen: Sender<Seen>) {
     let is_own = config.host_root == Path::new("/");
     if !is_own {
@@ -73,7 +73,7 @@ pub(super) async fn repeat(config: HealthConfig, needs: Needs, seen: Sender<Seen
     }
 }
 
-/// The units that a rule is about.
+/// The units of a rule.
 fn units_of(rule: &str) -> &'static [&'static str] {
     match rule {
         FABRIC_MANAGER => FABRIC,
@@ -83,19 +83,17 @@ fn units_of(rule: &str) -> &'static [&'static str] {
     }
 }
 
-/// The units of a rule that are enabled and do not work.
+/// The units of a rule that are enabled but not running.
 ///
 /// # Errors
-/// There are none, or systemd does not say.
+/// If the rule has no units or systemd does not answer.
 pub(super) async fn idle(rule: &str) -> Result<Vec<String>, String> {
     let units = units_of(rule);
     if units.is_empty() {
-        return Err(format!(
-            "rule {rule} is about no service that a worker knows"
-        ));
+        return Err(format!("rule {rule} covers no service that a worker knows"));
     }
     let told = ask_of_units(units).await;
-    let told = told.ok_or_else(|| "systemd does not say what works".to_owned())?;
+    let told = told.ok_or_else(|| "systemd does not report the state of services".to_owned())?;
     Ok(idle_among(&told))
 }
 
@@ -105,7 +103,7 @@ fn idle_among(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What systemd says of units; nothing if it is asked of none.
+/// Output of systemctl about units; empty if there are none to query.
 async fn ask_of_units(names: &[&str]) -> Option<String> {
     if names.is_empty() {
         return None;
@@ -114,17 +112,17 @@ async fn ask_of_units(names: &[&str]) -> Option<String> {
     ask(&[&words, names].concat()).await
 }
 
-/// What a program prints, if it ends well.
+/// Output of a program, if it exits with 0.
 async fn ask(words: &[&str]) -> Option<String> {
     let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let ran: Ran = run(&command, HEALTH_SERVICES_ANSWER_MAX).await;
     ran.is_well().then_some(ran.output)
 }
 
-/// What is known of a unit, by the name of what it is.
+/// Properties of a unit by name.
 type Unit<'a> = BTreeMap<&'a str, &'a str>;
 
-/// The units that are enabled, of those that `systemctl show` tells of, one block of `NAME=VALUE` each.
+/// The enabled units in the output of `systemctl show`, one block of `NAME=VALUE` lines each.
 fn enabled(text: &str) -> Vec<Unit<'_>> {
     let blocks = text.split("\n\n").map(|block| {
         let pairs = block.lines().filter_map(|line| line.split_once('='));
@@ -140,7 +138,7 @@ fn is_idle(unit: &Unit<'_>) -> bool {
     state.is_none_or(|state| !WORKING.contains(state))
 }
 
-/// What is read of the units that are enabled.
+/// Samples from the enabled units.
 fn of_units(text: &str) -> Vec<Sample> {
     let enabled = enabled(text);
     let count = |names: &[&str], is_so: fn(&BTreeMap<&str, &str>) -> bool| {
@@ -170,7 +168,7 @@ fn of_units(text: &str) -> Vec<Sample> {
     [fabric, others, engines].into_iter().flatten().collect()
 }
 
-/// What `timedatectl show` says of the kernel's clock.
+/// Sample from the output of `timedatectl show`.
 fn of_clock(text: &str) -> Option<Sample> {
     let unsynchronised = match text.trim().strip_prefix("NTPSynchronized=")? {
         "yes" => 0,
@@ -232,7 +230,7 @@ mod tests {
             told(&[unit(fabric, "enabled", "failed", "failed")]),
             ["fabric_manager inactive=1 restarting=0"]
         );
-        // Switched off, or not installed: nothing is said.
+        // Disabled or not installed: no sample.
         let off = [
             unit(fabric, "disabled", "inactive", "dead"),
             unit(dcgm, "", "inactive", "dead"),
@@ -270,7 +268,7 @@ mod tests {
             units(true, true),
             FABRIC.len() + OTHERS.len() + ENGINES.len()
         );
-        // Other engines run no tasks of ours.
+        // Muster runs no tasks in other engines.
         let others = ["containerd.service", "crio.service"];
         let failed = others.map(|id| unit(id, "enabled", "failed", "failed"));
         assert!(told(&failed).is_empty());

@@ -1,4 +1,4 @@
-//! What the words by which the GPU backend calls faults mean by the rules.
+//! Rules for the fault signals of the GPU backend.
 
 use muster_health::rules::Rule;
 use muster_model::health::{Component, Severity};
@@ -6,29 +6,30 @@ use muster_model::ids::GpuUuid;
 
 use crate::health::THIS_HOST;
 
-/// The word for GPUs of which the driver says nothing at all: it hides what was said before.
+/// The signal of GPUs about which the driver reports nothing at all: it hides earlier signals.
 pub(super) const NO_DATA: &str = "no-data";
-/// How words for XIDs begin.
+/// Prefix of signals for XIDs.
 const XID: &str = "xid-";
 
-/// A word and the rule that it meets.
+/// A signal and its rule.
 #[derive(Debug)]
 pub(super) struct Signal {
-    /// How the word begins.
+    /// Prefix of the signal's name.
     word: &'static str,
     /// The rule.
     pub(super) rule: &'static str,
     /// Its metric.
     pub(super) metric: &'static str,
-    /// Whether it is about the host rather than the GPU.
+    /// Whether it concerns the host rather than the GPU.
     pub(super) is_hosts: bool,
-    /// Whether it is plain of the device itself, so that the GPU is unfit while it lasts, whatever the rules say.
+    /// Whether it is a definite fault of the device, so that the GPU is unfit as long as it holds,
+    /// regardless of the rules.
     is_plain: bool,
 }
 
-/// All words but those for XIDs. A task that cannot be killed, and an error that NVML does not explain, meet no rule: the
-/// GPU is unfit while they last, and no more follows. A GPU that is lost, or whose memory somebody holds, is unfit as well;
-/// everything else is unfit as far as the rules say.
+/// All signals except XIDs. A task that cannot be killed, and an error that NVML does not explain, have no
+/// rule: the GPU is unfit as long as they hold, without further consequences. A lost GPU, or one whose
+/// memory is in use, is unfit as well; for all other signals the rules decide.
 const SIGNALS: &[Signal] = &[
     of_gpu("ecc-", "ecc_unc_volatile", "errors_increase"),
     plain("gpu-lost", "gpu_lost", "lost"),
@@ -61,24 +62,25 @@ const fn plain(word: &'static str, rule: &'static str, metric: &'static str) -> 
     }
 }
 
-/// Whether a word makes a GPU unfit whatever the rules say: because it is plain of the device, or because no rule is about it.
+/// Whether a signal makes a GPU unfit regardless of the rules: as a definite fault of the device, or
+/// because no rule covers it.
 #[must_use]
 pub(crate) fn makes_unfit(word: &str) -> bool {
     xid(word).is_none() && find(word).is_none_or(|signal| signal.is_plain)
 }
 
-/// The signal of a word, if a rule is about it.
+/// The signal with this name, if a rule covers it.
 pub(super) fn find(word: &str) -> Option<&'static Signal> {
     SIGNALS.iter().find(|signal| word.starts_with(signal.word))
 }
 
-/// The XID that a word names.
+/// The XID in a signal's name.
 pub(super) fn xid(word: &str) -> Option<u32> {
     word.strip_prefix(XID)?.parse().ok()
 }
 
 impl Signal {
-    /// What it is about.
+    /// The affected component.
     pub(super) const fn component(&self, gpu: GpuUuid) -> Component {
         if self.is_hosts {
             THIS_HOST
@@ -87,7 +89,7 @@ impl Signal {
         }
     }
 
-    /// How bad a rule takes it to be: the worst that its metric may mean.
+    /// Severity under a rule: the worst one of its metric.
     pub(super) fn severity(&self, rule: &Rule) -> Severity {
         let is_fatal = { rule.fatal.when.iter() }.any(|it| it.metric == self.metric);
         if is_fatal {

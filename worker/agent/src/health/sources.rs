@@ -1,11 +1,11 @@
-//! Which metric of which shipped rule is read where. Tests hold it against the rules and the documentation, so that nobody
-//! waits for a rule that nothing feeds.
+//! Source of each metric of the default rules. Tests compare this with the rules and the documentation, so
+//! that no rule lacks a source unnoticed.
 
 use std::collections::BTreeSet;
 
 use muster_health::rules::RuleSet;
 
-/// The rules, their metrics, and where these come from; what is not listed is read by nothing.
+/// The rules, their metrics and the source of these; a metric that is not listed is never read.
 const SOURCES: &[(&str, &[&str], &str)] = &[
     ("xid", &["policy"], "kernel log, NVML events"),
     ("sxid_fatal", &["fatal", "nonfatal"], "kernel log"),
@@ -43,7 +43,7 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("ecc_unc_volatile", &["errors_increase"], "the GPU backend"),
     ("inforom", &["corrupt"], "the GPU backend"),
     ("driver_lib_mismatch", &["mismatch"], "the GPU backend"),
-    ("nvml_init", &["failures"], "the process that asks NVML"),
+    ("nvml_init", &["failures"], "the GPU helper process"),
     (
         "p2p",
         &["pairs_good", "pairs_bad"],
@@ -52,12 +52,12 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     (
         "ipmi_sel",
         &["warnings", "critical"],
-        "the board's own log, by ipmitool or ipmi-sel",
+        "event log of the board, by ipmitool or ipmi-sel",
     ),
     (
         "mem_leak",
         &["held_mib", "held_after_kill_mib"],
-        "the GPU backend, and whoever gives a GPU on",
+        "the GPU backend, and the handover between tasks",
     ),
     ("foreign_proc", &["processes"], "NVML, proc/*/environ"),
     (
@@ -121,12 +121,12 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     (
         "clock_low",
         &["performance_state"],
-        "NVML, while the GPU works",
+        "NVML, while the GPU is busy",
     ),
     (
         "clock_low",
         &["clock_permille_of_peers"],
-        "NVML, from GPUs of this host that work for the same job",
+        "NVML, from GPUs of this host that run the same job",
     ),
     ("pcie_replay", &["permille_of_limit"], "NVML PCIe"),
     (
@@ -233,12 +233,16 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         "sys/class/infiniband, the setting `expected`",
     ),
     ("clock_sync", &["unsynchronised"], "timedatectl"),
-    ("task_stuck", &["tasks"], "supervisors that kill in vain"),
+    (
+        "task_stuck",
+        &["tasks"],
+        "supervisors that cannot kill a task",
+    ),
     ("agent_watchdog", &["still_s"], "the agent's own clock"),
     (
         "clock_skew",
         &["offset_ms"],
-        "the leader's time in its acknowledgements of beats",
+        "the leader's time in heartbeat acknowledgements",
     ),
     ("fabric_manager", &["inactive", "restarting"], "systemctl"),
     ("nv_services", &["inactive"], "systemctl"),

@@ -1,27 +1,27 @@
-//! Processes on GPUs that are nobody's task.
+//! Detection of GPU processes that belong to no task.
 //!
-//! What a task starts carries the task's variables, or descends from what does; the active checks descend from the agent. Whatever
-//! else computes on a GPU took it without asking.
+//! Processes of a task carry its environment variables or descend from a process that does; active checks
+//! descend from the agent. All other compute processes use a GPU without an allocation.
 
 use std::path::{Path, PathBuf};
 
 use muster_supervisor::process::CONTROL_VARIABLE;
 
-/// The number of the kernel's first namespace of processes (`PROC_PID_INIT_INO`): by its numbers the driver tells.
+/// Inode of the kernel's initial PID namespace (`PROC_PID_INIT_INO`), whose process ids the driver reports.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-/// Ancestors that are looked at: more than any chain of programs is long.
+/// Maximum number of ancestors examined: longer than any realistic chain of programs.
 const ANCESTORS_MAX: usize = 64;
 
-/// Tells strangers from tasks.
+/// Distinguishes foreign processes from those of tasks.
 #[derive(Debug)]
 pub(super) struct Strangers {
     proc: PathBuf,
-    /// The agent.
+    /// Process id of the agent.
     own: u32,
 }
 
 impl Strangers {
-    /// None where processes have other numbers here than on the host: nobody can be told apart there.
+    /// None if process ids differ from the host's: processes cannot be identified there.
     pub(super) fn of_this_host(host_root: &Path) -> Option<Self> {
         let own = std::fs::read_link("/proc/self/ns/pid").ok()?;
         let is_hosts = own.as_os_str() == FIRST_NAMESPACE && host_root == Path::new("/");
@@ -32,13 +32,13 @@ impl Strangers {
         Self { proc, own }
     }
 
-    /// How many of these processes are nobody's.
+    /// Number of these processes that belong to no task.
     pub(super) fn count(&self, processes: &[u32]) -> i64 {
         let strangers = processes.iter().filter(|pid| self.is_stranger(**pid));
         i64::try_from(strangers.count()).unwrap_or(i64::MAX)
     }
 
-    /// One that has ended meanwhile is none.
+    /// Whether a process is foreign; one that ended meanwhile is not.
     fn is_stranger(&self, pid: u32) -> bool {
         let mut next = Some(pid).filter(|pid| self.of(*pid).exists());
         if next.is_none() {
@@ -56,7 +56,8 @@ impl Strangers {
         true
     }
 
-    /// Whether a process carries a task's variables. Of one that we may not look at, we started nothing.
+    /// Whether a process carries a task's variables. One that the agent may not inspect was not started by
+    /// it.
     fn is_tasks(&self, pid: u32) -> bool {
         let environment = std::fs::read(self.of(pid).join("environ")).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
@@ -68,7 +69,8 @@ impl Strangers {
 
     fn parent(&self, pid: u32) -> Option<u32> {
         let stat = std::fs::read_to_string(self.of(pid).join("stat")).ok()?;
-        // The name may hold anything, so what follows it is counted from its end.
+        // The name may contain any character, so the following fields are located from its last
+        // parenthesis.
         let (_, fields) = stat.rsplit_once(')')?;
         fields.split_whitespace().nth(1)?.parse().ok()
     }
@@ -96,13 +98,13 @@ mod tests {
         let strangers = Strangers::below(proc.path().to_owned(), 10);
         process(1, 0, "MUSTER_CTL_DIR=/odd\0");
         process(10, 1, "");
-        // A task, what it started with an empty environment, and a check of the agent.
+        // A task, a child that it started with an empty environment, and a check of the agent.
         process(20, 1, "HOME=/\0MUSTER_CTL_DIR=/run/muster/1-0-7\0");
         process(21, 20, "");
         process(22, 21, "PATH=/bin\0");
         process(30, 10, "");
         assert_eq!(strangers.count(&[20, 21, 22, 30]), 0);
-        // Somebody's own, with a name that is alike; one of them has ended.
+        // Foreign processes, with a similar variable; one of them has ended.
         process(40, 1, "MUSTER_CTL_DIRECTORY=/x\0");
         process(41, 40, "");
         assert_eq!(strangers.count(&[20, 40, 41, 99]), 2);

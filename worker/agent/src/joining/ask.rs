@@ -1,4 +1,4 @@
-//! What a worker asks a replica for a certificate.
+//! Requests to a replica for a certificate.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-/// Longest wait for a connection.
+/// Timeout for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Longest wait for a replica's answer, which may have to wait for a leader.
+/// Timeout for a replica's answer, which may have to wait for a leader.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// What a worker says to join.
+/// Request to join.
 pub(super) struct Join {
     pub(super) request_id: String,
     pub(super) token: JoinToken,
@@ -23,24 +23,24 @@ pub(super) struct Join {
     pub(super) csr_pem: String,
 }
 
-/// What the cluster gives.
+/// Certificate and authorities from the cluster.
 pub(super) struct Joined {
     pub(super) certificate_pem: String,
     pub(super) authorities_pem: String,
 }
 
-/// Why there is no certificate.
+/// Reasons why there is no certificate.
 pub(super) enum Failed {
-    /// The replica says why.
+    /// Refused by the replica.
     Refused(Status),
-    /// It could not say it, or must not be believed.
+    /// The replica did not answer or could not be authenticated.
     Unsaid(String),
 }
 
-/// A replica, and how to be sure of it.
+/// A replica, and how to authenticate it.
 pub(super) struct Replica<'a> {
     address: &'a str,
-    /// The authorities that the settings name.
+    /// File with the authorities from the settings.
     authorities: Option<&'a Path>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Joins by this replica.
+    /// Joins through this replica.
     pub(super) async fn join(&self, asked: &Join) -> Result<Joined, Failed> {
         let tls = match self.authorities {
             Some(path) => self.trusting_files(path)?,
@@ -72,7 +72,7 @@ impl<'a> Replica<'a> {
         })
     }
 
-    /// Has the certificate renewed that the connection is opened with.
+    /// Renews the certificate with which the connection is opened.
     pub(super) async fn renew(&self, tls: Tls, csr_pem: String) -> Result<Joined, Failed> {
         let mut client = self.client(tls).await?;
         let request = v1::RenewCertificateRequest { csr_pem };
@@ -92,7 +92,8 @@ impl<'a> Replica<'a> {
         loaded.ok_or_else(|| Failed::Unsaid("tls.ca is not set".to_owned()))
     }
 
-    /// Asks whoever is there for the authorities, and believes the answer if it is what the token says. Nothing is told meanwhile.
+    /// Asks an unauthenticated replica for its authorities and accepts them if their hash is the token's.
+    /// Nothing secret is sent meanwhile.
     async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, Failed> {
         let mut anybody = self.client(Tls::believing_anybody()).await?;
         let request = v1::GetAuthoritiesRequest {};
@@ -100,12 +101,13 @@ impl<'a> Replica<'a> {
             .await?
             .authorities_pem;
         if AuthoritiesHash::of(&pem) != token.authorities() {
-            let problem = "its authorities are not those of the join token: it is of another cluster, or `tls.ca` has changed since the \
-                           token was made; an admin makes another one by `muster worker token create`";
+            let problem = "its authorities are not those of the join token: it is of another cluster, or `tls.ca` \
+                           changed since the token was created; an admin creates a new one with \
+                           `muster worker token create`";
             return Err(Failed::Unsaid(problem.to_owned()));
         }
         let tls = Tls::trusting(&pem);
-        tls.ok_or_else(|| Failed::Unsaid("its authorities cannot be used".to_owned()))
+        tls.ok_or_else(|| Failed::Unsaid("invalid authorities".to_owned()))
     }
 
     async fn client(&self, tls: Tls) -> Result<JoinServiceClient<Channel>, Failed> {
@@ -114,7 +116,7 @@ impl<'a> Replica<'a> {
         let endpoint = endpoint.connect_timeout(CONNECT_MAX);
         let dialer = Dialer::new(Some(tls));
         let opened = timeout(CONNECT_MAX, dialer.connect(&endpoint)).await;
-        let opened = opened.map_err(|_| Failed::Unsaid("it does not answer".to_owned()))?;
+        let opened = opened.map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
         let channel = opened.map_err(|error| Failed::Unsaid(innermost(&error)))?;
         Ok(JoinServiceClient::new(channel))
     }
@@ -124,13 +126,13 @@ async fn timed<Answer>(
     call: impl Future<Output = Result<tonic::Response<Answer>, Status>>,
 ) -> Result<Answer, Failed> {
     let answer = timeout(ANSWER_MAX, call).await;
-    let answer = answer.map_err(|_| Failed::Unsaid("it does not answer".to_owned()))?;
+    let answer = answer.map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
     answer
         .map(tonic::Response::into_inner)
         .map_err(Failed::Refused)
 }
 
-/// The first cause: those around it say no more than that something failed.
+/// The root cause: the outer errors only repeat that something failed.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

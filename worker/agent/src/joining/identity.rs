@@ -1,4 +1,4 @@
-//! What a worker that joined keeps in its data directory.
+//! Key and certificate of a joined worker in its data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const CERTIFICATE: &str = "worker.pem";
 const KEY: &str = "worker.key";
 const AUTHORITIES: &str = "ca.pem";
 
-/// Key, certificate and authorities of a worker that comes by them itself.
+/// Key, certificate and authorities of a worker that obtained its own certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
-    /// Where they are.
+    /// Paths of the files.
     pub(super) settings: TlsSettings,
-    /// The authorities that the settings of the worker name; without them it keeps those that it was given.
+    /// Authorities from the worker's settings; without them it stores those of the cluster.
     pub(super) authorities: Option<PathBuf>,
     folder: PathBuf,
 }
@@ -43,7 +43,7 @@ impl Identity {
         }
     }
 
-    /// Whether there is a certificate for this worker that holds. What is wrong with one that is there is told.
+    /// Whether this worker has a valid certificate. Logs the problem with an invalid one.
     pub(super) fn holds(&self, role: &PeerRole) -> bool {
         if !self.folder.join(CERTIFICATE).exists() {
             return false;
@@ -52,18 +52,18 @@ impl Identity {
             Ok(tls) => {
                 let holds = { tls.and_then(|tls| tls.life()) }.is_some_and(|life| !life.is_over());
                 if !holds {
-                    tracing::warn!("the certificate of this worker has expired: it joins again");
+                    tracing::warn!("the certificate of this worker has expired; joining again");
                 }
                 holds
             }
             Err(error) => {
-                tracing::warn!(%error, "the certificate of this worker cannot be used: it joins again");
+                tracing::warn!(%error, "the certificate of this worker is invalid; joining again");
                 false
             }
         }
     }
 
-    /// A request for a certificate by the worker's key, which is made if there is none.
+    /// A certificate request with the worker's key, which is created if missing.
     pub(super) fn signing_request(&self) -> Result<String, JoinError> {
         let written = fs::create_dir_all(&self.folder);
         written.map_err(|source| JoinError::Write {
@@ -73,14 +73,15 @@ impl Identity {
         Ok(signing_request(&self.folder.join(KEY))?)
     }
 
-    /// Something that another key does not have.
+    /// Hash that identifies the key.
     pub(super) fn key_mark(&self) -> Result<[u8; 32], JoinError> {
         let path = self.folder.join(KEY);
         let pem = fs::read(&path).map_err(|source| JoinError::Write { path, source })?;
         Ok(muster_tls::digest(&pem))
     }
 
-    /// Keeps what the cluster gave: the certificate last, by one step, so that there is never half of it.
+    /// Stores the cluster's files: the certificate last and atomically, so that an incomplete set is never
+    /// used.
     pub(super) fn keep(&self, joined: &Joined) -> Result<(), JoinError> {
         if self.authorities.is_none() {
             self.write(AUTHORITIES, &joined.authorities_pem)?;

@@ -1,7 +1,8 @@
-//! How a worker without a certificate comes by one and keeps it: by a join token, and then by the certificate itself.
+//! Joining: obtaining and renewing the certificate of a worker that has none, first with a join token, then
+//! with the certificate itself.
 //!
-//! The worker makes its own key, which never leaves the host. Before it shows its token it makes sure of the cluster: by
-//! `tls.ca`, or by the hash of the cluster's authorities that stands in the token.
+//! The worker creates its own key, which never leaves the host. Before it sends its token it authenticates
+//! the cluster: by `tls.ca`, or by the hash of the cluster's authorities in the token.
 
 mod ask;
 mod identity;
@@ -27,7 +28,7 @@ use crate::replicas::KnownReplicas;
 pub(crate) const JOIN_TOKEN_VARIABLE: &str = "MUSTER_JOIN_TOKEN";
 /// Pause before all replicas are asked again.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Refusals that no replica and no later time make good.
+/// Refusals that are the same at every replica and at any time.
 const FINAL: [&str; 6] = [
     "BAD_JOIN_TOKEN",
     "JOIN_TOKEN_SPENT",
@@ -37,50 +38,50 @@ const FINAL: [&str; 6] = [
     "BAD_CSR",
 ];
 
-/// Why a worker could not join.
+/// Reasons why a worker could not join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// There is no certificate, or none that holds, and nothing to join by.
+    /// There is no valid certificate and no token.
     #[error(
-        "this worker has no certificate that holds, and no join token: {problem}. An admin makes one by `muster worker token create`; \
-         its file is named by `join_token_file`, or the token is in MUSTER_JOIN_TOKEN"
+        "this worker has no valid certificate and no join token: {problem}. An admin creates one \
+         with `muster worker token create`; set `join_token_file` or MUSTER_JOIN_TOKEN"
     )]
     NoToken {
-        /// What is wrong with the file or the variable.
+        /// The problem with the file or the variable.
         problem: String,
     },
     /// The cluster refuses.
     #[error("the cluster does not let host `{host}` join: {message} ({reason})")]
     Refused {
-        /// Under which name.
+        /// The host name in the request.
         host: String,
-        /// Why, for people, with the way out.
+        /// Message for operators, with the way out.
         message: String,
-        /// Why, for programs.
+        /// Machine-readable reason.
         reason: String,
     },
-    /// The key or the certificate cannot be made or kept.
+    /// The key or the certificate cannot be created or stored.
     #[error(transparent)]
     Issue(#[from] IssueError),
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// Whether a worker comes by its certificate itself.
+/// Whether a worker obtains its certificate by joining.
 pub(crate) fn joins(config: &WorkerConfig) -> bool {
     let is_given = config.tls.certificate.is_some() || config.tls.key.is_some();
     let has_token = config.join_token_file.is_some() || env::var_os(JOIN_TOKEN_VARIABLE).is_some();
     has_token && !is_given
 }
 
-/// How this host reaches replicas: with the certificate that the settings name, with one that it joins for if it has none yet, or
-/// with none. Joining is tried until it is done, or refused for good.
+/// Returns the dialer for replicas: with the certificate in the settings, with one obtained by joining, or
+/// without. Joining is retried until it succeeds or is refused permanently.
 pub(crate) async fn dialer(
     config: &WorkerConfig,
     (data, replicas): (&Path, &KnownReplicas),
@@ -104,7 +105,7 @@ pub(crate) async fn dialer(
     Ok(Dialer::new(tls))
 }
 
-/// Asks one replica after the other, again and again.
+/// Asks the replicas in turn until one grants the certificate.
 async fn join(
     (config, replicas): (&WorkerConfig, &KnownReplicas),
     identity: &Identity,
@@ -113,8 +114,8 @@ async fn join(
     let token = token(config)?;
     let csr_pem = identity.signing_request()?;
     let asked = ask::Join {
-        // The same for every try with this key: the token is used once, also if this process dies in between. Replicas of today make
-        // one of their own, of the same.
+        // Constant for all attempts with this key, so that the token is used once even if this process dies
+        // in between. Current replicas derive an id of their own from the same data.
         request_id: request_id(&token, identity)?,
         token,
         host: host.to_owned(),
@@ -148,7 +149,7 @@ async fn join(
                 Err(Failed::Unsaid(problem)) => format!("{address}: {problem}"),
             };
             if problem != told {
-                tracing::warn!(problem, "this worker has not joined yet, and tries again");
+                tracing::warn!(problem, "this worker has not joined yet; retrying");
                 told = problem;
             }
         }
@@ -156,7 +157,7 @@ async fn join(
     }
 }
 
-/// The join token, of the file or the variable.
+/// Reads the join token from the file or the variable.
 fn token(config: &WorkerConfig) -> Result<JoinToken, JoinError> {
     let missing = |problem: String| JoinError::NoToken { problem };
     let (text, from) = match &config.join_token_file {
@@ -178,7 +179,7 @@ fn token(config: &WorkerConfig) -> Result<JoinToken, JoinError> {
     Ok(token)
 }
 
-/// Of the token and the key: who has both is whoever asked before.
+/// Derived from the token and the key: only the same worker has both.
 fn request_id(token: &JoinToken, identity: &Identity) -> Result<String, JoinError> {
     let key = identity.key_mark()?;
     let mut id = [0; 16];

@@ -1,4 +1,4 @@
-//! Renewing the certificate of a worker that joined.
+//! Renewal of the certificate of a joined worker.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::joining::ask::{Failed, Replica};
 use crate::joining::identity::Identity;
 use crate::replicas::KnownReplicas;
 
-/// Pause between two looks at how long the certificate holds, and between two tries to have it renewed.
+/// Interval between checks of the remaining lifetime, and between attempts to renew.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Has the certificate renewed when a third of its life is left, in a task that ends with the process.
+/// Renews the certificate when a third of its lifetime is left, in a task that ends with the process.
 pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls) {
     tokio::spawn(async move {
         let mut told = String::new();

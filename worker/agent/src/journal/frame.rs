@@ -1,28 +1,28 @@
-//! One frame: length, checksum of the length, checksum of the payload, payload.
+//! Frame format: length, checksum of the length, checksum of the payload, payload.
 //!
-//! The length has a checksum of its own, so that a damaged length is not taken for a frame that reaches
-//! past the end of the file and everything behind it for torn.
+//! The length has a checksum of its own: otherwise a damaged length could look like a frame that reaches
+//! past the end of the file, and everything behind it would be taken for torn.
 
 use std::io;
 
 /// Bytes before the payload.
 const HEAD_BYTES: usize = 12;
 
-/// What lies at the beginning of some bytes.
+/// Result of decoding the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decoded<'bytes> {
-    /// A frame of so many bytes.
+    /// A complete frame and its length.
     Whole { payload: &'bytes [u8], bytes: usize },
-    /// A frame that was not written to its end; nothing whole follows.
+    /// An incompletely written frame, with no complete one behind it.
     Torn,
-    /// No frame, although a whole one follows.
+    /// Invalid, although a complete frame follows.
     Damaged,
 }
 
-/// Any frame that this gives can be read again: its length is bounded by nothing but the number that tells it.
+/// Encodes a frame. Every encoded frame can be decoded again: only the length field limits its size.
 ///
 /// # Errors
-/// A payload of 4 GiB.
+/// A payload of 4 GiB or more.
 pub(super) fn encode(payload: &[u8]) -> io::Result<Vec<u8>> {
     let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
     let length = length.to_le_bytes();
@@ -38,8 +38,8 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded<'_> {
     if let Some((payload, bytes)) = whole(bytes) {
         return Decoded::Whole { payload, bytes };
     }
-    // Each frame was synced before the next was begun: a whole one further on proves that this one was
-    // whole once.
+    // Each frame was synced before the next was begun: a complete one further on proves that this one was
+    // complete once.
     if (1..bytes.len()).any(|offset| whole(&bytes[offset..]).is_some()) {
         Decoded::Damaged
     } else {
@@ -53,7 +53,7 @@ fn whole(bytes: &[u8]) -> Option<(&[u8], usize)> {
         return None;
     }
     let length = usize::try_from(number(&head[..4])).ok()?;
-    // Zeros have a good checksum of nothing; we never write an empty frame.
+    // Zeros have a valid checksum of an empty payload; empty frames are never written.
     if length == 0 {
         return None;
     }

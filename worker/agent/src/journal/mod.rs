@@ -1,7 +1,7 @@
-//! The agent's memory on disk: what it accepted and started, so that nothing is started twice.
+//! Journal of the agent: durable record of what it accepted and started, so that nothing is started twice.
 //!
-//! One file: a header, then frames. A frame is what one sync made durable, so damage to the last frame is
-//! a torn write and is cut off, while damage before a good frame is a broken disk and is refused.
+//! One file: a header, then frames. A frame is what one sync made durable, so damage to the last frame is a
+//! torn write and is cut off, while damage before a valid frame is a broken disk and is refused.
 
 mod frame;
 
@@ -22,27 +22,27 @@ const FORMAT: u32 = 1;
 /// Bytes before the first frame.
 const HEADER_BYTES: usize = 12;
 
-/// Why a journal cannot be used.
+/// Reasons why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file system refused something.
+    /// The file system failed.
     #[error("{operation} {} failed", path.display())]
     Disk {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
         /// The journal.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file is no journal.
+    /// The file is not a journal.
     #[error("{} is not a worker journal", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// A program of another version wrote it.
+    /// It was written by a program of another version.
     #[error("journal {} has format {found}; this program knows format {FORMAT}", path.display())]
     Format {
         /// The journal.
@@ -50,24 +50,24 @@ pub enum JournalError {
         /// Its format.
         found: u32,
     },
-    /// Something before its end is damaged.
+    /// A frame before the last one is damaged.
     #[error(
-        "journal {} is damaged at byte {offset}, before data that is whole: the disk lost what it had confirmed; \
+        "journal {} is damaged at byte {offset}, before intact data: the disk lost confirmed writes; \
          move the data directory away to start as a new worker",
         path.display()
     )]
     Damaged {
         /// The journal.
         path: PathBuf,
-        /// Where.
+        /// Position of the damage.
         offset: u64,
     },
-    /// A frame is whole but says nothing that this program understands.
+    /// A frame is intact but cannot be decoded by this program.
     #[error("a record of journal {} cannot be read", path.display())]
     Record {
         /// The journal.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
@@ -79,9 +79,9 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// True after a write that failed: there may be something behind `bytes`.
+    /// True after a failed write: there may be bytes beyond `bytes`.
     uncertain: bool,
-    /// Bytes after the last compaction: the next one is due when that has doubled.
+    /// Length after the last compaction: the next one is due when it has doubled.
     compacted_bytes: u64,
 }
 
@@ -130,7 +130,7 @@ impl Journal {
     /// [`JournalError::Disk`]; nothing was appended then, and it may be tried again.
     pub fn append(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
         let frame = encode(&self.path, records)?;
-        // What an attempt that failed left behind the last good frame.
+        // Removes what a failed write left behind the last good frame.
         if self.uncertain {
             self.file
                 .set_len(self.bytes)
@@ -154,10 +154,10 @@ impl Journal {
         self.bytes > JOURNAL_COMPACTION_BYTES && self.bytes > 2 * self.compacted_bytes
     }
 
-    /// Replaces everything by these records, in one step.
+    /// Replaces all records atomically.
     ///
     /// # Errors
-    /// [`JournalError::Disk`]; the old journal is still whole then.
+    /// [`JournalError::Disk`]; the old journal is still intact then.
     pub fn compact(&mut self, records: &[JournalRecord]) -> Result<(), JournalError> {
         let mut bytes = header();
         bytes.extend(encode(&self.path, records)?);
@@ -197,7 +197,7 @@ fn encode(path: &Path, records: &[JournalRecord]) -> Result<Vec<u8>, JournalErro
     frame::encode(&payload).map_err(disk_error("writing", path))
 }
 
-/// All records, and how many bytes of the file are whole.
+/// All records, and the length of the intact part of the file.
 fn read_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize), JournalError> {
     let (magic, format) = match bytes.get(..HEADER_BYTES) {
         Some(header) => header.split_at(MAGIC.len()),
@@ -250,7 +250,7 @@ mod tests {
         JournalRecord::Leader(LeadershipEpoch(epoch))
     }
 
-    /// A journal with three frames, and where each ends.
+    /// A journal with three frames, and the end of each.
     fn three(directory: &Path) -> (PathBuf, Vec<u64>) {
         let path = directory.join("journal");
         let (mut journal, records) = Journal::open(&path).unwrap();

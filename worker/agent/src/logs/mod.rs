@@ -1,5 +1,5 @@
-//! What tasks print: written by supervisors (`muster_supervisor::segments`), read for users, shipped, forgotten within
-//! bounds.
+//! Output of tasks: written by supervisors (`muster_supervisor::segments`), read for users, shipped, and
+//! removed beyond limits.
 
 mod reader;
 mod records;

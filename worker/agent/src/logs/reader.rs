@@ -1,4 +1,4 @@
-//! Reads a log by position while it is written.
+//! Reader of a log by position while it is written.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use muster_supervisor::segments::{OutputStream, Segment, list};
 /// Bytes read backwards at a time when looking for the last lines.
 const TAIL_BLOCK_BYTES: u64 = 64 << 10;
 
-/// How often the last lines are looked for while they are rotated away.
+/// Attempts to find the last lines while rotation removes them.
 const TAIL_TRIES_MAX: u32 = 16;
 
 /// One attempt's output on one stream.
@@ -25,7 +25,7 @@ pub(crate) struct LogReader {
 pub(crate) struct LogPiece {
     /// Position of the first byte in the whole output.
     pub(crate) offset: u64,
-    /// The bytes; none at the end of what is there.
+    /// The bytes; empty at the current end.
     pub(crate) data: Vec<u8>,
 }
 
@@ -42,10 +42,10 @@ impl LogReader {
         Self { directory, stream }
     }
 
-    /// At most `limit` bytes from a position, or from the oldest ones kept behind it.
+    /// At most `limit` bytes from a position, or from the oldest kept ones behind it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn read(&self, offset: u64, limit: usize) -> io::Result<LogPiece> {
         let segments = list(&self.directory, self.stream)?;
         let first = segments
@@ -69,10 +69,10 @@ impl LogReader {
         })
     }
 
-    /// All that is kept of a range and lies in one piece up to its end.
+    /// The kept bytes of a range, contiguous up to its end.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn read_whole(&self, range: Range<u64>) -> io::Result<LogPiece> {
         let mut whole = LogPiece {
             offset: range.start,
@@ -97,11 +97,11 @@ impl LogReader {
         Ok(whole)
     }
 
-    /// Where the last `lines` lines begin, and where the last one ends: what is written meanwhile is not
-    /// theirs, or the tail of a task that prints without end would have none.
+    /// Start of the last `lines` lines, and end of the last one: output written meanwhile is excluded,
+    /// otherwise the tail of a task that prints without pause would never be found.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn last_lines(&self, lines: u64) -> io::Result<Range<u64>> {
         let end = self.end()?;
         let mut ends_before = 0u64;
@@ -111,7 +111,7 @@ impl LogReader {
         }
         for segment in list(&self.directory, self.stream)?.iter().rev() {
             let mut file = match File::open(&segment.path) {
-                // Rotated away since it was listed, and all before it.
+                // Rotated away since it was listed, with all earlier ones.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                 file => file?,
             };
@@ -126,7 +126,7 @@ impl LogReader {
                 file.read_exact(&mut block)?;
                 for (index, byte) in block.iter().enumerate().rev() {
                     let after = segment.start + start + index as u64 + 1;
-                    // The line end that closes the last line ends no line before it.
+                    // The line end of the last line does not count as one before it.
                     if *byte == b'\n' && after != end {
                         ends_before += 1;
                         if ends_before == lines {
@@ -140,11 +140,11 @@ impl LogReader {
         Ok(begin..end)
     }
 
-    /// Where the last `lines` lines begin and end, with the first of their bytes, at most `limit`: a task that prints without
-    /// end may have rotated them away before somebody else could read them.
+    /// The range of the last `lines` lines, and its first bytes, at most `limit`: rotation of a task that
+    /// prints without pause may remove them before a later call could read them.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn tail(&self, lines: u64, limit: usize) -> io::Result<(Range<u64>, LogPiece)> {
         let mut tries = TAIL_TRIES_MAX;
         loop {
@@ -158,10 +158,10 @@ impl LogReader {
         }
     }
 
-    /// Position behind the last byte that is there now.
+    /// Position behind the last byte at this time.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn end(&self) -> io::Result<u64> {
         match list(&self.directory, self.stream)?.last() {
             Some(segment) => Ok(segment.start + segment.path.metadata()?.len()),

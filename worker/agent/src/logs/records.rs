@@ -1,5 +1,5 @@
-//! What is on record of an attempt's output. It is not written durably, so a power cut may leave an empty file: such a record
-//! says nothing. It is removed, so that it is told of once.
+//! Records about an attempt's output. They are not written durably, so a power cut may leave an empty file:
+//! such a record is ignored and removed, so that it is logged once.
 
 use std::fs;
 use std::io;
@@ -7,18 +7,18 @@ use std::path::Path;
 
 use muster_supervisor::{LogOwner, Shipped};
 
-/// How far the output was shipped; not at all, if the record is damaged.
+/// How far the output was shipped; not at all if the record is damaged.
 ///
 /// # Errors
-/// What the file system says.
+/// Of the file system.
 pub(super) fn shipped(logs: &Path) -> io::Result<Shipped> {
     unless_damaged(Shipped::read(logs), &Shipped::file(logs))
 }
 
-/// Whose output it is; nobody knows, if the record is damaged.
+/// Owner of the output; unknown if the record is damaged.
 ///
 /// # Errors
-/// What the file system says.
+/// Of the file system.
 pub(super) fn owner(logs: &Path) -> io::Result<Option<LogOwner>> {
     unless_damaged(LogOwner::read(logs), &LogOwner::file(logs))
 }
@@ -27,8 +27,11 @@ fn unless_damaged<T: Default>(read: io::Result<T>, file: &Path) -> io::Result<T>
     match read {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             let path = file.display();
-            tracing::warn!(%path, %error, "a record of output is damaged, as a power cut leaves it: it is removed, and says nothing");
-            // One that stays says nothing either.
+            tracing::warn!(
+                %path, %error,
+                "removed a damaged record of output, probably torn by a power cut"
+            );
+            // If the removal fails, the record is still ignored.
             drop(fs::remove_file(file));
             Ok(T::default())
         }
@@ -57,7 +60,7 @@ mod tests {
             assert_eq!(owner(logs.path()).unwrap(), None, "{left:?}");
             assert!(!files.iter().any(|file| file.exists()), "{left:?}");
         }
-        // What is whole stays.
+        // Intact records stay.
         let some = Shipped {
             stdout: 7,
             stderr: 0,

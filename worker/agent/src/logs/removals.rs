@@ -1,4 +1,4 @@
-//! Whose output was removed: without it, removed output would look like none that was ever printed.
+//! Record of attempts whose output was removed, to distinguish removed output from none.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use muster_supervisor::{RunId, files};
 
 use crate::limits::LOG_REMOVALS_REMEMBERED_MAX;
 
-/// The file in the directory of all logs: one attempt a line, oldest first.
+/// The file in the directory of all logs: one attempt per line, oldest first.
 const NAME: &str = "removed";
 
 /// The attempts of one host whose output was removed, the newest `LOG_REMOVALS_REMEMBERED_MAX`.
@@ -18,7 +18,7 @@ pub(crate) struct Removals {
 }
 
 impl Removals {
-    /// Those of the logs in a directory.
+    /// The record in a log directory.
     pub(crate) fn of(logs: &Path) -> Self {
         Self {
             path: logs.join(NAME),
@@ -28,15 +28,15 @@ impl Removals {
     /// Whether the output of an attempt was removed.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn contains(&self, id: RunId) -> io::Result<bool> {
         Ok(self.read()?.contains(&id))
     }
 
-    /// Remembers attempts, before their output is removed.
+    /// Adds attempts, before their output is removed.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn add(&self, ids: &[RunId]) -> io::Result<()> {
         let mut all = self.read()?;
         all.retain(|id| !ids.contains(id));
@@ -48,7 +48,7 @@ impl Removals {
 
     fn read(&self) -> io::Result<Vec<RunId>> {
         match fs::read_to_string(&self.path) {
-            // A line that a power cut tore tells nothing.
+            // Lines torn by a power cut are ignored.
             Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Keeps the logs of ended attempts within their bounds.
+//! Retention limits for the logs of ended attempts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use crate::logs::removals::Removals;
 use crate::logs::shipping::{is_shipped, unshipped_bytes};
 use crate::metrics;
 
-/// What is kept of the logs of attempts that have ended. The oldest go first.
+/// Retention of the output of ended attempts. The oldest is removed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogRetention {
-    /// Milliseconds since the last output after which what an attempt printed goes.
+    /// Time after the last output until an attempt's output is removed, in milliseconds.
     #[schemars(extend("x-reload" = true))]
     pub age_ms_max: u64,
-    /// Bytes that all attempts' output may take together.
+    /// Total bytes of all attempts' output.
     #[schemars(extend("x-reload" = true))]
     pub bytes_max: u64,
-    /// Attempts whose output is kept.
+    /// Number of attempts whose output is kept.
     #[schemars(extend("x-reload" = true))]
     pub attempts_max: usize,
-    /// Bytes of all together beyond which even what waits to be shipped goes.
+    /// Total bytes beyond which even output that waits to be shipped is removed.
     #[schemars(extend("x-reload" = true))]
     pub unshipped_bytes_max: u64,
 }
@@ -54,11 +54,12 @@ struct Kept {
     modified: SystemTime,
 }
 
-/// Removes the oldest logs until those left keep to the bounds. Those of `live` attempts stay, and, where output is
-/// shipped, those that wait for it. Gives how many were removed. What cannot be looked at or removed keeps back no other.
+/// Removes the oldest logs until the rest are within the limits. Logs of `live` attempts stay, and those
+/// that wait to be shipped, if output is shipped. Returns the number removed. An attempt that cannot be
+/// read or removed does not block others.
 ///
 /// # Errors
-/// What the file system says of the folder that all lie in.
+/// Of the file system about the parent folder.
 pub(crate) fn forget_old(
     logs: &Path,
     live: &BTreeSet<RunId>,
@@ -90,7 +91,7 @@ pub(crate) fn forget_old(
 }
 
 impl Kept {
-    /// Whether none of it waits to be shipped, as far as anybody can tell.
+    /// Whether no output waits to be shipped, as far as is known.
     fn is_shipped(&self) -> bool {
         is_shipped(&self.path).unwrap_or_else(|error| {
             warn(self.id, &error);
@@ -98,21 +99,21 @@ impl Kept {
         })
     }
 
-    /// How much of it waits to be shipped. What nobody can tell counts as nothing, and is said.
+    /// Bytes that wait to be shipped. Unknown ones count as zero, and are logged.
     fn unshipped(&self) -> u64 {
         unshipped_bytes(&self.path).unwrap_or_else(|error| {
             tracing::warn!(
                 id = %self.id, path = %self.path.display(), %error,
-                "how much output is removed before it was shipped is not known: it is not counted"
+                "cannot determine how much output is removed unshipped; not counted"
             );
             0
         })
     }
 }
 
-/// Tells of an attempt whose output is left for now.
+/// Logs that the output of an attempt is left for now.
 fn warn(id: RunId, error: &io::Error) {
-    tracing::warn!(%id, %error, "forgetting the old output of an attempt failed");
+    tracing::warn!(%id, %error, "removing the old output of an attempt failed");
 }
 
 fn attempts_over(seen: &[(bool, Kept)], retention: &LogRetention) -> bool {
@@ -132,7 +133,7 @@ fn remove(logs: &Path, attempts: Vec<(bool, Kept)>, ships: bool) -> io::Result<u
     Removals::of(logs).add(&ids)?;
     let mut removed = 0;
     for attempt in going {
-        // Asked before it is gone.
+        // Determined before the removal.
         let lost_bytes = if ships { attempt.unshipped() } else { 0 };
         match files::remove_directory(&attempt.path) {
             Ok(()) => {
@@ -169,7 +170,7 @@ fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
     Ok(kept)
 }
 
-/// Bytes of all files, and when the last of them was written.
+/// Total size of all files, and the time of the last write.
 fn extent(directory: &Path) -> io::Result<(u64, SystemTime)> {
     let mut bytes = 0;
     let mut newest = SystemTime::UNIX_EPOCH;
@@ -261,14 +262,14 @@ mod tests {
     fn what_cannot_be_looked_at_keeps_no_other() {
         let logs = attempts(3);
         let of = |epoch| logs.path().join(id(epoch).to_string());
-        // A power cut has emptied the record of the first.
+        // A power cut emptied the record of the first attempt.
         fs::write(of(1).join("shipped.json"), "").unwrap();
         let shipped = Shipped {
             stdout: 1_000,
             stderr: 0,
         };
         shipped.write(&of(2)).unwrap();
-        // No folder at all.
+        // Not a directory.
         fs::write(of(9), "").unwrap();
         let none = LogRetention {
             bytes_max: 0,
@@ -293,7 +294,7 @@ mod tests {
         shipped.write(&logs.path().join(id(3).to_string())).unwrap();
         let live = BTreeSet::from([id(1)]);
         forget_old(logs.path(), &live, &none, true, NOW).unwrap();
-        // The third is shipped; the first still runs; of the others as much as the limit allows.
+        // The third is shipped; the first still runs; the others are kept up to the limit.
         assert_eq!(left(logs.path()), [1, 2, 4]);
         let tight = LogRetention {
             unshipped_bytes_max: 1_100,
@@ -332,7 +333,7 @@ mod tests {
             forget_old(logs.path(), &live, &none, true, NOW).unwrap();
             assert_eq!(left(logs.path()), [3]);
             assert!(is_lost(600), "{}", page.render());
-            // Where nothing is shipped, nothing is lost that way.
+            // Without shipping nothing counts as lost unshipped.
             forget_old(logs.path(), &BTreeSet::new(), &none, false, NOW).unwrap();
             assert_eq!(left(logs.path()), [0_u64; 0]);
             assert!(is_lost(600), "{}", page.render());

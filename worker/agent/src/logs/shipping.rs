@@ -1,8 +1,8 @@
-//! Hands finished segments of output to a program of the site, which takes them elsewhere.
+//! Shipping of finished output segments to other storage by a program of the site.
 //!
-//! A segment is finished when a further one of the same output was begun, or when its attempt has ended. Each output is
-//! shipped in order; a segment that fails is tried again, with growing waits, and holds back no other output. Nothing of
-//! this is on a task's way: supervisors write, this only reads.
+//! A segment is finished when a further one of the same output was begun, or when its attempt has ended.
+//! Each output is shipped in order; a failed segment is retried with growing backoff and does not block
+//! other outputs. Tasks are never delayed: supervisors write, this only reads.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,18 +25,18 @@ use crate::limits::{
 use crate::logs::records;
 use crate::{metrics, process_group};
 
-/// The program that ships output, and how it is called.
+/// The program that ships output, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogShipping {
-    /// Program and arguments. What to ship is in its environment: see `docs/output.md`.
+    /// Program and arguments. Its environment describes the segment: see `docs/output.md`.
     pub command: Vec<String>,
-    /// Milliseconds that one segment may take: then the program is killed, and the segment is tried again.
-    /// 60000 where a command is given.
+    /// Timeout for one segment in milliseconds: then the program is killed and the segment retried. 60000
+    /// where a command is given.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
-    /// Segments of one output of a running task that may wait: beyond, the oldest are removed unshipped.
-    /// 64 where a command is given.
+    /// Segments of one output of a running task that may wait: beyond, the oldest are removed unshipped. 64
+    /// where a command is given.
     #[serde(default = "default_segments_max")]
     pub unshipped_segments_max: usize,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Shipper {
     host: String,
     logs: PathBuf,
     tasks: PathBuf,
-    /// Outputs whose last try failed.
+    /// Outputs whose last attempt failed.
     failing: BTreeMap<Output, Failing>,
 }
 
@@ -68,7 +68,7 @@ struct Failing {
     again_at: Instant,
 }
 
-/// The oldest segment of an output that waits.
+/// The oldest waiting segment of an output.
 #[derive(Clone, Debug)]
 struct Waiting {
     id: RunId,
@@ -78,16 +78,16 @@ struct Waiting {
     segment: Segment,
     /// Position behind it.
     end: u64,
-    /// Bytes before it that were removed before they were shipped.
+    /// Bytes before it that were removed unshipped.
     lost_bytes: u64,
 }
 
-/// What a look at all logs found.
+/// Result of a scan of all logs.
 #[derive(Debug, Default)]
 struct Found {
     /// The oldest waiting segment of each output.
     next: Vec<Waiting>,
-    /// Segments that wait, in all.
+    /// Total number of waiting segments.
     segments: usize,
 }
 
@@ -107,17 +107,17 @@ impl Shipper {
         }
     }
 
-    /// Ships for ever.
+    /// Ships until the task is aborted.
     pub(crate) async fn run(mut self) {
         let mut rounds = interval(LOG_SHIP_INTERVAL);
         loop {
             rounds.tick().await;
-            // As long as something goes out there may be more behind it.
+            // After a success, further segments may be waiting.
             while self.round().await > 0 {}
         }
     }
 
-    /// Tries every output's next segment; gives how many were shipped.
+    /// Tries the next segment of every output; returns the number shipped.
     async fn round(&mut self) -> usize {
         let found = match self.look().await {
             Ok(found) => found,
@@ -169,12 +169,12 @@ impl Shipper {
             .unwrap_or_else(|error| Err(error.into()))
     }
 
-    /// Ships one segment, and puts that on record.
+    /// Ships one segment and records that.
     async fn ship(&self, waiting: Waiting) -> (Output, bool) {
         let output = waiting.output();
         let (id, stream, start) = (waiting.id, waiting.stream.name(), waiting.segment.start);
         let outcome = match self.call(&waiting).await {
-            Ok(()) => record(&waiting).map_err(|error| format!("noting it failed: {error}")),
+            Ok(()) => record(&waiting).map_err(|error| format!("recording it failed: {error}")),
             Err(error) => Err(error),
         };
         match outcome {
@@ -207,8 +207,10 @@ impl Shipper {
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         match timeout(limit, child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(format!("`{program}` ended with {status}")),
-            Ok(Err(error)) => Err(format!("how `{program}` ended is not known: {error}")),
+            Ok(Ok(status)) => Err(format!("`{program}` exited with {status}")),
+            Ok(Err(error)) => Err(format!(
+                "the exit status of `{program}` is unknown: {error}"
+            )),
             Err(_) => {
                 process_group::kill(&mut child).await;
                 Err(format!("`{program}` took longer than {limit:?}"))
@@ -250,7 +252,7 @@ impl Waiting {
     }
 }
 
-/// Both outputs of an attempt are shipped by one task, so nobody else changes the record meanwhile.
+/// One task ships both outputs of an attempt, so the record has no other writer.
 fn record(waiting: &Waiting) -> io::Result<()> {
     let shipped = records::shipped(&waiting.directory)?;
     shipped
@@ -258,12 +260,12 @@ fn record(waiting: &Waiting) -> io::Result<()> {
         .write(&waiting.directory)
 }
 
-/// Whether all that an ended attempt has printed was shipped.
+/// Whether all output of an ended attempt was shipped.
 pub(super) fn is_shipped(directory: &Path) -> io::Result<bool> {
     Ok(unshipped_bytes(directory)? == 0)
 }
 
-/// How much an ended attempt has printed that was not shipped; what was rotated away before is part of it.
+/// Bytes of an ended attempt's output that were not shipped, including those rotated away before.
 pub(super) fn unshipped_bytes(directory: &Path) -> io::Result<u64> {
     let shipped = records::shipped(directory)?;
     let mut bytes = 0;
@@ -285,7 +287,7 @@ fn look(logs: &Path, tasks: &Path) -> io::Result<Found> {
             .to_str()
             .and_then(|name| name.parse().ok());
         let Some(id) = id else { continue };
-        // What is removed meanwhile, or cannot be read, keeps back no other attempt.
+        // A directory that is removed meanwhile or cannot be read does not block other attempts.
         if let Err(error) = look_at(id, &entry.path(), tasks, &mut found) {
             tracing::debug!(%id, %error, "looking for output to ship failed");
         }
@@ -294,7 +296,7 @@ fn look(logs: &Path, tasks: &Path) -> io::Result<Found> {
 }
 
 fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::Result<()> {
-    // Asked first: what was written before the end is seen after it is known.
+    // Checked first: output written before the end is read after the end is known.
     let task = TaskDirectory::below(tasks, id);
     let has_ended = !task.path().exists() || task.exit()?.is_some();
     let shipped = records::shipped(directory)?;
@@ -346,7 +348,7 @@ mod tests {
     }
 
     impl Rig {
-        /// A host whose program appends what it is told to a file, if another file is there.
+        /// A host whose program appends its environment to a file, and fails until another file exists.
         fn new() -> Self {
             let home = tempfile::tempdir().unwrap();
             for name in ["logs", "tasks"] {
@@ -354,7 +356,8 @@ mod tests {
             }
             let (shipped, open) = (home.path().join("shipped"), home.path().join("open"));
             let script = format!(
-                "[ -e {} ] || exit 3; echo $MUSTER_HOST $MUSTER_JOB_ID $MUSTER_TASK_INDEX $MUSTER_EPOCH $MUSTER_LOG_STREAM \
+                "[ -e {} ] || exit 3; \
+                 echo $MUSTER_HOST $MUSTER_JOB_ID $MUSTER_TASK_INDEX $MUSTER_EPOCH $MUSTER_LOG_STREAM \
                  $MUSTER_LOG_OFFSET $MUSTER_LOG_BYTES $(cat $MUSTER_LOG_SEGMENT) >> {}",
                 open.display(),
                 shipped.display(),

@@ -1,4 +1,4 @@
-//! The outputs of an attempt as one row of lines, in the order in which they were whole.
+//! Merged lines of an attempt's outputs, in the order in which they were completed.
 
 use std::io;
 use std::path::Path;
@@ -8,27 +8,27 @@ use muster_supervisor::segments::OutputStream;
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINES_MAX, LOG_PARTIAL_US_MAX};
 use crate::logs::track::{Line, Track};
 
-/// Where a reader of lines begins.
+/// Start position of a reader of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// With the oldest line kept.
     Oldest,
     /// At these positions, standard output first.
     At(u64, u64),
-    /// With so many of the last lines.
+    /// At this number of lines before the end.
     Last(u64),
-    /// With the first line that came not before an instant, in microseconds since the Unix epoch.
+    /// At the first line completed at or after a time, in microseconds since the Unix epoch.
     Since(u64),
 }
 
-/// What is there now.
+/// Lines available now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lines {
-    /// Lines, and pieces of lines.
+    /// Lines, and parts of lines.
     pub(crate) lines: Vec<Line>,
-    /// False: there was more than one message holds.
+    /// False: one message could not hold all lines.
     pub(crate) is_all: bool,
-    /// Whether all that is asked for was given.
+    /// Whether all requested lines were returned.
     pub(crate) is_over: bool,
 }
 
@@ -36,21 +36,21 @@ pub(crate) struct Lines {
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     tracks: Vec<Track>,
-    /// For each: lines up to this position come before all that the other one may still show.
+    /// For each output: lines up to this position precede all later lines of the other one.
     safe: Vec<u64>,
-    /// Lines that came earlier are not asked for.
+    /// Lines before this time are skipped.
     since_us: u64,
-    /// Lines that came later are not asked for.
+    /// Lines after this time are skipped.
     until_us: u64,
-    /// Lines to leave out.
+    /// Number of lines to skip.
     skip: u64,
 }
 
 impl Timeline {
-    /// The lines of some outputs, from `begin` on; with `follow` also those to come.
+    /// The lines of some outputs, from `begin` on; with `follow` also future ones.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn open(
         directory: &Path,
         streams: &[OutputStream],
@@ -80,7 +80,7 @@ impl Timeline {
             }
         }
         if let Begin::Last(lines) = begin {
-            // As many of each output are too many of both.
+            // That many lines of each output are more than needed of both.
             timeline.skip = timeline.clone().count()?.saturating_sub(lines);
         }
         if follow {
@@ -89,11 +89,11 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// What is there now and was not given before. With `all`, what has no line end is a line as well: nothing more comes.
-    /// Without, it waits for a line end, for a moment, by the wall clock.
+    /// Lines that are new since the last call. With `all`, output without a line end counts as a line:
+    /// nothing more will come. Otherwise it waits a moment, by the wall clock, for a line end.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(crate) fn read(&mut self, all: bool, now_us: u64) -> io::Result<Lines> {
         self.tracks.iter_mut().for_each(Track::look_again);
         let mut found = Lines {
@@ -133,7 +133,7 @@ impl Timeline {
         Ok(found)
     }
 
-    /// Where to go on, standard output first: for [`Begin::At`].
+    /// Position to resume at with [`Begin::At`], standard output first.
     pub(crate) fn position(&self) -> (u64, u64) {
         let mut position = (0, 0);
         for track in &self.tracks {
@@ -182,7 +182,8 @@ impl Timeline {
         }
     }
 
-    /// Looks at the others: what they show now is all that came before what this one has shown so far.
+    /// Reads the other outputs: what they contain now includes all lines that precede this output's next
+    /// line.
     fn make_safe(&mut self, index: usize, all: bool) -> io::Result<()> {
         let shown = self.tracks[index].known_end();
         let shown = shown.max(self.tracks[index].line_position(all));
@@ -194,7 +195,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// What has waited long enough for its line end.
+    /// Output that has waited long enough for its line end.
     fn next_partial(&mut self, now_us: u64) -> Option<Line> {
         let waited = |track: &mut Track| {
             let since = track.waits_since();

@@ -1,4 +1,4 @@
-//! One output of an attempt, line by line, with the time at which each line was whole.
+//! Lines of one output of an attempt, with the time at which each was completed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,42 +10,43 @@ use muster_supervisor::segments::{OutputStream, list};
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINE_BYTES_MAX};
 use crate::logs::reader::LogReader;
 
-/// Records of arrival that are read at a time.
+/// Arrival records read at once.
 const RECORDS_AT_ONCE: usize = 4_096;
 
-/// A line, or what there is of it.
+/// A line, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Which output.
+    /// The output.
     pub(crate) stream: OutputStream,
     /// Position of its first byte.
     pub(crate) offset: u64,
     /// Its bytes, with the line end if it has one.
     pub(crate) data: Vec<u8>,
-    /// When its last byte came, in microseconds since the Unix epoch.
+    /// Arrival of its last byte, in microseconds since the Unix epoch.
     pub(crate) at_us: u64,
 }
 
-/// Reads one output from a position on.
+/// Reader of one output from a position on.
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     directory: PathBuf,
     stream: OutputStream,
     reader: LogReader,
-    /// Position of the first byte that was not handed out.
+    /// Position of the first byte not returned yet.
     next: u64,
-    /// What was read behind that position.
+    /// Bytes read from that position on.
     bytes: Vec<u8>,
-    /// Bytes that were searched for a line end, and hold none.
+    /// Number of bytes already searched for a line end, without success.
     searched: usize,
-    /// When what was read came: records that end behind `next`.
+    /// Arrival times of the bytes read: records that end behind `next`.
     arrivals: VecDeque<Arrival>,
-    /// Nothing behind this position is asked for.
+    /// End of the requested range.
     until: u64,
     last_us: u64,
-    /// Whether all that was read must be handed out before more is read: what follows is elsewhere.
+    /// Whether the bytes read must be returned before more is read: the output continues at another
+    /// position.
     is_cut: bool,
-    /// Whether there was no more to read at the last look.
+    /// Whether the last read reached the end.
     is_dry: bool,
 }
 
@@ -66,23 +67,23 @@ impl Track {
         }
     }
 
-    /// Begins at a position.
+    /// Starts at a position.
     pub(super) fn begin_at(&mut self, position: u64) {
         self.next = position;
     }
 
-    /// Ends with what is there now.
+    /// Ends at the current end.
     pub(super) fn end_here(&mut self) -> io::Result<()> {
         self.until = self.reader.end()?;
         Ok(())
     }
 
-    /// Ends nowhere.
+    /// Removes the end position.
     pub(super) fn go_on(&mut self) {
         self.until = u64::MAX;
     }
 
-    /// Begins with so many of the last lines.
+    /// Starts at this number of lines before the end.
     pub(super) fn begin_with_last(&mut self, lines: u64) -> io::Result<()> {
         let range = self.reader.last_lines(lines)?;
         self.begin_at(range.start);
@@ -90,7 +91,7 @@ impl Track {
         Ok(())
     }
 
-    /// Begins with the line that was not whole at an instant.
+    /// Starts at the line that was incomplete at a time.
     pub(super) fn begin_since(&mut self, since_us: u64) -> io::Result<()> {
         let mut position = 0;
         for segment in list(&self.directory, self.stream)? {
@@ -113,22 +114,22 @@ impl Track {
         Ok(())
     }
 
-    /// Position of the first byte that was not handed out, and of which output.
+    /// The output, and the position of its first byte not returned yet.
     pub(super) const fn position(&self) -> (OutputStream, u64) {
         (self.stream, self.next)
     }
 
-    /// Forgets that there was no more to read.
+    /// Forces the next call to read again.
     pub(super) fn look_again(&mut self) {
         self.is_dry = false;
     }
 
-    /// Position behind all of which is known when it came.
+    /// End of the bytes with known arrival times.
     pub(super) fn known_end(&self) -> u64 {
         self.arrivals.back().map_or(self.next, |one| one.end)
     }
 
-    /// Position behind the next line; that of the first byte that was not handed out if there is none.
+    /// End of the next line; without one, the position of the first byte not returned yet.
     pub(super) fn line_position(&mut self, all: bool) -> u64 {
         self.next_end(all).unwrap_or(self.next)
     }
@@ -137,7 +138,7 @@ impl Track {
         self.next + self.bytes.len() as u64
     }
 
-    /// Reads on, unless a whole line waits of which is known when it came.
+    /// Reads more, unless a complete line with known arrival time is available.
     pub(super) fn fill(&mut self) -> io::Result<()> {
         if self.next_at(false).is_some() {
             return Ok(());
@@ -160,15 +161,15 @@ impl Track {
                 self.next = piece.offset;
                 self.bytes = piece.data;
             } else {
-                // A hole: the line before it has no end.
+                // A gap: the line before it has no end.
                 self.is_cut = true;
             }
         }
         self.learn_arrivals()
     }
 
-    /// When the next line was whole; none if none is whole, or if that is not known yet. With `all`, what is left counts as a
-    /// line, and came when the last of which that is known did.
+    /// Completion time of the next line; none if it is incomplete or its time is not known yet. With `all`,
+    /// the rest counts as a line with the last known arrival time.
     pub(super) fn next_at(&mut self, all: bool) -> Option<u64> {
         let end = self.next_end(all)?;
         let known = self.arrivals.iter().find(|arrival| arrival.end >= end);
@@ -179,7 +180,7 @@ impl Track {
         }
     }
 
-    /// When the first of what waits without a line end came.
+    /// Arrival of the first byte that waits for a line end.
     pub(super) fn waits_since(&self) -> Option<u64> {
         let waiting = self.arrivals.iter().find(|arrival| arrival.end > self.next);
         waiting
@@ -187,7 +188,7 @@ impl Track {
             .map(|arrival| arrival.at_us)
     }
 
-    /// Takes the next line.
+    /// Returns the next line.
     pub(super) fn take(&mut self, all: bool) -> Option<Line> {
         let at_us = self.next_at(all)?;
         let end = self.next_end(all)?;
@@ -220,7 +221,7 @@ impl Track {
         Some(self.next + count as u64)
     }
 
-    /// Bytes up to the first line end, that included.
+    /// Number of bytes up to the first line end, inclusive.
     fn line_end(&mut self) -> Option<usize> {
         let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
         match unsearched.iter().position(|byte| *byte == b'\n') {
@@ -232,7 +233,7 @@ impl Track {
         }
     }
 
-    /// Reads when the bytes that were read came, as far as that is known.
+    /// Reads the arrival times of the bytes read, as far as they are recorded.
     fn learn_arrivals(&mut self) -> io::Result<()> {
         let end = self.read_end();
         for segment in list(&self.directory, self.stream)? {

@@ -1,4 +1,4 @@
-//! What the agent finds on its host before anything runs: GPUs, CPUs, and what it registers as.
+//! Resources of the host before anything runs: GPUs, CPUs, and the registration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::run::system;
 use crate::runner::Hardware;
 use crate::topology::{self, PciAddress, Sysfs};
 
-/// What the agent found on its host before anything runs.
+/// Resources of the host before anything runs.
 pub(super) struct Ground {
     pub(super) name: String,
     pub(super) systemd: Option<Systemd>,
     pub(super) gpus: GpuMonitor,
-    /// Why none are offered where there should be some.
+    /// Why no GPUs are offered although the host should have some.
     pub(super) unopened: Option<String>,
     pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
     pub(super) memory: Arc<dyn GpuMemory>,
@@ -65,7 +65,7 @@ impl Ground {
     }
 }
 
-/// What tasks are bound to and kept from.
+/// CPUs and devices that are restricted for tasks.
 fn hardware(
     config: &WorkerConfig,
     gpus: &dyn GpuBackend,
@@ -98,7 +98,7 @@ fn registration(
     }
 }
 
-/// The settings' labels, and what this host says of itself.
+/// The labels of the settings and those of the worker.
 fn labels(config: &WorkerConfig) -> BTreeMap<String, String> {
     let mut labels = config.labels.clone();
     if let Some(driver) = health::loaded_driver(&config.health.host_root) {
@@ -113,7 +113,7 @@ fn cpu_ledger(
     addresses: &BTreeMap<GpuUuid, PciAddress>,
 ) -> Result<CpuLedger, Error> {
     let ours = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| system("asking for the CPUs of this process")(error.into()))?;
+        .map_err(|error| system("reading the CPUs of this process")(error.into()))?;
     let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
     let sysfs = Sysfs::new(&config.topology.sysfs_root);
     let near =

@@ -1,4 +1,4 @@
-//! Puts the agent together: recovery before anything else, then the loops.
+//! Assembly of the agent: recovery first, then the loops.
 
 mod ground;
 
@@ -38,18 +38,18 @@ use crate::session::SessionKeeper;
 use crate::topology::PciAddress;
 use crate::{etcd, health, joining, metrics_page, task_place};
 
-/// Where every host has a file system in memory.
+/// Folder in memory that every host has.
 const MEMORY: &str = "/dev/shm";
-/// What a host must be able to limit where cgroups are required.
+/// Controllers needed where cgroups are required.
 const LIMITING: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Pids];
 /// The program of the crate `muster-supervisor`.
 const SUPERVISOR_PROGRAM: &str = "muster-supervise";
 
-/// Runs a worker's agent until `shutdown` completes. Its tasks go on under their leases, and the next
+/// Runs a worker's agent until `shutdown` completes. Its tasks continue under their leases, and the next
 /// agent on the same data directory takes them over.
 ///
 /// # Errors
-/// Why it did not start, or why it had to stop.
+/// The reason why it did not start or had to stop.
 pub async fn run(
     config: WorkerConfig,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -58,7 +58,7 @@ pub async fn run(
     run_reloading(settings, shutdown).await
 }
 
-/// As [`run`], with settings that change: those options that reload are read anew when they are used.
+/// Like [`run`], with settings that change: reloadable options are read when they are used.
 ///
 /// # Errors
 /// As [`run`].
@@ -82,7 +82,7 @@ pub async fn run_reloading(
     etcd::learn(&config, replicas.clone(), &stop)?;
     let mut shutdown = Box::pin(shutdown);
     let outcome = tokio::select! {
-        // It may be a while until a worker that joins is let in.
+        // A joining worker may wait a while for its certificate.
         () = &mut shutdown => Ok(None),
         dialer = joining::dialer(&config, (data.path(), &replicas), &ground.host.name) => dialer.map(Some),
     };
@@ -102,14 +102,14 @@ pub async fn run_reloading(
     outcome
 }
 
-/// The loops of an agent that has found what the last one left, before they run.
+/// The loops of an agent after recovery, before they run.
 struct Loops {
     driver: Driver,
     executor: Executor,
     keeper: SessionKeeper,
-    /// What the agent wants done first.
+    /// The agent's first actions.
     actions: Vec<muster_control::agent::Action>,
-    /// What happened while no agent ran.
+    /// Events from the time without an agent.
     late: Vec<Input>,
 }
 
@@ -143,7 +143,7 @@ impl Loops {
         let dialer = reach.1.clone();
         let place = place(data, &host, (clock, reach.clone()), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
-        // Who must know of a new boot does, and no task has begun.
+        // The reboot was handled everywhere, and no task has started.
         data.settle()?;
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
@@ -177,12 +177,12 @@ impl Loops {
         })
     }
 
-    /// Runs until `shutdown` completes, or one of them cannot go on.
+    /// Runs until `shutdown` completes or a loop fails.
     async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let mut driver = self.driver;
         let executor = tokio::spawn(self.executor.run());
         driver.recovered(self.actions, self.late).await?;
-        // What the last agent left is taken over.
+        // The state of the last agent is taken over.
         driver.systemd.iter().for_each(Systemd::serves);
         tokio::select! {
             () = shutdown => Ok(()),
@@ -193,8 +193,7 @@ impl Loops {
     }
 }
 
-/// Who waits for the memory of GPUs that go from one task to the next, as long as the settings say; and what is remembered of
-/// them then.
+/// The handover of GPUs, with the configured wait for their memory, and the record of their usage.
 fn hand_over(
     config: &WorkerConfig,
     memory: Arc<dyn GpuMemory>,
@@ -208,7 +207,7 @@ fn hand_over(
     (hand_over, uses)
 }
 
-/// The container engine of this host, looked for now and again and again until `stop`.
+/// Discovers the container engine of this host now and periodically until `stop`.
 async fn watch_engine(
     config: &WorkerConfig,
     data: &DataDirectory,
@@ -220,7 +219,7 @@ async fn watch_engine(
     engines
 }
 
-/// What the watch over health must know of the host.
+/// Properties of the host for the health monitor.
 fn place(
     data: &DataDirectory,
     host: &HostRegistration,
@@ -239,7 +238,7 @@ fn place(
     }
 }
 
-/// The GPUs as the watch over health needs them.
+/// The GPUs for the health monitor.
 fn gpus_to_watch(
     monitor: &GpuMonitor,
     addresses: BTreeMap<GpuUuid, PciAddress>,
@@ -257,23 +256,23 @@ fn gpus_to_watch(
     }
 }
 
-/// The data directory, with a place for the tasks' directories.
+/// Locks the data directory and sets up the place of task directories.
 fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, Error> {
     let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
     let memory = run_directory(config, &data);
     task_place::settle(&data, &memory, config.run_dir.is_some())
-        .map_err(system("making the directory of all tasks"))?;
+        .map_err(system("creating the directory of all tasks"))?;
     Ok(data)
 }
 
-/// Whom tasks run as, and the folders as that takes them.
+/// The accounts of tasks; sets the permissions of folders accordingly.
 fn accounts(config: &WorkerConfig, data: &DataDirectory) -> Result<Accounts, Error> {
     let mut accounts = Accounts::open(&config.tasks, config.has_certificates())?;
     if accounts.are_others() {
         let run = run_directory(config, data);
         let opened = open_to_accounts(data, &run, config.checkpoint_root.as_deref());
         match (opened, &config.tasks.run_as) {
-            // Nobody asked for it: an upgrade has brought it.
+            // Not configured explicitly, so an upgrade must not keep the agent from starting.
             (Err(error), RunAs::Auto) => accounts.close(&error),
             (opened, _) => opened.map_err(AccountsError::from)?,
         }
@@ -281,7 +280,7 @@ fn accounts(config: &WorkerConfig, data: &DataDirectory) -> Result<Accounts, Err
     Ok(accounts)
 }
 
-/// Hands the output of tasks on until `stop`, if the settings say to whom.
+/// Ships output until `stop`, if configured.
 fn ship(
     shipping: Option<LogShipping>,
     host: String,
@@ -294,8 +293,8 @@ fn ship(
 }
 
 impl Driver {
-    /// Begins with what recovery found: GPUs, checkpoints that were committed while no agent ran, and
-    /// supervisors that must end.
+    /// Processes what recovery found: GPUs, checkpoints committed while no agent ran, and supervisors that
+    /// must end.
     async fn recovered(
         &mut self,
         actions: Vec<muster_control::agent::Action>,
@@ -312,7 +311,7 @@ impl Driver {
     }
 }
 
-/// The agent as it was, with the supervisors that outlived it.
+/// The agent's state from the journal, with the supervisors that survived.
 async fn recover(
     runner: &Runner,
     data: &DataDirectory,
@@ -326,7 +325,7 @@ async fn recover(
         tasks = adopted.found.len(),
         records = records.len(),
         incarnation = data.incarnation(),
-        "the agent has found what the last one left"
+        "recovered the state of the last agent"
     );
     let mut found = adopted.found;
     if data.rebooted() {
@@ -346,7 +345,7 @@ async fn recover(
     Ok((agent, actions, late.collect()))
 }
 
-/// The attempts that the journal holds, of which nothing was found: the kernel's memory had it.
+/// Attempts in the journal without a directory: it was in memory.
 fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
     let mut held = BTreeMap::new();
     for record in records {
@@ -410,13 +409,13 @@ fn runner_config(
     })
 }
 
-/// A folder in memory that no other worker has.
+/// A folder in memory that no other worker uses.
 fn run_directory(config: &WorkerConfig, data: &DataDirectory) -> PathBuf {
     let chosen = config.run_dir.clone();
     chosen.unwrap_or_else(|| PathBuf::from(MEMORY).join(format!("muster-{}", data.mark())))
 }
 
-/// Where attempts have shared memory of their own, if they are to have any and there is a place in memory for it.
+/// Where attempts have private shared memory, if configured and possible in memory.
 fn shared_memory(
     config: &WorkerConfig,
     data: &DataDirectory,
@@ -432,13 +431,13 @@ fn shared_memory(
         .ok()
 }
 
-/// The folder in memory in which attempts have shared memory of their own; none if tasks' directories lie on a disk.
+/// The folder in memory for private shared memory of attempts; none if task directories are on a disk.
 fn shared_memory_folder(data: &DataDirectory) -> Option<PathBuf> {
     let tasks = task_place::in_memory(data)?;
     Some(tasks.with_file_name(task_place::shared_memory(data)))
 }
 
-/// Where cgroups of tasks can be made, if they are to have any.
+/// Where cgroups of tasks are created, if configured.
 fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>, Error> {
     if wanted == CgroupUse::Off {
         return Ok(None);
@@ -458,12 +457,13 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     }
     tracing::warn!(
         missing,
-        "tasks of this host are not held to all that they were given"
+        "not all resource limits of tasks are enforced on this host"
     );
     Ok(host)
 }
 
-/// The small program that only supervises, if it was installed beside this one; else this one, which can do so too.
+/// The small program that only supervises, if it is installed beside this one; else this program, which can
+/// do so too.
 fn supervisor_beside(program: PathBuf) -> PathBuf {
     let small = program.with_file_name(SUPERVISOR_PROGRAM);
     if small.is_file() { small } else { program }

@@ -1,8 +1,9 @@
-//! Finds the tasks that an earlier agent of this host left running.
+//! Adoption of the tasks that an earlier agent of this host left running.
 //!
-//! Before anything new may start, every directory is in one of these cases: its task ended (the record
-//! says how), its supervisor lives (it is taken over, even if it is too busy to answer), or neither (what is
-//! left is killed, and what cannot be killed now keeps its GPUs until it is dead).
+//! Before anything new may start, every directory is in one of these cases: its task ended (the exit record
+//! tells how), its supervisor is alive (it is taken over, even if it is too busy to answer), or neither
+//! (remaining processes are killed, and those that cannot be killed now keep the task's GPUs until they are
+//! dead).
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -25,31 +26,31 @@ use crate::runner::launch::Launched;
 use crate::runner::link::{Link, is_frozen, recorded_exit};
 use crate::runner::{Adopted, Runner, leftovers};
 
-/// Pause between two attempts to reach a supervisor that is only starting.
+/// Pause between attempts to reach a supervisor that is starting.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What is said of a task that ended with the kernel.
+/// Exit detail of a task that ended with the kernel.
 const REBOOTED: &str = "its host was rebooted";
 
-/// What one directory holds.
+/// State of one directory.
 enum Case {
-    /// Nothing of it lives: it ended, or what was left is dead now.
+    /// No process is alive: the task ended, or its remains were killed.
     Over(WorkerTaskPhase),
     /// Its supervisor answers, or is about to.
     Alive(Box<Alive>),
-    /// No supervisor answers, and something of the task cannot be killed now.
+    /// No supervisor answers, and some process of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
 }
 
-/// What a supervisor says when it is asked.
+/// State reported by a supervisor.
 struct Alive {
-    /// Where its task stands.
+    /// Phase of its task.
     phase: WorkerTaskPhase,
-    /// When its lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+    /// End of its lease, in milliseconds of `CLOCK_BOOTTIME`.
     deadline_boottime_ms: u64,
-    /// At which step the task is.
+    /// Last reported step of the task.
     progress: Option<u64>,
-    /// Whether the task stands still.
+    /// Whether the task is suspended.
     suspended: bool,
     launched: Launched,
 }
@@ -71,7 +72,7 @@ impl Case {
     }
 }
 
-/// Looks at every directory, at all of them at the same time.
+/// Examines all directories concurrently.
 pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     let directories = list(&runner.config.tasks)?;
     let (config, scratch) = (Arc::clone(&runner.config), runner.scratch.clone());
@@ -136,7 +137,7 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     Ok(adopted)
 }
 
-/// Its checkpoint folder is not taken from an attempt when an earlier one of its task is cleared away.
+/// Holds its checkpoint folder, so that cleaning up an earlier attempt of its task does not remove it.
 fn hold_folder(runner: &Runner, spec: &TaskSpec) {
     if spec.assignment.rank.world_size <= 1 {
         let id = RunId::of(&spec.assignment);
@@ -145,7 +146,7 @@ fn hold_folder(runner: &Runner, spec: &TaskSpec) {
     }
 }
 
-/// All that have a directory, or something kept beside it: after a reboot that is all there is.
+/// All attempts with a directory, or with files kept outside it, which are all that is left after a reboot.
 fn list(tasks: &Path) -> io::Result<BTreeMap<RunId, TaskDirectory>> {
     let mut directories = BTreeMap::new();
     for folder in [tasks.to_owned(), tasks.with_file_name(KEPT)] {
@@ -161,7 +162,7 @@ fn list(tasks: &Path) -> io::Result<BTreeMap<RunId, TaskDirectory>> {
                     directories.insert(id, TaskDirectory::below(tasks, id));
                 }
                 None => {
-                    tracing::warn!(path = %path.display(), "not a task's directory: left alone")
+                    tracing::warn!(path = %path.display(), "ignored a folder that is not a task directory")
                 }
             }
         }
@@ -169,7 +170,7 @@ fn list(tasks: &Path) -> io::Result<BTreeMap<RunId, TaskDirectory>> {
     Ok(directories)
 }
 
-/// What is to be said of an attempt that nothing is left of but its start in the journal.
+/// The state of an attempt that exists only in the journal.
 pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> Found {
     Found {
         key,
@@ -184,7 +185,7 @@ pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> Found {
 }
 
 fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
-    // A supervisor that was only being started must not begin behind our back.
+    // A supervisor that was just being started must not start unnoticed.
     if let Some(me) = ProcessIdentity::of(std::process::id().cast_signed())
         && directory.claim(me).is_ok()
     {
@@ -210,22 +211,22 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
         && recorded_exit(directory).is_none()
         && let Ok(case) = reach_busy(directory, process)
     {
-        tracing::warn!(%id, "a supervisor does not answer yet: it is taken over as it is");
+        tracing::warn!(%id, "a supervisor does not answer yet; taking it over anyway");
         return Ok(case);
     }
-    // It may have ended well between our last look and its end.
+    // It may have ended normally between our last look and its end.
     let is_gone = recorded_exit(directory).is_some() || leftovers::kill_all(directory, supervisor);
     Ok(match recorded_exit(directory) {
         Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
         None if is_gone => gone(),
         None => {
-            tracing::warn!(%id, "what is left of a task cannot be killed: its GPUs stay taken");
+            tracing::warn!(%id, "processes of a task cannot be killed: its GPUs stay allocated");
             Case::Unkillable(supervisor)
         }
     })
 }
 
-/// Connects to a supervisor and asks how it stands.
+/// Connects to a supervisor and asks for its state.
 fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::Result<Case> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     stream.set_read_timeout(Some(ADOPTION_MAX))?;
@@ -239,9 +240,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         if reader.read_line(&mut text)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // A newer supervisor may say what this build does not know: that is no reason to end its task.
+        // A newer supervisor may send messages that this build does not know: no reason to end its task.
         let Ok(message) = serde_json::from_str(&text) else {
-            tracing::warn!(text, "a supervisor said something unknown");
+            tracing::warn!(text, "unknown message of a supervisor");
             continue;
         };
         match message {
@@ -249,10 +250,10 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
                 phase = WorkerTaskPhase::Prepared { master_port };
             }
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
-            // The same lies on disk, where it is read.
+            // The same is on disk, from where it is read.
             SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
             SupervisorMessage::Progress { step } => progress = Some(step),
-            // Said to the agent that gave it its task, and to no other.
+            // Sent only to the agent that gave it its task.
             SupervisorMessage::Idle { .. } => {}
             SupervisorMessage::Stuck(it) => stuck = Some(it),
             SupervisorMessage::Exited(exit) => {
@@ -272,7 +273,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         }
     };
     let launched = Launched {
-        // What it says from now on is read by the link; all it said before was an answer to us.
+        // Later messages are read by the link; earlier ones were answers to us.
         connection: Connection::New(reader.into_inner()),
         supervisor,
         child: None,
@@ -287,11 +288,11 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     })))
 }
 
-/// Connects to a supervisor that is too busy to answer: it may be writing down for many seconds how its task ended. What it
-/// has to say, the link hears; whether it is frozen after all, too.
+/// Connects to a supervisor that is too busy to answer: writing its exit record may take many seconds. The
+/// link receives its later messages, and detects if it is frozen.
 fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Result<Case> {
     let stream = UnixStream::connect(directory.agent_socket())?;
-    // Nobody can tell whether its task stands still: one that should is told again.
+    // It is unknown whether its task is suspended: if it should be, the order is sent again.
     say(&stream, &AgentRequest::Resume)?;
     let phase = match directory.process() {
         Ok(Some(_)) => WorkerTaskPhase::Running,
@@ -305,7 +306,7 @@ fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Res
     };
     Ok(Case::Alive(Box::new(Alive {
         phase,
-        // Not known before it answers: the next beat that is acknowledged pushes it out.
+        // Unknown before it answers: the next acknowledged heartbeat extends it.
         deadline_boottime_ms: boottime_ms(),
         progress: None,
         suspended: false,
@@ -323,8 +324,7 @@ fn gone() -> Case {
     vanished("its supervisor was gone when the agent started")
 }
 
-/// What is left after the kernel was started anew: records alone. A process that has a number which they name is
-/// another one.
+/// After a reboot only records are left. A process with a recorded process id is another one.
 fn after_reboot(directory: &TaskDirectory) -> Case {
     match recorded_exit(directory) {
         Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
@@ -338,12 +338,12 @@ fn vanished(detail: &str) -> Case {
     })
 }
 
-/// What the attempt was started with, as far as it can be read.
+/// The specification of the attempt, if it can be read.
 fn spec(id: RunId, directory: &TaskDirectory) -> Option<TaskSpec> {
     let spec = directory
         .read_spec()
         .inspect_err(|error| {
-            tracing::error!(%id, %error, "what a task was started with cannot be read");
+            tracing::error!(%id, %error, "the specification of a task cannot be read");
         })
         .ok()
         .flatten();
@@ -400,7 +400,7 @@ mod tests {
     async fn what_cannot_be_killed_keeps_its_gpus_until_it_is_dead() {
         let home = tempfile::tempdir().unwrap();
         let config = testing::runner_config(home.path());
-        // To all appearances it holds a process that no kill ends.
+        // Looks as if it held a process that cannot be killed.
         let cgroup = home.path().join("cgroup");
         std::fs::create_dir(&cgroup).unwrap();
         std::fs::write(cgroup.join("cgroup.procs"), "hanging\n").unwrap();
@@ -433,7 +433,7 @@ mod tests {
         directory.claim(supervisor).unwrap();
         let listener = std::os::unix::net::UnixListener::bind(directory.agent_socket()).unwrap();
         let busy = std::thread::spawn(move || {
-            // It answers nobody until the agent does not wait any longer.
+            // It answers only after the agent stopped waiting.
             let unanswered = listener.accept().unwrap();
             let (mut stream, _) = listener.accept().unwrap();
             let exit = r#"{"code":0,"out_of_memory":false,"lease_expired":false}"#;

@@ -1,8 +1,8 @@
-//! The checkpoint folders of tasks that may never save anything: handed on as long as they are empty, because a file system
-//! takes long to make and to remove a folder.
+//! Pool of empty checkpoint folders, which are reused among tasks because creating and removing folders is
+//! slow.
 //!
-//! Only where they lie on a disk of this host: then all that make and remove them are here, one at a time, and one that was
-//! looked at and is empty can be moved away. On a shared file system their supervisors make and remove them.
+//! Only for folders on a local disk: then only this process creates and removes them, one at a time, and
+//! one that was found empty can be moved away. On a shared file system supervisors create and remove them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,13 +17,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::limits::CHECKPOINT_FOLDERS_SPARE_MAX;
 
-/// The folder, among the jobs', of those that no task has.
+/// The folder of unused folders, among those of jobs.
 const SPARE: &str = ".spare";
 
 /// The folders of one host.
 #[derive(Clone, Debug)]
 pub(super) struct CheckpointFolders {
-    /// None where it is not for us to make them.
+    /// None if supervisors create them.
     root: Option<PathBuf>,
     pool: Arc<Mutex<Pool>>,
 }
@@ -31,18 +31,20 @@ pub(super) struct CheckpointFolders {
 #[derive(Debug, Default)]
 struct Pool {
     spare: Vec<PathBuf>,
-    /// The same of whole jobs: a move is what takes long, and so one takes less than two.
+    /// Unused folders of whole jobs: moving is the slow operation, so one move is cheaper than two.
     pairs: Vec<Pair>,
-    /// Those that were given, and their jobs', as they were then: names in them, rights, attributes.
+    /// Assigned folders and those of their jobs, with their state at that time: entries, rights,
+    /// attributes.
     given: BTreeMap<PathBuf, Stamp>,
-    /// Which attempts have a folder: the next one of a task begins while the last one is still cleared away.
+    /// The attempts that hold a folder: the next attempt of a task may begin while the last one is cleaned
+    /// up.
     holders: BTreeMap<PathBuf, BTreeSet<RunId>>,
-    /// Numbers given to spare ones.
+    /// Counter for names of unused folders.
     numbers: u64,
     is_ready: bool,
 }
 
-/// A folder without a job that holds a unit's, which is empty.
+/// An unused job folder with an empty unit folder.
 #[derive(Debug)]
 struct Pair {
     path: PathBuf,
@@ -50,7 +52,8 @@ struct Pair {
     stamp: Stamp,
 }
 
-/// When anything about a folder changed last, and its rights: the clock of changes ticks some milliseconds apart.
+/// Last change of a folder's metadata, and its rights: the clock of changes ticks in steps of some
+/// milliseconds.
 type Stamp = (i64, i64, u32);
 
 fn stamp(path: &Path) -> io::Result<Stamp> {
@@ -59,7 +62,7 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 }
 
 impl CheckpointFolders {
-    /// Those below a folder, if it is this host's own.
+    /// The pool below a folder, if that is local to this host.
     pub(super) fn below(root: &Path, is_local: bool) -> Self {
         Self {
             root: is_local.then(|| root.to_owned()),
@@ -67,8 +70,8 @@ impl CheckpointFolders {
         }
     }
 
-    /// Makes a unit's folder for an attempt, which has it until it is taken back from it. False: it was there, or it is for its
-    /// supervisor to make it and to say what is wrong.
+    /// Creates a unit's folder for an attempt, which holds it until it is taken back. False: it existed, or
+    /// its supervisor must create it and report errors.
     pub(super) fn give(&self, folder: &Path, holder: RunId) -> bool {
         let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
             return false;
@@ -87,15 +90,15 @@ impl CheckpointFolders {
         given.is_ok()
     }
 
-    /// An attempt that an earlier agent began has a folder.
+    /// Records that an attempt of an earlier agent holds a folder.
     pub(super) fn hold(&self, folder: &Path, holder: RunId) {
         if self.root.is_some() {
             self.pool().hold(folder, holder);
         }
     }
 
-    /// Removes an attempt's folder if it is empty and no other attempt has it, and its job's if that was the last one in it.
-    /// Call it when nothing of the attempt lives.
+    /// Removes an attempt's folder if it is empty and no other attempt holds it, and the job's folder if
+    /// that was its last entry. Call it when no process of the attempt is alive.
     pub(super) fn take_back(&self, folder: &Path, holder: RunId) {
         let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
             return;
@@ -107,7 +110,7 @@ impl CheckpointFolders {
         }
         pool.within(job, |pool| pool.retire(root, folder));
         pool.retire(root, job);
-        // One with checkpoints in it is not ours any more when its last task is gone.
+        // A folder with checkpoints is no longer tracked when its last task is gone.
         let mut rest = pool.given.range(job.to_owned()..).skip(1);
         if !rest.next().is_some_and(|(path, _)| path.starts_with(job)) {
             pool.given.remove(job);
@@ -120,7 +123,7 @@ impl CheckpointFolders {
 }
 
 impl Pool {
-    /// Makes the folder of spare ones anew: what an earlier agent left in it is nobody's.
+    /// Recreates the folder of unused folders: what an earlier agent left in it is unused.
     fn prepare(&mut self, root: &Path) {
         if !self.is_ready {
             self.is_ready = true;
@@ -128,7 +131,8 @@ impl Pool {
             let made = muster_supervisor::files::remove_directory(&spare)
                 .and_then(|()| fs::create_dir(&spare));
             if let Err(error) = made {
-                tracing::warn!(path = %spare.display(), %error, "making the spare checkpoint folders' place failed");
+                tracing::warn!(path = %spare.display(), %error,
+                    "creating the folder for spare checkpoint folders failed");
             }
         }
     }
@@ -138,7 +142,7 @@ impl Pool {
         holders.insert(holder);
     }
 
-    /// True: no attempt has the folder any more.
+    /// True: no attempt holds the folder any more.
     fn let_go(&mut self, folder: &Path, holder: RunId) -> bool {
         let Some(holders) = self.holders.get_mut(folder) else {
             return true;
@@ -151,7 +155,7 @@ impl Pool {
         is_free
     }
 
-    /// Puts an empty folder where none is.
+    /// Moves or creates an empty folder at a path that does not exist.
     fn place(&mut self, path: &Path) -> io::Result<()> {
         match self.spare.last() {
             Some(spare) => {
@@ -164,7 +168,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts a job's folder with its first unit's where none is. False: that takes more than one move.
+    /// Moves a job's folder with its first unit's to a path that does not exist. False: one move is not
+    /// enough.
     fn place_pair(&mut self, job: &Path, folder: &Path) -> bool {
         let is_same = |pair: &Pair| Some(&*pair.unit) == folder.file_name();
         let Some(index) = self.pairs.iter().rposition(is_same) else {
@@ -182,7 +187,7 @@ impl Pool {
         true
     }
 
-    /// Keeps a job's folder with its last unit's if nobody changed either of them. False: it takes a closer look.
+    /// Keeps a job's folder with its last unit's if both are unchanged. False: a closer look is needed.
     fn retire_pair(&mut self, root: &Path, job: &Path, folder: &Path) -> bool {
         let known = |path: &Path| {
             let known = self.given.get(path).copied();
@@ -217,7 +222,7 @@ impl Pool {
         true
     }
 
-    /// Does something to what is in a folder, which is not taken for somebody else's doing.
+    /// Changes the content of a folder without counting it as a foreign change.
     fn within<T>(&mut self, folder: &Path, act: impl FnOnce(&mut Self) -> T) -> T {
         let before = stamp(folder).ok();
         let is_untouched = before.is_some() && before.as_ref() == self.given.get(folder);
@@ -228,12 +233,12 @@ impl Pool {
         done
     }
 
-    /// Removes a folder if it is empty; keeps it for the next task if nobody changed it.
+    /// Removes a folder if it is empty; keeps it for later tasks if it is unchanged.
     fn retire(&mut self, root: &Path, path: &Path) {
         let is_empty =
             |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         if path.exists() && !is_empty(path) {
-            // A job's that other tasks are in, or one that holds checkpoints, which outlive us.
+            // A job folder with other tasks, or one with checkpoints, which must stay.
             if path.parent() != Some(root) {
                 self.given.remove(path);
             }
@@ -249,7 +254,7 @@ impl Pool {
                 return;
             }
         }
-        // No harm if it is gone, or cannot be removed.
+        // Harmless if it is gone or cannot be removed.
         drop(fs::remove_dir(path));
     }
 }
@@ -316,13 +321,13 @@ mod tests {
         let folder = home.path().join("7/0");
         let second = attempt(12);
         assert!(folders.give(&folder, FIRST) && !folders.give(&folder, second));
-        // The first is cleared away once the second has begun; by chance twice.
+        // The first is cleaned up after the second has begun; by chance twice.
         folders.take_back(&folder, FIRST);
         folders.take_back(&folder, FIRST);
         assert!(folder.exists());
         folders.take_back(&folder, second);
         assert!(!folder.exists());
-        // The second was adopted by an agent that gave it nothing.
+        // The second was adopted by an agent that did not create its folder.
         assert!(folders.give(&folder, FIRST));
         let later = CheckpointFolders::below(home.path(), true);
         later.hold(&folder, second);
@@ -373,7 +378,7 @@ mod tests {
         folders.take_back(&changed, FIRST);
         assert!(saved.join("step_1").exists() && !changed.exists());
         assert_eq!(names(&home.path().join(SPARE)), [""; 0]);
-        // A later agent, which gave none of them.
+        // A later agent, which did not create them.
         fs::remove_dir(saved.join("step_1")).unwrap();
         CheckpointFolders::below(home.path(), true).take_back(&saved, FIRST);
         assert_eq!(names(home.path()), [SPARE]);

@@ -1,4 +1,4 @@
-//! A connection to a supervisor: one JSON value a line.
+//! Connection to a supervisor: one JSON value per line.
 
 use std::io;
 
@@ -7,20 +7,20 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-/// A connection as it was made, or as it was used for a task before.
+/// A new connection, or one that was used for an earlier task.
 #[derive(Debug)]
 pub(super) enum Connection {
-    /// Nobody has said anything.
+    /// No messages were exchanged yet.
     New(std::os::unix::net::UnixStream),
-    /// A supervisor was given another task by it.
+    /// A supervisor was given another task through it.
     Open(Box<Conversation>),
 }
 
 impl Connection {
-    /// Makes it usable on this runtime.
+    /// Registers it with this runtime.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Of the kernel.
     pub(super) fn open(self) -> io::Result<Conversation> {
         match self {
             Self::New(stream) => Conversation::new(stream),
@@ -29,7 +29,7 @@ impl Connection {
     }
 }
 
-/// Both directions of one.
+/// Both directions of a connection.
 #[derive(Debug)]
 pub(super) struct Conversation {
     lines: Lines<BufReader<OwnedReadHalf>>,
@@ -46,23 +46,23 @@ impl Conversation {
         })
     }
 
-    /// The next line; none if the supervisor hung up. Nothing is lost if it is not waited for to the end.
+    /// The next line; none if the supervisor closed the connection. Cancel safe.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Of the kernel.
     pub(super) async fn next_line(&mut self) -> io::Result<Option<String>> {
         self.lines.next_line().await
     }
 
-    /// Tells the supervisor.
+    /// Sends a request.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Of the kernel.
     pub(super) async fn say(&mut self, request: &AgentRequest) -> io::Result<()> {
         self.writer.write_all(&line(request)?).await
     }
 
-    /// Tells it without waiting; false if the socket does not take all of it now.
+    /// Sends without waiting; false if the socket does not accept all of it now.
     pub(super) fn say_now(&self, request: &AgentRequest) -> bool {
         line(request).is_ok_and(|line| {
             let written = self.writer.try_write(&line);
@@ -70,8 +70,9 @@ impl Conversation {
         })
     }
 
-    /// Whether the supervisor has said, beside what was heard, that it is idle, and nothing more: then whether it keeps its
-    /// task's cgroups. It says so by the same write as how its task ended: one that is not heard here will not be.
+    /// Whether the supervisor has sent exactly one more message, that it is idle; the value is whether it
+    /// keeps its task's cgroups. It sends this in the same write as the exit: if it has not arrived by now,
+    /// it will not.
     pub(super) fn hears_idle(&mut self) -> Option<bool> {
         let reader = self.lines.get_mut();
         let rest = reader.buffer();

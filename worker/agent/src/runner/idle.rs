@@ -1,7 +1,8 @@
-//! Supervisors whose task has ended and that wait for another one: to give them the next costs a quarter of a new one.
+//! Idle supervisors, which wait for another task after theirs has ended: reusing one costs a quarter of
+//! starting a new one.
 //!
-//! Such a supervisor has recorded how its last task ended, has nothing of it left, and ends when its connection is dropped, or
-//! its agent dies.
+//! Such a supervisor has recorded how its last task ended, has no process of it left, and exits when its
+//! connection is closed or its agent dies.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,15 +13,15 @@ use tokio::time::Instant;
 use crate::limits::{SUPERVISOR_IDLE, SUPERVISORS_IDLE_MAX};
 use crate::runner::conversation::Conversation;
 
-/// Those of one agent.
+/// Idle supervisors of one agent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IdleSupervisors(Arc<Mutex<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The one that came last is the next to go: the others may be sent away.
+    /// The last one added is reused first, so that the others can expire.
     supervisors: Vec<Idle>,
-    /// Whether somebody sends them away in time.
+    /// Whether a task ends them after their time.
     is_watched: bool,
 }
 
@@ -32,7 +33,8 @@ struct Idle {
 }
 
 impl IdleSupervisors {
-    /// Keeps a supervisor if it has said that it is idle. Any other is hung up on. True: its task's cgroups are for it to see to.
+    /// Keeps a supervisor that reported idle; otherwise closes its connection. True: it removes its task's
+    /// cgroups itself.
     pub(super) fn take_back(
         &self,
         mut conversation: Conversation,
@@ -57,8 +59,8 @@ impl IdleSupervisors {
         keeps_cgroups
     }
 
-    /// Gives a task's directory, which is written, to one of them; none if there is none. As with one that was forked, its claim
-    /// tells whether it has begun.
+    /// Assigns a written task directory to an idle supervisor; none if there is none. As with a forked one,
+    /// its claim shows whether it has started.
     pub(super) fn give(
         &self,
         directory: &TaskDirectory,
@@ -68,14 +70,14 @@ impl IdleSupervisors {
         };
         loop {
             let idle = self.waiting().supervisors.pop()?;
-            // Somebody may have killed it.
+            // It may have been killed meanwhile.
             if idle.conversation.say_now(&request) {
                 return Some((idle.conversation, idle.process));
             }
         }
     }
 
-    /// Hangs up on those that have waited for long, until there are none.
+    /// Closes connections of supervisors idle for too long, until none are left.
     async fn send_away(self) {
         loop {
             tokio::time::sleep(SUPERVISOR_IDLE).await;

@@ -1,4 +1,4 @@
-//! Starts one supervisor.
+//! Start of a supervisor.
 
 use std::fs::File;
 use std::io;
@@ -23,29 +23,29 @@ use crate::runner::idle::IdleSupervisors;
 use crate::runner::scratch::ScratchFolders;
 use crate::runner::server::SupervisorServer;
 
-/// A supervisor that runs, or is about to.
+/// A supervisor that runs or is about to.
 #[derive(Debug)]
 pub(super) struct Launched {
     /// The connection to it.
     pub(super) connection: Connection,
     /// Its process; unknown if it ended already.
     pub(super) supervisor: Option<ProcessIdentity>,
-    /// To be waited for, if we are its parent.
+    /// The child to reap, if this process is the parent.
     pub(super) child: Option<std::process::Child>,
-    /// What it said before of a task that it cannot kill.
+    /// Its earlier report of a task that it cannot kill.
     pub(super) stuck: Option<Stuck>,
 }
 
-/// What a new supervisor is told of its task's lease.
+/// Lease of a task, for its new supervisor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseTerms {
-    /// When it ends, in milliseconds of `CLOCK_BOOTTIME`.
+    /// End of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadline_boottime_ms: u64,
     /// Milliseconds before its end at which the task is asked to stop; 0: it is not asked.
     pub(super) warning_ms: u64,
 }
 
-/// All that a supervisor needs to run a task, bound to these CPUs if it is bound.
+/// The specification for a supervisor to run a task, with its CPUs if it is bound.
 pub(super) fn spec(
     config: &RunnerConfig,
     (assignment, identity): (TaskAssignment, TaskIdentity),
@@ -77,13 +77,13 @@ pub(super) fn spec(
     }
 }
 
-/// What holds a task to what it was given: cgroups only of what it was given something of.
+/// Limits for a task: cgroups only for resources that it was given.
 fn confinement(
     config: &RunnerConfig,
     assignment: &TaskAssignment,
     cpus: Option<CpuPlace>,
 ) -> Confinement {
-    // A container has no devices but its own anyway, and engines cannot work below a cgroup that lacks some.
+    // A container has only its own devices anyway, and engines cannot work below a cgroup that hides some.
     let is_process = assignment.execution.container.is_none();
     let devices = { config.hardware.devices.iter() }
         .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
@@ -113,8 +113,8 @@ fn confinement(
     }
 }
 
-/// Writes the task's directory and gives it to a supervisor that is idle, or starts one, which is connected from the start
-/// through its standard input.
+/// Writes the task's directory and assigns it to an idle supervisor, or starts one, which is connected from
+/// the start through its standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
     (server, scratch): (&SupervisorServer, &ScratchFolders),
@@ -123,7 +123,7 @@ pub(super) fn launch(
 ) -> io::Result<Launched> {
     let id = RunId::of(&spec.assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
-    // Its directory may need nothing of the disk, but what it prints does.
+    // Its directory may need no space on the disk, but its output does.
     if statvfs(&config.logs)?.f_bavail == 0 {
         return Err(Errno::NOSPC.into());
     }
@@ -175,7 +175,7 @@ fn make(directory: &TaskDirectory, scratch: &ScratchFolders, spec: &TaskSpec) ->
     directory.create(spec)
 }
 
-/// Where the directories of tasks lie in memory, and the tasks have filled that: a link takes no room.
+/// Fallback for task directories in memory when tasks have filled it: a link takes no space.
 fn make_on_disk(
     directory: &TaskDirectory,
     scratch: &ScratchFolders,
@@ -189,8 +189,8 @@ fn make_on_disk(
     make(directory, scratch, spec)
 }
 
-/// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share
-/// one.
+/// Path of a unit's checkpoints: below its job, one directory per unit, because the tasks of an array must
+/// not share one.
 pub(super) fn checkpoint_directory(config: &RunnerConfig, job: JobId, unit: UnitIndex) -> PathBuf {
     let of_job = config.checkpoints.join(job.to_string());
     of_job.join(unit.to_string())

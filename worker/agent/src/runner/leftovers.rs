@@ -1,7 +1,7 @@
-//! Kills what a dead supervisor left behind, and clears away what nobody knows any more.
+//! Cleanup after dead supervisors: kills their processes and removes resources without an owner.
 //!
-//! A task's main process dies with its supervisor (the kernel sees to it); what that had started is found
-//! by its session, its process group, its cgroup, and by the control directory in its environment.
+//! A task's main process dies with its supervisor (the kernel ensures that); its descendants are found by
+//! its session, its process group, its cgroup, and by the control directory in their environment.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -15,16 +15,16 @@ use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use crate::runner::RunnerConfig;
 
-/// Rounds of looking and killing: a process may fork while we look.
+/// Rounds of scanning and killing: a process may fork during a scan.
 const ROUNDS_MAX: usize = 200;
-/// Pause between two rounds.
+/// Pause between rounds.
 const ROUND_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Kills a supervisor and all of its task, and waits until they are gone. False: some cannot be killed
-/// now (they hang in the kernel), or nobody can tell.
+/// Kills a supervisor and all processes of its task, and waits until they are gone. False: some cannot be
+/// killed now (they hang in the kernel), or their state is unknown.
 pub(super) fn kill_all(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> bool {
     kill_all_of(directory, supervisor, ProcessEntry::all).unwrap_or_else(|error| {
-        tracing::warn!(path = %directory.path().display(), %error, "looking for what is left of a task failed");
+        tracing::warn!(path = %directory.path().display(), %error, "looking for the processes of a task failed");
         false
     })
 }
@@ -70,44 +70,41 @@ fn kill_all_of(
     Ok(false)
 }
 
-/// Removes the shared memory of the task's attempt unless others use it. False: they are about to begin or to cease to, and take
-/// too long for it; the next attempt asks again.
+/// Removes the shared memory of the task's attempt unless others use it. False: others are about to start
+/// or stop using it, and take too long; the next attempt checks again.
 fn clears_shared_memory(folder: &Path) -> io::Result<bool> {
     match remove_unless_used(folder) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            tracing::warn!(path = %folder.display(), %error, "a task's shared memory is left");
+            tracing::warn!(path = %folder.display(), %error, "removing a task's shared memory failed");
             Ok(false)
         }
         removed => removed.map(|()| true),
     }
 }
 
-/// Whether nothing of the task's container is left. Its engine is asked once: what it cannot say now, the next attempt asks
-/// again.
+/// Whether the task's container is gone. Its engine is asked once: if it cannot answer now, the next
+/// attempt asks again.
 fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
     match container::end(directory)? {
         Remains::Nothing => Ok(true),
         Remains::Something(why) => {
-            tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+            tracing::warn!(path = %directory.path().display(), why, "a task's container still exists");
             Ok(false)
         }
     }
 }
 
-/// Clears away what is left of tasks that have no directory any more: processes, cgroups, shared memory and secrets. An agent or a host
-/// that died in the middle of its work leaves such things, and nobody else would ever look for them.
+/// Removes resources of tasks without a directory: processes, cgroups, shared memory and secrets. They are
+/// left by an agent or host that died in the middle of its work, and no other code looks for them.
 ///
 /// # Errors
-/// Processes that cannot be listed.
+/// If processes cannot be listed.
 pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Result<()> {
     let is_stray = |name: &str| name.parse().is_ok_and(|id: RunId| !known.contains(&id));
     if let Some(host) = &config.cgroups {
         for task in host.tasks().into_iter().filter(|task| is_stray(task)) {
             let cgroups = Cgroups::at(&host.paths(&task, &Controller::ALL));
-            tracing::warn!(
-                task,
-                "a cgroup of a task that nobody knows: killing and removing it"
-            );
+            tracing::warn!(task, "killing and removing a cgroup of an unknown task");
             end(&cgroups);
         }
     }
@@ -118,19 +115,15 @@ pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Resul
         let task = variable(process.pid, &mark);
         if let Some(task) = task.filter(|task| is_stray(task)) {
             let pid = process.pid;
-            tracing::warn!(
-                task,
-                pid,
-                "a process of a task that nobody knows: killing it"
-            );
+            tracing::warn!(task, pid, "killing a process of an unknown task");
             kill_pid(pid);
         }
     }
-    // It holds memory, and nobody up: the next agent tries again.
+    // It only holds memory: the next agent tries again.
     if let Some(folder) = &config.shared_memory_folder
         && let Err(error) = sweep_shared_memory(folder)
     {
-        tracing::warn!(path = %folder.display(), %error, "shared memory that nobody uses is left");
+        tracing::warn!(path = %folder.display(), %error, "removing unused shared memory failed");
     }
     // No such folder: no task was ever given secrets.
     for entry in fs::read_dir(&config.run).into_iter().flatten() {
@@ -142,7 +135,7 @@ pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Resul
     Ok(())
 }
 
-/// Kills all in cgroups and removes them.
+/// Kills all processes in cgroups and removes these.
 fn end(cgroups: &Cgroups) {
     for _ in 0..ROUNDS_MAX {
         if cgroups.is_empty() {
@@ -154,7 +147,7 @@ fn end(cgroups: &Cgroups) {
     cgroups.remove();
 }
 
-/// What stands behind a mark in the environment of a process, up to the next `/`, as far as we may look.
+/// The text behind `mark` in the environment of a process, up to the next `/`, if the agent may read it.
 fn variable(pid: i32, mark: &[u8]) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
@@ -163,7 +156,7 @@ fn variable(pid: i32, mark: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// What a file says. One that was torn by the death of its writer says nothing, now or later.
+/// Content of a file; none if it was torn by the death of its writer, and so will never be readable.
 fn readable<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match read {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
@@ -178,7 +171,8 @@ fn members(
     processes: Vec<ProcessEntry>,
 ) -> Vec<i32> {
     let mark = mark_of(directory);
-    // No number is given anew that a session or a group still has: both are another's if the main process's is.
+    // A process id is not reused while a session or group has it: both belong to another task if the main
+    // process's id does.
     let is_anothers = |main: &ProcessIdentity| {
         let mut namesakes = processes.iter().filter(|entry| entry.pid == main.pid);
         namesakes.any(|entry| entry.start_ticks != main.start_ticks)
@@ -211,7 +205,7 @@ mod tests {
         let unreadable = || Err(io::ErrorKind::PermissionDenied.into());
         assert!(kill_all_of(&directory, None, unreadable).is_err());
         assert!(kill_all_of(&directory, None, || Ok(Vec::new())).unwrap());
-        // Nor is a supervisor whose record cannot be read now.
+        // The same holds for a supervisor whose record cannot be read now.
         fs::create_dir_all(directory.path().join("claim.json")).unwrap();
         assert!(!kill_all(&directory, None));
     }
@@ -248,7 +242,7 @@ mod tests {
         for task in ["8-0-12", "7-0-11", "not-ours"] {
             fs::create_dir_all(config.run.join(task)).unwrap();
         }
-        // New tasks get none of their own by these settings; those before did.
+        // These settings give tasks no private shared memory; earlier ones did.
         let shared = home.path().join("shared");
         fs::create_dir_all(shared.join("8-0-1")).unwrap();
         for stray in ["8-0-1.members", "9-0-1.members"] {

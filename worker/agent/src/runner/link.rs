@@ -1,4 +1,4 @@
-//! The conversation with one supervisor, from its start or adoption to its end.
+//! Connection to one supervisor, from its start or adoption to its end.
 
 use std::future::pending;
 use std::time::Duration;
@@ -22,31 +22,31 @@ use crate::runner::idle::IdleSupervisors;
 use crate::runner::launch::Launched;
 use crate::runner::{Left, leftovers, send};
 
-/// How long a supervisor that hung up may take to end.
+/// Time for a supervisor that closed the connection to end.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Bytes of a supervisor's last words that are passed on.
+/// Bytes of a supervisor's last output that are reported.
 const LAST_WORDS_BYTES_MAX: usize = 1_024;
-/// Between two attempts to kill what cannot be killed.
+/// Pause between attempts to kill an unkillable task.
 const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
 
-/// What is known of the rest of a task that no supervisor looks after.
-const LEFT_OVER: &str = "what is left of it hangs in the kernel and cannot be killed";
+/// Detail of processes of a task without a supervisor.
+const LEFT_OVER: &str = "its remaining processes hang in the kernel and cannot be killed";
 
-/// What the agent wants from one supervisor.
+/// Orders of the agent to one supervisor.
 #[derive(Debug)]
 pub(super) struct Orders {
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadlines: watch::Receiver<u64>,
-    /// Where the gang meets now, the newest place alone: an older one is of no use to anybody.
+    /// The newest rendezvous of the gang; older ones are obsolete.
     pub(super) meetings: watch::Receiver<Option<Rendezvous>>,
-    /// Orders to begin, to stand still, to go on and to stop.
+    /// Orders to begin, suspend, resume and stop.
     pub(super) requests: mpsc::Receiver<AgentRequest>,
-    /// The last order to stand still or to go on that came before there was a supervisor to give it to.
+    /// The last order to suspend or resume that arrived before there was a supervisor.
     kept: Option<AgentRequest>,
 }
 
 impl Orders {
-    /// Orders that come by these channels.
+    /// Orders received on these channels.
     pub(super) const fn new(
         deadlines: watch::Receiver<u64>,
         meetings: watch::Receiver<Option<Rendezvous>>,
@@ -65,10 +65,10 @@ impl Orders {
         *self.deadlines.borrow()
     }
 
-    /// What comes before a start, unless the task is to stop before it.
+    /// Runs the preparation of a start, unless the task is stopped before.
     ///
     /// # Errors
-    /// Why there will be no start.
+    /// The reason why there is no start.
     pub(super) async fn unless_stopped(
         &mut self,
         preparation: impl Future<Output = Result<(), String>>,
@@ -79,27 +79,27 @@ impl Orders {
                 match next_request(requests).await {
                     AgentRequest::Stop { .. } => return,
                     stance @ (AgentRequest::Suspend | AgentRequest::Resume) => *kept = Some(stance),
-                    // Nobody lets a gang go before this member of it is prepared, and what else there is asks for an answer
-                    // of a supervisor that is there.
+                    // A gang does not begin before this member is prepared, and all other orders need an
+                    // answer of a running supervisor.
                     _ => {}
                 }
             }
         };
         tokio::select! {
             prepared = preparation => prepared,
-            () = stopped => Err("it was to stop before it began".to_owned()),
+            () = stopped => Err("it was stopped before it started".to_owned()),
         }
     }
 }
 
-/// One supervisor's conversation.
+/// Connection to one supervisor.
 #[derive(Debug)]
 pub(super) struct Link {
     id: RunId,
     directory: TaskDirectory,
     orders: Orders,
     inbox: Outbox,
-    /// When the task must be dead by the newest order to stop.
+    /// Time by which the task must be dead after the newest order to stop.
     kill_at_boottime_ms: Option<u64>,
     /// The CPUs that the task is bound to, until it has ended.
     cpus: Option<CpuGrant>,
@@ -107,15 +107,15 @@ pub(super) struct Link {
     held: Vec<GpuUuid>,
     /// Whether it was reported that it cannot be killed.
     is_stuck: bool,
-    /// Where a supervisor goes that asks for another task.
+    /// Pool for a supervisor that can take another task.
     idle: Option<IdleSupervisors>,
 }
 
-/// How the conversation ended.
+/// Reasons why the connection ended.
 enum Ending {
-    /// The supervisor said how the task ended, which lies on disk too: nothing of the task lives.
+    /// The supervisor reported the exit, which is on disk too: no process of the task is alive.
     Said(Exit),
-    /// The supervisor hung up.
+    /// The supervisor closed the connection.
     HungUp,
     /// It did not kill its task when it had to: it is frozen.
     Overdue,
@@ -141,18 +141,18 @@ impl Link {
         }
     }
 
-    /// The same with the CPUs that the task is bound to.
+    /// Sets the CPUs that the task is bound to.
     pub(super) fn holding(self, cpus: Option<CpuGrant>) -> Self {
         Self { cpus, ..self }
     }
 
-    /// The same of a supervisor that may be given another task afterwards.
+    /// Sets the pool to which the supervisor may return afterwards.
     pub(super) fn returning_to(self, idle: IdleSupervisors) -> Self {
         let idle = Some(idle);
         Self { idle, ..self }
     }
 
-    /// Talks until the end, and reports that.
+    /// Runs until the task ends, and reports that.
     pub(super) async fn run(mut self, launched: Launched) -> Left {
         let Launched {
             connection,
@@ -173,21 +173,21 @@ impl Link {
                 ending
             }
             Err(error) => {
-                tracing::warn!(id = %self.id, %error, "talking to a supervisor failed");
+                tracing::warn!(id = %self.id, %error, "communication with a supervisor failed");
                 Ending::HungUp
             }
         };
         let report = self.conclude(ending, supervisor).await;
         self.report(report).await;
         if let Some(mut child) = child {
-            // It has ended, or is about to: this only collects it.
+            // It has ended, or is about to: this only reaps it.
             let collected = tokio::task::spawn_blocking(move || child.wait()).await;
-            tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
+            tracing::trace!(id = %self.id, ?collected, "reaped a supervisor");
         }
         left
     }
 
-    /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
+    /// Kills the processes of a task from an earlier agent until all of them are dead, and reports that.
     pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> Left {
         let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
@@ -195,7 +195,7 @@ impl Link {
     }
 
     async fn report(&mut self, report: SupervisorReport) {
-        // Whoever is started because of the report may be bound to the same CPUs.
+        // A task started because of the report may be bound to the same CPUs.
         self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
@@ -204,10 +204,10 @@ impl Link {
         }
     }
 
-    /// The task cannot be killed: its end is reported, and its GPUs are unfit until it comes.
+    /// Handles a task that cannot be killed: its end is reported, and its GPUs are unfit until it is gone.
     async fn stuck(&mut self, stuck: Stuck) {
         self.is_stuck = true;
-        // The GPUs first: nobody may take them for free.
+        // The GPUs first, so that they are not taken for free.
         let spec = self.directory.read_spec().ok().flatten();
         self.held = spec.map(|spec| spec.assignment.gpus).unwrap_or_default();
         let Stuck { detail, exit } = stuck;
@@ -257,7 +257,7 @@ impl Link {
         }
     }
 
-    /// Passes a message on; the last one says how the task ended.
+    /// Forwards a message; the last one contains the exit.
     async fn hear(&mut self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
             Ok(SupervisorMessage::Prepared { master_port }) => {
@@ -289,7 +289,7 @@ impl Link {
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),
             Ok(SupervisorMessage::Status { .. } | SupervisorMessage::Idle { .. }) => None,
             Err(error) => {
-                tracing::warn!(id = %self.id, %error, "a supervisor said something unknown");
+                tracing::warn!(id = %self.id, %error, "unknown message of a supervisor");
                 None
             }
         }
@@ -306,14 +306,14 @@ impl Link {
         request
     }
 
-    /// Whether the task should be long dead by what the supervisor was told.
+    /// Whether the supervisor should have killed the task long ago.
     fn is_overdue(&self) -> bool {
         let lease_end = *self.orders.deadlines.borrow();
         let end = self
             .kill_at_boottime_ms
             .map_or(lease_end, |kill_at| kill_at.min(lease_end));
         boottime_ms() > end.saturating_add(SUPERVISOR_OVERDUE_MS_MAX)
-            // A task that hangs in the kernel cannot be killed by anybody: its supervisor keeps trying.
+            // A task that hangs in the kernel cannot be killed: its supervisor keeps trying.
             && self.directory.supervisor().ok().flatten().is_none_or(is_frozen)
     }
 
@@ -330,7 +330,7 @@ impl Link {
         let directory = self.directory.clone();
         let mut exit = recorded_exit(&directory);
         if exit.is_none() {
-            // Nothing new may start on its GPUs before all of it is dead.
+            // Nothing new may start on its GPUs before all of its processes are dead.
             let in_vain = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
             while !kill_all(directory.clone(), supervisor).await {
                 if Instant::now() >= in_vain && !self.is_stuck {
@@ -362,7 +362,7 @@ pub(super) fn is_frozen(process: ProcessIdentity) -> bool {
     })
 }
 
-/// The next new end of the lease; never returns once nobody can extend it any more.
+/// The next new end of the lease; pending forever once the sender is dropped.
 async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
     if deadlines.changed().await.is_err() {
         pending::<()>().await;
@@ -370,8 +370,7 @@ async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
     *deadlines.borrow_and_update()
 }
 
-/// The next place where the gang meets; never returns once nobody can tell one any more. Nothing is lost if it is not waited for
-/// to the end.
+/// The next rendezvous of the gang; pending forever once the sender is dropped. Cancel safe.
 async fn next_meeting(meetings: &mut watch::Receiver<Option<Rendezvous>>) -> Rendezvous {
     while meetings.changed().await.is_ok() {
         let rendezvous = meetings.borrow_and_update().clone();
@@ -382,7 +381,7 @@ async fn next_meeting(meetings: &mut watch::Receiver<Option<Rendezvous>>) -> Ren
     pending().await
 }
 
-/// The next order to begin or to stop; never returns once nobody can give one any more.
+/// The next order to begin or to stop; pending forever once the sender is dropped.
 async fn next_request(requests: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
     match requests.recv().await {
         Some(request) => request,
@@ -390,7 +389,7 @@ async fn next_request(requests: &mut mpsc::Receiver<AgentRequest>) -> AgentReque
     }
 }
 
-/// Waits a bounded time for a supervisor that hung up to end by itself.
+/// Waits a limited time for a supervisor that closed the connection to end.
 async fn wait_for_end(supervisor: Option<ProcessIdentity>) {
     let gone = async {
         while supervisor.is_some_and(|process| process.is_alive()) {
@@ -398,7 +397,10 @@ async fn wait_for_end(supervisor: Option<ProcessIdentity>) {
         }
     };
     if tokio::time::timeout(END_MAX, gone).await.is_err() {
-        tracing::warn!(?supervisor, "a supervisor that hung up does not end");
+        tracing::warn!(
+            ?supervisor,
+            "a supervisor closed the connection but does not end"
+        );
     }
 }
 
@@ -408,13 +410,13 @@ async fn kill_all(directory: TaskDirectory, supervisor: Option<ProcessIdentity>)
         .unwrap_or(false)
 }
 
-/// How a task ended, if that is recorded. A record that a power cut left half written says nothing: the agent's journal is
-/// what counts, and after a power cut nothing of the task lives.
+/// The exit of a task, if it is recorded. A record torn by a power cut is ignored: the agent's journal
+/// decides, and after a power cut no process of the task is alive.
 pub(super) fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
     match directory.exit() {
         Ok(record) => record.map(|record| record.exit),
         Err(error) => {
-            tracing::warn!(path = %directory.path().display(), %error, "reading how a task ended failed");
+            tracing::warn!(path = %directory.path().display(), %error, "reading the exit record of a task failed");
             None
         }
     }
@@ -432,7 +434,7 @@ fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
     if words.is_empty() {
         what.to_owned()
     } else {
-        format!("{what}; it said: {words}")
+        format!("{what}; its last output: {words}")
     }
 }
 
@@ -450,7 +452,7 @@ mod tests {
         for order in [&suspend, &resume, &suspend, &AgentRequest::Status] {
             agent.try_send(order.clone()).expect("room");
         }
-        // The GPU is free once all of them have come.
+        // The GPU is free once all of them have arrived.
         let preparation = async {
             while agent.capacity() < agent.max_capacity() {
                 tokio::task::yield_now().await;
@@ -473,7 +475,7 @@ mod tests {
             Left::default()
         });
         let mut orders = given.await.expect("its orders");
-        // More than there is room for.
+        // More than the channel holds.
         for _ in 0..=super::super::ORDERS_WAITING_MAX {
             runner.suspend(id, true);
         }

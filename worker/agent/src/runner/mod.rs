@@ -1,4 +1,4 @@
-//! The agent's side of its supervisors: starts them, finds them again, passes orders on, cleans up.
+//! The agent's side of its supervisors: start, adoption, orders and cleanup.
 
 mod adopt;
 mod checkpoint_folders;
@@ -51,13 +51,13 @@ use scratch::ScratchFolders;
 use server::SupervisorServer;
 pub(crate) use shared_memory::SharedMemoryHost;
 
-/// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
-/// the grace.
+/// Orders to begin and to stop that wait for one supervisor: of several orders to stop, only those that
+/// shorten the grace period matter.
 const ORDERS_WAITING_MAX: usize = 16;
-/// How long a release waits for a supervisor to go before it removes the directory anyway.
+/// Time that a release waits for a supervisor to end before it removes the directory anyway.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
 
-/// Where and how tasks run on this host.
+/// Paths and limits of tasks on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct RunnerConfig {
     /// The program with the subcommand `supervise`.
@@ -70,38 +70,38 @@ pub(crate) struct RunnerConfig {
     pub(crate) checkpoints: PathBuf,
     /// Whether no other host uses that.
     pub(crate) checkpoints_are_local: bool,
-    /// Milliseconds between two looks at a checkpoint directory.
+    /// Interval between scans of a checkpoint directory, in milliseconds.
     pub(crate) checkpoint_scan_ms: u64,
-    /// How much output is kept.
+    /// Limits of kept output.
     pub(crate) log_limits: LogLimits,
-    /// Where cgroups can be made; none if tasks are to have none, or the host has none for us.
+    /// Where cgroups are created; none if disabled or unavailable.
     pub(crate) cgroups: Option<CgroupHost>,
-    /// Where attempts have shared memory of their own; they use the host's if none.
+    /// Where attempts have private shared memory; the host's is used if none.
     pub(crate) shared_memory: Option<SharedMemoryHost>,
-    /// The folder in which attempts have it, or had it under earlier settings: what nobody uses there is removed.
+    /// The folder of private shared memory, also of earlier settings: unused segments in it are removed.
     pub(crate) shared_memory_folder: Option<PathBuf>,
-    /// Whether tasks are held to their CPUs also while others leave theirs idle.
+    /// Whether tasks are limited to their CPUs even if others are idle.
     pub(crate) cpu_quota: bool,
-    /// What tasks share out.
+    /// Hardware that is divided among tasks.
     pub(crate) hardware: Hardware,
-    /// Whether the kernel was started anew since the last agent: then nothing of its tasks lives.
+    /// Whether the host was rebooted since the last agent: then no process of its tasks is alive.
     pub(crate) rebooted: bool,
     /// The host's folder of secrets.
     pub(crate) secrets: Option<PathBuf>,
     /// Folder in memory.
     pub(crate) run: PathBuf,
-    /// Whom tasks run as.
+    /// Accounts that tasks run as.
     pub(crate) accounts: Accounts,
-    /// What makes containers, while the host has an engine.
+    /// The container engine, while the host has one.
     pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
 }
 
-/// What of the machine is given to one task and kept from others.
+/// Hardware that is assigned to single tasks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hardware {
-    /// Who is bound to which CPUs.
+    /// CPUs of bound tasks.
     pub(crate) cpus: CpuLedger,
-    /// The devices by which programs open the GPUs.
+    /// Device numbers of the GPUs.
     pub(crate) devices: BTreeMap<GpuUuid, DeviceNumber>,
 }
 
@@ -114,41 +114,41 @@ pub(crate) struct Runner {
     scratch: ScratchFolders,
     checkpoint_folders: CheckpointFolders,
     hand_over: HandOver,
-    /// Who may use the disk of the tasks' directories.
+    /// Limits concurrent use of the disk of task directories.
     disk: Arc<Semaphore>,
-    /// Who may remove a checkpoint, one at a time: their file system may hang.
+    /// Limits the removal of checkpoints to one at a time: their file system may hang.
     removals: Arc<Semaphore>,
     clock: LeaseClock,
-    /// Milliseconds between two beats, as the last leader wanted them.
+    /// Heartbeat interval in milliseconds, as last requested by a leader.
     beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     start_spans: StartSpans,
-    /// Releases under way: until one has ended, its directory is not there for anybody else.
+    /// Releases in progress: their directories must not be reused before they end.
     releases: Arc<Mutex<BTreeMap<RunId, JoinHandle<()>>>>,
 }
 
-/// One supervisor as the agent holds it.
+/// The agent's handle of one supervisor.
 #[derive(Debug)]
 struct Handle {
     deadline_boottime_ms: watch::Sender<u64>,
-    /// Where its gang meets now; none if that was not told.
+    /// The gang's current rendezvous; none if unknown.
     rendezvous: watch::Sender<Option<Rendezvous>>,
     requests: mpsc::Sender<AgentRequest>,
     task: JoinHandle<Left>,
 }
 
-/// What a conversation with a supervisor leaves to be cleared away.
+/// State of an ended connection, for the cleanup.
 #[derive(Debug, Default)]
 struct Left {
-    /// Whether the supervisor goes on, and keeps the cgroups of this task.
+    /// Whether the supervisor continues and keeps the cgroups of this task.
     keeps_cgroups: bool,
-    /// What this agent gave the supervisor to do; none if an earlier agent did.
+    /// The task's specification; none if an earlier agent started it.
     spec: Option<Box<TaskSpec>>,
 }
 
 impl Runner {
-    /// A runner without any supervisors yet.
+    /// A runner without supervisors.
     pub(crate) fn new(
         config: RunnerConfig,
         hand_over: HandOver,
@@ -156,9 +156,9 @@ impl Runner {
         inbox: Outbox,
     ) -> Self {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
-        // Beside the tasks' directories, which may lie in memory: what tasks write does not belong there.
+        // Beside the task directories, which may be in memory: files of tasks must not be there.
         let scratch = ScratchFolders::below(config.tasks.with_file_name("scratch"));
-        // Handed on among tasks of one user alone.
+        // Folders are only reused among tasks of one account.
         let are_handed_on = config.checkpoints_are_local && !config.accounts.are_others();
         let checkpoint_folders = CheckpointFolders::below(&config.checkpoints, are_handed_on);
         Self {
@@ -179,17 +179,17 @@ impl Runner {
         }
     }
 
-    /// What is recorded of starts under way.
+    /// Trace spans of starts in progress.
     pub(crate) const fn start_spans(&self) -> &StartSpans {
         &self.start_spans
     }
 
-    /// A leader says how often it wants to hear of this host.
+    /// Sets the heartbeat interval requested by a leader.
     pub(crate) fn beats_every(&self, beat_ms: u64) {
         self.beat_ms.store(beat_ms, Ordering::Relaxed);
     }
 
-    /// Starts a supervisor; what becomes of it comes to the inbox.
+    /// Starts a supervisor; its reports arrive in the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
@@ -228,7 +228,7 @@ impl Runner {
             let launched = tokio::task::spawn_blocking(move || {
                 let mut spec = launch::spec(&config, (assignment, identity), lease, place);
                 let folder = spec.checkpoint_directory.clone();
-                // A gang's has other members, who may have written into it.
+                // In a gang, other members may have written into it.
                 let is_own = spec.assignment.rank.world_size <= 1;
                 spec.checkpoint_directory_is_new = is_own && folders.give(&folder, id);
                 let parts = (&*server, &scratch);
@@ -248,8 +248,8 @@ impl Runner {
                     Left { spec, ..left }
                 }
                 Err(error) => {
-                    // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
-                    // not counted against the job.
+                    // A fault of the host (its disk is full, say), not of the job: nothing has run, and it
+                    // does not count against the job.
                     tracing::error!(%id, %error, "starting a supervisor failed");
                     let detail = format!("starting its supervisor failed: {error}");
                     let report = SupervisorReport::Vanished { detail };
@@ -260,7 +260,7 @@ impl Runner {
         });
     }
 
-    /// Pushes a lease out; one that is not held any more needs none.
+    /// Extends a lease; ignored if the task is not held any more.
     pub(crate) fn extend(&self, id: RunId, deadline: MonotonicMs) {
         let deadline_ms = self.clock.to_boottime_ms(deadline);
         if let Some(handle) = self.handles().get(&id) {
@@ -274,34 +274,34 @@ impl Runner {
         }
     }
 
-    /// Asks a task to stop; one that is not held any more has stopped.
+    /// Asks a task to stop; ignored if it is not held any more.
     pub(crate) fn stop(&self, id: RunId, reason: String, grace_ms: u64) {
         if let Some(handle) = self.handles().get(&id) {
             let request = AgentRequest::Stop { reason, grace_ms };
             if handle.requests.try_send(request).is_err() {
-                tracing::debug!(%id, "the order to stop found no supervisor that takes it");
+                tracing::debug!(%id, "no supervisor accepts the order to stop");
             }
         }
     }
 
-    /// Lets a prepared task begin; one that is not held any more has ended.
+    /// Lets a prepared task begin; ignored if it is not held any more.
     pub(crate) fn begin(&self, id: RunId, master_port: u16) {
         if let Some(handle) = self.handles().get(&id) {
             let request = AgentRequest::Begin { master_port };
             if handle.requests.try_send(request).is_err() {
-                tracing::debug!(%id, "the order to begin found no supervisor that takes it");
+                tracing::debug!(%id, "no supervisor accepts the order to begin");
             }
         }
     }
 
-    /// Tells a task where its gang meets now; one that is not held any more has ended.
+    /// Sends a task the new rendezvous of its gang; ignored if it is not held any more.
     pub(crate) fn renew(&self, id: RunId, rendezvous: Rendezvous) {
         if let Some(handle) = self.handles().get(&id) {
             handle.rendezvous.send_replace(Some(rendezvous));
         }
     }
 
-    /// Lets a task's processes stand still, or go on; one that is not held any more has ended.
+    /// Suspends or resumes a task's processes; ignored if it is not held any more.
     pub(crate) fn suspend(&self, id: RunId, suspended: bool) {
         if let Some(handle) = self.handles().get(&id) {
             let request = match suspended {
@@ -309,21 +309,21 @@ impl Runner {
                 false => AgentRequest::Resume,
             };
             if handle.requests.try_send(request).is_err() {
-                tracing::debug!(%id, "the order to stand still or to go on found no supervisor that takes it");
+                tracing::debug!(%id, "no supervisor accepts the order to suspend or resume");
             }
         }
     }
 
-    /// Announces requests for commands beside a task; one that is not held any more has ended.
+    /// Announces an exec session to a task's supervisor; ignored if it is not held any more.
     pub(crate) fn announce_exec(&self, id: RunId) {
         if let Some(handle) = self.handles().get(&id)
             && handle.requests.try_send(AgentRequest::OpenExec).is_err()
         {
-            tracing::debug!(%id, "the announcement of a command found no supervisor that takes it");
+            tracing::debug!(%id, "no supervisor accepts the announcement of an exec session");
         }
     }
 
-    /// Lets a supervisor go and removes what is left of its task.
+    /// Releases a supervisor and removes the files of its task.
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
         let directory = TaskDirectory::below(&self.config.tasks, id);
@@ -337,7 +337,7 @@ impl Runner {
             let mut left = Left::default();
             if let Some(handle) = handle {
                 let Ok(gone) = tokio::time::timeout(RELEASE_MAX, handle.task).await else {
-                    tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
+                    tracing::warn!(%id, "a released supervisor does not end: its task cannot be killed");
                     return;
                 };
                 left = gone.unwrap_or_default();
@@ -363,19 +363,21 @@ impl Runner {
             let removal = move || removal::remove(&directory, Path::new(&name), &kept);
             match tokio::task::spawn_blocking(removal).await {
                 Ok(Ok(was_there)) => {
-                    tracing::info!(%job, %unit, path, was_there, "a checkpoint is removed");
+                    tracing::info!(%job, %unit, path, was_there, "removed a checkpoint");
                     metrics::checkpoint_removed("removed");
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%job, %unit, path, %error, "a checkpoint is not removed");
+                    tracing::warn!(%job, %unit, path, %error, "removing a checkpoint failed");
                     metrics::checkpoint_removed("left");
                 }
-                Err(error) => tracing::error!(%job, %unit, path, %error, "a removal broke off"),
+                Err(error) => {
+                    tracing::error!(%job, %unit, path, %error, "a checkpoint removal was aborted")
+                }
             }
         });
     }
 
-    /// Finds what earlier agents of this host left: see [`adopt`].
+    /// Adopts the tasks of earlier agents of this host: see [`adopt`].
     pub(crate) async fn adopt(&self) -> std::io::Result<Adopted> {
         adopt::adopt(self).await
     }
@@ -407,7 +409,7 @@ impl Runner {
     }
 }
 
-/// What earlier agents of this host left.
+/// Tasks of earlier agents of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
     /// Every attempt with a directory.
@@ -416,7 +418,7 @@ pub(crate) struct Adopted {
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
     /// Checkpoints that they could not read.
     pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
-    /// The steps that they are at.
+    /// Their last reported steps.
     pub(crate) progress: Vec<(RunId, u64)>,
 }
 
@@ -429,7 +431,8 @@ async fn ended(release: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a task's directory, cgroups and secrets, and takes its scratch folder back. Its supervisor may have kept the cgroups.
+/// Removes a task's directory, cgroups and secrets, and takes its scratch folder back. Its supervisor may
+/// keep the cgroups.
 async fn clear(
     directory: TaskDirectory,
     scratch: ScratchFolders,
@@ -448,7 +451,7 @@ async fn clear(
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
             }
-            // Before what others of the attempt may hold up.
+            // Before the shared memory, whose removal other tasks of the attempt may delay.
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)
                     .map_err(|error| (directory.path().to_owned(), error))?;
@@ -468,7 +471,8 @@ async fn clear(
     }
 }
 
-/// Removes what an engine has left of a task's container: its own records, and cgroups in hierarchies that we do not use.
+/// Removes an engine's remains of a task's container: its own records, and cgroups in hierarchies that
+/// Muster does not use.
 fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
     let left = match container::end(directory) {
         Ok(Remains::Nothing) => None,
@@ -476,8 +480,8 @@ fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
         Err(error) => Some(error.to_string()),
     };
     if let Some(why) = left {
-        // The engine's list shows it to the next agent that looks.
-        tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+        // The next agent finds it in the engine's list.
+        tracing::warn!(path = %directory.path().display(), why, "a task's container still exists");
     }
     for path in spec.cgroups() {
         Cgroups::likewise(&path).remove();

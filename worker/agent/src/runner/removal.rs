@@ -1,5 +1,6 @@
-//! Removes the folders of checkpoints that are not kept any more: never outside of their unit's checkpoint directory, never
-//! one that is kept, and never half: a folder gets another name first, so that nobody takes its rest for a checkpoint.
+//! Removal of checkpoint folders that are not kept any more: never outside their unit's checkpoint
+//! directory, never a kept one, and never partially: a folder is renamed first, so that its remains are not
+//! taken for a checkpoint.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,51 +9,52 @@ use std::path::{Component, Path, PathBuf};
 
 use muster_supervisor::acting_as_owner_of;
 
-/// Begins the name of a folder that is being removed.
+/// Prefix of the name of a folder that is being removed.
 const DOOMED: &str = ".removing-";
 
-/// Why a checkpoint was not removed.
+/// Reasons why a checkpoint was not removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemovalError {
-    /// It may not be.
+    /// It may not be removed.
     #[error("it {0}")]
     Refused(&'static str),
-    /// The file system says no.
+    /// The file system failed.
     #[error("{operation} failed: {source}")]
     System {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// How.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Removes a checkpoint below its unit's directory; true if there was one. One that is gone already is no error.
+/// Removes a checkpoint below its unit's directory; true if it existed. One that is gone already is not an
+/// error.
 ///
-/// It is done with the rights over files of the task that the directory belongs to: whatever that changes meanwhile, nothing
-/// is removed that it could not remove itself.
+/// Runs with the file permissions of the task that owns the directory: even if the task changes something
+/// meanwhile, only what it could remove itself is removed.
 pub(crate) fn remove(directory: &Path, path: &Path, kept: &[String]) -> Result<bool, RemovalError> {
     let mut removed = Ok(false);
     let acted = acting_as_owner_of(directory, || {
         removed = remove_as_owner(directory, path, kept);
         Ok(())
     });
-    found(acted, "taking its owner's rights").and(removed)
+    found(acted, "taking its owner's permissions").and(removed)
 }
 
 fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<bool, RemovalError> {
     let is_plain = |part: Component<'_>| !matches!(part, Component::ParentDir | Component::CurDir);
     if !path.is_absolute() || !path.components().all(is_plain) {
-        return Err(RemovalError::Refused("is no plain absolute path"));
+        return Err(RemovalError::Refused("is not a plain absolute path"));
     }
     let mut kept = kept.iter().map(Path::new);
     if kept.any(|kept| kept.starts_with(path) || path.starts_with(kept)) {
         return Err(RemovalError::Refused(
-            "holds a checkpoint that is kept, or lies in one",
+            "contains a kept checkpoint, or is inside one",
         ));
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(RemovalError::Refused("is no folder of a checkpoint"));
+        return Err(RemovalError::Refused("is not the folder of a checkpoint"));
     };
     let Some(parent) = found(parent.canonicalize(), "resolving its parent")? else {
         return Ok(false);
@@ -60,7 +62,7 @@ fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<boo
     let Some(directory) = found(directory.canonicalize(), "resolving the directory")? else {
         return Ok(false);
     };
-    // Links on the way lead nowhere else.
+    // Links in the path must not lead elsewhere.
     if !parent.starts_with(&directory) {
         return Err(RemovalError::Refused(
             "is outside of its unit's checkpoint directory",
@@ -82,9 +84,9 @@ fn doomed(parent: &Path, name: OsString) -> PathBuf {
     parent.join(hidden)
 }
 
-/// Removes a folder, a file or a link (not what it leads to), if it is there.
+/// Removes a folder, a file or a link (not its target), if it exists.
 fn discard(path: &Path) -> Result<(), RemovalError> {
-    let Some(metadata) = found(path.symlink_metadata(), "looking at it")? else {
+    let Some(metadata) = found(path.symlink_metadata(), "inspecting it")? else {
         return Ok(());
     };
     let removed = match metadata.is_dir() {
@@ -94,7 +96,7 @@ fn discard(path: &Path) -> Result<(), RemovalError> {
     found(removed, "removing it").map(drop)
 }
 
-/// None if what was looked for is not there.
+/// None if the file does not exist.
 fn found<T>(result: io::Result<T>, operation: &'static str) -> Result<Option<T>, RemovalError> {
     match result {
         Ok(value) => Ok(Some(value)),

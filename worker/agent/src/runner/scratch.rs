@@ -1,5 +1,5 @@
-//! Folders on disk in which tasks begin: handed from a task that left its own untouched to the next one, because a file
-//! system takes long to make and to remove a folder, and most short tasks use none.
+//! Working directories of tasks on disk: unused ones are reused by later tasks, because creating and
+//! removing folders is slow, and most short tasks use none.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -12,7 +12,7 @@ use muster_supervisor::{Account, TaskDirectory, files};
 
 use crate::limits::SCRATCH_FOLDERS_SPARE_MAX;
 
-/// The folders of one host, which are numbers below one folder.
+/// The scratch folders of one host, numbered below one folder.
 #[derive(Clone, Debug)]
 pub(super) struct ScratchFolders {
     root: PathBuf,
@@ -22,13 +22,13 @@ pub(super) struct ScratchFolders {
 #[derive(Debug, Default)]
 struct Pool {
     spare: Vec<Folder>,
-    /// Those that tasks have, as they were when these got them.
+    /// Folders assigned to tasks, with their state at that time.
     given: BTreeSet<Folder>,
-    /// Number of the next new one; none before the first.
+    /// Number of the next new folder; none before the first.
     next: Option<u64>,
 }
 
-/// A folder, and when anything about it changed last: names in it, its rights, its attributes.
+/// A folder, and the time of its last change: entries, rights, attributes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Folder {
     path: PathBuf,
@@ -42,14 +42,15 @@ impl Folder {
         Ok(Self { path, changed })
     }
 
-    /// The same as an account's, whoever had it before.
+    /// The same folder, owned by an account.
     fn given_to(self, account: &Account) -> io::Result<Self> {
         account.own(&self.path)?;
         let changed = changed(&self.path.metadata()?);
         Ok(Self { changed, ..self })
     }
 
-    /// Whether nobody used it: the clock of changes ticks some milliseconds apart, so it must be empty as well.
+    /// Whether it is unused. The clock of changes ticks in steps of some milliseconds, so it must be empty
+    /// as well.
     fn is_untouched(&self) -> bool {
         let is_same = |metadata: Metadata| changed(&metadata) == self.changed;
         self.path.symlink_metadata().is_ok_and(is_same)
@@ -62,7 +63,7 @@ fn changed(metadata: &Metadata) -> (i64, i64) {
 }
 
 impl ScratchFolders {
-    /// Those below a folder that need not exist.
+    /// The pool below a folder that need not exist.
     pub(super) fn below(root: PathBuf) -> Self {
         Self {
             root,
@@ -70,10 +71,10 @@ impl ScratchFolders {
         }
     }
 
-    /// Gives a task's directory, which exists, a folder that is empty, and the account's that the task runs as.
+    /// Gives an existing task directory an empty folder, owned by the account that the task runs as.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(super) fn give(
         &self,
         directory: &TaskDirectory,
@@ -86,7 +87,7 @@ impl ScratchFolders {
         };
         let link = directory.scratch();
         match std::os::unix::fs::symlink(&folder.path, &link) {
-            // One that was begun before has it.
+            // An earlier start of this task already has one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.pool().spare.push(folder);
             }
@@ -112,16 +113,17 @@ impl ScratchFolders {
         Folder::made(self.root.join(number.to_string()))
     }
 
-    /// The folder that a task's directory leads to; none if what lies there is no link to one of ours.
+    /// The folder linked from a task's directory; none if there is no link to a folder of this pool.
     pub(super) fn of(&self, directory: &TaskDirectory) -> Option<PathBuf> {
         let target = fs::read_link(directory.scratch()).ok()?;
         (target.parent() == Some(&self.root)).then_some(target)
     }
 
-    /// Takes a folder back whose task is gone, and whose link is removed: for the next one, if it was not used.
+    /// Takes back the folder of a task that is gone and whose link is removed; it is reused if it is
+    /// unused.
     ///
     /// # Errors
-    /// What the file system says about removing it.
+    /// Of the file system during removal.
     pub(super) fn take_back(&self, path: &Path) -> io::Result<()> {
         let mut pool = self.pool();
         let known = pool
@@ -143,10 +145,11 @@ impl ScratchFolders {
         files::remove_directory(path)
     }
 
-    /// Removes all that earlier agents left and that none of these tasks has. Call it before any is given.
+    /// Removes all folders of earlier agents that none of these tasks has. Call it before any folder is
+    /// assigned.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Of the file system.
     pub(super) fn sweep<'a>(
         &self,
         tasks: impl Iterator<Item = &'a TaskDirectory>,
@@ -158,7 +161,7 @@ impl ScratchFolders {
             .map(|number| self.root.join(number.to_string()))
             .filter(|path| !used.contains(path))
             .collect();
-        // They may hold very much.
+        // They may contain very many files.
         std::thread::spawn(move || {
             for path in unused {
                 if let Err(error) = files::remove_directory(&path) {
@@ -245,7 +248,7 @@ mod tests {
         assert!(kept.exists());
         let (_, fresh) = task(home.path(), &next, "3-0-3");
         assert!(fresh != kept && fresh != stray);
-        // Nobody knows how it was when its task got it.
+        // The next agent does not know its original state.
         next.take_back(&kept).unwrap();
         assert!(!kept.exists());
     }

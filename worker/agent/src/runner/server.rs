@@ -16,7 +16,7 @@ use crate::limits::FORK_MAX;
 #[derive(Debug)]
 pub(super) struct SupervisorServer {
     program: PathBuf,
-    /// The directory of all tasks' directories.
+    /// The parent of all task directories.
     tasks: PathBuf,
     process: Mutex<Option<Process>>,
 }
@@ -28,7 +28,7 @@ struct Process {
 }
 
 impl SupervisorServer {
-    /// Nothing runs before the first supervisor is needed.
+    /// No process is started before the first supervisor is needed.
     pub(super) const fn new(program: PathBuf, tasks: PathBuf) -> Self {
         Self {
             program,
@@ -37,13 +37,13 @@ impl SupervisorServer {
         }
     }
 
-    /// Forks a supervisor for a task directory, with `agent` as its standard input; gives its process number.
+    /// Forks a supervisor for a task directory, with `agent` as its standard input; returns its process id.
     ///
-    /// An error leaves open whether a supervisor was forked: whoever starts another one relies on the claim, which only
-    /// one of them gets.
+    /// After an error it is unknown whether a supervisor was forked: a caller that starts another one
+    /// relies on the claim, which only one of them gets.
     ///
     /// # Errors
-    /// What the kernel says. The next call starts a new server.
+    /// Of the kernel. The next call starts a new server.
     pub(super) fn fork(&self, directory: &Path, agent: BorrowedFd<'_>) -> io::Result<i32> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         let running = match process.take() {
@@ -82,9 +82,9 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Hangs up, as the socket goes. It ends with its last supervisor, which it goes on to guard.
+    /// Closes the socket. The process ends after its last supervisor, which it continues to guard.
     fn drop(&mut self) {
-        // One that goes on is collected when this process ends.
+        // If it is still running, it is reaped when this process ends.
         drop(self.child.try_wait());
     }
 }

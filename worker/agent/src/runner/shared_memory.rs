@@ -1,4 +1,4 @@
-//! Where the attempts of this host have shared memory of their own.
+//! Private shared memory of the attempts of this host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf, absolute};
@@ -8,48 +8,48 @@ use muster_model::desired::TaskAssignment;
 use muster_supervisor::SharedMemoryPlace;
 use muster_supervisor::shared_memory::is_possible;
 
-/// Where programs look for shared memory.
+/// Path of shared memory for programs.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The folders of a worker's attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedMemoryHost {
-    /// They lie in here.
+    /// Their parent.
     folder: PathBuf,
-    /// What lies in `/dev/shm` and tasks must see all the same.
+    /// Entry of `/dev/shm` that must stay visible to tasks.
     visible: Option<PathBuf>,
 }
 
-/// Why tasks of this host share its `/dev/shm`.
+/// Reasons why tasks of this host share its `/dev/shm`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotPrivate {
-    /// There is no folder in memory for theirs.
-    #[error("the directories of tasks do not lie in memory")]
+    /// There is no folder in memory for private segments.
+    #[error("the task directories are not in memory")]
     OnDisk,
-    /// A right is missing.
-    #[error("this worker may not make namespaces and mount")]
+    /// A privilege is missing.
+    #[error("this worker may not create namespaces and mounts")]
     MayNotMount,
-    /// Their own folder would cover it.
-    #[error("tasks must see `{}`, which is no folder in /dev/shm but that itself", .0.display())]
+    /// A private mount would hide the whole of `/dev/shm`.
+    #[error("tasks need `{}`, which is /dev/shm itself and not a folder in it", .0.display())]
     Itself(PathBuf),
-    /// One folder of the host's can be shown in theirs.
-    #[error("tasks must see more than one folder of /dev/shm: {0}")]
+    /// Only one folder of the host's can stay visible.
+    #[error("tasks need more than one folder of /dev/shm: {0}")]
     Several(String),
-    /// Nobody can tell whether their own folder would cover it.
+    /// It is unknown whether a private mount would hide a path.
     #[error("resolving `{}` failed: {source}", path.display())]
     Unresolved {
-        /// What tasks must see.
+        /// The path that tasks need.
         path: PathBuf,
-        /// What the file system says.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl SharedMemoryHost {
-    /// The folders below `folder`, which lies in memory, for tasks that must see all of `places`.
+    /// Plans folders below `folder`, which is in memory, for tasks that need all of `places`.
     ///
     /// # Errors
-    /// Why tasks are to have no shared memory of their own.
+    /// The reason why tasks get no private shared memory.
     pub(crate) fn find(folder: Option<PathBuf>, places: &[&Path]) -> Result<Self, NotPrivate> {
         let folder = folder.ok_or(NotPrivate::OnDisk)?;
         if !is_possible() {
@@ -61,8 +61,8 @@ impl SharedMemoryHost {
         Ok(Self { folder, visible })
     }
 
-    /// Where a task's attempt has its own; none for one that uses the host's: it has no GPU and is no member of a gang, or its
-    /// engine sees to it.
+    /// The private segment of a task's attempt; none if it uses the host's: it has no GPU and is no member
+    /// of a gang, or its container engine provides one.
     pub(crate) fn place(&self, assignment: &TaskAssignment) -> Option<SharedMemoryPlace> {
         let is_meant = !assignment.gpus.is_empty() || assignment.rank.world_size > 1;
         let is_process = assignment.execution.container.is_none();
@@ -74,7 +74,7 @@ impl SharedMemoryHost {
     }
 }
 
-/// The folder of `shared` that all of these places lie in that lie in `shared`; none if none does.
+/// The folder in `shared` that contains all those of the places that are in `shared`; none if none is.
 fn folder_with(shared: &Path, places: &[&Path]) -> Result<Option<PathBuf>, NotPrivate> {
     let mut folders = BTreeSet::new();
     for place in places {
@@ -93,7 +93,7 @@ fn folder_with(shared: &Path, places: &[&Path]) -> Result<Option<PathBuf>, NotPr
     Ok(folders.pop_first())
 }
 
-/// Where a path leads, whatever links it goes through. What is not there yet will be made where its parent leads.
+/// Resolves all links of a path. What does not exist yet will be created below its resolved parent.
 fn resolved(path: &Path) -> Result<PathBuf, NotPrivate> {
     let found = absolute(path).and_then(|path| resolve(&path));
     found.map_err(|source| NotPrivate::Unresolved {
@@ -111,7 +111,8 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The attempt of a task's unit. Members that came later have numbers of their own in it, and belong to it all the same.
+/// The attempt of a task's unit. Members that joined later have epochs of their own, but belong to the same
+/// attempt.
 fn name_of(assignment: &TaskAssignment) -> String {
     let TaskAssignment {
         key, unit, attempt, ..
@@ -140,7 +141,7 @@ mod tests {
         let old = Some(shared.join("old-run"));
         assert_eq!(found(&[&disk, &tasks]).unwrap(), old);
         assert_eq!(found(&[&tasks, &shared.join("old-run/data")]).unwrap(), old);
-        // The settings name another folder than that in which tasks lie.
+        // The settings name another folder than the one that contains the tasks.
         let several = found(&[&tasks, &shared.join("new-run/run")]).unwrap_err();
         let text = several.to_string();
         assert!(

@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 
 use crate::limits::OUTBOX_MAX;
 
-/// How long a replica may take to answer: a leader commits the host's registration meanwhile.
+/// Timeout of a replica's answer: a leader commits the host's registration meanwhile.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// A session that a leader accepted.
@@ -27,7 +27,7 @@ pub(super) struct Opened {
     pub(super) host: HostId,
     pub(super) leader: LeadershipEpoch,
     pub(super) timings: Timings,
-    /// Addresses of all replicas, as the leader knows them; an older build says nothing.
+    /// Addresses of all replicas known to the leader; empty from an older build.
     pub(super) replicas: Vec<String>,
     /// The cluster's name; empty from an older build.
     pub(super) cluster_id: String,
@@ -35,34 +35,34 @@ pub(super) struct Opened {
     pub(super) messages: Streaming<v1::LeaderMessage>,
 }
 
-/// Why there is no session.
+/// Reasons why there is no session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The replica does not lead.
-    #[error("the replica does not lead; leader: {leader:?}")]
+    /// The replica is not the leader.
+    #[error("the replica is not the leader; leader: {leader:?}")]
     NotLeader {
-        /// Who does, if it knows.
+        /// The address of the leader, if known.
         leader: Option<String>,
     },
-    /// It leads, but by a leadership that we know to be over.
+    /// It leads, but with a leadership that is known to be over.
     #[error("the replica's leadership {found} is older than {newest}")]
     Deposed {
-        /// Its leadership.
+        /// The replica's leadership.
         found: LeadershipEpoch,
-        /// The newest that we accepted.
+        /// The newest accepted leadership.
         newest: LeadershipEpoch,
     },
-    /// The leader does not accept this host.
+    /// The leader rejects this host.
     #[error("rejected: {message} ({reason})")]
     Rejected {
-        /// Machine-readable.
+        /// Machine-readable reason.
         reason: String,
-        /// For people.
+        /// Message for operators.
         message: String,
-        /// Whether it may later.
+        /// Whether a later attempt may succeed.
         retry: bool,
     },
-    /// It cannot be reached, or says something that we do not understand.
+    /// It cannot be reached, or its answer is invalid.
     #[error("no answer: {0}")]
     Unreachable(String),
 }
@@ -80,7 +80,7 @@ impl From<Status> for Refusal {
     }
 }
 
-/// Says hello to a replica and waits for its welcome.
+/// Sends a greeting to a replica and waits for its welcome.
 pub(super) async fn attempt(
     address: String,
     channel: Channel,

@@ -1,4 +1,4 @@
-//! Finds the leader: asks all replicas at the same time and follows their hints.
+//! Discovery of the leader: asks all replicas concurrently and follows their hints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::replicas::KnownReplicas;
 use crate::session::attempt::{Opened, Refusal, attempt};
 use crate::session::pause::{HURRIED, jitter};
 
-/// How long a connection may take: within a cluster it takes milliseconds, and one whose first packet was lost is sent
-/// again only after a second, so a new one is sooner there.
+/// Connect timeout. Within a cluster connecting takes milliseconds; a lost first packet is sent again only
+/// after a second, so a new connection is faster.
 const CONNECT_MAX: Duration = Duration::from_millis(500);
-/// How often an idle connection is probed, and how long the answer may take: finds a peer that vanished.
+/// Interval of keep-alive probes on an idle connection, and their timeout: detects a vanished peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The replicas that are known, and the connections to them.
+/// The known replicas, and the connections to them.
 #[derive(Debug)]
 pub(super) struct Discovery {
     replicas: KnownReplicas,
@@ -36,21 +36,21 @@ impl Discovery {
         }
     }
 
-    /// Forgets connections whose packets may have been lost: such a one tries again later and later, and is of use only
-    /// long after the link is back.
+    /// Drops connections whose packets may have been lost: their retransmissions back off, so they recover
+    /// long after the link does.
     pub(super) fn reconnect(&mut self) {
         self.channels.clear();
     }
 
-    /// Asks every replica, on a new connection if it did not answer before. The first welcome wins;
-    /// a final rejection counts more than silence. As long as one is silent, those who answer that they do not lead are
-    /// asked again: one of them may be elected meanwhile, because of that silence.
+    /// Asks every replica, on a new connection if it did not answer before. The first welcome wins; a final
+    /// rejection takes precedence over silence. While any replica is silent, those that answered that they
+    /// do not lead are asked again: one of them may be elected because of that silence.
     pub(super) async fn find(&mut self, hello: &v1::Hello) -> Result<Opened, Refusal> {
         let mut refusal = Refusal::Unreachable("no replica is known".to_owned());
         let mut asked: BTreeSet<String> = self.replicas.addresses().into_iter().collect();
         self.channels.retain(|address, _| asked.contains(address));
         let mut attempts = FuturesUnordered::new();
-        // Who was not heard yet.
+        // Replicas that have not answered yet.
         let mut silent = BTreeSet::new();
         for address in asked.clone() {
             match self.channel(&address) {
@@ -88,7 +88,7 @@ impl Discovery {
         Err(refusal)
     }
 
-    /// Takes over which replicas there are.
+    /// Replaces the learned replicas.
     pub(super) fn know(&self, replicas: &[String]) {
         self.replicas.know(replicas);
     }
@@ -111,7 +111,7 @@ impl Discovery {
     }
 }
 
-/// Asks one replica after a pause, and says which.
+/// Asks one replica after a pause; returns its address with the answer.
 async fn ask(
     address: String,
     channel: Channel,
@@ -123,7 +123,7 @@ async fn ask(
     (address, outcome)
 }
 
-/// The one that says more.
+/// The more informative of two refusals.
 fn graver(known: Refusal, found: Refusal) -> Refusal {
     if matches!(known, Refusal::Rejected { .. }) {
         known

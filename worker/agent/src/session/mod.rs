@@ -1,4 +1,4 @@
-//! The stream to the leader: found again whenever it breaks, whoever leads.
+//! Stream to the leader, reopened to the current leader whenever it breaks.
 
 mod attempt;
 mod discovery;
@@ -23,20 +23,20 @@ use crate::inbox::{Incoming, Outbox};
 use crate::replicas::KnownReplicas;
 pub(crate) use pause::jitter;
 
-/// An open session as the decision loop holds it.
+/// An open session, as used by the decision loop.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Counts sessions from 1: what belongs to an older one is ignored.
+    /// Number of the session, from 1: messages of older ones are ignored.
     pub(crate) number: u64,
     /// The leader's address.
     pub(crate) leader: String,
-    /// This host, as the leader knows it.
+    /// Id of this host.
     pub(crate) host: HostId,
     /// Periods of the heartbeat protocol.
     pub(crate) timings: Timings,
-    /// Takes messages for the leader.
+    /// Channel for messages to the leader.
     pub(crate) outbox: mpsc::Sender<v1::WorkerMessage>,
-    /// Ends the session, and tells whoever works for it that it ended.
+    /// Ends the session, and notifies its tasks of the end.
     pub(crate) closed: CancellationToken,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct SessionKeeper {
     registration: HostRegistration,
-    /// What the host runs containers with now, which the registration says too.
+    /// The host's current container engine, which is part of the registration.
     engine: watch::Receiver<Option<FoundEngine>>,
     discovery: Discovery,
     inbox: Outbox,
@@ -74,7 +74,7 @@ impl SessionKeeper {
     /// Runs until shutdown.
     ///
     /// # Errors
-    /// [`Error::Rejected`] if the cluster will not have this host.
+    /// [`Error::Rejected`] if the cluster rejects this host permanently.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         let mut number = 0;
         loop {
@@ -89,7 +89,7 @@ impl SessionKeeper {
         }
     }
 
-    /// Looks for the leader until it is found; none if we shut down before.
+    /// Searches for the leader until it is found; none after a shutdown.
     async fn open(&mut self) -> Result<Option<Opened>, Error> {
         let mut pause = Pause::new();
         let mut told = None;
@@ -121,7 +121,7 @@ impl SessionKeeper {
         }
     }
 
-    /// Labels the host with the engine that it has now.
+    /// Sets the host's label for the current engine.
     fn say_engine(&mut self) {
         let labels = &mut self.registration.labels;
         match self.engine.borrow_and_update().as_ref() {
@@ -130,7 +130,7 @@ impl SessionKeeper {
         };
     }
 
-    /// Passes the leader's messages on until the session ends, or the host can do something else than it said.
+    /// Forwards the leader's messages until the session ends or the host's capabilities change.
     async fn serve(&mut self, number: u64, opened: Opened) {
         let closed = self.shutdown.child_token();
         tracing::info!(
@@ -156,11 +156,11 @@ impl SessionKeeper {
         loop {
             let message = tokio::select! {
                 () = closed.cancelled() => {
-                    // Left because nothing is acknowledged, for one.
+                    // For example because heartbeats are no longer acknowledged.
                     self.discovery.reconnect();
                     break;
                 }
-                // The host registers anew with what it can do now.
+                // The host registers again with its new capabilities.
                 Ok(()) = self.engine.changed() => break,
                 message = messages.message() => message,
             };
@@ -171,7 +171,7 @@ impl SessionKeeper {
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
                     self.tell(Incoming::Message(number, kind)).await;
                 }
-                // A kind that a newer leader knows and we do not.
+                // A message that only newer versions know.
                 Ok(Some(v1::LeaderMessage { kind: None })) => {}
                 Ok(None) => break,
                 Err(status) => {
@@ -186,17 +186,18 @@ impl SessionKeeper {
 
     async fn tell(&self, incoming: Incoming) {
         if self.inbox.send(incoming).await.is_err() {
-            tracing::debug!("the agent is ending: nobody takes the leader's messages any more");
+            tracing::debug!("the agent is ending: a message of the leader is dropped");
         }
     }
 }
 
-/// Logs why there is no session: once, if the cluster refuses this host for now; an admin must see that.
+/// Logs why there is no session. A temporary rejection is logged as a warning once, since an admin must see
+/// it.
 fn note(refusal: &Refusal, told: &mut Option<Refusal>) {
     if !matches!(refusal, Refusal::Rejected { .. }) {
         tracing::debug!(%refusal, "no session");
     } else if told.as_ref() != Some(refusal) {
-        tracing::warn!(%refusal, "the cluster does not take this host now; it goes on asking");
+        tracing::warn!(%refusal, "the cluster rejects this host for now; retrying");
         *told = Some(refusal.clone());
     }
 }

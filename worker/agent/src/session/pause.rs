@@ -1,20 +1,20 @@
-//! How long to wait between two searches for the leader.
+//! Pause between searches for the leader.
 //!
-//! A leader is replaced within a second or so: during that time we look often, so that a session is back
-//! a few hundred milliseconds after the new leader is up. After that we back off, so that ten thousand
-//! workers do not hammer a cluster that is down.
+//! A leader is replaced within a second or so: during that time searches are frequent, so that a session is
+//! back a few hundred milliseconds after the new leader is up. Then they back off, so that ten thousand
+//! workers do not overload a cluster that is down.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long we look often.
+/// Duration of frequent searches.
 const HURRY: Duration = Duration::from_secs(5);
-/// Longest pause meanwhile.
+/// Longest pause between frequent searches.
 pub(super) const HURRIED: Duration = Duration::from_millis(150);
 /// Longest pause after the first slow search; doubled for every further one.
 const SLOW: Duration = Duration::from_millis(200);
-/// Longest pause ever.
+/// Upper limit of the pause.
 const SLOWEST: Duration = Duration::from_secs(7);
 
 /// The pauses of one search.
@@ -32,7 +32,7 @@ impl Pause {
         }
     }
 
-    /// The next pause: anything up to its longest, so that workers do not move in step.
+    /// The next pause: random up to its upper limit, so that workers do not act in step.
     pub(super) fn next(&mut self) -> Duration {
         jitter(self.longest())
     }

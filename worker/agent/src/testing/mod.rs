@@ -1,4 +1,4 @@
-//! What several tests of this crate need.
+//! Helpers shared by several tests of this crate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) fn runner(config: RunnerConfig, outbox: Outbox) -> Runner {
     Runner::new(config, hand_over, LeaseClock::start(), outbox)
 }
 
-/// Settings of a runner that keeps everything below `home` and can start nothing.
+/// Settings of a runner that keeps all files below `home` and cannot start any task.
 pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
     RunnerConfig {
         supervisor: PathBuf::from("/nonexistent/muster"),

@@ -1,4 +1,4 @@
-//! What the settings say of this host's place.
+//! Settings for the location of this host and its GPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use muster_model::topology::{LearntTree, NamedCell};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where this host and its GPUs lie, as far as it is set.
+/// Location of this host and its GPUs, as far as it is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopologyConfig {
-    /// Cells around this host, largest first: a pod, then a rack. A name stands for one cell of its level in the whole
-    /// cluster, and all hosts name the same levels.
+    /// Cells around this host, largest first: a pod, then a rack. A name denotes one cell of its level in
+    /// the whole cluster, and all hosts must name the same levels.
     #[schemars(with = "Vec<BTreeMap<String, String>>")]
     pub above: Vec<NamedCell>,
-    /// Cells that the GPUs form, larger ones first; they count in place of those that the machine shows.
+    /// Cells formed by the GPUs, larger ones first; they replace those that are detected.
     pub inside: Vec<DeclaredCells>,
-    /// Whether to look which GPUs share a socket and a PCIe switch.
+    /// Whether to detect which GPUs share a socket and a PCIe switch.
     pub detect: bool,
-    /// Where the kernel shows its devices.
+    /// Path of sysfs.
     pub sysfs_root: PathBuf,
 }
 
@@ -46,7 +46,7 @@ pub struct DeclaredCells {
 }
 
 impl DeclaredCells {
-    /// Cells of so many GPUs each, one after the other; the last one has what is left.
+    /// Consecutive cells of `gpus_each` GPUs; the last one has the rest.
     #[must_use]
     pub fn of_size(level: &str, gpus: u32, gpus_each: u32) -> Self {
         let positions: Vec<u32> = (0..gpus).collect();
@@ -59,7 +59,7 @@ impl DeclaredCells {
 }
 
 impl TopologyConfig {
-    /// The first rule that the settings break.
+    /// The first broken rule of the settings.
     pub(crate) fn broken_rule(&self) -> Option<String> {
         let levels = LearntTree {
             above: self.above.clone(),
@@ -80,7 +80,7 @@ impl TopologyConfig {
                 .find(|gpu| usize::try_from(**gpu).is_ok_and(|gpu| gpu >= GPUS_PER_HOST_MAX));
             let named = &level.level;
             twice
-                .map(|gpu| format!("GPU {gpu} lies in two cells of level `{named}`"))
+                .map(|gpu| format!("GPU {gpu} is in two cells of level `{named}`"))
                 .or_else(|| {
                     beyond.map(|gpu| {
                         format!("GPU {gpu} of level `{named}` is beyond {GPUS_PER_HOST_MAX} (GPUS_PER_HOST_MAX)")

@@ -1,5 +1,5 @@
-//! Where this host and its GPUs lie: the cells around it by the settings, those inside by the settings or by what the
-//! machine shows.
+//! Location of this host and its GPUs: the surrounding cells from the settings, the inner ones from the
+//! settings or by detection.
 
 mod config;
 mod pci;
@@ -15,15 +15,16 @@ pub use config::{DeclaredCells, TopologyConfig};
 pub use pci::{PciAddress, PciAddressError};
 pub use sysfs::{GpuPlace, Sysfs};
 
-/// Level of the cells whose GPUs hang on one CPU socket.
+/// Level of the cells whose GPUs are attached to one CPU socket.
 pub const SOCKET_LEVEL: &str = "socket";
-/// Level of the cells whose GPUs hang on one PCIe switch.
+/// Level of the cells whose GPUs are attached to one PCIe switch.
 pub const SWITCH_LEVEL: &str = "switch";
 
-/// What is known of this host's place.
+/// Determines the location of this host.
 ///
-/// Cells inside that the settings declare count; without them the machine is looked at, if the settings let it and the
-/// GPUs' PCI addresses are known. A machine that shows nothing leaves the cells inside unknown.
+/// Inner cells declared in the settings take precedence; without them the machine is inspected, if the
+/// settings permit it and the PCI addresses of the GPUs are known. If nothing can be detected, the inner
+/// cells are unknown.
 #[must_use]
 pub fn learn(
     config: &TopologyConfig,
@@ -101,7 +102,7 @@ fn detected(
         .unzip();
     if levels.is_empty() && config.detect {
         let root = config.sysfs_root.display();
-        tracing::info!(%root, "the machine does not show which GPUs share a socket or a PCIe switch");
+        tracing::info!(%root, "cannot detect which GPUs share a socket or a PCIe switch");
     }
     let places = known
         .iter()
@@ -125,7 +126,7 @@ mod tests {
     fn gpus(count: u32) -> Vec<GpuDescription> {
         { 0..count }
             .map(|index| GpuDescription {
-                // Against the order of the list, which is by index.
+                // In reverse of the list, which is ordered by index.
                 uuid: GpuUuid(u128::from(100 - index)),
                 index,
                 model: "H100".to_owned(),

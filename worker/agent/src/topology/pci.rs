@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A device's address as the kernel writes it: `0000:17:00.0`.
+/// A device's address in the kernel's format: `0000:17:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     domain: u32,
@@ -12,15 +12,16 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// A text is no address of a PCI device.
+/// The text is not the address of a PCI device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no PCI address: DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits")]
+#[error("`{0}` is not a PCI address: DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits")]
 pub struct PciAddressError(pub String);
 
 impl FromStr for PciAddress {
     type Err = PciAddressError;
 
-    /// Takes the kernel's form and NVML's, whose domain has eight digits and whose letters are capital.
+    /// Accepts the kernel's format and NVML's, whose domain has eight digits and whose letters are upper
+    /// case.
     fn from_str(text: &str) -> Result<Self, PciAddressError> {
         let parse = || {
             let (domain, rest) = text.split_once(':')?;
@@ -45,7 +46,7 @@ impl FromStr for PciAddress {
 }
 
 impl PciAddress {
-    /// As NVIDIA's tools write it: `00000000:17:00.0`.
+    /// Formats it as NVIDIA's tools do: `00000000:17:00.0`.
     #[must_use]
     pub fn to_driver_form(self) -> String {
         let Self {

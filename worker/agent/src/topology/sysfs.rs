@@ -1,22 +1,24 @@
-//! Which GPUs share a socket and a PCIe switch, as the kernel shows it in sysfs.
+//! Detection of GPUs that share a socket or a PCIe switch, from sysfs.
 //!
-//! A device's real path runs through all bridges above it: `devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/
-//! 0000:19:00.0` is a GPU below a root port and a switch's two sides (upstream port, downstream port).
+//! A device's real path runs through all bridges above it:
+//! `devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0` is a GPU below a root port and
+//! a switch's two sides (upstream port, downstream port).
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use crate::topology::PciAddress;
 
-/// Bridges above a device that alone is below a switch: root port, the switch's upstream port, its downstream port.
+/// Bridges above a device that is alone below a switch: root port, the switch's upstream port, its
+/// downstream port.
 const BRIDGES_WITH_SWITCH: usize = 3;
 
-/// Where a GPU lies in its machine.
+/// Location of a GPU in its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuPlace {
-    /// Name of the socket; none if the machine does not show it.
+    /// Name of the socket; none if unknown.
     pub socket: Option<String>,
-    /// The switch, by the bridge at its top; none if it hangs on none.
+    /// The switch, identified by its topmost bridge; none if it is not behind one.
     pub switch: Option<PciAddress>,
 }
 
@@ -26,10 +28,10 @@ pub struct Sysfs {
     root: PathBuf,
 }
 
-/// What the kernel shows of one device.
+/// Location of one device in the tree.
 #[derive(Clone, Debug, Default)]
 struct Device {
-    /// The root bus: devices below one hang on one socket.
+    /// The root bus: all devices below it are attached to one socket.
     root_bus: Option<String>,
     /// Bridges above it, the nearest first.
     bridges: Vec<PciAddress>,
@@ -37,7 +39,7 @@ struct Device {
 }
 
 impl Sysfs {
-    /// The view that is mounted at a path, `/sys` on a real machine.
+    /// The view mounted at a path, `/sys` on a real machine.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
@@ -45,10 +47,10 @@ impl Sysfs {
         }
     }
 
-    /// Where these devices lie, in their order. What cannot be read is unknown.
+    /// Locations of these devices, in their order. Values that cannot be read are unknown.
     ///
-    /// A device's switch is the nearest bridge that it shares with another one of the list; for one that shares none,
-    /// the switch that it hangs on alone, if it hangs on one.
+    /// A device's switch is the nearest bridge that it shares with another one of the list; for one that
+    /// shares none, the switch to which it is attached alone, if any.
     #[must_use]
     pub fn places(&self, addresses: &[PciAddress]) -> Vec<GpuPlace> {
         let mut devices: Vec<Device> = addresses
@@ -73,7 +75,7 @@ impl Sysfs {
         devices.iter().map(place).collect()
     }
 
-    /// The memory node beside a device; none if the machine does not show it.
+    /// The NUMA node of a device; none if unknown.
     #[must_use]
     pub fn node_of(&self, address: PciAddress) -> Option<u32> {
         let link = self.root.join("bus/pci/devices").join(address.to_string());
@@ -103,12 +105,13 @@ impl Sysfs {
         }
     }
 
-    /// The NUMA node of a device; none if the firmware does not say (-1).
+    /// The NUMA node of a device; none if the firmware does not report it (-1).
     fn node(&self, device: &Path) -> Option<u32> {
         read(&device.join("numa_node"))?.parse().ok()
     }
 
-    /// The socket of a NUMA node (there may be several in one); the node itself if its processors do not say theirs.
+    /// The socket of a NUMA node (a socket may have several); the node itself if its processors do not
+    /// report theirs.
     fn socket_of(&self, node: u32) -> String {
         let list = read(
             &self
@@ -123,8 +126,8 @@ impl Sysfs {
         package.unwrap_or(node).to_string()
     }
 
-    /// Fills in sockets that the firmware does not tell: that of the devices below the same root bus, and on a machine
-    /// with one node the only one.
+    /// Fills in sockets that the firmware does not report: that of other devices below the same root bus,
+    /// and on a machine with one node the only one.
     fn infer_sockets(&self, devices: &mut [Device]) {
         let told: BTreeMap<String, String> = { devices.iter() }
             .filter_map(|device| Some((device.root_bus.clone()?, device.socket.clone()?)))
@@ -140,7 +143,7 @@ impl Sysfs {
         }
     }
 
-    /// The only NUMA node of the machine; none if it has several or does not show them.
+    /// The only NUMA node of the machine; none if it has several or does not list them.
     fn only_node(&self) -> Option<u32> {
         let entries = std::fs::read_dir(self.root.join("devices/system/node")).ok()?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -159,18 +162,18 @@ fn read(path: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Trees of devices for tests.
+/// Device trees for tests.
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 pub(super) mod machine {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A machine in a folder.
+    /// A simulated machine in a folder.
     pub(crate) struct Machine(tempfile::TempDir);
 
     impl Machine {
-        /// A machine with so many NUMA nodes of one processor each, every one on a socket of its own.
+        /// A machine with `nodes` NUMA nodes of one processor each, every one on its own socket.
         pub(crate) fn new(nodes: u32) -> Self {
             let machine = Self(tempfile::tempdir().unwrap());
             for node in 0..nodes {

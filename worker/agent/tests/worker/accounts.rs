@@ -1,4 +1,5 @@
-//! Tasks that run as others than their agent, which is root here: who they are, and what they cannot do.
+//! Tests of tasks that run as other accounts than their agent, which is root here: their identity and their
+//! restrictions.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -19,26 +20,26 @@ use crate::agent::{Host, exited, running};
 use crate::support::leader::Leader;
 use crate::support::{FIXTURE, eventually, is_gone, script};
 
-/// Accounts that every Linux has, with those who are to be them.
+/// Accounts of every Linux, and the users mapped to them.
 const NOBODY: &str = "nobody";
 const ADA: &str = "ada@example.org";
 const DAEMON: &str = "daemon";
 
-/// False where this shows nothing.
+/// False if the tests cannot run without root.
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         drop(writeln!(
             std::io::stderr(),
-            "skipped: only root runs tasks as others"
+            "skipped: only root can run tasks as others"
         ));
     }
     is_root
 }
 
-/// Tasks run as their submitters, of whom two have accounts, one of them of the system.
+/// Tasks run as their submitters, two of whom have accounts, one of them a system account.
 fn submitters(config: &mut WorkerConfig, home: &Path) {
-    // Made for this user alone; a data directory in a closed folder is refused.
+    // The folder was created for this user alone; a data directory below it would be refused.
     fs::set_permissions(home, Permissions::from_mode(0o711)).unwrap();
     let program = home.join("fixture");
     fs::copy(FIXTURE, &program).unwrap();
@@ -69,7 +70,7 @@ fn groups(name: &str) -> String {
     String::from_utf8(told.stdout).unwrap().trim().to_owned()
 }
 
-/// What a process is, by the kernel's word: a field of its status.
+/// A field of a process's status in the kernel.
 fn status(pid: i32, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field));
@@ -106,7 +107,7 @@ async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
     assert_eq!(
         who,
         format!(
-            "{uid},{gid},{},nobody nobody {home} {shell},0022",
+            "{uid},{gid},{},{NOBODY} {NOBODY} {home} {shell},0022",
             groups(NOBODY)
         )
     );
@@ -122,7 +123,7 @@ async fn a_task_is_its_submitter_for_good_and_is_killed_all_the_same() {
     let supervisor = host.directory(&task).supervisor().unwrap().unwrap();
     assert_eq!(status(supervisor.pid, "Uid:"), all(0));
 
-    // It does not listen, and goes nevertheless.
+    // It ignores the signal, and is killed nevertheless.
     let stopping = TaskAssignment {
         stop: Some(StopInstruction {
             reason: "cancel".to_owned(),
@@ -152,7 +153,7 @@ async fn a_task_comes_to_what_is_its_own_and_to_nothing_of_others() {
     host.scratch_file(&first, "ready");
     let directory = host.directory(&first);
     let data = host.home.path().join("w");
-    // What another user tries, with the paths that it may guess. It prints what it could do.
+    // Attempts by another user, with the paths that it may guess. It prints those that succeeded.
     let text = format!(
         "cd /; T={task}; D={data}
         try() {{ name=$1; shift; if \"$@\" > /dev/null 2>&1; then echo $name; fi; }}
@@ -178,7 +179,7 @@ async fn a_task_comes_to_what_is_its_own_and_to_nothing_of_others() {
     assert_eq!(folder.uid(), account(NOBODY).uid);
 }
 
-/// What a task has printed.
+/// Output of a task.
 fn printed(host: &Host, task: &TaskAssignment) -> String {
     let entries = fs::read_dir(host.logs(task)).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -215,7 +216,7 @@ async fn a_task_of_an_account_saves_by_its_socket_and_by_files_and_is_told_to_st
             (steps == [1, 2]).then_some(())
         })
         .await;
-    // What root writes there follows no link of the task's.
+    // Writes by root must not follow a link of the task.
     let (victim, trap) = (
         host.home.path().join("victim"),
         host.directory(&task).control().join("preempt.new"),
@@ -319,7 +320,7 @@ async fn who_has_no_account_that_may_run_tasks_is_refused_by_name() {
             })
             .await;
     }
-    // A program of root's alone is not there for others, and neither is a folder.
+    // A program that only root may run does not exist for others, and neither does a folder.
     let closed = host.home.path().join("closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
@@ -330,7 +331,7 @@ async fn who_has_no_account_that_may_run_tasks_is_refused_by_name() {
     assert!(why.contains("is not open to the account"), "{why}");
 }
 
-/// How an agent ends with these settings, which cannot be.
+/// Error of an agent with invalid settings.
 fn ends_with(change: impl FnOnce(&mut WorkerConfig, &Path)) -> String {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let leader = runtime.block_on(Leader::start(3));
@@ -365,7 +366,7 @@ fn an_agent_does_not_start_with_an_account_that_is_not_there_or_as_root_by_accid
         ("agent", "tasks.allow_root"),
         // This agent has no certificates.
         ("auto", "tasks.allow_root"),
-        // Others may not pass the home of this host.
+        // Others may not traverse the home of this host.
         (NOBODY, "chmod o+x"),
     ] {
         let error = named(run_as);

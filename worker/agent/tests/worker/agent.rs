@@ -1,4 +1,4 @@
-//! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
+//! Tests of real agent processes with real supervisors and tasks, against a test leader.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ use crate::support::{FIXTURE, eventually, is_gone, kill_host, script};
 pub(crate) struct Host {
     pub(crate) home: tempfile::TempDir,
     pub(crate) agent: Child,
-    /// What its agent and supervisors are.
+    /// The binary of its agent and supervisors.
     program: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Host {
         Self::start_with(leaders, |_, _| {})
     }
 
-    /// One with other settings, which may lie below its home.
+    /// Starts a host with changed settings, whose files may be below its home.
     pub(crate) fn start_with(
         leaders: &[&Leader],
         change: impl FnOnce(&mut WorkerConfig, &Path),
@@ -59,7 +59,7 @@ impl Host {
             // Not the small program beside it, which may be of another build.
             supervisor: Some(FIXTURE.into()),
             checkpoint_scan_ms: 20,
-            // Whoever runs the tests may be root.
+            // The tests may run as root.
             tasks: TasksConfig {
                 allow_root: true,
                 ..TasksConfig::default()
@@ -78,7 +78,7 @@ impl Host {
         }
     }
 
-    /// Kills the agent alone.
+    /// Kills only the agent.
     pub(crate) fn kill_agent(&mut self) {
         self.agent.kill().unwrap();
         self.agent.wait().unwrap();
@@ -103,7 +103,7 @@ impl Host {
             .join(RunId::of(task).to_string())
     }
 
-    /// Where its tasks have cgroups, if the machine lets us have any.
+    /// Cgroups of its tasks, if the machine permits any.
     pub(crate) fn cgroups(&self) -> Option<CgroupHost> {
         let directory = self.home.path().join("w");
         let identity = std::fs::read(directory.join("identity.json")).ok()?;
@@ -128,11 +128,11 @@ impl Drop for Host {
         drop(self.agent.kill());
         drop(self.agent.wait());
         kill_host(&self.home.path().join("w"));
-        // An agent that is stopped does so itself.
+        // An agent that is stopped does this itself.
         if let Ok(tasks) = std::fs::read_link(self.home.path().join("w/tasks")) {
             drop(std::fs::remove_dir_all(tasks.parent().unwrap()));
         }
-        // The last one to look would be the next agent.
+        // Normally the next agent would do this.
         if let Some(cgroups) = self.cgroups() {
             for task in cgroups.tasks() {
                 let cgroups = Cgroups::at(&cgroups.paths(&task, &Controller::ALL));
@@ -147,8 +147,9 @@ fn start_agent(program: &Path, config: &Path) -> Child {
     let mut command = Command::new(program);
     command.arg("agent").arg(config).stderr(Stdio::piped());
     let mut agent = None;
-    // A child that another test forked while the program was copied has it open for writing, until it is a program itself.
-    eventually("a program that nobody writes", || match command.spawn() {
+    // A process forked by another test while the program was copied has it open for writing until it calls
+    // exec.
+    eventually("a program file that is closed", || match command.spawn() {
         Ok(child) => agent.replace(child).is_none(),
         Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => false,
         Err(error) => panic!("{error}"),
@@ -205,7 +206,8 @@ async fn a_task_is_run_reported_and_forgotten() {
     assert!(host.logs(&task).exists());
 }
 
-/// A task lives through the death of its agent, during which `meanwhile` happens on its host, and ends under the next one.
+/// A task survives the death of its agent, during which `meanwhile` runs on its host, and ends under the
+/// next agent.
 async fn outlives_its_agent(leader: &Leader, meanwhile: impl FnOnce(&Host)) {
     let mut host = Host::start(&[leader]);
     let task = script("echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; exit 4");
@@ -220,11 +222,7 @@ async fn outlives_its_agent(leader: &Leader, meanwhile: impl FnOnce(&Host)) {
     std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(4));
-    assert_eq!(
-        host.scratch_file(&task, "pids"),
-        pid,
-        "it was started again"
-    );
+    assert_eq!(host.scratch_file(&task, "pids"), pid, "it was restarted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +248,8 @@ async fn a_task_that_ends_without_an_agent_is_reported_and_not_run_again() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
     let task = script(
-        "echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; mkdir -p $MUSTER_CKPT_DIR/step_9; echo > $MUSTER_CKPT_DIR/step_9/_COMMITTED; exit 4",
+        "echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; \
+         mkdir -p $MUSTER_CKPT_DIR/step_9; echo > $MUSTER_CKPT_DIR/step_9/_COMMITTED; exit 4",
     );
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
@@ -294,7 +293,7 @@ async fn a_leader_that_acknowledges_nothing_extends_no_lease() {
     task.partition_grace_ms = 2_500;
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
-    // With acknowledgements it outlives its first lease by far.
+    // With acknowledgements it lives far longer than its first lease.
     let beats = leader.inner().beats;
     leader
         .eventually("beats", |inner| (inner.beats > beats + 20).then_some(()))
@@ -320,7 +319,7 @@ async fn a_second_agent_on_the_same_directory_is_refused() {
     assert!(said.contains("in use by another worker"), "{said}");
 }
 
-/// Starts a process that leaves the task's session, group and environment mark alone but one.
+/// Starts a process that leaves the task's session, group and environment, except for one mark.
 const RUNAWAY: &str =
     "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & sleep 1000";
 
@@ -414,7 +413,7 @@ async fn a_task_is_stopped_and_a_newer_attempt_follows() {
         })
         .await;
     assert_eq!(epoch, AttemptEpoch(20));
-    // Not wanted any more: it is killed, and nothing of it is left but logs.
+    // Not desired any more: it is killed, and only its logs are left.
     leader.want([]);
     eventually("the directory's end", || {
         !host.directory(&task).path().exists()
@@ -433,7 +432,7 @@ async fn a_session_is_back_soon_after_the_leader_changed() {
         .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
     first.step_down();
-    // The third one is known to nobody but the second one.
+    // Only the second one knows the third.
     second.inner().hint = Some(third.address.to_string());
     tokio::time::sleep(Duration::from_millis(700)).await;
     third.lead(9);
@@ -451,7 +450,7 @@ async fn a_replica_that_answers_nobody_does_not_hold_up_the_search_for_its_succe
     let _host = Host::start(&[&deaf, &next]);
     deaf.eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
-    // Connections to it stand, and it hears nothing: it is waited for for 3 s.
+    // It accepts connections but never answers: the timeout is 3 s.
     deaf.inner().silent = true;
     deaf.step_down();
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -468,10 +467,10 @@ async fn an_older_leadership_is_not_followed() {
     let newer = Leader::start(9).await;
     let older = Leader::start(0).await;
     let mut host = Host::start(&[&newer, &older]);
-    // What has run under a leadership was started after that one was on the agent's disk.
+    // A task that has run proves that its leadership is on the agent's disk.
     newer.want([script("true")]);
     newer.eventually_task("the first end", exited).await;
-    // The agent forgets all that is not on its disk; a deposed leader is the only one to answer.
+    // The agent loses all state that is not on disk; a deposed leader is the only one to answer.
     host.kill_agent();
     newer.step_down();
     older.lead(8);
@@ -606,7 +605,8 @@ async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told()
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
     let task = script(
-        "echo one; sleep 0.1; echo bad >&2; sleep 0.1; echo two; while [ ! -e done ]; do sleep 0.02; done; printf three",
+        "echo one; sleep 0.1; echo bad >&2; sleep 0.1; echo two; \
+         while [ ! -e done ]; do sleep 0.02; done; printf three",
     );
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
@@ -656,7 +656,7 @@ async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told()
     );
     assert_eq!(pieces[1].stream(), v1::LogStream::Stderr);
 
-    // By time, and again from a position; then retention takes it away.
+    // By time, and again from a position; then retention removes it.
     let since_ms = Some(pieces[1].arrived_us / 1_000);
     leader.say(LeaderKind::LogRequest(v1::LogRequest {
         since_ms,
@@ -724,7 +724,7 @@ async fn an_injected_fault_shows_and_heals() {
             .find(|(uuid, _)| *uuid == gpu)
             .map(|(_, health)| health.clone())
     };
-    // What no rule is about makes a GPU unfit by itself.
+    // A fault without a rule makes a GPU unfit by itself.
     leader.say(order(1, gpu.to_string(), Some("nvml-error")));
     leader
         .eventually("the fault", |inner| {
@@ -752,7 +752,7 @@ async fn an_injected_fault_shows_and_heals() {
     assert!(results[2].error.as_ref().unwrap().contains("no GPU"));
 }
 
-/// Starts measured one after another.
+/// Number of starts measured one after another.
 const STARTS: u32 = 21;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -810,7 +810,7 @@ async fn a_whole_host_can_be_found_and_killed() {
     host.scratch_file(&task, "ready");
     host.kill_agent();
     let processes = muster_worker::process::of_host(&host.home.path().join("w")).unwrap();
-    // The supervisor, the shell and what the shell started.
+    // The supervisor, the shell and the shell's child.
     assert_eq!(processes.len(), 3, "{processes:?}");
     for process in &processes {
         process.kill();

@@ -1,4 +1,4 @@
-//! Agents that hold their tasks to what they were given, and clear away what dead ones leave.
+//! Tests of resource limits for tasks, and of cleanup after dead ones.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_i
     let limits = host.cgroups().is_some_and(|it| it.has(Controller::Memory));
     leader.want([task]);
     let exit = leader.eventually_task("the end", exited).await;
-    // A host that lets us limit nothing runs it all the same.
+    // A host that cannot limit anything runs it nevertheless.
     if limits {
         assert!(exit.out_of_memory, "{exit:?}");
         assert_eq!(exit.memory.unwrap().limit_bytes, 16 << 20);
@@ -101,7 +101,7 @@ async fn after_a_reboot_nothing_is_taken_for_a_task_that_has_its_number() {
     let process = directory.process().unwrap().unwrap();
     supervisor.kill();
     eventually("the task's death", || !process.is_alive());
-    // After the reboot another process has the supervisor's number, and began as many ticks after it.
+    // After the reboot another process has the supervisor's process id and the same start time in ticks.
     let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
     let identity = ProcessIdentity::of(other.id().cast_signed()).unwrap();
     let claim = directory.path().join("claim.json");
@@ -130,7 +130,7 @@ async fn what_is_left_of_a_task_without_a_directory_is_cleared_away() {
     leader.eventually_task("running", running).await;
     let runaway = host.scratch_file(&task, "runaway");
     host.kill_agent();
-    // Somebody has tidied up below the agent.
+    // The task's directory is removed behind the agent's back.
     let directory = host.directory(&task);
     let supervisor = directory.supervisor().unwrap().unwrap();
     std::fs::remove_dir_all(directory.path()).unwrap();
@@ -165,7 +165,7 @@ async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
             .await;
     }
     host.kill_agent();
-    // As on a host whose hierarchies are not ours to see.
+    // As on a host where the cgroup hierarchies are not visible.
     let config = host.home.path().join("config.json");
     let refused = Command::new("unshare")
         .args([
@@ -180,14 +180,14 @@ async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
         .output()
         .unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
-    // Who may not unshare cannot be tested here.
+    // Cannot be tested without the right to unshare.
     if !said.starts_with("unshare:") {
         assert!(!refused.status.success());
         assert!(said.contains("cgroups are required"), "{said}");
     }
 }
 
-/// The host's first GPU, as its timeline counts them, once it has reported.
+/// The host's first GPU in the order of its timeline, once it has reported.
 async fn first_gpu(leader: &Leader) -> GpuUuid {
     let told = leader.eventually("the GPUs", |inner| {
         inner.status.as_ref()?;
@@ -197,7 +197,7 @@ async fn first_gpu(leader: &Leader) -> GpuUuid {
     told.await
 }
 
-/// Settings of a host whose first GPU has memory in use until so many milliseconds after its start.
+/// Settings of a host whose first GPU has memory in use until `free_at_ms` after its start.
 fn held_until(config: &mut WorkerConfig, home: &Path, free_at_ms: u64) {
     let path = home.join("timeline");
     std::fs::write(&path, format!("0,0,memory,2048\n{free_at_ms},0,memory,0\n")).unwrap();
@@ -216,7 +216,7 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
     let gpu = first_gpu(&leader).await;
     let mut task = script("echo started > started");
     task.gpus = vec![gpu];
-    // The timeline is a thread of its own: what it has not said yet holds nobody up.
+    // The timeline runs on its own thread: events that are not processed yet delay nothing.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     leader.want([task.clone()]);
     let detail = leader.eventually_task("gone", gone).await;
@@ -248,7 +248,7 @@ async fn eventually_healthy(leader: &Leader, gpu: GpuUuid) {
     leader.eventually("health", healthy).await;
 }
 
-/// A task that hangs in the kernel, on a GPU; none where nobody may mount.
+/// A task that hangs in the kernel, on a GPU; none without the right to mount.
 async fn hanging_task(
     leader: &Leader,
     host: &Host,
@@ -266,7 +266,7 @@ async fn hanging_task(
     let mut task = script(&text.replace("HANGING", path.join("file").to_str().unwrap()));
     task.gpus = vec![first_gpu(leader).await];
     leader.want([task.clone()]);
-    eventually("somebody hangs", || folder.hangs());
+    eventually("a hanging process", || folder.hangs());
     Some((folder, task))
 }
 
@@ -280,7 +280,7 @@ async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
     };
     let gpu = task.gpus[0];
     let main = host.scratch_file(&task, "pid");
-    // Not wanted any more: it is killed at once, in vain.
+    // Not desired any more: it is killed at once, without success.
     leader.want([]);
     eventually_unfit(&leader, gpu, "task-stuck").await;
     leader
@@ -289,7 +289,7 @@ async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
         })
         .await;
     assert!(!is_gone(&main));
-    // A later agent knows it too, and says nothing of a task.
+    // A later agent detects it too, and reports no task.
     host.kill_agent();
     leader.inner().status = None;
     host.restart_agent();
@@ -365,7 +365,7 @@ async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
     ));
     assert!(left.exists(), "{}", left.display());
     assert!(!Path::new("/dev/shm/left").exists());
-    // A supervisor that is killed removes nothing.
+    // A killed supervisor removes nothing.
     host.directory(&task).supervisor().unwrap().unwrap().kill();
     leader.eventually_task("gone", gone).await;
     assert!(!left.parent().unwrap().exists());

@@ -1,4 +1,4 @@
-//! What an agent does with the container engine of its host.
+//! Tests of the agent's use of its host's container engine.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn with(engine: &FakeEngine) -> impl FnOnce(&mut WorkerConfig, &Path) {
     |config, _| config.container_engine = ContainerEngineConfig::Socket(socket)
 }
 
-/// An engine that has a container of an attempt that nobody knows any more.
+/// An engine with a container of an unknown attempt.
 fn engine() -> FakeEngine {
     FakeEngine::start(|request, stream| match request {
         request if request.starts_with("GET /containers/json") => {

@@ -1,4 +1,4 @@
-//! Commands beside tasks, carried by a real agent between a leader for tests and a real supervisor.
+//! Tests of exec sessions, relayed by a real agent between a test leader and a real supervisor.
 
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::desired::TaskAssignment;
@@ -32,7 +32,7 @@ fn order(task: &TaskAssignment, token: &str, text: &str, with_terminal: bool) ->
     })
 }
 
-/// What was heard of a command: its outputs, and its last message.
+/// Messages of a command: its outputs, and its last message.
 async fn heard(leader: &Leader, token: &str) -> (String, String, Hear) {
     let all = leader
         .eventually("the command's end", |inner| {
@@ -94,8 +94,9 @@ async fn a_command_is_carried_with_its_input_its_outputs_and_its_exit_code() {
         ("typed\nmine\n", "bad\n", ended(9))
     );
 
-    // With a terminal, of a size that changes, by which it is interrupted.
-    let text = "stty size; read line; stty size; echo $TERM; trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done";
+    // With a terminal that is resized, and by which the command is interrupted.
+    let text = "stty size; read line; stty size; echo $TERM; trap 'exit 3' INT; echo ready; \
+                while :; do sleep 0.05; done";
     leader.say(order(&task, "terminal", text, true));
     let resized = v1::WindowSize {
         columns: 120,
@@ -144,7 +145,7 @@ async fn a_command_ends_with_its_user_and_is_refused_without_its_task() {
     running(&leader, &task).await;
     leader.say(order(&task, "left", "echo $$ > left; sleep 1000", false));
     let pid = host.scratch_file(&task, "left");
-    // The leader lets its side go.
+    // The leader closes its side.
     leader.inner().execs.get_mut("left").unwrap().0 = None;
     eventually("the command's end", || is_gone(&pid));
 

@@ -1,4 +1,5 @@
-//! Leases and epochs on real hosts: whoever is frozen or cut off, a task ends in time, and nothing old begins.
+//! Tests of leases and epochs on real hosts: with any process frozen or disconnected, a task ends in time,
+//! and no old attempt starts.
 
 use muster_model::beat::SpoilReport;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
@@ -15,7 +16,7 @@ use crate::support::{eventually, script};
 
 /// A short lease: the shortest that jobs may ask for.
 const LEASE_MS: u64 = 5_000;
-/// One that leaves time for whoever guards a frozen supervisor, on a busy machine.
+/// A lease that leaves time for the guard of a frozen supervisor on a busy machine.
 const GUARDED_LEASE_MS: u64 = 10_000;
 
 fn leased(text: &str, lease_ms: u64) -> TaskAssignment {
@@ -32,7 +33,7 @@ async fn started(leader: &Leader, host: &Host, task: &TaskAssignment) -> Process
     host.directory(task).process().unwrap().unwrap()
 }
 
-/// Waits for a process's death, and says when it was seen.
+/// Waits for a process's death, and returns the time at which it was noticed.
 fn death(process: ProcessIdentity) -> u64 {
     eventually("the task's death", || !process.is_alive());
     boottime_ms()
@@ -44,11 +45,12 @@ async fn a_task_is_dead_before_its_lease_is_over_by_any_clock_of_the_leaders() {
     let host = Host::start(&[&leader]);
     let task = leased("trap '' TERM; while :; do sleep 0.05; done", LEASE_MS);
     let process = started(&leader, &host, &task).await;
-    // No beat that arrives later is acknowledged; the lease of the last one began before.
+    // No later heartbeat is acknowledged; the lease of the last one began before.
     leader.inner().acking = false;
     let cut_off = boottime_ms();
     let lived_ms = death(process) - cut_off;
-    // The leader's clock runs fast and this host's slow: their difference is taken off what the leader waits.
+    // Worst case: the leader's clock runs fast and this host's slow; the difference is subtracted from the
+    // lease.
     let fastest_ms = LEASE_MS * (1_000 - CLOCK_DRIFT_PERMILLE) / (1_000 + CLOCK_DRIFT_PERMILLE);
     assert!((1_000..=fastest_ms).contains(&lived_ms), "{lived_ms} ms");
     let exit = leader.eventually_task("the end", exited).await;
@@ -172,7 +174,7 @@ async fn all_commits_of_a_time_without_an_agent_are_told_though_their_supervisor
         .await;
 }
 
-/// Says a line on a task's control socket, which must be done.
+/// Sends a line to a task's control socket, which must succeed.
 fn say(socket: &std::path::Path, line: &str) {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();

@@ -1,6 +1,8 @@
-//! What earlier agents and supervisors left on disk is read by this build: after an upgrade the tasks go on.
+//! Compatibility tests: files that earlier agents and supervisors left on disk are read by this build, so
+//! that tasks survive an upgrade.
 //!
-//! The files in `tests/data` are as the builds before command format 4 wrote them. They are never written anew.
+//! The files in `tests/data` are as the builds before command format 4 wrote them. They are never
+//! regenerated.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Members of gangs on a real agent: prepared by one, let go by the next.
+//! Tests of gang members on a real agent: prepared by one agent, released by the next.
 
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::desired::{StopInstruction, TaskAssignment};

@@ -1,4 +1,4 @@
-//! The process that asks the driver: what it answers, and what comes of one that is killed, hangs or loses its agent.
+//! Tests of the GPU helper process: its answers, and recovery when it is killed, hangs or loses its agent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -22,9 +22,9 @@ use crate::agent::{Host, signal_process};
 use crate::support::leader::Leader;
 use crate::support::{FIXTURE, eventually, is_gone};
 
-/// How long a helper may take where it hangs.
+/// Timeout for a helper that hangs.
 const SHORT: Duration = Duration::from_secs(2);
-/// How long one may take that answers, on a machine with much to do.
+/// Timeout for a helper that answers, on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 const TIMELINE: &str = "0,1,memory,2048\n0,0,xid-79,gone\n0,1,metric:temp_core.over_max_c,3\n\
                         0,1,metric:DCGM_FI_DEV_GPU_TEMP,93\n";
@@ -45,7 +45,7 @@ fn open(folder: &Path, answer_max: Duration) -> Result<HelpedBackend, GpuError> 
     })
 }
 
-/// One that waits for a short time only, which a busy machine may need to start it.
+/// A backend with a short timeout, within which a busy machine may fail to start the helper.
 fn impatient(folder: &Path) -> HelpedBackend {
     let mut opened = None;
     eventually("a helper", || {
@@ -59,7 +59,7 @@ fn kill(backend: &HelpedBackend, signal: Signal) {
     signal_process(backend.helper_pid().unwrap().cast_signed(), signal);
 }
 
-/// Waits until a backend has told so many changes.
+/// Waits until a backend has reported `count` changes.
 fn changes(backend: &mut dyn GpuBackend, count: usize) -> Vec<HealthChange> {
     let mut all = Vec::new();
     eventually("changes", || {
@@ -161,18 +161,18 @@ fn a_gpu_that_the_next_helper_does_not_find_is_lost_until_it_is_repaired() {
     let mut all = Vec::new();
     let mut observe = |backend: &mut HelpedBackend, expected: usize| {
         eventually("changes", || {
-            // One question fails with the helper that was killed.
+            // One request fails with the killed helper.
             all.extend(backend.observe(Duration::ZERO).unwrap_or_default());
             all.len() >= expected
         });
         std::mem::take(&mut all)
     };
-    let lost = (gpu, faulted("gpu-lost", "the driver lists it no more"));
+    let lost = (gpu, faulted("gpu-lost", "no longer listed by the driver"));
     assert_eq!(observe(&mut backend, 1), std::slice::from_ref(&lost));
     assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);
     let repaired = (gpu, GpuHealth::Healthy);
     backend.injector().send(repaired.clone()).unwrap();
-    // It is called repaired and is not.
+    // It is declared repaired but is not.
     assert_eq!(observe(&mut backend, 2), [repaired.clone(), lost]);
     std::fs::write(folder.path().join("count"), "2").unwrap();
     backend.injector().send(repaired.clone()).unwrap();
@@ -221,7 +221,7 @@ fn while_a_helper_hangs_in_the_kernel_no_other_one_is_started() {
     assert!(is_gone(&hangs.to_string()));
 }
 
-/// What this process logged.
+/// The log of this process.
 fn log() -> Arc<Mutex<Vec<u8>>> {
     static LOG: OnceLock<Arc<Mutex<Vec<u8>>>> = OnceLock::new();
     let log = LOG.get_or_init(|| {
@@ -264,8 +264,8 @@ fn what_a_helper_logs_is_logged_by_the_agent_with_its_level() {
             log.lines().any(is_it)
         });
     };
-    logged("WARN", "a library speaks");
-    logged("ERROR", "GPU asked");
+    logged("WARN", "output of a library");
+    logged("ERROR", "GPU queried");
     logged("ERROR", r#"{"index":3}"#);
 }
 
@@ -300,7 +300,7 @@ fn a_helper_goes_with_its_backend() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_asks_nvml_through_a_helper_and_offers_no_gpus_where_there_is_no_driver() {
     if Path::new("/dev/nvidiactl").exists() {
-        // Where there is one, the host's own GPUs are offered.
+        // With a driver the host's own GPUs are offered.
         return;
     }
     let leader = Leader::start(3).await;

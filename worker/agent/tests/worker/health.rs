@@ -1,4 +1,4 @@
-//! What agents find about the health of their hosts, and what they do when they are ordered to.
+//! Tests of health findings of agents, and of the repairs and checks that they execute.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::agent::Host;
 use crate::support::eventually;
 use crate::support::leader::{HOST, Leader};
 
-/// Two simulated GPUs, of which the first is at 0000:0f:00.0, and a kernel's log in a file.
+/// Two simulated GPUs, the first at 0000:0f:00.0, and a kernel log in a file.
 fn settings(config: &mut WorkerConfig, home: &Path, timeline: &str) {
     let path = home.join("timeline");
     std::fs::write(&path, timeline).unwrap();
@@ -27,7 +27,7 @@ fn settings(config: &mut WorkerConfig, home: &Path, timeline: &str) {
         pci_addresses: vec!["0000:0f:00.0".to_owned()],
     };
     config.health.kernel_log = home.join("kmsg");
-    // Nothing of this machine is read.
+    // This machine is not monitored.
     config.health.host_root = home.join("root");
     config.health.sample_ms = 20;
     File::create(&config.health.kernel_log).unwrap();
@@ -37,7 +37,7 @@ fn start(leader: &Leader, timeline: &str) -> Host {
     Host::start_with(&[leader], |config, home| settings(config, home, timeline))
 }
 
-/// The kernel of a host writes a record.
+/// Writes a record to a host's kernel log.
 fn log(host: &Host, sequence: u64, text: &str) {
     let path = host.home.path().join("kmsg");
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
@@ -48,7 +48,7 @@ fn xid(code: u32) -> String {
     format!("NVRM: Xid (PCI:0000:0f:00): {code}, pid=7, name=python, x")
 }
 
-/// Waits for a finding by a rule, with this severity.
+/// Waits for a finding of a rule with this severity.
 async fn finding(leader: &Leader, rule: &str, severity: Severity) -> Finding {
     let what = format!("{rule} {severity}");
     let found = leader.eventually(&what, |inner| {
@@ -72,7 +72,7 @@ fn heard(number: u64) -> HealthDuties {
     }
 }
 
-/// Waits until the notes of a host are written, with so many findings that nobody acknowledged.
+/// Waits until the notes of a host are written, with `waiting` unacknowledged findings.
 fn noted(host: &Host, waiting: usize) {
     let path = host.home.path().join("w/health.json");
     eventually("the notes", || {
@@ -93,7 +93,7 @@ async fn a_line_of_the_kernels_log_is_repeated_until_it_is_heard_and_never_told_
     assert_eq!(found.component, Component::Gpu(first.uuid));
     assert_eq!((found.sequence, found.code), (1, Some(79)));
     assert!(found.evidence.contains("name=python"), "{found:?}");
-    // Nobody acknowledges it: it comes again, and the next agent tells it too.
+    // Without an acknowledgement it is repeated, also by the next agent.
     leader.inner().status = None;
     finding(&leader, "xid", Severity::Fatal).await;
     noted(&host, 1);
@@ -126,7 +126,7 @@ async fn signs_of_the_host_are_told_under_the_number_that_the_cluster_gave_it() 
     log(&host, 1, "EXT4-fs (sda1): Remounting filesystem read-only");
     let found = finding(&leader, "fs_readonly", Severity::Fatal).await;
     assert_eq!(found.component, Component::Host(HOST));
-    // Records between were overwritten.
+    // Records in between were overwritten.
     log(&host, 5, "something else");
     let gap = finding(&leader, "kernel_log_gap", Severity::Degraded).await;
     assert_eq!(gap.measured, 3);
@@ -147,7 +147,7 @@ async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
     let findings = findings.await;
     let gone = findings.iter().filter(|it| it.code == Some(79));
     assert_eq!((gone.count(), findings.len()), (1, 3), "{findings:?}");
-    // An XID is for the rules to judge; that a GPU is lost is plain.
+    // The rules evaluate an XID; a lost GPU is unfit regardless of them.
     let (first, second) = (gpu(&leader, 0).await.uuid, gpu(&leader, 1).await.uuid);
     let unfit = leader.eventually("a GPU that is lost", |inner| {
         let gpus = &inner.status.as_ref()?.gpus;
@@ -216,7 +216,7 @@ async fn a_check_of_the_site_that_hangs_has_found_something() {
     assert_eq!((names("check:hang"), names("check:unknown")), (1, 0));
 }
 
-/// Gives an order and waits for its end.
+/// Sends an order and waits for its result.
 async fn order(leader: &Leader, component: Component, action: DeviceAction, at: u64) -> WorkDone {
     let order = Order {
         component,
@@ -243,7 +243,7 @@ async fn orders_are_carried_out_and_their_end_is_told() {
     finding(&leader, "ecc_unc_volatile", Severity::Fatal).await;
     let first = Component::Gpu(gpu(&leader, 0).await.uuid);
     let second = gpu(&leader, 1).await.uuid;
-    // What follows is for the rules to say: the worker calls no GPU unfit for it.
+    // The rules decide on the consequences: the worker itself does not report the GPU as unfit.
     let told = leader.inner().status.clone().unwrap_or_default().gpus;
     assert!(told.contains(&(second, GpuHealth::Healthy)), "{told:?}");
     let passed = order(&leader, first, DeviceAction::Check, 1).await;
@@ -253,11 +253,11 @@ async fn orders_are_carried_out_and_their_end_is_told() {
     assert!(!failed.passed && failed.evidence.contains("ecc-uncorrectable"));
     let reset = order(&leader, Component::Gpu(second), DeviceAction::ResetIdle, 3).await;
     assert!(reset.passed, "{reset:?}");
-    // That it heals is seen a moment later.
+    // The recovery is noticed a moment later.
     let mut at = 4;
     while !check(at).await.passed {
         at += 1;
-        assert!(at < 100, "it does not heal");
+        assert!(at < 100, "it does not recover");
     }
     let reboot = order(&leader, Component::Host(HOST), DeviceAction::Reboot, 100).await;
     assert!(!reboot.passed && reboot.evidence.contains("health.reboot_command"));

@@ -9,7 +9,7 @@ mod exec;
 #[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
 #[expect(
     dead_code,
-    reason = "what an engine is asked for is read by the tests of supervisors"
+    reason = "the requests to an engine are read by the tests of supervisors"
 )]
 mod fake_engine;
 mod fencing;

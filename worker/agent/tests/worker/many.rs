@@ -1,4 +1,4 @@
-//! Very many short tasks on one agent, and what is left of them.
+//! Test of very many short tasks on one agent, and of the resources left afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -13,17 +13,18 @@ use crate::agent::Host;
 use crate::support::leader::Leader;
 use crate::support::{eventually, script};
 
-/// Tasks that the host should run at a time: enough for two cores never to wait, and none waits long for a core.
+/// Tasks that run at a time: enough to keep two cores busy, and few enough that none waits long for a core.
 const WINDOW: usize = 32;
-/// Tasks before the first look: by then the agent remembers as many attempts as it ever does.
+/// Tasks before the first measurement: by then the agent remembers as many attempts as it ever does.
 const BEFORE: u64 = 5_000;
-/// Scratch folders that may wait for tasks: twice as many as tasks should run at a time, as the ended ones go later.
+/// Scratch folders that may wait for tasks: twice the tasks that run at a time, as those of ended tasks are
+/// removed later.
 const SPARE_MAX: usize = 2 * WINDOW;
 /// All tasks.
 const ALL: u64 = 10_000;
-/// What the allocator may keep more after the second half than after the first, in KiB: its arenas grow in steps of
-/// about a MiB (measured over 25,000 tasks), and there are more of them the busier the machine is: 2 MiB were exceeded now
-/// and then beside other programs. A leak of 840 bytes a task shows.
+/// Additional memory that the allocator may keep after the second half, in KiB: its arenas grow in steps of
+/// about a MiB (measured over 25,000 tasks), and there are more of them the busier the machine is: beside
+/// other programs 2 MiB were exceeded occasionally. A leak of 840 bytes per task is still detected.
 const ARENAS_KIB_MAX: u64 = 4_096;
 
 fn nothing_to_do(number: u64) -> TaskAssignment {
@@ -41,7 +42,7 @@ const fn is_over(phase: &WorkerTaskPhase) -> bool {
     )
 }
 
-/// Lets the host run tasks until this one, a bounded number at a time; gives the tasks per second.
+/// Runs the tasks of these numbers, a bounded number at a time; returns the tasks per second.
 async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
     let began = Instant::now();
     let count = numbers.end - numbers.start;
@@ -73,7 +74,8 @@ async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What the host holds: descriptors of the agent and of its children, how many these are, cgroups of tasks, and all files.
+/// Resources of the host: descriptors of the agent and of its children, number of children, cgroups of
+/// tasks, and all files.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
@@ -88,7 +90,7 @@ fn holdings(host: &Host) -> Holdings {
     let entries = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap();
     let mut files = Vec::new();
     list(&host.home.path().join("w"), &mut files);
-    // Folders that nobody used wait for the next tasks, no more of them than tasks ran at a time.
+    // Unused folders wait for later tasks, at most as many as tasks ran at a time.
     for (place, most) in [
         ("scratch", SPARE_MAX),
         ("checkpoints/.spare", 2 * SPARE_MAX),
@@ -99,7 +101,7 @@ fn holdings(host: &Host) -> Holdings {
             name.is_some_and(|name| name.parse::<u64>().is_ok())
         };
         let spare: Vec<String> = files.extract_if(.., |file| is_spare(file)).collect();
-        // A job's with its unit's in it.
+        // A job's folder with its unit's in it.
         files.retain(|file| {
             Path::new(file)
                 .parent()
@@ -108,13 +110,13 @@ fn holdings(host: &Host) -> Holdings {
         let spare = spare.len();
         assert!(spare <= most, "{spare} folders in {}", place.display());
     }
-    // What is found of a busy host is no task's.
+    // Findings of a busy host do not belong to a task.
     let findings = host.home.path().join("w/health.json");
     files.retain(|file| Path::new(file) != findings);
     files.sort();
     Holdings {
         descriptors: entries.count(),
-        // One that ends at this moment has none.
+        // A child that ends at this moment has none.
         children: { children.into_iter() }
             .filter_map(|child| std::fs::read_dir(format!("/proc/{child}/fd")).ok())
             .map(Iterator::count)
@@ -127,7 +129,7 @@ fn holdings(host: &Host) -> Holdings {
 }
 
 fn list(folder: &Path, files: &mut Vec<String>) {
-    // What is removed at this moment is not there.
+    // A folder may be removed at this moment.
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
@@ -156,7 +158,7 @@ fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// Supervisors that wait for another task: children of the agent's child.
+/// Idle supervisors: children of the agent's child.
 fn supervisors(host: &Host) -> usize {
     let servers = children(host.agent.id());
     servers
@@ -176,7 +178,7 @@ fn resident_kib(pid: u32) -> u64 {
 async fn ten_thousand_tasks_leave_nothing() {
     let leader = Leader::start(3).await;
     let host = Host::start_with(&[&leader], |config, _| {
-        // As installed: the small program beside the agent's, if whoever measures has built it.
+        // As installed: the small program beside the agent's, which must have been built for a measurement.
         if std::env::var_os("MUSTER_MEASURE").is_some() {
             config.supervisor = None;
         }
@@ -191,7 +193,7 @@ async fn ten_thousand_tasks_leave_nothing() {
 
     let rates = [run(&leader, 1..BEFORE).await, {
         eventually("releases", is_clear);
-        // The agent, and who forks its supervisors.
+        // The agent, and the process that forks its supervisors.
         let agent = host.agent.id();
         let stay = [vec![agent], children(agent)].concat();
         let before_kib: Vec<u64> = stay.iter().copied().map(resident_kib).collect();
@@ -207,7 +209,7 @@ async fn ten_thousand_tasks_leave_nothing() {
         rate
     }];
     eventually("the end of supervisors", is_settled);
-    // Threads that carried the releases out may close a moment later.
+    // Threads of the releases may close descriptors a moment later.
     eventually("as few descriptors", || {
         holdings(&host).descriptors <= first.descriptors
     });

@@ -1,4 +1,5 @@
-//! An agent of another build takes running tasks over, and its supervisors and those of the build before live side by side.
+//! Test of an upgrade: an agent of another build adopts running tasks, and supervisors of both builds run
+//! side by side.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,8 +11,8 @@ use crate::agent::{Host, exited, running};
 use crate::support::leader::Leader;
 use crate::support::{FIXTURE, script};
 
-/// Installs the program as packages do: the old file goes, and a new one has its name. What stands behind its end tells the
-/// builds apart.
+/// Installs the program as packages do: the old file is removed, and a new one gets its name. Bytes
+/// appended to it distinguish the builds.
 fn install(program: &Path, build: &str) {
     let fresh = program.with_extension("new");
     std::fs::copy(FIXTURE, &fresh).unwrap();
@@ -76,5 +77,5 @@ async fn an_upgraded_agent_adopts_the_tasks_of_the_build_before() {
         })
         .await;
     assert_eq!(exit.code, Some(75));
-    assert_eq!(host.scratch_file(&old, "pids"), pid, "it was started again");
+    assert_eq!(host.scratch_file(&old, "pids"), pid, "it was restarted");
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use crate::cgroup::devices;
+use crate::mount_table::{self, Mount};
 
 /// Name of the directory that holds the cgroups of all tasks, in every hierarchy.
 const PARENT: &str = "muster";
@@ -69,8 +70,7 @@ impl CgroupHost {
     /// none.
     #[must_use]
     pub fn find(owner: &str) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        Self::below(&Mounts::parse(&mounts), owner)
+        Self::below(&Mounts::of(&mount_table::own().ok()?), owner)
     }
 
     fn below(mounts: &Mounts, owner: &str) -> Option<Self> {
@@ -186,25 +186,19 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    pub(super) fn parse(mounts: &str) -> Self {
+    pub(super) fn of(mounts: &[Mount]) -> Self {
         let mut found = Self::default();
-        for line in mounts.lines() {
-            let mut fields = line.split(' ').skip(1);
-            let (Some(path), Some(kind), Some(options)) =
-                (fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
-            match kind {
+        for mount in mounts {
+            match mount.kind.as_str() {
                 "cgroup2" => {
-                    found.unified.get_or_insert_with(|| path.into());
+                    found.unified.get_or_insert_with(|| mount.point.clone());
                 }
                 "cgroup" => {
-                    for option in options.split(',') {
+                    for option in mount.options.split(',') {
                         found
                             .legacy
                             .entry(option.to_owned())
-                            .or_insert_with(|| path.into());
+                            .or_insert_with(|| mount.point.clone());
                     }
                 }
                 _ => {}
@@ -293,7 +287,7 @@ mod tests {
         let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup \
                     rw,relatime,cpu,cpuacct 0 0\n\
                     cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /second cgroup rw,cpu 0 0\n";
-        let mounts = Mounts::parse(text);
+        let mounts = Mounts::of(&mount_table::parse(text.as_bytes()));
         assert_eq!(mounts.unified.unwrap(), Path::new("/sys/fs/cgroup/unified"));
         assert_eq!(
             mounts.legacy["cpu"],

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use muster_model::command::MemoryEnd;
 
+use crate::mount_table::{self, Mount};
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};
 pub(crate) use kept::KeptCgroups;
@@ -98,13 +99,13 @@ impl Cgroups {
     /// Cgroups of the same path in all hierarchies of this host: engines create a container's cgroup in each.
     #[must_use]
     pub fn likewise(path: &Path) -> Self {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounts = mount_table::own().unwrap_or_default();
         let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
         let below = below.filter(|below| !below.as_os_str().is_empty());
         let Some(below) = below else {
             return Self::at(&[]);
         };
-        let all = points(&mounts).map(|point| Path::new(point).join(below));
+        let all = points(&mounts).map(|point| point.join(below));
         Self(all.collect(), Known::default())
     }
 
@@ -359,18 +360,17 @@ impl Cgroups {
 
 /// Path of a cgroup within its hierarchy, as container engines take it.
 pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mounts = mount_table::own().ok()?;
     let mut below = points(&mounts).filter_map(|point| cgroup.strip_prefix(point).ok());
     below.next().map(|path| format!("/{}", path.display()))
 }
 
 /// Mount points of cgroup hierarchies.
-fn points(mounts: &str) -> impl Iterator<Item = &str> {
-    mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (point, kind) = (fields.next()?, fields.next()?);
-        kind.starts_with("cgroup").then_some(point)
-    })
+fn points(mounts: &[Mount]) -> impl Iterator<Item = &Path> {
+    let hierarchies = mounts
+        .iter()
+        .filter(|mount| mount.kind.starts_with("cgroup"));
+    hierarchies.map(|mount| mount.point.as_path())
 }
 
 /// Whose memory was exhausted when the OOM killer acted.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::cgroup::host::Mounts;
 use crate::cgroup::{count, text_of, write_existing};
+use crate::mount_table;
 
 /// Counters of version 2.
 const EVENTS: &str = "memory.events";
@@ -45,10 +46,10 @@ impl MemoryWatch {
 
     /// Starts watching the cgroup of a process.
     pub(crate) fn add_that_of(&mut self, pid: i32) {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounts = mount_table::own().unwrap_or_default();
         // An ended process has no cgroup to watch.
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        self.add(&places(&Mounts::parse(&mounts), &own));
+        self.add(&places(&Mounts::of(&mounts), &own));
     }
 
     /// Descriptors to poll.
@@ -141,7 +142,7 @@ mod tests {
              cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
         let own = "4:memory:/machine/c1\n3:cpu:/other\n1:name=systemd:/x\n0::/machine/c2\n";
         assert_eq!(
-            places(&Mounts::parse(hybrid), own),
+            places(&Mounts::of(&mount_table::parse(hybrid.as_bytes())), own),
             [
                 PathBuf::from("/sys/fs/cgroup/memory/machine/c1"),
                 PathBuf::from("/sys/fs/cgroup/unified/machine/c2")
@@ -149,7 +150,10 @@ mod tests {
         );
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         assert_eq!(
-            places(&Mounts::parse(unified), "0::/machine.slice/c1\n"),
+            places(
+                &Mounts::of(&mount_table::parse(unified.as_bytes())),
+                "0::/machine.slice/c1\n"
+            ),
             [PathBuf::from("/sys/fs/cgroup/machine.slice/c1")]
         );
     }

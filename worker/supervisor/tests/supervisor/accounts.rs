@@ -15,11 +15,13 @@ use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script,
 
 /// A directory on every host that is a file system in memory.
 const MEMORY: &str = "/dev/shm";
+/// The unprivileged account of every Unix.
+const NOBODY: &str = "nobody";
 
 /// Prepares what an agent prepares for the task of an account: access to its folders, and a scratch folder of
 /// its own.
 fn as_nobody(spec: &mut TaskSpec, directory: &TaskDirectory) {
-    let nobody = Account::find("nobody").unwrap().unwrap();
+    let nobody = Account::find(NOBODY).unwrap().unwrap();
     let home = spec.log_directory.parent().unwrap();
     fs::set_permissions(home, Permissions::from_mode(0o711)).unwrap();
     fs::create_dir_all(directory.scratch()).unwrap();
@@ -45,7 +47,7 @@ fn a_task_of_an_account_dies_with_its_supervisor() {
         return;
     };
     let pid = rig.scratch_file("pid");
-    let nobody = Account::find("nobody").unwrap().unwrap();
+    let nobody = Account::find(NOBODY).unwrap().unwrap();
     let process = fs::metadata(format!("/proc/{pid}")).unwrap();
     assert_eq!(process.uid(), nobody.uid);
     rig.supervisor.kill().unwrap();
@@ -71,7 +73,11 @@ fn secrets_are_the_accounts_and_nobody_elses() {
     };
     let exit = rig.hear_exit();
     let output = String::from_utf8(rig.output()).unwrap();
-    assert_eq!(output, "s3cret\n400 nobody\n700 nobody\n", "{exit:?}");
+    assert_eq!(
+        output,
+        format!("s3cret\n400 {NOBODY}\n700 {NOBODY}\n"),
+        "{exit:?}"
+    );
     assert!(fs::metadata(target).is_err(), "they go with the task");
 }
 

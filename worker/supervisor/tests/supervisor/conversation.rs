@@ -453,7 +453,8 @@ fn what_a_task_said_last_is_heard_however_much_it_was() {
 #[test]
 fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
     let text = r#"echo '{"message": {"message": "x", "extraInfo": {"timestamp": "1700000000"}}}' \
-        > $TORCHELASTIC_ERROR_FILE; echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
+        > $TORCHELASTIC_ERROR_FILE
+        echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     let exit = rig.hear_exit();
     assert_eq!(exit.code, Some(1));

@@ -1,4 +1,5 @@
-//! What an agent sees of the health of its host and its GPUs, and what it is ordered to do about it.
+//! Health of a host and its GPUs as observed by the simulated agent, and the health actions ordered by the
+//! leader.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::lock;
 use crate::sim::mutant::Mutant;
 
-/// Beats between two readings of the host's sensors.
+/// Heartbeats between two readings of the host's sensors.
 const LOOK_BEATS: u64 = 2;
-/// How long a repair or a check takes.
+/// Duration of a repair or a check.
 pub(super) const HEALTH_WORK: Duration = Duration::from_secs(3);
 
 impl AgentDriver {
-    /// Repairs and checks that have taken their time: a reset works, a check is passed by what is healthy, and who boots has
-    /// nothing to say of it.
+    /// Completes due repairs and checks: a reset works, a check passes if the component is healthy, and a
+    /// reboot reports nothing.
     pub(super) async fn work_on_health(&mut self) -> bool {
         let now = Instant::now();
         let (over, left) = std::mem::take(&mut self.health_work)
@@ -73,13 +74,13 @@ impl AgentDriver {
         gpus.iter().all(is_well)
     }
 
-    /// Tells the agent what was found.
+    /// Reports findings to the agent.
     pub(super) async fn found(&mut self, found: Vec<Finding>) -> bool {
         self.watch.told(&found);
         self.step(Input::Found(found)).await
     }
 
-    /// Reads the host's sensors, once in a while.
+    /// Reads the host's sensors at intervals.
     pub(super) async fn look_at_host(&mut self) -> bool {
         let now = Instant::now();
         if now < self.next_look {
@@ -107,7 +108,7 @@ impl AgentDriver {
                 self.known_gpus.insert(gpu, shown.clone());
                 changed |= self.found(findings(gpu, &shown)).await;
             }
-            // What the rules judge makes no GPU unfit by itself.
+            // Findings judged by rules do not make a GPU unfit by themselves.
             let health = match xid_of(&shown) {
                 Some(_) if held.contains(&gpu) && !frees_hung => stuck(),
                 Some(_) => GpuHealth::Healthy,
@@ -119,7 +120,8 @@ impl AgentDriver {
     }
 }
 
-/// What a GPU's fault is to the rules; that it is over is no news to them: an XID's block ends with a check.
+/// Findings of the rules for a GPU's fault; its end is not a finding, because an XID's block ends with a
+/// check.
 fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
     let Some((code, detail)) = xid_of(health) else {
         return Vec::new();
@@ -138,7 +140,7 @@ fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
     }]
 }
 
-/// Puts in by which number the cluster knows this host, as the real agent does.
+/// Sets the cluster's number of this host, as the real agent does.
 pub(super) fn name_host(beat: &mut Beat, id: HostId) {
     let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {
@@ -149,7 +151,7 @@ pub(super) fn name_host(beat: &mut Beat, id: HostId) {
     }
 }
 
-/// The XID that a GPU shows, and what else is said of it.
+/// The XID shown by a GPU, with its detail.
 fn xid_of(health: &GpuHealth) -> Option<(u32, &str)> {
     let GpuHealth::Faulted { signal, detail } = health else {
         return None;

@@ -1,4 +1,4 @@
-//! The agent's process on a simulated host: the real `core::agent` with a stream, a journal and supervisors.
+//! Agent process on a simulated host: the real `core::agent` with a stream, a journal and supervisors.
 
 mod health;
 
@@ -26,29 +26,29 @@ use crate::sim::host::{AgentLink, SimHost, lock};
 use crate::sim::mutant::Mutant;
 use crate::sim::supervisors::Behaviour;
 
-/// Time that one journal record takes to reach the disk.
+/// Time for one journal record to reach the disk.
 const JOURNAL_SYNC: Duration = Duration::from_micros(700);
 /// Pause between two attempts to reach a leader.
 const DIAL_PAUSE: Duration = Duration::from_millis(150);
-/// How long a leader may take to welcome a worker: it commits the registration meanwhile.
+/// Maximum time for a leader to welcome a worker, which includes committing the registration.
 const WELCOME_MAX: Duration = Duration::from_secs(3);
-/// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
+/// Queue capacity for reports of a host's supervisors; a host runs a handful of tasks.
 const REPORTS_MAX: usize = 1_024;
 
-/// Orders that may arrive once more.
+/// Number of past orders that may arrive again.
 const OLD_ORDERS_MAX: usize = 8;
 
-/// What an agent process holds in memory.
+/// Memory of an agent process.
 pub(super) struct AgentDriver {
     host: SimHost,
     reports: mpsc::Receiver<(Owner, SupervisorReport)>,
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
-    /// Repairs and checks that are under way, and when they end.
+    /// Repairs and checks in progress, with their end times.
     health_work: Vec<(Order, Instant)>,
     watch: Watch,
-    /// When the host's sensors are read next.
+    /// Time of the next sensor reading.
     next_look: Instant,
-    /// By which number the cluster knows this host.
+    /// The cluster's number of this host.
     id: HostId,
     pending: Vec<Action>,
     next_replica: usize,
@@ -56,7 +56,7 @@ pub(super) struct AgentDriver {
     old_orders: VecDeque<DesiredState>,
 }
 
-/// Why a stream is over.
+/// Reason for the end of a stream.
 enum Ended {
     Closed,
     Redirected,
@@ -124,7 +124,7 @@ impl AgentDriver {
         }
     }
 
-    /// Supervisors are heard also while there is no stream.
+    /// Handles reports of supervisors while there is no stream.
     async fn wait_between_streams(&mut self) {
         tokio::time::sleep(DIAL_PAUSE).await;
         while let Ok((owner, report)) = self.reports.try_recv() {
@@ -133,7 +133,7 @@ impl AgentDriver {
         self.step(Input::Tick).await;
     }
 
-    /// Waits for the welcome, as the real session does: what is said before it is not listened to.
+    /// Waits for the welcome, as the real session does: earlier messages are ignored.
     async fn be_welcomed(&mut self, stream: &mut Stream) -> Result<(), Ended> {
         let deadline = Instant::now() + WELCOME_MAX;
         loop {
@@ -247,7 +247,7 @@ impl AgentDriver {
         }
     }
 
-    /// An order arrives, new or old; the judges hear whether the agent acts on it.
+    /// Handles an order, new or old, and reports to the checkers whether the agent acts on it.
     async fn ordered(&mut self, mut order: DesiredState) -> bool {
         let (leader, revision) = (order.leader, order.revision);
         if self.host.settings.mutant == Some(Mutant::ObeyOldOrders) {
@@ -269,7 +269,7 @@ impl AgentDriver {
         tell
     }
 
-    /// The network may bring an order once more.
+    /// Delivers an old order again, as a network may do.
     async fn hear_old_order(&mut self) -> bool {
         if !std::mem::take(&mut *lock(&self.host.repeats_order)) {
             return false;
@@ -292,13 +292,13 @@ impl AgentDriver {
             report => report,
         };
         if matches!(report, SupervisorReport::Stuck { .. }) {
-            // The GPUs first, as the real agent does it: nobody may take them for free.
+            // The GPUs first, as in the real agent: they must not be considered free.
             self.look_at_gpus().await;
         }
         self.step(Input::Supervisor { key, epoch, report }).await
     }
 
-    /// One step of the agent; true if the leader should hear of it at once.
+    /// Executes one step of the agent; returns true if the leader should be notified at once.
     async fn step(&mut self, input: Input) -> bool {
         let now = self.host.clock.monotonic();
         let actions = lock(&self.host.agent).step(input, now);
@@ -382,7 +382,7 @@ fn stretched(clock: &SimClock, deadline: MonotonicMs, stretch: u64) -> Monotonic
     now.after(deadline.since(now).saturating_mul(stretch))
 }
 
-/// A simulated task's behaviour stands in its environment.
+/// Parses a simulated task's behaviour from its environment.
 fn behaviour(assignment: &TaskAssignment) -> Behaviour {
     let number = |name: &str, default: u64| {
         let text = assignment.environment.get(name);

@@ -1,4 +1,4 @@
-//! Which of a job's events are shown.
+//! Filter of a job's events.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use muster_client::JobDetail;
 use muster_proto::v1;
 use serde_json::Value;
 
-/// What is asked for; everything if nothing is.
+/// Filter criteria; empty matches everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
-    /// Names of kinds; any if none.
+    /// Names of kinds; any if empty.
     kinds: Vec<String>,
     task: Option<Task>,
     attempt: Option<u32>,
-    /// Numbers of attempts by their epochs, as far as they are known.
+    /// Numbers of attempts by their epochs, as far as known.
     numbers: BTreeMap<u64, u64>,
 }
 
@@ -23,11 +23,11 @@ struct Task {
     unit: u64,
 }
 
-/// Reads the name of a kind.
+/// Parses the name of a kind.
 pub(super) fn event_kind(text: &str) -> Result<v1::EventKind, String> {
     let name = format!("{PREFIX}{}", text.to_uppercase());
     v1::EventKind::from_str_name(&name).ok_or_else(|| {
-        format!("`{text}` is no kind of event: they are named as `muster job events` shows them")
+        format!("unknown kind of event `{text}`: use the names shown by `muster job events`")
     })
 }
 
@@ -47,7 +47,7 @@ impl Choice {
         }
     }
 
-    /// Those about a task and an attempt of a job.
+    /// Events of a task and an attempt of a job.
     pub(super) fn within(
         mut self,
         job: &JobDetail,
@@ -74,14 +74,14 @@ impl Choice {
         self
     }
 
-    /// Whether an event is shown, by its kind and its facts. They are asked in the order in which they happened.
+    /// Whether an event matches, by its kind and its facts. Must be called in the order of the events.
     pub(super) fn takes(&mut self, kind: &str, detail: &Value) -> bool {
         let fact = |name: &str| detail.get(name).and_then(Value::as_u64);
         let epoch = fact("epoch");
         if let (Some(epoch), Some(number)) = (epoch, fact("number")) {
             self.numbers.insert(epoch, number);
         }
-        // A member that came later is of the same attempt, under an epoch of its own.
+        // A member that came later belongs to the same attempt, under its own epoch.
         let number = epoch.and_then(|epoch| self.numbers.get(&epoch)).copied();
         if let (Some(member), Some(number)) = (fact("member_epoch"), number) {
             self.numbers.insert(member, number);

@@ -17,7 +17,8 @@ use crate::failure::Failure;
 use crate::output::{Format, Screen, to_json_line};
 use crate::view::{EventView, HostNames};
 
-/// Units of a job whose attempts are looked up by number; of others, only those that are placed while it is watched.
+/// Units of a job whose attempts are looked up by number; for more, only attempts placed during the watch are
+/// known.
 const UNITS_MAX: usize = 1_000;
 
 /// `muster job events`
@@ -25,27 +26,27 @@ const UNITS_MAX: usize = 1_000;
 /// Without a job: the events of the whole cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// The job, by id; everything if none is given
+    /// The job, by id; all events by default
     job: Option<u64>,
-    /// Go on with new events until the job has ended, whichever replica dies meanwhile
+    /// Continue with new events until the job has ended, across failures of replicas
     #[arg(short, long, visible_alias = "watch")]
     follow: bool,
-    /// Only what is about this attempt, counted from 1
+    /// Only events of this attempt, counted from 1
     #[arg(long, requires = "job")]
     attempt: Option<u32>,
-    /// Only what is about this task, and what is about its whole attempts
+    /// Only events of this task, and of its whole attempts
     #[arg(long, requires = "job")]
     task: Option<u32>,
-    /// Only events of these kinds, as they are shown: task_started,task_exited
+    /// Only events of these kinds, as displayed: task_started,task_exited
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = event_kind)]
     kind: Vec<v1::EventKind>,
-    /// Begin after this revision, where an earlier run ended
+    /// Start after this revision, where an earlier run ended
     #[arg(long, value_name = "REVISION")]
     since: Option<u64>,
 }
 
 impl Events {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
@@ -73,7 +74,7 @@ impl Events {
         }
     }
 
-    /// What to watch, where to begin, and where to end unless events are followed.
+    /// The events to watch, the start, and the end unless events are followed.
     async fn bounds(
         &self,
         client: &Client,
@@ -93,7 +94,7 @@ impl Events {
     }
 }
 
-/// Prints events as they come.
+/// Prints events as they arrive.
 struct Printer {
     client: Client,
     screen: Screen,
@@ -126,7 +127,7 @@ impl Printer {
                 Ok(WatchUpdate::Bookmark { revision }) => revision,
                 Ok(WatchUpdate::Resumed { replica, cause }) => {
                     self.screen
-                        .progress(&format!("note: {cause}; goes on with {replica}"));
+                        .progress(&format!("note: {cause}; continuing with {replica}"));
                     continue;
                 }
                 Err(ClientError::Compacted { compacted, .. }) => {
@@ -141,16 +142,16 @@ impl Printer {
         }
     }
 
-    /// Older events are gone: says so, and goes on with those that are left.
+    /// Reports that older events are no longer kept, and continues with the rest.
     fn skip_to(&self, compacted: Revision) -> Watch {
         self.screen.progress(&format!(
-            "note: some events up to revision {compacted} are forgotten; begins after that"
+            "note: some events up to revision {compacted} are no longer kept; starting after that"
         ));
         self.client
             .watch(Some(compacted), self.watch_filter.clone())
     }
 
-    /// Whether the one job that is watched has ended.
+    /// Whether the watched job has ended.
     fn is_over(&self, events: &[v1::Event]) -> bool {
         let finished =
             |event: &v1::Event| matches!(event.kind, Some(v1::event::Kind::JobFinished(_)));
@@ -185,7 +186,7 @@ impl Printer {
         self.screen.data(&text)
     }
 
-    /// Reads the hosts again if an event names one that joined since.
+    /// Reads the hosts again if an event names a new one.
     async fn learn_hosts(&mut self, events: &[v1::Event]) -> Result<(), ClientError> {
         let unknown = events
             .iter()

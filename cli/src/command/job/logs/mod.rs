@@ -20,10 +20,10 @@ pub(super) use printer::{Marks, Printer};
 pub(super) use task_reader::TaskReader;
 use task_reader::{NO_LOGS, tasks_of};
 
-/// Tasks that one command follows at a time: each is a request that its worker serves all the while.
+/// Tasks followed by one command at a time: each is a request that its worker serves permanently.
 const TASKS_FOLLOWED_MAX: usize = 32;
 
-/// Which output.
+/// The output stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Stream {
     /// Both, whole lines in the order of their arrival
@@ -37,51 +37,52 @@ enum Stream {
 
 /// `muster job logs`
 ///
-/// The output lies on the hosts of the tasks, and stays there after their end until it is too old or too much.
+/// The output is stored on the hosts of the tasks, and stays there after their end until retention removes
+/// it.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// The job, by id
     job: u64,
-    /// Which tasks: 3, 0,4-7 or all
+    /// The tasks: 3, 0,4-7 or all
     #[arg(long, default_value = "0", value_parser = parse::task_list)]
     task: TaskList,
-    /// Which attempt, counted from 1; the newest if none is given
+    /// The attempt, counted from 1; by default the newest
     #[arg(long)]
     attempt: Option<u32>,
-    /// Which attempt, by its epoch
+    /// The attempt, by its epoch
     #[arg(long, conflicts_with = "attempt")]
     epoch: Option<u64>,
-    /// Every attempt that is remembered, the oldest first
+    /// Every attempt that is still known, oldest first
     #[arg(long, conflicts_with_all = ["attempt", "epoch"])]
     all_attempts: bool,
-    /// Which output
+    /// The output stream
     #[arg(long, value_enum, default_value_t)]
     stream: Stream,
     /// Standard error only
     #[arg(long, conflicts_with = "stream")]
     stderr: bool,
-    /// Begin with so many of the last lines
+    /// Start with this many of the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
-    /// Begin with what came since an instant (2026-11-21T10:00:00Z), or a time ago (10m)
+    /// Start with output since an instant (2026-11-21T10:00:00Z), or a time ago (10m)
     #[arg(long, value_name = "TIME", value_parser = parse::instant, conflicts_with = "tail")]
     since: Option<u64>,
-    /// Leave out what came after an instant, or a time ago
+    /// Leave out output after an instant, or a time ago
     #[arg(long, value_name = "TIME", value_parser = parse::instant, conflicts_with = "follow")]
     until: Option<u64>,
-    /// Go on with new output, through restarts of the task, until the job has ended
+    /// Continue with new output, across restarts of the task, until the job has ended
     #[arg(short, long)]
     follow: bool,
-    /// Say before each line which output it is of
+    /// Prefix each line with its task and stream
     #[arg(long)]
     prefix: bool,
-    /// Say before each line when it came, by the clock of its host
+    /// Prefix each line with its time, by the clock of its host
     #[arg(long)]
     timestamps: bool,
 }
 
 impl Logs {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = if self.follow {
             options.connect_to_follow().await?
@@ -118,10 +119,10 @@ impl Logs {
         };
         if self.follow && tasks.len() > TASKS_FOLLOWED_MAX {
             let told = format!(
-                "{} tasks are too many to follow at a time: the limit is {TASKS_FOLLOWED_MAX}",
+                "cannot follow {} tasks at a time: the limit is {TASKS_FOLLOWED_MAX}",
                 tasks.len()
             );
-            return Err(Failure::usage(told).help("name fewer with --task, or leave -f out"));
+            return Err(Failure::usage(told).help("select fewer with --task, or omit -f"));
         }
         Ok(tasks)
     }
@@ -148,8 +149,8 @@ impl Logs {
     }
 }
 
-/// Reads task after task. Where there are several, none keeps the others back: what has no output is noted, and what cannot be
-/// read is an error.
+/// Reads task after task. With several tasks, none blocks the others: a task without output is noted, and one
+/// that cannot be read is an error.
 async fn read(
     readers: &[TaskReader],
     all_attempts: bool,
@@ -173,13 +174,13 @@ async fn read(
     }
     if without > 0 && without == readers.len() {
         let told = format!("none of these {without} tasks has output");
-        return Err(Failure::new(told).help("-f waits for output that is still to come"));
+        return Err(Failure::new(told).help("-f waits for future output"));
     }
     Ok(exit)
 }
 
-/// Whether a replica knows that there is no output: the task has not started, or has no such attempt. A worker that cannot read what
-/// there was gives the same reason and names no task.
+/// Whether a replica reports that there is no output: the task has not started, or the attempt does not
+/// exist. A worker that cannot read the output gives the same reason and names no task.
 fn is_without_output(error: &Failure) -> bool {
     error
         .refusal()

@@ -1,4 +1,4 @@
-//! Lines of several outputs on one screen.
+//! Merging the lines of several outputs on one screen.
 
 use muster_proto::v1;
 use serde::Serialize;
@@ -6,18 +6,18 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, instant, to_json_line};
 
-/// What stands before each line.
+/// Prefixes of each line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command::job) struct Marks {
     /// The task.
     pub(in crate::command::job) task: bool,
-    /// Which output it is.
+    /// The output stream.
     pub(in crate::command::job) stream: bool,
-    /// When it came.
+    /// The time.
     pub(in crate::command::job) time: bool,
 }
 
-/// One line, or what there is of it.
+/// One line, or a part of it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::command::job) struct Printed<'a> {
     pub(in crate::command::job) task: u32,
@@ -27,17 +27,17 @@ pub(in crate::command::job) struct Printed<'a> {
     pub(in crate::command::job) data: &'a [u8],
 }
 
-/// Prints lines as they come.
+/// Prints lines as they arrive.
 #[derive(Debug)]
 pub(in crate::command::job) struct Printer {
     screen: Screen,
     job: u64,
     marks: Marks,
-    /// Whose line was begun and has no end yet.
+    /// The source of an unfinished line.
     open: Option<(u32, v1::LogStream)>,
 }
 
-/// A line as programs read it.
+/// A line in machine-readable form.
 #[derive(Serialize)]
 struct Record<'a> {
     job: u64,
@@ -58,12 +58,12 @@ impl Printer {
         }
     }
 
-    /// Tells what goes on, on stderr.
+    /// Prints a progress note on stderr.
     pub(in crate::command::job) fn note(&self, text: &str) {
         self.screen.progress(&format!("note: {text}"));
     }
 
-    /// Prints a line, or what there is of it.
+    /// Prints a line, or a part of it.
     pub(in crate::command::job) fn print(&mut self, line: &Printed<'_>) -> Result<(), Failure> {
         if matches!(self.screen.format, Format::Json | Format::Jsonl) {
             let text = String::from_utf8_lossy(line.data);
@@ -84,7 +84,7 @@ impl Printer {
         let source = (line.task, line.stream);
         let mut bytes = Vec::new();
         if self.marks != Marks::default() && self.open != Some(source) {
-            // Another one's line has no end yet.
+            // Another source's line is unfinished.
             if self.open.is_some() {
                 bytes.push(b'\n');
             }
@@ -115,7 +115,7 @@ impl Printer {
     }
 }
 
-/// The name of an output.
+/// Name of an output stream.
 pub(in crate::command::job) const fn name(stream: v1::LogStream) -> &'static str {
     match stream {
         v1::LogStream::Stderr => "stderr",

@@ -1,4 +1,4 @@
-//! The output of one task, of one attempt after the other.
+//! Reader of one task's output, attempt by attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,43 +12,43 @@ use tokio::time::Instant;
 use crate::command::job::logs::printer::{Printed, Printer, name};
 use crate::failure::Failure;
 
-/// Time between two looks for output that is not there yet, where no event announces it.
+/// Interval of checks for output that is not available yet, where no event announces it.
 const RETRY: Duration = Duration::from_millis(250);
-/// Reason of a refusal where there is no output.
+/// Reason of a refusal because there is no output.
 pub(super) const NO_LOGS: &str = "NO_LOGS";
-/// How long output of an attempt that a newer one has followed is asked for in vain: its host may be back by then.
+/// Time to wait for the output of an attempt after a newer one has started: its host may come back.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(5);
 
 /// Reads one task.
 #[derive(Clone, Debug)]
 pub(in crate::command::job) struct TaskReader {
     pub(in crate::command::job) client: Client,
-    /// What to read of each attempt.
+    /// Request for the output of each attempt.
     pub(in crate::command::job) request: LogsRequest,
     pub(in crate::command::job) printer: Arc<Mutex<Printer>>,
 }
 
-/// What is read of one attempt.
+/// Part of the output of one attempt.
 #[derive(Clone, Copy)]
 struct Part {
     attempt: Option<u32>,
-    /// Lines from its end; all if none.
+    /// Lines from its end; all if `None`.
     tail_lines: Option<u64>,
     /// Whether newer attempts are read after it.
     goes_on: bool,
 }
 
-/// What is known of the task's unit.
+/// Known state of the task's unit.
 struct Known {
-    /// Attempts so far; 0 before the first.
+    /// Number of attempts so far; 0 before the first.
     number: u32,
     /// Whether the job has ended.
     finished: bool,
-    /// When that was true.
+    /// Revision of this state.
     revision: Revision,
 }
 
-/// How far each output was read, if any was.
+/// Position in each output that was read.
 #[derive(Default)]
 struct Position {
     stdout: Option<u64>,
@@ -65,7 +65,7 @@ impl Position {
 }
 
 impl TaskReader {
-    /// The attempts that are asked for: one, or all that there were.
+    /// Prints the requested attempts: one, or all existing ones.
     pub(in crate::command::job) async fn read(&self, all_attempts: bool) -> Result<(), Failure> {
         if !all_attempts {
             self.copy(self.alone()).await?;
@@ -87,7 +87,7 @@ impl TaskReader {
         Ok(())
     }
 
-    /// One attempt after the other until the job has ended.
+    /// Prints one attempt after the other until the job has ended.
     pub(in crate::command::job) async fn follow(&self, all_attempts: bool) -> Result<(), Failure> {
         let is_one = self.request.attempt.is_some() || self.request.epoch.is_some();
         if is_one {
@@ -114,7 +114,7 @@ impl TaskReader {
             };
             let part = Part {
                 attempt: Some(attempt),
-                // What is passed over is what was there when the command began.
+                // The tail limit applies to output from before the command only.
                 tail_lines: { self.request.tail_lines }.filter(|_| attempt <= of_before),
                 goes_on: true,
             };
@@ -129,7 +129,7 @@ impl TaskReader {
         }
     }
 
-    /// The attempt that was asked for, and no other.
+    /// The requested attempt, and no other.
     fn alone(&self) -> Part {
         Part {
             attempt: self.request.attempt,
@@ -138,7 +138,7 @@ impl TaskReader {
         }
     }
 
-    /// Copies one attempt's output; tells which attempt it was.
+    /// Copies one attempt's output; returns the number of the attempt.
     async fn copy(&self, part: Part) -> Result<Option<u32>, Failure> {
         let request = LogsRequest {
             attempt: part.attempt,
@@ -189,11 +189,12 @@ impl TaskReader {
                 return Ok(());
             }
             LogUpdate::Resumed { replica, cause } => {
-                self.note(&format!("{cause}; goes on with {replica}")).await;
+                self.note(&format!("{cause}; continuing with {replica}"))
+                    .await;
                 return Ok(());
             }
             LogUpdate::Data { offset_bytes, data } => {
-                // A worker that knows of no times has none of both outputs either.
+                // A worker that does not support times does not support merged output either.
                 let stream = match self.request.stream {
                     v1::LogStream::Both => v1::LogStream::Stdout,
                     stream => stream,
@@ -229,10 +230,10 @@ impl TaskReader {
         self.printer.lock().await.note(text);
     }
 
-    /// What is known of the task's unit; an error if the job has no such task, which would be waited for in vain.
+    /// State of the task's unit; an error if the job has no such task, which would never appear.
     async fn newest_attempt(&self) -> Result<Known, Failure> {
         let task = self.request.task.get();
-        // Units beyond the first page are found by their own page: the unit of a gang is always 0.
+        // Units beyond the first page are found on their own page: the unit of a gang is always 0.
         let units_max = usize::try_from(task)
             .unwrap_or(usize::MAX)
             .saturating_add(1);
@@ -244,7 +245,7 @@ impl TaskReader {
         let spec = detail.job.spec.as_ref();
         if let Some(count) = spec.map(count_tasks).filter(|count| *count <= task) {
             let (job, last) = (self.request.job, count.saturating_sub(1));
-            // As a replica says it that is asked for the output.
+            // The same message as from a replica asked for the output.
             return Err(Failure::new(format!(
                 "cannot read the task's output: job {job} has no task {task}: its last one is {last}"
             )));
@@ -273,8 +274,8 @@ impl TaskReader {
         }
     }
 
-    /// The output cannot be had now, nor could it `since`. True if it is not waited for any more: the job has ended, or the task
-    /// goes on in a newer attempt.
+    /// Handles output that has been unavailable `since` an instant. True if the wait is over: the job has
+    /// ended, or the task continues in a newer attempt.
     async fn wait_for_host(
         &self,
         error: &ClientError,
@@ -293,7 +294,7 @@ impl TaskReader {
     }
 }
 
-/// A job's tasks, counted.
+/// Number of a job's tasks.
 pub(in crate::command::job) async fn tasks_of(
     client: &Client,
     job: JobId,
@@ -309,7 +310,7 @@ fn count_tasks(spec: &v1::JobSpec) -> u32 {
     groups.map(|group| group.count.unwrap_or(1)).sum()
 }
 
-/// Whether output may yet appear: the task has not started, or its host does not answer.
+/// Whether output may still appear: the task has not started, or its host does not answer.
 fn is_passing(error: &ClientError) -> bool {
     matches!(error.reason(), Some(NO_LOGS | "HOST_UNREACHABLE"))
 }

@@ -1,4 +1,4 @@
-//! The container of a job's tasks, by flags. Its user, entry point and GPU names are for job files.
+//! Flags for the container of a job's tasks. User, entry point and GPU names need a job file.
 
 use clap::Args;
 
@@ -8,13 +8,13 @@ use muster_job_file::{ContainerFile, MountFile, PullFile};
 /// The container that tasks run in.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ContainerFlags {
-    /// Run in a container of this image; the command may be left out then
+    /// Run in a container of this image; the command may be omitted then
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// When the image is fetched (missing)
+    /// When the image is pulled (missing)
     #[arg(long, value_enum, value_name = "WHEN", requires = "image")]
     pull: Option<PullFile>,
-    /// A folder or file of the host to show inside: SOURCE[:TARGET][:ro]
+    /// A folder or file of the host to mount inside: SOURCE[:TARGET][:ro]
     #[arg(long, value_name = "PATHS", value_parser = mount, requires = "image")]
     mount: Vec<MountFile>,
     /// Size of /dev/shm inside: 16GiB
@@ -38,7 +38,7 @@ impl ContainerFlags {
         self.image.as_deref()
     }
 
-    /// What the job says.
+    /// The container of the job.
     pub(super) fn container(&self) -> Option<ContainerFile> {
         Some(ContainerFile {
             image: self.image.clone()?,

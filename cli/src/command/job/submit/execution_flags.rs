@@ -1,4 +1,4 @@
-//! How the tasks of a job are run, by flags. A secret as a file is for job files.
+//! Flags for the execution of tasks. Secrets as files need a job file.
 
 use clap::Args;
 use muster_job_file::{
@@ -9,14 +9,14 @@ use muster_proto::v1;
 use crate::command::job::submit::container_flags::{self, ContainerFlags};
 use crate::parse;
 
-/// How tasks are run, beside their command.
+/// Execution of tasks, beside their command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub(super) struct ExecutionFlags {
-    /// A limit of the kernel for each process: NAME=SOFT[:HARD], `unlimited` for none (nofile=65536)
+    /// A kernel limit for each process: NAME=SOFT[:HARD], `unlimited` for none (nofile=65536)
     #[arg(long, value_name = "NAME=LIMIT", value_parser = ulimit)]
     ulimit: Vec<(String, UlimitFile)>,
-    /// At most so many processes and threads per task
+    /// Maximum number of processes and threads per task
     #[arg(long, value_name = "COUNT")]
     pids_max: Option<u32>,
     /// A secret of the host in an environment variable: NAME=VARIABLE
@@ -50,7 +50,7 @@ impl ExecutionFlags {
         self.container.image()
     }
 
-    /// What the job says.
+    /// The execution section of the job.
     pub(super) fn execution(&self) -> v1::Execution {
         let secret = |(name, variable): &(String, String)| SecretFile {
             name: name.clone(),

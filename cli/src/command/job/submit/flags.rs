@@ -1,4 +1,4 @@
-//! The simple case: a job of one task group, by flags.
+//! Flags for the simple case: a job of one task group.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::parse::{self, CpuCount, HumanSize};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Job")]
 pub(crate) struct SpecFlags {
-    /// Its name; the program's if none is given
+    /// Name of the job; by default the program's
     #[arg(long)]
     name: Option<String>,
-    /// The queue it waits in (default)
+    /// Queue of the job (default)
     #[arg(long)]
     queue: Option<String>,
     /// Higher goes first (0)
@@ -45,16 +45,16 @@ pub(crate) struct SpecFlags {
     /// Memory per task: 16GiB
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     memory: Option<HumanSize>,
-    /// At most so many tasks on one host
+    /// Maximum number of tasks on one host
     #[arg(long, value_name = "COUNT")]
     tasks_per_host: Option<u32>,
     /// An environment variable: NAME=VALUE
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
     env: Vec<(String, String)>,
-    /// Absolute path to run in; the task's own scratch folder if none is given
+    /// Absolute working directory; by default the task's own scratch folder
     #[arg(long, value_name = "FOLDER")]
     workdir: Option<String>,
-    /// Failures of the job's own that are forgiven (0)
+    /// Retries after failures caused by the job itself (0)
     #[arg(long, value_name = "COUNT")]
     retries: Option<u32>,
     /// Wait before the first retry, doubled for every further one
@@ -63,7 +63,7 @@ pub(crate) struct SpecFlags {
     /// Time between asking a task to stop and killing it (30s)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     stop_grace: Option<Duration>,
-    /// How long a task goes on without contact to any leader (45s, gangs 5m)
+    /// How long a task continues without contact to any leader (45s, gangs 5m)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     partition_grace: Option<Duration>,
     /// A label: NAME=VALUE
@@ -111,10 +111,10 @@ impl SpecFlags {
             .map(|(flag, _)| *flag)
     }
 
-    /// The job, checked.
+    /// The validated job.
     pub(crate) fn spec(&self) -> Result<NamedSpec, Failure> {
         if self.command.is_empty() && self.execution.image().is_none() {
-            let message = "nothing to run: neither a command nor a job file is given";
+            let message = "nothing to run: give a command or a job file";
             return Err(Failure::usage(message).help(
                 "muster job submit [--gpus 2] [--tasks 4] -- COMMAND [ARGUMENTS], or -f FILE",
             ));

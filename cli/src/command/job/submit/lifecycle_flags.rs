@@ -1,4 +1,4 @@
-//! What a job says about its own life, by flags. Rules for the ends of its tasks are for job files.
+//! Flags for the lifecycle of a job. Exit rules need a job file.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use muster_proto::v1;
 use crate::parse::{self, HumanDuration, HumanSignal};
 use muster_job_file::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
 
-/// What a job says about its own life.
+/// Lifecycle of a job.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Lifecycle")]
 pub(super) struct LifecycleFlags {
-    /// Let the gang's members begin one by one, not all of them once all are prepared
+    /// Let the gang's members begin one by one instead of all at once when all are prepared
     #[arg(long, requires = "gang")]
     no_barrier: bool,
     /// How the job is suspended (keep)
     #[arg(long, value_enum, value_name = "MODE")]
     suspend: Option<SuspendFile>,
-    /// Run at most so many tasks at a time (all)
+    /// Maximum number of tasks that run at a time (all)
     #[arg(long, value_name = "COUNT", conflicts_with = "gang")]
     at_once: Option<u32>,
     /// Wait until these jobs have succeeded, comma separated
@@ -30,13 +30,13 @@ pub(super) struct LifecycleFlags {
     /// Wait until these jobs have failed or been cancelled, comma separated
     #[arg(long, value_name = "JOBS", value_delimiter = ',')]
     after_failed: Vec<u64>,
-    /// Begin so many retries in a row at once on the hosts the job has (0)
+    /// Number of immediate retries in a row on the hosts that the job has (0)
     #[arg(long, value_name = "COUNT")]
     local_retries: Option<u32>,
-    /// Fail after so many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
+    /// Fail after this many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
     #[arg(long, value_name = "COUNT")]
     attempts_without_progress: Option<u32>,
-    /// Replace a member of the gang that is lost while the others go on, if the framework takes it
+    /// Replace a lost member of the gang while the others continue, if the framework supports it
     #[arg(long, requires = "gang")]
     member_swap: bool,
     /// Ask tasks to stop by this signal before SIGTERM: USR1, or a number
@@ -45,7 +45,7 @@ pub(super) struct LifecycleFlags {
     /// Send that signal to every process of a task, not to its main process alone
     #[arg(long, requires = "warn_signal")]
     warn_all: bool,
-    /// Send it so long before the task is killed (at once when it is asked to stop)
+    /// Send it this long before the task is killed (by default when it is asked to stop)
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "warn_signal")]
     warn_lead: Option<Duration>,
 }
@@ -70,7 +70,7 @@ impl LifecycleFlags {
         ]
     }
 
-    /// What the job says.
+    /// The lifecycle section of the job.
     pub(super) fn lifecycle(&self) -> v1::Lifecycle {
         LifecycleFile {
             suspend: self.suspend,

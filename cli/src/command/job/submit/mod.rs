@@ -53,7 +53,7 @@ pub(crate) struct Submit {
     timeout: Option<Duration>,
 }
 
-/// What `--wait` waits for.
+/// Goal of `--wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Awaited {
     /// Until all tasks of the job run
@@ -73,12 +73,12 @@ struct Accepted {
 }
 
 impl Submit {
-    /// Does it.
+    /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let jobs = self.read()?;
         let screen = options.screen();
         let client = options.connect().await?;
-        // Made here, so that a person can repeat what was not answered.
+        // Created here, so that the user can repeat an unanswered request.
         let key = self.request_id.clone().unwrap_or_else(new_request_id);
         self.check(&client, &jobs, &key).await?;
         let mut accepted = Vec::new();
@@ -96,7 +96,7 @@ impl Submit {
         self.await_all(&client, &screen, &accepted).await
     }
 
-    /// All jobs, every one checked, before any is sent.
+    /// Reads and validates all jobs before any is sent.
     fn read(&self) -> Result<Vec<NamedSpec>, Failure> {
         if self.file.is_empty() {
             return Ok(vec![self.flags.spec()?]);
@@ -108,7 +108,8 @@ impl Submit {
         read_files(&self.file)
     }
 
-    /// Lets the cluster check each of several jobs before the first is sent: what it refuses then leaves nothing behind.
+    /// Lets the cluster validate each of several jobs before the first is sent, so that a refusal leaves
+    /// nothing behind.
     async fn check(&self, client: &Client, jobs: &[NamedSpec], key: &str) -> Result<(), Failure> {
         if self.dry_run || jobs.len() < 2 {
             return Ok(());
@@ -171,7 +172,7 @@ impl Submit {
     }
 }
 
-/// The request id of one of a command's jobs: each has its own, that of the first is the key itself.
+/// Request id of one of a command's jobs: each has its own; that of the first is the key itself.
 fn request_id(key: &str, position: usize) -> String {
     match position {
         0 => key.to_owned(),
@@ -179,7 +180,7 @@ fn request_id(key: &str, position: usize) -> String {
     }
 }
 
-/// All jobs of some files, every one checked.
+/// Reads and validates all jobs of several files.
 pub(crate) fn read_files(files: &[String]) -> Result<Vec<NamedSpec>, Failure> {
     let mut jobs = Vec::new();
     for file in files {
@@ -224,7 +225,7 @@ fn sentence(job: &Accepted) -> String {
     } = job;
     match (dry_run, repeated) {
         (true, _) => format!("{name} is valid (dry run, nothing was submitted)\n"),
-        (false, true) => format!("job {job} ({name}) had been submitted before\n"),
+        (false, true) => format!("job {job} ({name}) was already submitted\n"),
         (false, false) => format!("job {job} ({name}) submitted\n"),
     }
 }

@@ -1,4 +1,4 @@
-//! What a job asks of the scheduler beside resources, by flags.
+//! Flags for scheduling beyond resources.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use muster_proto::v1;
 use crate::parse;
 use muster_job_file::PackingFile;
 
-/// What a job asks of the scheduler beside resources.
+/// Scheduling requirements beyond resources.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Scheduling")]
 pub(super) struct SchedulingFlags {
-    /// Take what is idle, and be the first to go when others need it
+    /// Use idle resources only, and be preempted first
     #[arg(long)]
     opportunistic: bool,
-    /// Go on outside of the queue's cells, as opportunistic work, when others take them
+    /// Continue outside of the queue's cells, as opportunistic work, when others take them
     #[arg(long)]
     lazy_preemption: bool,
-    /// Stop an attempt for good after this time; backfill counts on it
+    /// Stop an attempt permanently after this time; used by backfill
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     time_limit: Option<Duration>,
-    /// Give a gang's resources back if not all its tasks run within this time
+    /// Release a gang's resources if not all its tasks run within this time
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "gang")]
     assembly_limit: Option<Duration>,
     /// Wait for one cell of this level (rack, host, socket, ...) that holds all tasks
@@ -30,7 +30,7 @@ pub(super) struct SchedulingFlags {
     /// Prefer one cell of this level that holds all tasks
     #[arg(long, value_name = "LEVEL")]
     prefer_within: Option<String>,
-    /// Which hosts are preferred (pack)
+    /// Host preference (pack)
     #[arg(long, value_name = "HOW")]
     packing: Option<PackingFile>,
     /// Only on these hosts, comma separated
@@ -42,7 +42,7 @@ pub(super) struct SchedulingFlags {
     /// Only in the queue's pinned cell of this name
     #[arg(long, value_name = "NAME")]
     pinned_cell: Option<String>,
-    /// Start a gang with at least so many tasks (all)
+    /// Start a gang with at least this many tasks (all)
     #[arg(long, value_name = "COUNT", requires = "gang")]
     tasks_min: Option<u32>,
     /// Only on these GPUs, comma separated
@@ -69,7 +69,7 @@ impl SchedulingFlags {
         ]
     }
 
-    /// What is asked of the whole job; a gang shares one cell.
+    /// Requirements of the whole job; a gang shares one cell.
     pub(super) fn scheduling(&self, gang: bool) -> v1::Scheduling {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let packing = self.packing.map_or(v1::Packing::Unspecified, Into::into);
@@ -86,7 +86,7 @@ impl SchedulingFlags {
         }
     }
 
-    /// What is asked of the only group; tasks that are placed by themselves have a cell each.
+    /// Requirements of the only group; independently placed tasks have a cell each.
     pub(super) fn layout(&self, gang: bool) -> v1::Layout {
         v1::Layout {
             count_min: self.tasks_min,

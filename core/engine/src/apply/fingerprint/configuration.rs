@@ -1,4 +1,4 @@
-//! How configurations, and what jobs ask of the scheduler, are folded.
+//! Fingerprints of configurations and of scheduling requests.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Fold {
         self.moves(tree);
     }
 
-    /// What is younger than the rest, folded only where it is not as it was before.
+    /// Folds newer fields only where they differ from their former behaviour.
     fn moves(&mut self, tree: &QueueTree) {
         let queues = tree.queues.iter();
         for (name, _) in queues.filter(|(_, queue)| queue.movable) {

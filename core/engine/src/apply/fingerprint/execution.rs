@@ -1,11 +1,11 @@
-//! Fingerprints of how tasks are run. Each field is led by its number in the format, so that fields that later builds add
-//! fold differently from all that there are.
+//! Fingerprints of execution settings. Each field is preceded by its number in the format, so that fields
+//! added later fold differently from all existing ones.
 
 use muster_model::spec::{Container, CpuBinding, Execution, PullPolicy, SecretForm};
 
 use crate::apply::fingerprint::Fold;
 
-/// Sets what follows apart from what a later group begins with.
+/// Separates the following fields from the start of a later group.
 const MARK: u64 = 0x6578_6563;
 
 impl Fold {

@@ -1,5 +1,5 @@
-//! Fingerprints of what jobs say about their own lives. Each field is led by its number in the format, so that fields
-//! that later builds add fold differently from all that there are.
+//! Fingerprints of lifecycle settings. Each field is preceded by its number in the format, so that fields
+//! added later fold differently from all existing ones.
 
 use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
@@ -8,7 +8,7 @@ use muster_model::spec::{
 
 use crate::apply::fingerprint::Fold;
 
-/// Sets what follows apart from a scheduling part, which may be absent before it.
+/// Separates the following fields from a scheduling part, which may be absent before it.
 const MARK: u64 = 0x6c69_6665;
 
 impl Fold {

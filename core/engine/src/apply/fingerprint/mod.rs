@@ -1,7 +1,7 @@
-//! Fingerprints of users' requests: what tells a repetition from another request under the same id.
+//! Fingerprints of users' requests, which distinguish a repetition from another request under the same id.
 //!
-//! They are kept in snapshots, which outlive builds, so they are folded from the fields one by one and
-//! frozen by a test: a new field of a request is folded only where it differs from its default.
+//! They are stored in snapshots, which outlive builds, so they are folded field by field and frozen by a
+//! test: a new field of a request is folded only where it differs from its default.
 
 mod configuration;
 mod execution;
@@ -19,10 +19,10 @@ use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Leads the fingerprint of a pipeline: its command's number in the log.
+/// Prefix of pipeline fingerprints: the number of the command in the log.
 const PIPELINE: u64 = 27;
 
-/// What a request asks for, as far as its fingerprint goes.
+/// The fingerprinted contents of a request.
 pub(super) enum Request<'a> {
     Submit(&'a JobSpec),
     SubmitPipeline(&'a Pipeline),
@@ -30,7 +30,7 @@ pub(super) enum Request<'a> {
     Suspend(JobId, &'a str, &'a str),
     Resume(JobId, &'a str, &'a str),
     Block(&'a BlockTarget, &'a Block),
-    /// With whether it is a planned block that is cancelled.
+    /// The flag tells whether a planned block is cancelled.
     Unblock(&'a BlockTarget, &'a str, bool),
     SetQueue(&'a str, u64),
     ConfigureQueues(&'a str, &'a QueueTree),
@@ -46,7 +46,7 @@ pub(super) enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// The request's fingerprint.
+    /// Returns the fingerprint of the request.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut fold = Fold(Vec::with_capacity(512));
         match self {
@@ -69,7 +69,7 @@ impl Request<'_> {
                 fold.text(&block.evidence);
                 fold.option(block.expires_at.map(|TimeMs(time)| time));
                 fold.option(block.drain_deadline.map(|TimeMs(time)| time));
-                // Nothing where nothing is planned: requests of older builds keep their number.
+                // Nothing is folded without a plan: requests of older builds keep their fingerprint.
                 if let Some(planned) = &block.planned {
                     fold.number(planned.at.0);
                     fold.number(planned.notice_ms);
@@ -90,7 +90,7 @@ impl Request<'_> {
                 fold.text(author);
                 fold.tree(tree);
             }
-            // Which file ships depends on the leader that is asked.
+            // The version of the shipped file depends on the leader and is not folded.
             Self::SetHealthRules(author, text, None) => fold.plain(10, [author, text]),
             Self::SetHealthRules(author, _, Some(_)) => fold.plain(10, [author, ""]),
             Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
@@ -116,12 +116,12 @@ impl Request<'_> {
     }
 }
 
-/// Fields in a fixed order: numbers as 8 little-endian bytes, everything of variable length after its
-/// length, so that no two requests fold alike.
+/// Fields in a fixed order: numbers as 8 little-endian bytes, variable-length values after their length, so
+/// that no two requests fold alike.
 struct Fold(Vec<u8>);
 
 impl Fold {
-    /// A kind of request that is nothing but texts.
+    /// Folds a request that consists of texts only.
     fn plain(&mut self, kind: u64, texts: [&str; 2]) {
         self.number(kind);
         for text in texts {
@@ -129,7 +129,7 @@ impl Fold {
         }
     }
 
-    /// What somebody wants of a job, and why.
+    /// Folds a request about a job, with author and reason.
     fn about(&mut self, kind: u64, job: JobId, texts: [&str; 2]) {
         self.number(kind);
         self.number(job.get());
@@ -241,13 +241,13 @@ impl Fold {
 
 #[cfg(test)]
 mod tests {
-    use muster_model::testing::{gang, single};
     use muster_model::command::Planned;
     use muster_model::ids::GpuUuid;
     use muster_model::quota::{
         Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     };
     use muster_model::spec::{Packing, Within};
+    use muster_model::testing::{gang, single};
     use muster_model::topology::{CellGroup, CellPlace, HostShape};
 
     use super::*;

@@ -23,8 +23,8 @@ impl Fold {
 mod tests {
     use std::sync::Arc;
 
-    use muster_model::testing::single;
     use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
+    use muster_model::testing::single;
 
     use crate::apply::fingerprint::Request;
 
@@ -43,7 +43,7 @@ mod tests {
         }
     }
 
-    /// Snapshots of released versions will hold this number.
+    /// Snapshots of released versions will store this number.
     #[test]
     fn the_fingerprint_is_frozen() {
         let of = |when| Request::SubmitPipeline(&pipeline(when)).fingerprint();

@@ -1,4 +1,4 @@
-//! A GPU that computes wrongly: whose work was on it.
+//! Work affected by a GPU that computes wrong results.
 
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::health::Component;
@@ -10,14 +10,14 @@ use crate::apply::Step;
 use crate::apply::ending::bit;
 use crate::state::{State, Unit};
 
-/// How long ago work may have been on a GPU whose results are doubted.
+/// Age up to which work on a faulty GPU is doubted.
 const DOUBTED_MS: u64 = DAY_MS;
 
-/// An attempt that was on a GPU.
+/// An attempt that ran on the GPU.
 type Doubted = (JobId, UnitIndex, AttemptEpoch);
 
 impl Step<'_> {
-    /// Tells the owners of what was on a component within a day that its results may be wrong.
+    /// Notifies the owners of work that ran on a component within a day that its results may be wrong.
     pub(super) fn doubt_results(&mut self, component: &Component, evidence: &str) {
         let (Component::Gpu(gpu), Some(host)) = (component, self.host_of(component)) else {
             return;
@@ -29,7 +29,7 @@ impl Step<'_> {
                 note: HealthNote::Doubt,
                 subject: format!("job {job}, unit {unit}, epoch {epoch}"),
                 detail: format!(
-                    "its results may be wrong: it was on {place}, which computes wrongly ({evidence})"
+                    "its results may be wrong: it ran on {place}, which computes wrong results ({evidence})"
                 ),
                 job: Some(*job),
             });
@@ -37,14 +37,15 @@ impl Step<'_> {
         let count = doubted.len();
         let told = count.min(limits::DOUBTED_TOLD_MAX);
         let detail = format!(
-            "its results may be wrong: {count} attempts were on it within a day; {told} are told in the events of their jobs"
+            "its results may be wrong: {count} attempts ran on it within a day; \
+             {told} are recorded in the events of their jobs"
         );
         self.note(HealthNote::Alert, component, detail);
     }
 }
 
-/// Attempts that hold a GPU or held it within a day, as far as they are remembered. A GPU that was in another host meanwhile
-/// is looked for in the one that has it now.
+/// Returns the attempts that hold a GPU or held it within a day, as far as they are kept. A GPU that was in
+/// another host meanwhile is looked up in its current host.
 fn were_on(state: &State, host: HostId, gpu: GpuUuid) -> Vec<Doubted> {
     let known = state.host(host).map_or(&[][..], |host| &host.gpus);
     let position = known.iter().position(|known| known.uuid == gpu);

@@ -1,4 +1,4 @@
-//! What follows from a decision about health.
+//! Effects of health decisions.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::apply::{Step, words};
 use crate::state::State;
 
 impl Step<'_> {
-    /// Tells the book of something at a place, and does what follows.
+    /// Passes a health event to the health state and applies the effects.
     pub(in crate::apply) fn tell_book(
         &mut self,
         place: &Place,
@@ -25,11 +25,11 @@ impl Step<'_> {
     ) {
         let effects = tell(&mut self.state.health, &place.as_the_book_has_it());
         self.follow(effects);
-        // What was blocked before may be so for something surer now: nothing follows but the count.
+        // A block may have become more certain: only the pool's count changes.
         self.count_in_pool(place.host);
     }
 
-    /// Does what follows.
+    /// Applies effects.
     pub(in crate::apply) fn follow(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -45,7 +45,7 @@ impl Step<'_> {
                 Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),
                 Effect::Restart { host, rule } => {
                     self.touch_desired(host);
-                    let detail = format!("the services of rule {rule} are started again");
+                    let detail = format!("the services of rule {rule} are restarted");
                     self.note(HealthNote::Repair, &Component::Host(host), detail);
                 }
                 Effect::Railed(component, refused) => {
@@ -54,7 +54,7 @@ impl Step<'_> {
                 Effect::Refused(component, refusal @ Refusal::Muted { .. }) => {
                     self.note(HealthNote::Refused, &component, refusal.to_string());
                 }
-                // Somebody else was quicker.
+                // Another change came first.
                 Effect::Refused(..) => {}
                 Effect::Alert(component, reason) => {
                     self.note(HealthNote::Alert, &component, reason);
@@ -74,7 +74,8 @@ impl Step<'_> {
         }
     }
 
-    /// Many hosts went bad together: nothing that befell them or their GPUs a moment ago is a strike.
+    /// Begins an incident: many hosts failed together, so their recent faults and those of their GPUs are no
+    /// strikes.
     fn incident_began(&mut self, incident: &Incident) {
         let now = self.state.time;
         for id in &incident.hosts {
@@ -86,11 +87,11 @@ impl Step<'_> {
             }
         }
         let hosts = incident.hosts.len();
-        let detail = format!("{hosts} hosts went bad together: it is not held against them");
+        let detail = format!("{hosts} hosts failed together: no strikes are counted");
         self.tell(HealthNote::Incident, incident.group.to_string(), detail);
     }
 
-    /// What was found of hosts of an incident, and still stands when it is over, is acted on then.
+    /// Acts on findings of an incident's hosts that still hold when it is over.
     fn judge_again(&mut self, incident: &Incident) {
         let rules = Arc::clone(&self.state.health_rules.set);
         for finding in self.state.health.left_by(&rules, incident) {
@@ -108,7 +109,7 @@ impl Step<'_> {
         }
     }
 
-    /// A component stands elsewhere: placement sees it, and people are told.
+    /// Publishes a phase change of a component to placement and in the events.
     fn component_changed(&mut self, component: &Component, from: Phase, to: Phase) {
         let Some(host) = self.host_of(component) else {
             return;
@@ -117,7 +118,7 @@ impl Step<'_> {
             return;
         };
         if to.is_admins() {
-            // The block is the admin's own; what had to prove itself does so no longer.
+            // The block is an admin's; a pending probation ends.
             self.refresh_limits(host);
         } else {
             self.show_to_placement(host, component, &condition);
@@ -145,7 +146,7 @@ impl Step<'_> {
         }
     }
 
-    /// Something else is kept off a component than before: placement sees it, and people are told.
+    /// Publishes a changed hold of a component to placement and in the events.
     fn held_otherwise(&mut self, component: &Component) {
         let Some(host) = self.host_of(component) else {
             return;
@@ -161,13 +162,13 @@ impl Step<'_> {
         self.give_up_broken_claims(host);
         let detail = match condition.held() {
             Some(Held { rule, what, .. }) => format!("rule {rule} keeps {what} off"),
-            None => "nothing is kept off any more".to_owned(),
+            None => "no hold is left".to_owned(),
         };
         self.note(HealthNote::Hold, component, detail);
     }
 
-    /// Takes a component out of placement, or back in, as it stands. Adapters are not placed; what their faults mean for
-    /// their host is the rules' to say, but that no gang is placed there.
+    /// Blocks a component in placement, or unblocks it, according to its condition. Adapters are not placed;
+    /// apart from keeping gangs off, rules decide what their faults mean for the host.
     fn show_to_placement(&mut self, host: HostId, component: &Component, condition: &Condition) {
         let block = if condition.phase.accepts_work() {
             condition.held().and_then(block_of_hold)
@@ -193,11 +194,11 @@ impl Step<'_> {
         self.count_in_pool(host);
     }
 
-    /// Something else is known of a host or of a part of it, or other GPUs are its own.
+    /// Updates the limits of a host after a change of its health state or of its GPUs.
     pub(in crate::apply) fn refresh_limits(&mut self, id: HostId) {
         let host = self.state.host(id);
         let known = host.map(|host| (host.on_probation, host.no_gangs));
-        // Of the last thing that was known nothing is left.
+        // The last condition of the host may have been removed.
         let limits = host.map(|host| limits_of(&self.state.health, host));
         if known != limits {
             let (on_probation, no_gangs) = limits.unwrap_or_default();
@@ -209,7 +210,7 @@ impl Step<'_> {
         self.count_in_pool(id);
     }
 
-    /// Counts what a host contributes to its pool.
+    /// Counts the contribution of a host to its pool.
     pub(in crate::apply) fn count_in_pool(&mut self, id: HostId) {
         let State {
             hosts,
@@ -223,7 +224,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ends what runs on a component, at nobody's cost.
+    /// Stops the work on a component without charging it to a job.
     fn kill(&mut self, component: &Component) {
         let Some(host) = self.host_of(component) else {
             return;
@@ -244,7 +245,7 @@ impl Step<'_> {
     fn want(&mut self, component: &Component, action: DeviceAction) {
         self.state.health.want(component, action);
         if self.state.health.phase(component).is_admins() {
-            // It is told once the admin's time is over.
+            // It is announced when the admin's block expires.
             return;
         }
         let wanted = self.state.health.wanted(component);
@@ -259,7 +260,7 @@ impl Step<'_> {
         self.tell(note, subject, detail);
     }
 
-    /// Tells people something of health that concerns no job.
+    /// Records a health event that concerns no job.
     pub(super) fn tell(&mut self, note: HealthNote, subject: String, detail: String) {
         self.emit(EventKind::HealthNoted {
             note,
@@ -269,7 +270,7 @@ impl Step<'_> {
         });
     }
 
-    /// A component as people call it.
+    /// Returns the display name of a component.
     pub(super) fn place_named(&self, component: &Component) -> String {
         let host = self.host_of(component).map(|host| self.host_name(host));
         match (component, host) {
@@ -285,7 +286,8 @@ impl Step<'_> {
     }
 }
 
-/// Whether a host, or a GPU of it, has to prove itself; and whether a rule keeps gangs off it, a GPU or an adapter of it.
+/// Returns whether a host or one of its GPUs is on probation, and whether a rule keeps gangs off the host, a
+/// GPU or an adapter of it.
 pub fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
     if !book.has_conditions() {
         return (false, false);
@@ -303,7 +305,7 @@ pub fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
     )
 }
 
-/// The block by which placement sees that everything is kept off.
+/// Returns the block that implements a hold on all work.
 fn block_of_hold(held: &Held) -> Option<Block> {
     (held.what == Hold::Everything).then(|| Block {
         reason: format!("nothing new by rule {}", held.rule),
@@ -316,10 +318,10 @@ fn block_of_hold(held: &Held) -> Option<Block> {
     })
 }
 
-/// A block that nobody put by hand, as placement and people see it.
+/// Returns a block set by a rule, as shown to placement and users.
 fn automatic_block(condition: &Condition) -> Block {
     let mut newest_first = condition.history.iter().rev();
-    // What is only suspected is out of placement while it is checked.
+    // A component that is only suspected stays out of placement during its check.
     let fault = newest_first.find(|change| change.event.is_fault());
     let accusation = fault.or_else(|| condition.accusation());
     let rule = accusation.map_or("", |change| &change.rule);

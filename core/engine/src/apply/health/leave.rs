@@ -1,4 +1,4 @@
-//! What runs where a rule waits for it to end: it leaves with its next checkpoint, and loses nothing.
+//! Draining by rules: running work leaves with its next checkpoint and loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::apply::{Step, words};
 use crate::feasibility::{Asker, Freed};
 use crate::state::{Job, State, TaskRun};
 
-/// How long work that saves itself waits for room elsewhere: what is drained is only suspected, and the work goes on meanwhile.
-/// From then on it leaves with its next checkpoint all the same. A day: our proposal.
+/// Time that work which saves itself waits for room elsewhere: a drained component is only suspected, and the
+/// work continues meanwhile. Afterwards it leaves with its next checkpoint regardless. One day: our proposal.
 const PATIENCE_MS: u64 = DAY_MS;
 
-/// What tasks on one host hold of it.
+/// Resources that tasks hold on one host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     gpus: u32,
@@ -26,17 +26,17 @@ struct Held {
     memory_mib: u64,
 }
 
-/// What of a unit is to go on elsewhere.
+/// The part of a unit that is to continue elsewhere.
 struct Leave {
     host: HostId,
-    /// The only member that would have to leave.
+    /// The only member that has to leave.
     member: Option<TaskIndex>,
-    /// By which rule.
+    /// The rule that drains the host.
     detail: String,
 }
 
 impl Step<'_> {
-    /// A unit has just saved its work: what of it runs where a rule drains goes on elsewhere. What saves nothing is left to its
+    /// Moves a unit that has just saved away from draining components. Work that saves nothing is left to its
     /// end, however long that takes.
     pub(in crate::apply) fn leave_what_drains(&mut self, id: (JobId, UnitIndex)) {
         let Some(leave) = self.departure_of(id) else {
@@ -48,7 +48,7 @@ impl Step<'_> {
         self.order_stop_at(id, leave.member, cause, grace_ms);
     }
 
-    /// From where a unit is to go on elsewhere; none if it is to stay.
+    /// Returns the part of a unit that is to continue elsewhere; `None` if it stays.
     fn departure_of(&self, (id, index): (JobId, UnitIndex)) -> Option<Leave> {
         let state = &*self.state;
         if !state.health.has_conditions() {
@@ -79,7 +79,8 @@ impl Step<'_> {
     }
 }
 
-/// By what a rule waits for a task to end: on its host, or on a GPU of it. Of several the first.
+/// Returns the condition by which a rule drains a task's host or one of its GPUs, the first if there are
+/// several.
 fn draining<'a>(state: &'a State, run: &TaskRun) -> Option<&'a Condition> {
     let gpus = run.gpus.iter().copied().map(Component::Gpu);
     let places = gpus.chain([Component::Host(run.host)]);
@@ -88,8 +89,8 @@ fn draining<'a>(state: &'a State, run: &TaskRun) -> Option<&'a Condition> {
     draining.min_by_key(|condition| condition.since)
 }
 
-/// Whether as many hosts as tasks leave have room for what any of those holds. That is a look, not a plan: what the tasks have
-/// to have in common is not asked.
+/// Whether there are as many hosts with room for any of the leaving tasks as there are such tasks. An
+/// estimate, not a plan: constraints across tasks are ignored.
 fn has_room<'a>(
     state: &State,
     (job, unit): (&Job, UnitIndex),

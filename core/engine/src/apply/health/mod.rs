@@ -1,6 +1,7 @@
-//! Health: what workers found, what is repaired and checked, and the rules for it.
+//! Health commands: findings, repairs, checks and rules.
 //!
-//! The decisions are the book's (`health::book`); here it is told what it must know of the place, and what follows is done.
+//! The decisions are made by the health state (`health::book`); this module supplies the facts about the
+//! place and applies the effects.
 
 mod doubt;
 mod effects;
@@ -118,12 +119,12 @@ impl Step<'_> {
         self.state
             .health
             .heard_up_to(id, incarnation, newest.unwrap_or_default());
-        // What was heard is acknowledged with the desired state.
+        // Received findings are acknowledged with the desired state.
         self.touch_desired(id);
         Ok(Answer::Done)
     }
 
-    /// What a host says of itself may be about its rack: no worker knows the others there.
+    /// Aggregates a host's finding over its rack: no worker knows the other hosts there.
     fn sum_rack_up(&mut self, rules: &RuleSet, id: HostId, finding: &Finding) {
         let is_hosts = matches!(finding.component, Component::Host(_));
         let rule = rules.rule(&finding.rule);
@@ -142,14 +143,14 @@ impl Step<'_> {
         self.follow(effects);
     }
 
-    /// A worker speaks of its own host only: of a GPU that it had yesterday, nobody wants to hear. It counts as heard, so that
-    /// what comes after it is.
+    /// Refuses findings about components of other hosts, such as a GPU that was moved away. They are
+    /// acknowledged, so that later findings are accepted.
     fn refuse(&mut self, host: HostId, incarnation: u64, findings: &[&Finding]) {
         let heard = self.state.health.acknowledged(host, incarnation);
         for finding in findings.iter().filter(|it| it.sequence > heard) {
             let component = &finding.component;
             let detail = format!(
-                "rule {} found {component}, which is not its own",
+                "rule {} found {component}, which is not a component of it",
                 finding.rule
             );
             self.note(HealthNote::Refused, &Component::Host(host), detail);
@@ -177,7 +178,7 @@ impl Step<'_> {
         if !is_meant {
             return Err(Rejection::HealthWork {
                 component: component.to_string(),
-                why: "it is about what was over before".to_owned(),
+                why: "it concerns a condition that was already over".to_owned(),
             });
         }
         let begins = step == WorkStep::Began;
@@ -216,7 +217,8 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// A worker has started services again, or tried to. What is kept off stays so until it reads that all is well.
+    /// Records that a worker restarted services, or failed to. A hold remains until the worker reports
+    /// recovery.
     fn restarted(
         &mut self,
         (host, rule): (HostId, &str),
@@ -230,12 +232,12 @@ impl Step<'_> {
         let component = Component::Host(host);
         let effects = effects.ok_or_else(|| Rejection::HealthWork {
             component: component.to_string(),
-            why: format!("no service of rule {rule} was to be started again"),
+            why: format!("no restart of services was ordered by rule {rule}"),
         })?;
         let (note, end) = if worked {
-            (HealthNote::Repair, "were started again")
+            (HealthNote::Repair, "were restarted")
         } else {
-            (HealthNote::Alert, "could not be started again")
+            (HealthNote::Alert, "could not be restarted")
         };
         let detail = format!("the services of rule {rule} {end}: {evidence}");
         self.note(note, &component, detail);
@@ -268,7 +270,8 @@ impl Step<'_> {
         self.once(request, &asked, |step| step.obey(author, text, shipped))
     }
 
-    /// Takes over what the leader's build ships with, unless somebody wrote other rules or newer ones have come.
+    /// Installs the rules shipped with the leader's build, unless an operator wrote other rules or newer ones
+    /// are installed.
     fn ship_rules(&mut self, version: u32, text: &Arc<str>) -> Result<Answer, Rejection> {
         if self.state.health_rules.give_way_to(version) {
             return self.obey("muster", text, Some(version));
@@ -290,7 +293,7 @@ impl Step<'_> {
         self.state.health.obey(&rules.set);
         let freed = self.state.health.let_go_by(&rules.set, self.state.time);
         self.state.health_rules = rules;
-        // Rules may be surer or less sure than before.
+        // The rules may have changed in confidence.
         self.state.index.pools = Pools::of(self.state);
         let hosts: Vec<HostId> = self.state.hosts.keys().copied().collect();
         for host in hosts {
@@ -324,7 +327,7 @@ impl Step<'_> {
         })
     }
 
-    /// An attempt ended well: after a first strike, that is proof enough for where it ran.
+    /// Records a successful attempt: after a first strike, it proves its components healthy.
     pub(super) fn note_success(&mut self, attempt: &Attempt) {
         if !self.state.health.has_conditions() {
             return;
@@ -339,9 +342,10 @@ impl Step<'_> {
         }
     }
 
-    /// A host has fallen silent: with many others it is an incident; one that comes and goes gets no gangs for a while.
+    /// Records that a host became unreachable: together with many others it is an incident; a flapping host
+    /// gets no gangs for a while.
     pub(super) fn note_silence(&mut self, id: HostId) {
-        // Replicas of the build before know no such rule.
+        // Replicas of the previous build do not have this rule.
         if self.state.job_defaults.is_none() {
             return;
         }
@@ -355,7 +359,7 @@ impl Step<'_> {
         self.follow(effects);
     }
 
-    /// A host has booted: what a reboot repairs is repaired.
+    /// Records that a host has booted, which completes pending reboots.
     pub(super) fn note_reboot(&mut self, id: HostId) {
         let gpus = self.state.host(id).map(|host| host.gpus.clone());
         let gpus = gpus.into_iter().flatten().map(|gpu| gpu.uuid);
@@ -364,7 +368,7 @@ impl Step<'_> {
         self.follow(effects);
     }
 
-    /// Resources of a host were given back: what waited for that may be repaired.
+    /// Records that resources of a host were released: repairs that waited for that may start.
     pub(super) fn note_release(&mut self, id: HostId) {
         if !self.state.health.has_conditions() {
             return;
@@ -389,7 +393,7 @@ fn check_author(author: &str) -> Result<(), Rejection> {
     require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-/// Whether a finding is about the host that reports it, or about a part of it.
+/// Whether a finding is about the reporting host or a part of it.
 fn is_its_own(host: &Host, finding: &Finding) -> bool {
     match &finding.component {
         Component::Gpu(uuid) => host.gpus.iter().any(|gpu| gpu.uuid == *uuid),
@@ -399,7 +403,7 @@ fn is_its_own(host: &Host, finding: &Finding) -> bool {
     }
 }
 
-/// What a finding rests on: its line, or at least what was read.
+/// Returns the evidence of a finding: its log line, or else the measured value.
 fn evidence_of(finding: &Finding) -> String {
     if finding.evidence.is_empty() {
         format!("{} is {}", finding.metric, finding.measured)
@@ -408,7 +412,7 @@ fn evidence_of(finding: &Finding) -> String {
     }
 }
 
-/// A worker says no more than it may.
+/// Checks a worker's findings against the limits.
 fn check_findings(findings: &[Finding]) -> Result<(), Rejection> {
     if findings.len() > FINDINGS_PER_REPORT_MAX {
         let given = findings.len();
@@ -428,15 +432,15 @@ fn check_findings(findings: &[Finding]) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What is done, for people.
+/// Returns the display name of an action.
 const fn deed(action: DeviceAction) -> &'static str {
     match action {
         DeviceAction::Reset | DeviceAction::ResetIdle => "a reset",
         DeviceAction::Reboot => "a reboot",
         DeviceAction::RestartService => "a restart of its services",
         DeviceAction::Check => "an active check",
-        DeviceAction::Inspect => "a person's look",
-        DeviceAction::Rma => "an exchange",
+        DeviceAction::Inspect => "a manual inspection",
+        DeviceAction::Rma => "a replacement",
         DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => "nothing",
     }
 }

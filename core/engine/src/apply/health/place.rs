@@ -1,4 +1,4 @@
-//! Where a component is, as its health must know it.
+//! Location of a component: the facts about it that health decisions need.
 
 use muster_health::book;
 use muster_health::guard_rails::{Group, GroupKind, PoolView};
@@ -9,7 +9,7 @@ use muster_model::ids::{HostId, JobId, UnitIndex};
 use crate::apply::Step;
 use crate::state::{Job, Pools, State, pool_of};
 
-/// Where a component is.
+/// Location of a component.
 pub(in crate::apply) struct Place {
     pub(super) host: HostId,
     pub(super) view: PoolView,
@@ -24,7 +24,7 @@ pub(in crate::apply) struct Place {
 }
 
 impl Place {
-    /// What speaks for a block is a job's end, and the job is this one.
+    /// Adds the owner of the job whose end is the evidence.
     pub(in crate::apply) fn belongs_to(&mut self, job: &Job) {
         self.job = Some(job.id);
         self.user = Some(job.spec.user.clone());
@@ -69,7 +69,7 @@ impl Step<'_> {
         }
     }
 
-    /// The host that a component is part of.
+    /// Returns the host that a component is part of.
     pub(in crate::apply) fn host_of(&self, component: &Component) -> Option<HostId> {
         match component {
             Component::Gpu(uuid) => self.state.gpu_hosts.get(uuid).copied(),
@@ -80,13 +80,13 @@ impl Step<'_> {
         }
     }
 
-    /// Whether nothing runs on a component.
+    /// Whether no work runs on a component.
     pub(super) fn is_idle_component(&self, host: HostId, component: &Component) -> bool {
         is_idle_component(self.state, host, component)
     }
 }
 
-/// Whether nothing runs on a component.
+/// Whether no work runs on a component.
 pub fn is_idle_component(state: &State, host: HostId, component: &Component) -> bool {
     if let Component::Gpu(uuid) = component {
         let gpu = state.gpu(*uuid);
@@ -105,8 +105,8 @@ fn holder_of(host: &Host, component: &Component) -> Option<Holder> {
     gpu.holder
 }
 
-/// What a host has in common with others, and with how many: the cells above it, the innermost of which is its rack, and the
-/// release of its driver where its worker tells.
+/// Returns the groups of a host with their sizes: the cells above it, the innermost of which is its rack, and
+/// its driver release if reported.
 pub(super) fn groups_of(state: &State, host: &Host) -> Vec<(Group, u32)> {
     let group = |kind, name: &str| Group {
         kind,

@@ -1,6 +1,7 @@
-//! Virtual clusters: a cell is bound to one of them, within its quota, and each can get all that it is still owed.
+//! Virtual clusters: every cell is bound to at most one of them, within its quota, and each can get all cells
+//! that it is still owed.
 //!
-//! Everything is added up anew from the configuration, the hosts, and what attempts and claims say they hold.
+//! Everything is recomputed from the configuration, the hosts, and the attempts and claims.
 
 mod tree;
 
@@ -15,11 +16,11 @@ use tree::{Cell, Kind, Place};
 use crate::audit::{Report, Rule};
 use crate::state::{Job, State, Unit};
 
-/// All cells by what standings call them.
+/// All cells by the ids used in allocation bases.
 type Cells<'t, 'a> = BTreeMap<&'t CellId, &'t Cell<'a>>;
-/// Bound cells, and to whom.
+/// Bound cells with their virtual clusters.
 type Bound<'a> = BTreeMap<CellId, &'a str>;
-/// Cells that virtual clusters are owed.
+/// Number of owed cells by kind.
 type Owed<'a> = BTreeMap<Kind<'a>, i64>;
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -49,16 +50,16 @@ pub(super) fn check(state: &State, report: &mut Report) {
     check_apart(&bound, &cells, report);
     let at_rest = owed(state, &cells, &pinned, &pinned, report);
     let owed = owed(state, &cells, &pinned, &bound, report);
-    // A cluster that lost hardware may be short of cells, whatever is bound.
+    // A cluster that lost hardware may be short of cells even with nothing bound.
     if missing(&roots, &pinned, at_rest).is_none() {
         let missing = missing(&roots, &bound, owed);
         report.require(missing.is_none(), Rule::VirtualClusters, &"cells", || {
-            format!("too few are left for those who are owed them: {missing:?}")
+            format!("too few are left for the owed cells: {missing:?}")
         });
     }
 }
 
-/// All quotas in cells, with their queues.
+/// Returns all cell quotas with their queues.
 fn quotas(state: &State) -> impl Iterator<Item = (&str, &CellQuota)> {
     let queues = state.queues.iter().filter(|(_, queue)| !queue.retired);
     queues.flat_map(|(name, queue)| {
@@ -76,8 +77,8 @@ fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<Kind<'a>> {
     Some((usize::from(level.0), quota.gpu_model.as_str(), gpus))
 }
 
-/// Cells bound for good; a pin that names no cell of its kind, or one in or around another pinned one, counts as
-/// nothing.
+/// Returns the permanently bound cells; a pin that names no cell of its kind, or one in or around another
+/// pinned one, is ignored.
 fn pinned<'a>(state: &'a State, cells: &Cells<'_, '_>) -> Bound<'a> {
     let mut bound = Bound::new();
     let mut taken: BTreeSet<Place> = BTreeSet::new();
@@ -97,7 +98,7 @@ fn pinned<'a>(state: &'a State, cells: &Cells<'_, '_>) -> Bound<'a> {
     bound
 }
 
-/// Whether configurations call a cell so: a path, a host, or a host and the position of one of its GPUs.
+/// Whether a configured name refers to a cell: a path, a host, or a host and the position of one of its GPUs.
 fn is_named(state: &State, cell: &Cell<'_>, name: &str) -> bool {
     let host_name = |host| state.host(host).map(|host| host.name.as_ref());
     match &cell.id {
@@ -111,7 +112,7 @@ fn is_named(state: &State, cell: &Cell<'_>, name: &str) -> bool {
     }
 }
 
-/// Cells that a unit holds or claims.
+/// Returns the cells that a unit holds or claims.
 fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
     let attempt = unit.attempt.as_ref().map(|attempt| &attempt.standing);
     let claim = unit.claim.as_ref().map(|claim| &claim.standing);
@@ -122,7 +123,7 @@ fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
     })
 }
 
-/// Work that holds cells has all its GPUs in them, and a GPU in each.
+/// Checks that work that holds cells has all its GPUs in them, and a GPU in each.
 fn check_gpus(
     state: &State,
     (job, index, unit): (&Job, UnitIndex, &Unit),
@@ -164,7 +165,7 @@ fn check_gpus(
     );
 }
 
-/// No GPU lies in two bound cells.
+/// Checks that no GPU lies in two bound cells.
 fn check_apart(bound: &Bound<'_>, cells: &Cells<'_, '_>, report: &mut Report) {
     let mut seen: BTreeMap<Place, &CellId> = BTreeMap::new();
     for id in bound.keys() {
@@ -174,13 +175,13 @@ fn check_apart(bound: &Bound<'_>, cells: &Cells<'_, '_>, report: &mut Report) {
                 other.is_none(),
                 Rule::VirtualClusters,
                 &format!("{id:?}"),
-                || format!("it overlaps with {other:?}, which is bound as well"),
+                || format!("it overlaps with {other:?}, which is bound too"),
             );
         }
     }
 }
 
-/// Quota that is not bound; nothing is bound beyond a quota.
+/// Returns the quota that is not bound; checks that no quota is exceeded.
 fn owed<'a>(
     state: &'a State,
     cells: &Cells<'_, 'a>,
@@ -213,7 +214,8 @@ fn owed<'a>(
     owed
 }
 
-/// A kind of which fewer cells are free, or come out of larger ones that are free and owed to nobody, than are owed.
+/// Returns a kind with fewer available cells than are owed; available are free cells and parts of larger free
+/// cells that no cluster is owed.
 fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<Kind<'a>> {
     let mut left: BTreeMap<Kind<'a>, i64> = BTreeMap::new();
     let mut splits: BTreeMap<Kind<'a>, Vec<BTreeMap<Kind<'a>, i64>>> = BTreeMap::new();
@@ -243,7 +245,7 @@ fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<
     None
 }
 
-/// Cells with nothing bound in them or around them, the largest.
+/// Counts the largest cells with nothing bound in or around them.
 fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<Kind<'a>, i64>) {
     if bound.contains_key(&cell.id) {
         return;
@@ -262,7 +264,7 @@ fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<Kind<'
     }
 }
 
-/// What comes out of a cell at least, whichever of its kind is split.
+/// Returns the minimum number of cells of each kind that a split yields, over all cells of a kind.
 fn fewest<'a>(ways: Option<&Vec<BTreeMap<Kind<'a>, i64>>>) -> BTreeMap<Kind<'a>, i64> {
     let Some((first, others)) = ways.and_then(|ways| ways.split_first()) else {
         return BTreeMap::new();

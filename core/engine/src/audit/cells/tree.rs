@@ -1,4 +1,4 @@
-//! The tree of cells as configuration, hosts and workers say it, built anew for every audit.
+//! The tree of cells according to configuration, hosts and workers, rebuilt for every audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::state::State;
 /// A GPU by its host and its position there.
 pub(super) type Place = (HostId, usize);
 
-/// What makes cells interchangeable: level, GPU model and number of GPUs.
+/// Properties that make cells interchangeable: level, GPU model and number of GPUs.
 pub(super) type Kind<'a> = (usize, &'a str, usize);
 
-/// A cell and all that lies in it.
+/// A cell and everything in it.
 pub(super) struct Cell<'a> {
     pub(super) id: CellId,
-    /// Its level's depth: 0 is the largest.
+    /// Depth of its level: 0 is the largest.
     pub(super) level: usize,
     pub(super) gpus: BTreeMap<Place, &'a str>,
     pub(super) children: Vec<Self>,
@@ -35,7 +35,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Its kind; none if it holds GPUs of several models or none at all.
+    /// Returns its kind; `None` if it has no GPUs or several models.
     pub(super) fn kind(&self) -> Option<Kind<'a>> {
         let models: BTreeSet<&str> = self.gpus.values().copied().collect();
         let model = models.first().filter(|_| models.len() == 1)?;
@@ -46,14 +46,14 @@ impl<'a> Cell<'a> {
         self.gpus.keys().copied().collect()
     }
 
-    /// The cell and all cells in it.
+    /// Returns the cell and all cells in it.
     pub(super) fn all(&self) -> Vec<&Self> {
         let inside = self.children.iter().flat_map(Self::all);
         std::iter::once(self).chain(inside).collect()
     }
 }
 
-/// The largest cells, each with all that lies in it.
+/// Returns the largest cells, each with everything in it.
 pub(super) fn roots(state: &State) -> Vec<Cell<'_>> {
     let topology = &state.topology;
     let places = places::all(state);
@@ -91,7 +91,7 @@ fn host_cell<'a>(topology: &Topology, host: &'a Host, place: Option<&places::Pla
     };
     let mut cells: Vec<Cell<'_>> = host.gpus.iter().enumerate().map(gpu).collect();
     let groups = place.into_iter().flat_map(|place| &place.inside);
-    // The deepest come last, and are put together first.
+    // The deepest groups come last and are assembled first.
     for (depth, gpus) in groups.collect::<Vec<_>>().into_iter().rev() {
         let is_inside = |cell: &Cell<'_>| cell.gpus.keys().all(|(_, gpu)| gpus.contains(gpu));
         let (children, others) = cells.into_iter().partition(is_inside);

@@ -1,4 +1,4 @@
-//! Which cells are bound to which virtual cluster, which are free, and what is still owed.
+//! Allocation of cells to virtual clusters: bound, free and owed cells.
 
 mod room;
 
@@ -18,23 +18,23 @@ use crate::cells::{Ground, Guest, Load};
 pub struct Bound {
     /// The virtual cluster: its queue.
     pub queue: Arc<str>,
-    /// Attempts and claims that use it.
+    /// Number of attempts and claims that use it.
     pub users: u32,
-    /// The name by which jobs ask for it, if it is bound for good.
+    /// The name by which jobs request it, if it is permanently bound.
     pub pinned: Option<Arc<str>>,
 }
 
-/// What a virtual cluster has of one kind of cell.
+/// Quota of a virtual cluster for one kind of cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Cells that it is guaranteed, pinned ones aside.
+    /// Cells guaranteed, without pinned ones.
     pub count: u32,
-    /// Cells bound to it, pinned ones aside.
+    /// Cells bound, without pinned ones.
     pub bound: u32,
 }
 
 impl Quota {
-    /// Cells that it can still ask for.
+    /// Returns the number of cells that it can still ask for.
     #[must_use]
     pub const fn owed(self) -> u32 {
         self.count.saturating_sub(self.bound)
@@ -48,16 +48,16 @@ struct Free {
     load: Load,
 }
 
-/// Why a cell cannot be bound.
+/// Reason why a cell cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// There is no such cell, or its GPUs are of several models.
-    #[error("{0} is no cell of one GPU model")]
+    #[error("{0} is not a cell with a single GPU model")]
     Unknown(String),
     /// The quota of the kind is used up.
     #[error("{cell}: {bound} of {count} guaranteed cells ({kind}) are bound already")]
     NoQuota {
-        /// Which cell.
+        /// Name of the cell.
         cell: String,
         /// Its kind.
         kind: String,
@@ -66,21 +66,21 @@ pub enum BindError {
         /// Cells guaranteed.
         count: u32,
     },
-    /// It is bound to another, or lies in or around a cell that is bound.
+    /// It is bound to another virtual cluster, or lies in or around a bound cell.
     #[error("{0} is bound already, or lies in or around a cell that is")]
     Taken(String),
-    /// Another virtual cluster could not get what it is owed.
-    #[error("{cell} is needed for what is guaranteed: {arithmetic}")]
+    /// Another virtual cluster could not get the cells it is owed.
+    #[error("{cell} is needed for guaranteed cells: {arithmetic}")]
     Unsafe {
-        /// Which cell.
+        /// Name of the cell.
         cell: String,
-        /// How the cells add up.
+        /// The sum that fails.
         arithmetic: String,
     },
 }
 
-/// The cells of all virtual clusters. Empty if there is none: nothing is kept up to date then. A clone is cheap, so
-/// decisions are tried on one.
+/// The cells of all virtual clusters. Empty without virtual clusters: nothing is maintained then. A clone is
+/// cheap, so decisions are tried on a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     ground: Ground,
@@ -89,21 +89,21 @@ pub struct Allocation {
     free: OrdMap<CellId, Free>,
     by_kind: OrdMap<CellKind, OrdSet<(Load, CellId)>>,
     bound: OrdMap<CellId, Bound>,
-    /// Bound cells by virtual cluster and GPUs that can be given out now.
+    /// Bound cells by virtual cluster and allocatable GPUs.
     room: OrdSet<(Arc<str>, u32, CellId)>,
     quotas: OrdMap<(Arc<str>, CellKind), Quota>,
     /// Quota that is not bound, over all virtual clusters; no entry is 0.
     owed: OrdMap<CellKind, u32>,
     pins: OrdMap<Arc<str>, CellId>,
-    /// Pins of cells that are not there.
+    /// Pins of cells that do not exist.
     pins_unresolved: u32,
     /// Attempts that are opportunistic although their jobs are not.
     guests: OrdSet<Guest>,
 }
 
 impl Allocation {
-    /// The cells with nothing bound but those that are pinned. Quotas of levels that do not exist and pins of cells
-    /// that do not exist count as nothing.
+    /// Builds the allocation with only pinned cells bound. Quotas of levels that do not exist and pins of
+    /// cells that do not exist are ignored.
     #[must_use]
     pub(super) fn new<'a>(
         ground: Ground,
@@ -175,18 +175,18 @@ impl Allocation {
         self.note_room(&cell);
     }
 
-    /// Whether there is a virtual cluster at all.
+    /// Whether there is any virtual cluster.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Whether a pinned cell is not there, or not of its kind.
+    /// Whether a pinned cell does not exist or is not of its kind.
     pub(super) const fn has_unresolved_pins(&self) -> bool {
         self.pins_unresolved > 0
     }
 
-    /// Attempts that are opportunistic although their jobs are not, the oldest first.
+    /// Returns the attempts that are opportunistic although their jobs are not, oldest first.
     pub fn guests(&self) -> impl Iterator<Item = Guest> + '_ {
         self.guests.iter().copied()
     }
@@ -195,40 +195,40 @@ impl Allocation {
         &mut self.guests
     }
 
-    /// All quota that is not bound.
+    /// Returns all quota that is not bound.
     pub(super) fn all_owed(&self) -> impl Iterator<Item = (&CellKind, u32)> {
         self.owed.iter().map(|(kind, count)| (kind, *count))
     }
 
-    /// The physical cells, to be changed together with what is free.
+    /// Returns the physical cells; the caller updates the free cells too.
     pub(super) const fn ground_mut(&mut self) -> &mut Ground {
         &mut self.ground
     }
 
-    /// The physical cells.
+    /// Returns the physical cells.
     #[must_use]
     pub const fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// To whom a cell is bound.
+    /// Returns the binding of a cell.
     #[must_use]
     pub fn bound(&self, cell: &CellId) -> Option<&Bound> {
         self.bound.get(cell)
     }
 
-    /// All bound cells, ascending.
+    /// Returns all bound cells, ascending.
     pub fn all_bound(&self) -> impl Iterator<Item = (&CellId, &Bound)> {
         self.bound.iter()
     }
 
-    /// The cell that is pinned under a name.
+    /// Returns the cell pinned under a name.
     #[must_use]
     pub fn pinned(&self, name: &str) -> Option<&CellId> {
         self.pins.get(name)
     }
 
-    /// The bound cell that a GPU of a host lies in.
+    /// Returns the bound cell that a GPU of a host lies in.
     #[must_use]
     pub fn bound_around(&self, host: HostId, position: usize) -> Option<(CellId, &Bound)> {
         if self.bound.is_empty() {
@@ -244,7 +244,7 @@ impl Allocation {
             .find_map(|cell| self.bound.get(&cell).map(|bound| (cell.clone(), bound)))
     }
 
-    /// What a virtual cluster is guaranteed of each kind and has bound, largest kind first.
+    /// Returns the quotas of a virtual cluster, largest kind first.
     pub fn quotas(&self, queue: &str) -> impl Iterator<Item = (&CellKind, Quota)> {
         let first = CellKind {
             level: Level(0),
@@ -258,7 +258,7 @@ impl Allocation {
             .map(|((_, kind), quota)| (kind, *quota))
     }
 
-    /// Virtual clusters that are owed cells of a kind, and how many.
+    /// Returns the virtual clusters that are owed cells of a kind, with the number.
     pub fn owed(&self, kind: &CellKind) -> Vec<(Arc<str>, u32)> {
         self.quotas
             .iter()
@@ -267,17 +267,17 @@ impl Allocation {
             .collect()
     }
 
-    /// Free cells of a kind that are in no larger free cell, by load.
+    /// Returns the free cells of a kind that are in no larger free cell, by load.
     pub(super) fn free_of(&self, kind: &CellKind) -> Option<&OrdSet<(Load, CellId)>> {
         self.by_kind.get(kind)
     }
 
-    /// Kinds of which there are such cells, largest first.
+    /// Returns the kinds with such cells, largest first.
     pub(super) fn free_kinds(&self) -> impl DoubleEndedIterator<Item = &CellKind> {
         self.by_kind.keys()
     }
 
-    /// Binds a cell to a virtual cluster once more; the quota must cover it. Whether it is safe is another question.
+    /// Binds a cell to a virtual cluster once more; the quota must cover it. Does not check safety.
     ///
     /// # Errors
     /// If it cannot be bound; then nothing changes.
@@ -315,7 +315,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Lets go of a cell once; it is free when nobody uses it any more.
+    /// Releases a cell once; it is free when its last user is gone.
     pub fn release(&mut self, queue: &Arc<str>, cell: &CellId) {
         let Some(bound) = self.bound.get_mut(cell) else {
             return;
@@ -350,7 +350,7 @@ impl Allocation {
         };
     }
 
-    /// Takes a cell out of the free ones, splitting those around it; false if it is not free.
+    /// Removes a cell from the free ones, splitting those around it; false if it is not free.
     pub(super) fn carve(&mut self, cell: &CellId) -> bool {
         let mut path: Vec<CellId> = Vec::new();
         let mut found = false;
@@ -380,7 +380,7 @@ impl Allocation {
         true
     }
 
-    /// Makes a cell free, together with its buddies where all of them are.
+    /// Frees a cell, merging it with its buddies if all of them are free.
     fn merge(&mut self, mut cell: CellId) {
         while let Some(parent) = self.ground.parent(&cell) {
             let children = self.ground.children(&parent);
@@ -407,7 +407,7 @@ impl Allocation {
         self.free.insert(cell, Free { kind, load });
     }
 
-    /// False if it was not free.
+    /// Removes a free cell; false if it was not free.
     pub(super) fn remove_free(&mut self, cell: &CellId) -> bool {
         let Some(Free { kind, load }) = self.free.remove(cell) else {
             return false;
@@ -421,7 +421,7 @@ impl Allocation {
         true
     }
 
-    /// How the cells of a GPU model add up (of all models if none).
+    /// Returns the sums of the kinds of a GPU model (of all models if `None`).
     pub(super) fn sums<'a>(&'a self, gpu_model: Option<&'a str>) -> BTreeMap<&'a CellKind, Sum> {
         let owed = self
             .owed
@@ -438,8 +438,8 @@ impl Allocation {
         }
     }
 
-    /// The arithmetic of the first kind of which cells are missing; none if every virtual cluster can get all that it
-    /// is owed.
+    /// Returns the sum of the first kind that is short of cells; `None` if every virtual cluster can get all
+    /// that it is owed.
     #[must_use]
     pub fn unsafe_because(&self) -> Option<String> {
         self.sums(None)

@@ -1,4 +1,4 @@
-//! What can be given out now in free and in bound cells.
+//! Allocatable GPUs in free and in bound cells.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use muster_model::topology::{CellId, GpuMask, Level};
 use crate::cells::{Allocation, HostLoad};
 
 impl Allocation {
-    /// Takes a bound cell out of those with room, before its hosts change.
+    /// Removes a bound cell from the index of room, before its hosts change.
     pub(in crate::cells) fn forget_room(&mut self, cell: &CellId) {
         if let Some(bound) = self.bound.get(cell) {
             let room = self.room_in(cell);
@@ -18,7 +18,7 @@ impl Allocation {
         }
     }
 
-    /// Brings a bound cell back after [`Self::forget_room`].
+    /// Adds a bound cell again after [`Self::forget_room`].
     pub(in crate::cells) fn note_room(&mut self, cell: &CellId) {
         if let Some(bound) = self.bound.get(cell) {
             let room = self.room_in(cell);
@@ -27,8 +27,8 @@ impl Allocation {
         }
     }
 
-    /// GPUs that a virtual cluster can count on: those of its bound cells that can be given out now, and all of the
-    /// cells that it is owed.
+    /// Returns the GPUs that a virtual cluster can count on: those allocatable in its bound cells, and all
+    /// GPUs of the cells that it is owed.
     #[must_use]
     pub fn gpus_left(&self, queue: &Arc<str>) -> u64 {
         let bound = self.bound_with_room(queue, false);
@@ -38,8 +38,8 @@ impl Allocation {
         bound.sum::<u64>() + owed.sum::<u64>()
     }
 
-    /// GPUs of a virtual cluster's bound cells by host, those left out that this allocation has given out and the other
-    /// has not.
+    /// Returns the GPUs of a virtual cluster's bound cells by host, without those that this allocation has
+    /// assigned and `before` has not.
     #[must_use]
     pub fn bound_gpus_since(&self, before: &Self, queue: &Arc<str>) -> BTreeMap<HostId, u32> {
         let mut by_host = BTreeMap::new();
@@ -53,15 +53,15 @@ impl Allocation {
         by_host
     }
 
-    /// GPUs of a cell that can be given out now.
+    /// Returns the allocatable GPUs of a cell.
     fn room_in(&self, cell: &CellId) -> u32 {
         let load = self.ground.load(cell);
         let gpus = self.ground.kind(cell).map_or(0, |kind| kind.gpus);
         gpus.saturating_sub(load.bad + load.busy)
     }
 
-    /// The cells bound to a virtual cluster, those with the least room first; without those that have none, unless all
-    /// are asked for.
+    /// Returns the cells bound to a virtual cluster, least room first; cells without room only if `all` is
+    /// set.
     pub(in crate::cells) fn bound_with_room(&self, queue: &Arc<str>, all: bool) -> Vec<CellId> {
         let lowest = CellId::Above(Arc::from(""));
         self.room
@@ -71,7 +71,7 @@ impl Allocation {
             .collect()
     }
 
-    /// Takes note of a host's load.
+    /// Updates the load of a host.
     pub fn set_load(&mut self, host: HostId, load: HostLoad) {
         if !self.active || self.ground.host_load(host) == load {
             return;
@@ -102,12 +102,12 @@ impl Allocation {
         }
     }
 
-    /// So many more GPUs of a host are in use.
+    /// Marks more GPUs of a host as in use.
     pub fn take(&mut self, host: HostId, gpus: GpuMask) {
         self.set_load(host, self.ground.host_load(host).with_busy(gpus));
     }
 
-    /// Bound cells around and inside a host.
+    /// Returns the bound cells around and inside a host.
     fn bound_on(&self, host: HostId) -> Vec<CellId> {
         let (first, last) = inside(host);
         let around = self.ground.around(&CellId::Host(host));
@@ -118,7 +118,7 @@ impl Allocation {
             .collect()
     }
 
-    /// Free cells inside a host, larger levels first.
+    /// Returns the free cells inside a host, larger levels first.
     fn free_inside(&self, host: HostId) -> Vec<CellId> {
         let (first, last) = inside(host);
         let inside = self.free.range(first..=last);
@@ -126,7 +126,7 @@ impl Allocation {
     }
 }
 
-/// The ids between which those of all cells inside a host lie.
+/// Returns the id range of all cells inside a host.
 const fn inside(host: HostId) -> (CellId, CellId) {
     (
         CellId::Inside(host, Level(0), GpuMask(0)),

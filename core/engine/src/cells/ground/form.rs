@@ -1,4 +1,4 @@
-//! The cells of one kind of host: the same for all hosts with the same GPUs and the same groups of them.
+//! Cell layout of one kind of host: shared by all hosts with the same GPUs and GPU groups.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use muster_model::topology::{CellKind, GpuMask, HostCells, InsideCell, Level, To
 
 use crate::cells::ground::{Split, count_kinds};
 
-/// What decides the cells of a host: its groups of GPUs, and the model of each GPU.
+/// Key of a layout: the groups of GPUs, and the model of each GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FormKey {
     inside: Arc<[InsideCell]>,
@@ -23,20 +23,20 @@ impl FormKey {
     }
 }
 
-/// A cell of a form.
+/// A cell of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FormCell {
     pub(super) level: Level,
     pub(super) gpus: GpuMask,
-    /// None if its GPUs are of several models.
+    /// `None` if its GPUs are of several models.
     pub(super) kind: Option<CellKind>,
-    /// Position of the cell around it; none for the host itself.
+    /// Position of the parent cell; `None` for the host itself.
     pub(super) parent: Option<usize>,
     /// Positions of the cells directly inside it, by first GPU.
     pub(super) children: Vec<usize>,
 }
 
-/// The cells of a host: itself first, then its groups, largest level first, then its GPUs.
+/// The cells of a host: the host first, then its groups, largest level first, then its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostForm {
     pub(super) key: FormKey,
@@ -74,7 +74,7 @@ impl HostForm {
         Self { key, cells, models }
     }
 
-    /// GPUs of a model.
+    /// Returns the GPUs of a model.
     pub(super) fn of_model(&self, gpu_model: &str) -> GpuMask {
         let all = self.key.models.iter().enumerate();
         all.filter(|(_, model)| ***model == *gpu_model)
@@ -83,12 +83,12 @@ impl HostForm {
             })
     }
 
-    /// All GPUs of the host.
+    /// Returns all GPUs of the host.
     pub(super) fn all(&self) -> GpuMask {
         self.cells[0].gpus
     }
 
-    /// Position of the cell with exactly these GPUs on a level.
+    /// Returns the position of the cell with exactly these GPUs on a level.
     pub(super) fn position(&self, level: Level, gpus: GpuMask) -> Option<usize> {
         self.cells
             .iter()
@@ -97,7 +97,7 @@ impl HostForm {
 }
 
 impl HostForm {
-    /// Into what its cells fall when they are split, each way once.
+    /// Returns the splits of its cells, each distinct one once.
     pub(super) fn splits(&self) -> Vec<(CellKind, Split)> {
         let mut splits: Vec<(CellKind, Split)> = self
             .cells

@@ -1,4 +1,4 @@
-//! The physical cells: which there are, of which kind, and what lies in what.
+//! The tree of physical cells with their kinds.
 
 mod form;
 mod names;
@@ -15,23 +15,24 @@ use muster_model::topology::{CellId, CellKind, GpuMask, HostCells, Level, Topolo
 use crate::cells::ground::form::{FormCell, FormKey, HostForm};
 use crate::cells::{HostLoad, Load};
 
-/// Into how many cells of which kinds a cell falls when it is split, ascending.
+/// Result of splitting a cell: kinds and numbers of cells, ascending.
 type Split = Vec<(CellKind, u32)>;
 
-/// The tree of cells. Cells of several GPU models have no kind: they are never bound, and those inside them count as
-/// having nothing around them.
+/// The tree of cells. Cells of several GPU models have no kind: they are never bound, and cells inside them
+/// count as having no parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ground {
     topology: Arc<Topology>,
     hosts: OrdMap<HostId, Arc<GroundHost>>,
     names: OrdMap<Arc<str>, HostId>,
     places: OrdMap<Arc<str>, Place>,
-    /// Apart from what changes seldom, because loads change with every placement.
+    /// Kept separately because loads change with every placement and the rest rarely.
     host_loads: OrdMap<HostId, HostLoad>,
     place_loads: OrdMap<Arc<str>, Load>,
-    /// Forms of hosts, and how many hosts have each.
+    /// Layouts of hosts, and the number of hosts with each.
     forms: OrdMap<FormKey, (Arc<HostForm>, u32)>,
-    /// How cells of a kind split, each way with how often it occurs (once for every place, once for every form).
+    /// Splits of the cells of a kind, with the number of occurrences (once for every place, once for every
+    /// layout).
     splits: OrdMap<CellKind, OrdMap<Split, u32>>,
 }
 
@@ -63,7 +64,7 @@ impl Place {
 }
 
 impl Ground {
-    /// The cells of a cluster.
+    /// Builds the cells of a cluster.
     pub(super) fn new<'a>(
         topology: &Arc<Topology>,
         hosts: impl Iterator<Item = (&'a Host, Arc<HostCells>)>,
@@ -82,13 +83,13 @@ impl Ground {
         ground
     }
 
-    /// What the levels are called.
+    /// Returns the names of the levels.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Adds a host, or replaces it.
+    /// Adds or replaces a host.
     pub(super) fn replace(&mut self, host: &Host, cells: &HostCells) {
         let before = self.hosts.get(&host.id).cloned();
         let mut touched: Vec<Arc<str>> = cells.above.to_vec();
@@ -107,7 +108,7 @@ impl Ground {
         }
     }
 
-    /// Adds a host; the splits of the places around it are counted apart.
+    /// Adds a host; the splits of the places around it are counted separately.
     fn grow(&mut self, host: &Host, cells: &HostCells) {
         let key = FormKey::of(host, cells);
         let form = self.plant_form(key);
@@ -242,7 +243,7 @@ impl Ground {
         Some((place.kind()?, count_kinds(kinds)))
     }
 
-    /// Takes note of a host's load.
+    /// Updates the load of a host.
     pub(super) fn set_load(&mut self, id: HostId, load: HostLoad) {
         let Some(host) = self.hosts.get(&id).cloned() else {
             return;
@@ -262,12 +263,12 @@ impl Ground {
         *place = *place + load;
     }
 
-    /// A host's load.
+    /// Returns the load of a host.
     pub(super) fn host_load(&self, id: HostId) -> HostLoad {
         self.host_loads.get(&id).copied().unwrap_or_default()
     }
 
-    /// Whether a host is there with exactly these cells.
+    /// Whether a host is present with exactly these cells.
     pub(super) fn knows(&self, host: &Host, cells: &HostCells) -> bool {
         self.hosts.get(&host.id).is_some_and(|known| {
             known.name == host.name
@@ -292,7 +293,7 @@ impl Ground {
         }
     }
 
-    /// The kind of a cell; none if there is no such cell, or its GPUs are of several models.
+    /// Returns the kind of a cell; `None` if it does not exist or its GPUs are of several models.
     #[must_use]
     pub fn kind(&self, cell: &CellId) -> Option<CellKind> {
         match cell {
@@ -301,7 +302,7 @@ impl Ground {
         }
     }
 
-    /// The cell directly around another, if it has a kind.
+    /// Returns the parent of a cell, if that has a kind.
     #[must_use]
     pub fn parent(&self, cell: &CellId) -> Option<CellId> {
         let parent = match cell {
@@ -318,12 +319,12 @@ impl Ground {
         self.kind(&parent).map(|_| parent)
     }
 
-    /// A cell and all around it that have a kind, smallest first.
+    /// Returns a cell and all cells around it that have a kind, smallest first.
     pub fn around(&self, cell: &CellId) -> impl Iterator<Item = CellId> + '_ {
         std::iter::successors(Some(cell.clone()), |cell| self.parent(cell))
     }
 
-    /// The cells directly inside another.
+    /// Returns the children of a cell.
     #[must_use]
     pub fn children(&self, cell: &CellId) -> Vec<CellId> {
         match cell {
@@ -342,7 +343,7 @@ impl Ground {
         }
     }
 
-    /// The load of a cell.
+    /// Returns the load of a cell.
     #[must_use]
     pub fn load(&self, cell: &CellId) -> Load {
         match cell {
@@ -354,7 +355,7 @@ impl Ground {
         .unwrap_or_default()
     }
 
-    /// The GPUs of a cell, by host, ascending.
+    /// Returns the GPUs of a cell, by host, ascending.
     #[must_use]
     pub fn gpus(&self, cell: &CellId) -> Vec<(HostId, GpuMask)> {
         match cell {
@@ -371,7 +372,7 @@ impl Ground {
         }
     }
 
-    /// The cells of a level, from hosts up.
+    /// Returns the cells of a level above or at hosts.
     #[must_use]
     pub fn cells_of(&self, level: Level) -> Vec<CellId> {
         if level == self.topology.host_level() {
@@ -393,7 +394,7 @@ impl Ground {
             .collect()
     }
 
-    /// The GPUs of a host that are of a model.
+    /// Returns the GPUs of a model on a host.
     #[must_use]
     pub fn of_model(&self, host: HostId, gpu_model: &str) -> GpuMask {
         let Some(known) = self.hosts.get(&host) else {
@@ -402,7 +403,7 @@ impl Ground {
         known.form.of_model(gpu_model)
     }
 
-    /// The cells of a kind inside a host, by first GPU.
+    /// Returns the cells of a kind inside a host, by first GPU.
     pub(super) fn cells_inside(&self, host: HostId, kind: &CellKind) -> Vec<CellId> {
         let Some(known) = self.hosts.get(&host) else {
             return Vec::new();
@@ -414,7 +415,8 @@ impl Ground {
             .collect()
     }
 
-    /// GPUs of the hosts in any cell of a kind, at least; a cell inside a host counts as one.
+    /// Returns lower bounds for the GPUs of each host in a cell of a kind; a cell inside a host counts as one
+    /// host.
     pub(super) fn host_sizes(&self, kind: &CellKind) -> Vec<u32> {
         if kind.level >= self.topology.host_level() {
             return vec![kind.gpus];
@@ -428,7 +430,7 @@ impl Ground {
             .collect()
     }
 
-    /// The largest cells that have a kind.
+    /// Returns the largest cells that have a kind.
     pub(super) fn roots(&self) -> Vec<CellId> {
         let mut roots = Vec::new();
         let mut open: Vec<CellId> = self
@@ -449,7 +451,7 @@ impl Ground {
         roots
     }
 
-    /// The largest cell around a host, with a kind or without.
+    /// Returns the largest cell around a host, with or without a kind.
     pub(super) fn top(&self, id: HostId) -> CellId {
         let above = self.hosts.get(&id).and_then(|host| host.above.first());
         above.map_or(CellId::Host(id), |path| CellId::Above(Arc::clone(path)))

@@ -1,4 +1,4 @@
-//! What cells are called: by people who configure them, and to people.
+//! Names of cells: parsing of configured names, and display names.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 
 use crate::cells::Ground;
 
-/// Separates the name of a host from the position of a GPU in the name of a cell inside it.
+/// Separator between the name of a host and the position of a GPU in the name of a cell inside the host.
 const POSITION: char = ':';
 
 impl Ground {
-    /// The cell that a configuration names on a level.
+    /// Returns the cell that a configuration names on a level.
     #[must_use]
     pub fn find(&self, level: Level, pinned: &PinnedCell) -> Option<CellId> {
         let host_level = self.topology.host_level();
@@ -45,7 +45,7 @@ impl Ground {
         Some(CellId::Inside(id, level, cell.gpus))
     }
 
-    /// A cell's name for people: `rack pod-1/rack-07`, `host node07`, `socket node07:4`.
+    /// Returns the display name of a cell: `rack pod-1/rack-07`, `host node07`, `socket node07:4`.
     #[must_use]
     pub fn name(&self, cell: &CellId) -> String {
         let level = |level| self.topology.name(level).unwrap_or("cell").to_owned();
@@ -67,7 +67,7 @@ impl Ground {
         }
     }
 
-    /// A kind's name for people: `host of 8 H100`.
+    /// Returns the display name of a kind: `host of 8 H100`.
     #[must_use]
     pub fn kind_name(&self, kind: &CellKind) -> String {
         let level = self.topology.name(kind.level).unwrap_or("cell");

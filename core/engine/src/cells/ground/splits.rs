@@ -1,11 +1,11 @@
-//! How cells fall into smaller ones.
+//! Splits of cells into smaller ones.
 
 use muster_model::topology::CellKind;
 
 use crate::cells::Ground;
 
 impl Ground {
-    /// All kinds of cells of a GPU model (of all models if none), largest level first.
+    /// Returns all kinds of cells of a GPU model (of all models if `None`), largest level first.
     pub(in crate::cells) fn kinds<'a>(
         &'a self,
         gpu_model: Option<&'a str>,
@@ -15,7 +15,7 @@ impl Ground {
             .filter(move |kind| gpu_model.is_none_or(|model| *kind.gpu_model == *model))
     }
 
-    /// The fewest cells of each kind that come out of any cell of this kind when it is split.
+    /// Returns the minimum number of cells of each kind that a split of any cell of this kind yields.
     pub(in crate::cells) fn fewest(&self, kind: &CellKind) -> Vec<(&CellKind, u32)> {
         let Some(ways) = self.splits.get(kind) else {
             return Vec::new();
@@ -36,7 +36,7 @@ impl Ground {
         fewest
     }
 
-    /// Whether some cell of the first kind lies around one of the second.
+    /// Whether some cell of the first kind contains one of the second.
     pub(in crate::cells) fn may_hold(&self, outer: &CellKind, inner: &CellKind) -> bool {
         outer == inner
             || outer.level < inner.level

@@ -1,8 +1,9 @@
-//! Recent events, kept in the replicated state so that a watch resumes on any replica.
+//! Recent events, kept in the replicated state so that a watch can resume on any replica.
 //!
-//! There are `EVENTS_KEPT_MAX`. The newest `EVENTS_RECENT_MAX` of them are kept whoever's they are, so that a watch of everything
-//! resumes. Of the others, who has more than a share loses its oldest first: one huge array does not take the stories of all other jobs
-//! with it. What a job has lost is always the beginning of its story, and the log knows up to where.
+//! At most `EVENTS_KEPT_MAX` events are kept. The newest `EVENTS_RECENT_MAX` are kept regardless of their
+//! owner, so that a watch of everything resumes. Among older events, the owner with the most events above its
+//! share loses its oldest first: one huge array does not evict the history of all other jobs. A job always
+//! loses the oldest part of its history, and the log records up to which revision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,18 +16,18 @@ use serde::Serialize;
 
 use crate::state::settled::{Owner, Settled};
 
-/// Events by revision; of one revision all those of a job are kept, or none.
+/// Events by revision; the events of one job in one revision are kept or dropped together.
 #[derive(Clone, Debug, Default)]
 pub struct EventLog {
     by_revision: OrdMap<Revision, Arc<[Event]>>,
     count: usize,
-    /// Everything up to this revision has been dropped (or there was nothing).
+    /// Everything up to this revision has been dropped (or never existed).
     floor: Revision,
-    /// The newest dropped revision of those who lost events above the floor.
+    /// The newest dropped revision of owners that lost events above the floor.
     marks: OrdMap<Owner, Revision>,
-    /// The same by revision.
+    /// `marks` by revision.
     by_mark: OrdSet<(Revision, Owner)>,
-    /// Up to this revision events are not among the newest ones.
+    /// Up to this revision, events are not among the newest ones.
     settled_up_to: Revision,
     /// Events that are not among the newest ones.
     recent: usize,
@@ -34,16 +35,17 @@ pub struct EventLog {
     bounds: Bounds,
 }
 
-/// What of the events above the floor is not kept: what cannot be told from those that are.
+/// Gaps among the events above the floor; not derivable from the kept events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// Up to this revision events are not among the newest ones, and may be dropped.
+    /// Up to this revision, events are not among the newest ones and may be dropped.
     pub settled_up_to: Revision,
-    /// The newest dropped revision of each job (of the cluster itself for none) that lost events, ascending by job.
+    /// The newest dropped revision of each job that lost events (`None`: the cluster itself), ascending by
+    /// job.
     pub marks: Vec<(Option<JobId>, Revision)>,
 }
 
-/// How much is kept.
+/// Retention limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     kept: usize,
@@ -63,7 +65,7 @@ impl Default for Bounds {
     }
 }
 
-/// The asked-for events are gone.
+/// The requested events have been dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("events up to revision {compacted} are compacted; start again from a fresh list")]
 pub struct Compacted {
@@ -72,8 +74,8 @@ pub struct Compacted {
 }
 
 impl EventLog {
-    /// Keeps the events of one revision and drops what is over `EVENTS_KEPT_MAX`: the oldest ones, or, if it `is_fair`, first the
-    /// oldest ones of who has most of those that are not among the newest.
+    /// Keeps the events of one revision and drops events over `EVENTS_KEPT_MAX`: the oldest ones or, if
+    /// `is_fair`, first the oldest ones of the owner with the most settled events.
     pub fn push(&mut self, revision: Revision, events: Arc<[Event]>, is_fair: bool) {
         if events.is_empty() {
             return;
@@ -93,7 +95,8 @@ impl EventLog {
         }
     }
 
-    /// Counts as settled what is up to a revision, and what is not among the newest any more; the newest revision always is.
+    /// Marks events up to a revision, and those no longer among the newest, as settled; the newest revision
+    /// never is.
     fn settle(&mut self, up_to: Revision) {
         let mut newer = self
             .by_revision
@@ -111,12 +114,12 @@ impl EventLog {
         self.settled_up_to = self.settled_up_to.max(up_to);
     }
 
-    /// Drops the oldest revision whole: nothing up to it is kept any more.
+    /// Drops the oldest revision entirely and raises the floor to it.
     fn drop_oldest(&mut self) {
         let oldest = self.by_revision.get_min().map(|(revision, _)| *revision);
         let removed = oldest.and_then(|oldest| self.by_revision.remove_with_key(&oldest));
         let Some((oldest, events)) = removed else {
-            // Nothing is left to lose: no mark says more than the floor.
+            // All events below are gone: marks up to here are subsumed by the floor.
             self.floor = self.compacted();
             self.forget_marks();
             return;
@@ -132,7 +135,7 @@ impl EventLog {
         self.forget_marks();
     }
 
-    /// Marks up to the floor say nothing more.
+    /// Removes marks that the floor has passed.
     fn forget_marks(&mut self) {
         while let Some((mark, owner)) = self.by_mark.get_min().copied() {
             if mark > self.floor {
@@ -143,7 +146,7 @@ impl EventLog {
         }
     }
 
-    /// Drops what one has in a revision, its oldest, and notes that it lost it.
+    /// Drops the events of one owner in a revision, its oldest, and records the loss.
     fn drop_of(&mut self, owner: Owner, revision: Revision) {
         let Some(events) = self.by_revision.remove(&revision) else {
             return;
@@ -166,7 +169,7 @@ impl EventLog {
         self.by_mark.insert((revision, owner));
     }
 
-    /// The events after `revision`, one slice per revision, oldest first.
+    /// Returns the events after `revision`, one slice per revision, oldest first.
     ///
     /// # Errors
     /// [`Compacted`] if some of them were dropped.
@@ -181,18 +184,19 @@ impl EventLog {
         Ok(self.kept_after(revision))
     }
 
-    /// What is kept of the events after `revision`, one slice per revision, oldest first.
+    /// Returns the kept events after `revision`, one slice per revision, oldest first.
     pub fn kept_after(
         &self,
         revision: Revision,
     ) -> impl Iterator<Item = (Revision, &Arc<[Event]>)> {
-        // Whoever watches says the revision, which may be the last one that there can be: nothing comes after it.
+        // The client supplies the revision, which may be the maximum: no revision follows it.
         let first = Revision(revision.get().saturating_add(1));
         let newer = self.by_revision.range(first..);
         newer.map(|(at, events)| (*at, events))
     }
 
-    /// Whether all events after `revision` about these jobs are kept; about anything if none is named.
+    /// Checks that all events after `revision` about these jobs are kept; about everything if no job is
+    /// given.
     ///
     /// # Errors
     /// [`Compacted`] if some of them were dropped.
@@ -213,10 +217,10 @@ impl EventLog {
         Ok(())
     }
 
-    /// The newest revision of which an event about a job may have been dropped; 0 if none was.
+    /// Returns the newest revision of which an event of a job may have been dropped; 0 if none was.
     #[must_use]
     pub fn compacted_of(&self, job: JobId) -> Revision {
-        // A job's id is the revision of its submission: before that there was nothing to drop.
+        // A job's id is the revision of its submission: it has no events before that.
         let of_all = if job.get() > self.floor.get() {
             Revision::default()
         } else {
@@ -225,24 +229,24 @@ impl EventLog {
         self.marks.get(&Some(job)).copied().unwrap_or(of_all)
     }
 
-    /// Newest revision of which an event was dropped; 0 if none was.
+    /// Returns the newest revision of which an event was dropped; 0 if none was.
     #[must_use]
     pub fn compacted(&self) -> Revision {
         let newest = self.by_mark.get_max().map(|(mark, _)| *mark);
         newest.unwrap_or(self.floor)
     }
 
-    /// Every event up to this revision was dropped (or there was none).
+    /// Returns the revision up to which every event was dropped (or none existed).
     #[must_use]
     pub const fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// What of the events above the floor was dropped; nothing if no job lost any.
+    /// Returns the gaps above the floor; empty if no job lost events.
     #[must_use]
     pub fn losses(&self) -> Losses {
         if self.marks.is_empty() {
-            // Up to where events are settled follows from those that are kept.
+            // Without gaps, the settled boundary follows from the kept events.
             return Losses::default();
         }
         let marks = self.marks.iter();
@@ -252,7 +256,7 @@ impl EventLog {
         }
     }
 
-    /// Whether what is derived is what it would be after a restart from a snapshot.
+    /// Whether derived fields equal those after a restore from a snapshot.
     #[must_use]
     pub fn is_as_restored(&self) -> bool {
         let revisions = self.iter().map(|(at, events)| (at, Arc::clone(events)));
@@ -270,30 +274,30 @@ impl EventLog {
             && self.settled == *settled
     }
 
-    /// Newest revision with kept events.
+    /// Returns the newest revision with kept events.
     #[must_use]
     pub fn newest(&self) -> Option<Revision> {
         self.by_revision.get_max().map(|(revision, _)| *revision)
     }
 
-    /// All kept events, one slice per revision, oldest first.
+    /// Returns all kept events, one slice per revision, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (Revision, &Arc<[Event]>)> {
         self.kept_after(Revision::default())
     }
 
-    /// Number of kept events.
+    /// Returns the number of kept events.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// True if none is kept.
+    /// True if no event is kept.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Rebuilds a log from a snapshot's parts.
+    /// Rebuilds a log from the parts of a snapshot.
     #[must_use]
     pub fn restore(
         floor: Revision,

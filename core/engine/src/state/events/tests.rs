@@ -1,4 +1,5 @@
-//! What is dropped of events, what that answers, and that a restored log goes on as the others do.
+//! Tests of event retention: what is dropped, what callers are answered, and that a restored log continues
+//! identically.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ fn log() -> EventLog {
     }
 }
 
-/// One event of each of these owners; 0 is the cluster.
+/// Returns one event for each of these owners; 0 is the cluster.
 fn events(revision: u64, owners: &[u64]) -> Arc<[Event]> {
     let events = owners.iter().map(|owner| Event {
         revision: Revision(revision),
@@ -64,7 +65,7 @@ fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
     assert_eq!(kept(&log, None), [4]);
     assert_eq!(kept(&log, Some(JobId(5))), (86..=100).collect::<Vec<_>>());
 
-    // Only who wants what is gone is told so, and exactly up to where it is.
+    // Only a reader of dropped events is refused, with the exact last dropped revision.
     assert_eq!(asked(&log, 0, &[1]), Ok(()));
     assert_eq!(asked(&log, 0, &[1, 2]), Ok(()));
     assert_eq!(asked(&log, 4, &[5]), Err(85));
@@ -81,14 +82,14 @@ fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
 fn the_newest_events_are_kept_whoevers_they_are() {
     let mut log = log();
     for revision in 1..=12 {
-        // Every job tells once.
+        // Every job has one event.
         let job = 3 * revision;
         let told = events(revision, &[job, job + 1, job + 2]);
         log.push(Revision(revision), told, true);
     }
     let newest: Vec<u64> = log.iter().map(|(revision, _)| revision.get()).collect();
     assert!(newest.ends_with(&[11, 12]), "{newest:?}");
-    // Nobody has more than its share of the others: the oldest go.
+    // No owner has more than its share of the older events: the oldest are dropped.
     assert_eq!(log.len(), 18);
     assert_eq!(log.floor(), Revision(6));
     assert_eq!(log.losses(), Losses::default());
@@ -119,7 +120,7 @@ fn one_revision_over_all_limits_is_kept_whole_as_long_as_it_is_the_newest() {
     assert!(log.is_as_restored());
 }
 
-/// A sequence of numbers below a bound, the same every time.
+/// Deterministic pseudo-random number below a bound.
 fn drawn(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     (*seed >> 33) % below
@@ -131,7 +132,7 @@ fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
         let mut draw = seed;
         let mut log = log();
         let mut restored = log.clone();
-        // All that was ever told, by owner.
+        // All events ever pushed, by owner.
         let mut told: BTreeMap<Owner, Vec<u64>> = BTreeMap::new();
         for revision in 1..=200 {
             let greedy = drawn(&mut draw, 3) == 0;
@@ -159,7 +160,8 @@ fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
     }
 }
 
-/// Everybody who asks is told of what is missing, and who is refused although nothing is missing is older than the floor.
+/// Every reader of missing events is refused; a reader refused although nothing is missing asked from below
+/// the floor.
 fn check(log: &EventLog, told: &BTreeMap<Owner, Vec<u64>>) {
     let newest = log.newest().map_or(0, Revision::get);
     assert!(
@@ -171,7 +173,7 @@ fn check(log: &EventLog, told: &BTreeMap<Owner, Vec<u64>>) {
     let mut lost_by_any = 0;
     for (owner, told) in told {
         let kept = kept(log, *owner);
-        assert!(told.ends_with(&kept), "what is lost is the beginning");
+        assert!(told.ends_with(&kept), "only the oldest events are lost");
         let lost = told.len() - kept.len();
         let newest_lost = told[..lost].last().copied().unwrap_or(0);
         lost_by_any = lost_by_any.max(newest_lost);
@@ -179,11 +181,11 @@ fn check(log: &EventLog, told: &BTreeMap<Owner, Vec<u64>>) {
         for from in 0..=newest {
             let is_missing = newest_lost > from;
             let answer = asked(log, from, &[job.get()]);
-            assert!(answer.is_err() || !is_missing, "a silent gap");
+            assert!(answer.is_err() || !is_missing, "unreported gap");
             let is_old = job.get() <= log.floor().get() && from < log.floor().get();
             assert!(
                 answer.is_ok() || is_missing || is_old,
-                "refused for nothing"
+                "refused although nothing is missing"
             );
         }
     }

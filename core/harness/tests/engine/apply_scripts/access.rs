@@ -1,4 +1,4 @@
-//! The part of the language that concerns users and workers that come in.
+//! Script commands for users and join tokens.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ use muster_model::command::{AccessCommand, Command};
 use crate::apply_scripts::runner::{Args, Result, Runner};
 
 impl Runner {
-    /// `add_user NAME ROLE [queues=A,B] [token=BYTE]`, `remove_user NAME`, `rotate_token NAME BYTE`; all with `[by=AUTHOR]`.
+    /// `add_user NAME ROLE [queues=A,B] [token=BYTE]`, `remove_user NAME`, `rotate_token NAME BYTE`; all with
+    /// `[by=AUTHOR]`.
     pub(crate) fn access(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
         let request = self.request(args)?;
         let author = args.key_or("by", "root".to_owned())?;
@@ -44,8 +45,8 @@ impl Runner {
         }))
     }
 
-    /// `add_join_token ID [ttl=MS] [uses=N] [hosts=PATTERN] [token=BYTE]`, `revoke_join_token ID`, both with `[by=AUTHOR]`;
-    /// `use_join_token ID HOST [token=BYTE]`.
+    /// `add_join_token ID [ttl=MS] [uses=N] [hosts=PATTERN] [token=BYTE]`, `revoke_join_token ID`, both with
+    /// `[by=AUTHOR]`; `use_join_token ID HOST [token=BYTE]`.
     pub(crate) fn joining(&mut self, word: &str, args: &mut Args<'_>) -> Result<Command> {
         let request = self.request(args)?;
         let id: String = args.positional()?;

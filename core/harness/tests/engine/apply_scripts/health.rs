@@ -1,4 +1,4 @@
-//! The part of the language that concerns health: what workers find, repairs and checks, rules and breakers.
+//! Script commands for health: findings, repairs and checks, rules and breakers.
 
 use std::fmt::Write as _;
 
@@ -57,8 +57,8 @@ impl Runner {
         }))
     }
 
-    /// `health_rules [TEXT]`, without a text the shipped ones; `ship_rules VERSION [FIRST_WAIT_S]`; `reset_breaker POOL`; `drain_lemon HOST`;
-    /// `restarted HOST RULE [worked=]`; `health_tick`.
+    /// `health_rules [TEXT]`, without a text the shipped ones; `ship_rules VERSION [FIRST_WAIT_S]`;
+    /// `reset_breaker POOL`; `drain_lemon HOST`; `restarted HOST RULE [worked=]`; `health_tick`.
     pub(crate) fn health_word(
         &mut self,
         name: &str,
@@ -71,7 +71,7 @@ impl Runner {
                 request: self.request(args)?,
                 author,
                 text: match args.optional::<String>()? {
-                    // What is no rule file goes as it is.
+                    // A text that is no rule file is passed on unchanged.
                     Some(text) => RuleSet::whole_text(&text).unwrap_or(text).into(),
                     None => RuleSet::SHIPPED_TEXT.into(),
                 },
@@ -112,7 +112,7 @@ impl Runner {
         }))
     }
 
-    /// Where everything stands of which something is known, and what the workers are to do.
+    /// Shows the phase of every component with a health record, and the orders to workers.
     pub(crate) fn health(&self) -> String {
         let state = &self.cluster.state;
         let mut text = String::new();
@@ -160,7 +160,7 @@ fn component(text: &str) -> Result<Component> {
     Ok(Component::Host(HostId(text.parse()?)))
 }
 
-/// As scripts call it.
+/// Name of a component in scripts.
 pub(crate) fn called(component: &Component) -> String {
     match component {
         Component::Gpu(uuid) => format!("gpu {}/{}", uuid.0 / 1_000, uuid.0 % 1_000),

@@ -1,4 +1,4 @@
-//! The part of the language that concerns jobs' own lives: dependencies, rules for exits, damaged checkpoints.
+//! Script commands for lifecycles: dependencies, exit rules, damaged checkpoints.
 
 use muster_model::command::{Command, JobDefaults, ReplicaRecord};
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, ReplicaId, TaskIndex};
@@ -9,7 +9,7 @@ use muster_model::spec::{
 use crate::apply_scripts::runner::{Args, Result, Runner};
 
 impl Runner {
-    /// What a job says about its own life: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
+    /// Lifecycle settings of a job: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
     /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, `local_retries=`, `without_progress=`,
     /// `suspend=release`, `swap=true`.
     pub(crate) fn live(&self, args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
@@ -50,7 +50,7 @@ impl Runner {
         })
     }
 
-    /// `replicas ID[,ID...] [learners=ID[,ID...]]`: which replicas there are.
+    /// `replicas ID[,ID...] [learners=ID[,ID...]]`: the current replicas.
     pub(crate) fn replicas(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
         let voters: String = args.positional()?;
         let learners: String = args.key_or("learners", String::new())?;
@@ -70,7 +70,7 @@ impl Runner {
         Ok(Command::RecordReplicas { leader, replicas })
     }
 
-    /// Where the time of a job's GPUs went.
+    /// Shows the GPU time of a job by use.
     pub(crate) fn ledger(&self, args: &mut Args<'_>) -> Result<String> {
         let id = self.job(args)?;
         let job = self.cluster.state.job(id).ok_or("no such job")?;
@@ -81,7 +81,7 @@ impl Runner {
             ledger.kept_gpu_ms
         );
         if ledger.halted_gpu_ms > 0 {
-            text += &format!("stood still: {}\n", ledger.halted_gpu_ms);
+            text += &format!("paused: {}\n", ledger.halted_gpu_ms);
         }
         for (_, cause, loss) in ledger.causes() {
             if loss.total_gpu_ms() > 0 {

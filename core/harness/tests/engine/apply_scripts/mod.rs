@@ -1,7 +1,7 @@
-//! Golden scripts of `apply`: commands in, every event, refusal and the state asked for out.
+//! Golden scripts of `apply`: commands in; every event, every refusal and the requested state out.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test engine apply_scripts::` writes the outputs anew; review
-//! them as you would review code.
+//! `UPDATE_GOLDENFILES=1 cargo test -p muster-harness --test engine apply_scripts::` rewrites the outputs;
+//! review them like code.
 
 mod access;
 mod health;

@@ -1,4 +1,4 @@
-//! The part of the language that concerns pipelines.
+//! Script commands for pipelines.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use muster_model::spec::{Condition, Pipeline, PipelineDependency, PipelineJob};
 use crate::apply_scripts::runner::{Args, Result, Runner};
 
 impl Runner {
-    /// `pipeline NAME "JOB[:after_ok=JOB+JOB][:after_any=...][:outside=JOB],..." [queue=] [gpus=]`; a job before it is named by its name,
-    /// `outside` is one that was submitted before.
+    /// `pipeline NAME "JOB[:after_ok=JOB+JOB][:after_any=...][:outside=JOB],..." [queue=] [gpus=]`; earlier
+    /// jobs of the pipeline are referred to by name, `outside` is a job submitted before.
     pub(crate) fn pipeline(&mut self, args: &mut Args<'_>) -> Result<Command> {
         let (name, list): (String, String) = (args.positional()?, args.positional()?);
         let queue: Option<String> = args.key("queue")?;
@@ -47,7 +47,7 @@ impl Runner {
         })
     }
 
-    /// Remembers the jobs of a pipeline by their names.
+    /// Registers the jobs of a pipeline by name.
     pub(crate) fn remember(&mut self, pipeline: PipelineId) {
         let jobs: Vec<_> = self.cluster.state.jobs_of(pipeline).collect();
         let named = jobs.iter().map(|job| (job.spec.name.clone(), job.id));
@@ -79,7 +79,7 @@ fn condition(word: &str) -> Option<Condition> {
     all.into_iter().find(|when| when.word() == word)
 }
 
-/// The position of a job by its name, or the number itself where a script wants a wrong one.
+/// Returns the position of a job by its name; a script may give an invalid position as a number.
 fn position(jobs: &[PipelineJob], name: &str) -> Result<u32> {
     match jobs.iter().position(|job| job.spec.name == name) {
         Some(position) => Ok(u32::try_from(position)?),

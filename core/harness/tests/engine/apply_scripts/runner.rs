@@ -1,8 +1,8 @@
-//! The scripts' language.
+//! Script language of the `apply` tests.
 //!
-//! Jobs go by their name, hosts by their number, GPUs by `host/index`. The tag `[stale]` gives a command
-//! the leadership before the current one; `epoch=` names an attempt other than the current one; `request=`
-//! repeats a request id. Every command is followed by an audit.
+//! Jobs are given by name, hosts by number, GPUs by `host/index`. The tag `[stale]` sends a command with the
+//! previous leadership; `epoch=` names an attempt other than the current one; `request=` repeats a request
+//! id. Every command is followed by an audit.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,7 +33,7 @@ use crate::apply_scripts::show::Show;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A cluster that a script drives.
+/// A cluster driven by a script.
 pub(crate) struct Runner {
     pub(crate) cluster: Cluster,
     pub(crate) jobs: BTreeMap<String, JobId>,
@@ -153,7 +153,7 @@ impl Runner {
         }
     }
 
-    /// Applies a command and shows all that came of it.
+    /// Applies a command and shows its answer and events.
     fn apply(&mut self, command: &Command) -> String {
         let applied = self.cluster.apply(command);
         let mut text = String::new();
@@ -194,7 +194,7 @@ impl Runner {
         self.known(&name)
     }
 
-    /// A job by its name or its number.
+    /// Returns a job by its name or number.
     pub(crate) fn known(&self, name: &str) -> Result<JobId> {
         match self.jobs.get(name) {
             Some(job) => Ok(*job),
@@ -265,7 +265,7 @@ impl Runner {
         })
     }
 
-    /// `place JOB [unit] [at=TASK@HOST:GPU+GPU,...]`; first fit where nothing is said.
+    /// `place JOB [unit] [at=TASK@HOST:GPU+GPU,...]`; first fit by default.
     fn place(&mut self, args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
         let job = self.job(args)?;
         let unit = UnitIndex(args.optional()?.unwrap_or(0));
@@ -302,7 +302,7 @@ impl Runner {
         }))
     }
 
-    /// `meets HOST`: where the worker of a host is told that its tasks' gangs meet, and of which revision that is.
+    /// `meets HOST`: the rendezvous sent to a host's worker for its tasks' gangs, with its revision.
     fn meets(&self, args: &mut Args<'_>) -> Result<String> {
         let host = HostId(args.positional()?);
         let known = self.cluster.state.host(host).ok_or("no such host")?;
@@ -367,7 +367,7 @@ impl Runner {
         }))
     }
 
-    /// The unit of a task, and its current epoch or the one that the script names.
+    /// Returns the unit of a task, and its current epoch or the one given by the script.
     pub(crate) fn attempt(
         &self,
         args: &mut Args<'_>,
@@ -459,7 +459,7 @@ impl Runner {
     }
 }
 
-/// Arguments with their types.
+/// Typed access to arguments.
 pub(crate) struct Args<'a>(ArgumentConsumer<'a>);
 
 impl Args<'_> {
@@ -493,7 +493,7 @@ impl Args<'_> {
 }
 
 /// `host NUMBER [gpus=4] [model=H100] [worker=] [incarnation=] [boot=] [cpus=] [name=] [last=HOST/INDEX]`;
-/// `last` presents another GPU in place of the last one.
+/// `last` replaces the last GPU by another one.
 fn registration(args: &mut Args<'_>) -> Result<HostRegistration> {
     let number: u32 = args.positional()?;
     let model: String = args.key_or("model", "H100".to_owned())?;
@@ -528,7 +528,7 @@ fn host_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> 
     })
 }
 
-/// `gpu_health HOST/INDEX SIGNAL`, or `ok`; `from=` names another host as the one that reports.
+/// `gpu_health HOST/INDEX SIGNAL`, or `ok`; `from=` names another host as the reporter.
 fn gpu_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
     let text: String = args.positional()?;
     let (host, _) = text.split_once('/').ok_or("a GPU is HOST/INDEX")?;
@@ -603,7 +603,7 @@ pub(crate) fn task_placement(text: &str) -> Result<TaskPlacement> {
     })
 }
 
-/// A long refusal, cut for the reader.
+/// Shortens a long refusal.
 fn cut(text: &str) -> String {
     const SHOWN: usize = 400;
     if text.len() <= SHOWN {

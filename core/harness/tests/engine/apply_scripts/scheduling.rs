@@ -1,4 +1,4 @@
-//! The part of the language that concerns the scheduler: queues, cells, claims and standings.
+//! Script commands for scheduling: queues, cells, claims and allocation bases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use muster_model::topology::{CellId, CellPlace, Topology};
 use crate::apply_scripts::runner::{Args, Result, Runner, task_placement};
 
 impl Runner {
-    /// `configure QUEUE... [half_life=MS] [moves=MAX [in_flight=MAX]]`, each queue as `NAME` or `NAME:KEY=VALUE,...` with `gpus`, `limit`,
-    /// `user_limit`, `borrow`, `preempt`, `protected`, `movable`, `live`, `weight`, `cells=LEVEL*MODEL*GPUS*COUNT`, `pinned=NAME*CELL`.
+    /// `configure QUEUE... [half_life=MS] [moves=MAX [in_flight=MAX]]`, each queue as `NAME` or
+    /// `NAME:KEY=VALUE,...` with `gpus`, `limit`, `user_limit`, `borrow`, `preempt`, `protected`, `movable`,
+    /// `live`, `weight`, `cells=LEVEL*MODEL*GPUS*COUNT`, `pinned=NAME*CELL`.
     pub(crate) fn configure(&mut self, args: &mut Args<'_>) -> Result<Command> {
         let history_half_life_ms = args.key("half_life")?;
         let moves_max = args.key("moves")?;
@@ -59,7 +60,8 @@ impl Runner {
         })
     }
 
-    /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [moves=JOB@TASK@HOST:GPU+GPU,... gain=GPUMS] [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
+    /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [moves=JOB@TASK@HOST:GPU+GPU,... gain=GPUMS]
+    /// [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
     pub(crate) fn claim(
         &mut self,
         args: &mut Args<'_>,
@@ -67,7 +69,7 @@ impl Runner {
     ) -> Result<Command> {
         let job = self.job(args)?;
         let unit = UnitIndex(args.optional()?.unwrap_or(0));
-        let at: String = args.key("at")?.ok_or("a claim is somewhere: at=")?;
+        let at: String = args.key("at")?.ok_or("a claim needs a place: at=")?;
         let tasks: Vec<_> = at.split(',').map(task_placement).collect::<Result<_>>()?;
         let expected_at = args.key("expected")?;
         let expected_at = expected_at.map(|span_ms| self.cluster.now.after(span_ms));
@@ -108,7 +110,7 @@ impl Runner {
         }))
     }
 
-    /// `JOB@TASK@HOST:GPU+GPU`: a job of one task and where it goes.
+    /// `JOB@TASK@HOST:GPU+GPU`: a job of one task and its destination.
     fn move_of(&self, text: &str) -> Result<Move> {
         let (name, place) = text.split_once('@').ok_or("a move is JOB@TASK@HOST:GPU")?;
         let job = self.named(name)?;
@@ -161,7 +163,8 @@ impl Runner {
     }
 }
 
-/// What a job asks of the scheduler: `user=`, `opportunistic=`, `lazy=`, `run_time=`, `assembly=`, `count_min=`, `pinned=`.
+/// Scheduling settings of a job: `user=`, `opportunistic=`, `lazy=`, `run_time=`, `assembly=`, `count_min=`,
+/// `pinned=`.
 pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
     spec.user = args.key_or("user", spec.user.clone())?;
     let scheduling = &mut spec.scheduling;
@@ -175,8 +178,8 @@ pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
     Ok(())
 }
 
-/// `standing=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; share if nothing is
-/// said.
+/// `standing=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; default
+/// `share`.
 pub(crate) fn standing(args: &mut Args<'_>) -> Result<Standing> {
     Ok(match args.key::<String>("standing")?.as_deref() {
         None | Some("share") => Standing::Share,

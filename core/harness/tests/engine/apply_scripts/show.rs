@@ -1,4 +1,4 @@
-//! Short, complete lines for people who review a script.
+//! Short, complete lines for reviewers of a script.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use muster_model::time::TimeMs;
 
 use crate::apply_scripts::health::called;
 
-/// Shows things with times counted from the script's begin.
+/// Shows values with times relative to the start of the script.
 pub(crate) struct Show {
     pub(crate) begin: TimeMs,
 }
@@ -124,7 +124,7 @@ impl Show {
                 unit,
                 standing,
                 ..
-            } => format!("job {job} unit {unit} stands on {standing:?}"),
+            } => format!("job {job} unit {unit} now holds by {standing:?}"),
             E::QueueSet { name } => format!("queue {name} set"),
             _ => self.attempt_event(kind),
         }
@@ -159,7 +159,8 @@ impl Show {
                 let until = self.time(*not_before);
                 let charged = if *charged { ", charged" } else { "" };
                 let what = format!(
-                    "place of task {task} ({member} on host {host}) vacant ({reason:?}{charged}), not before {until}: {detail}"
+                    "place of task {task} ({member} on host {host}) vacant ({reason:?}{charged}), \
+                     not before {until}: {detail}"
                 );
                 (job, unit, epoch, what)
             }
@@ -317,7 +318,7 @@ impl Show {
                 retry,
                 retries_max,
             } => format!(
-                "{} is begun again in place, {retry} of {retries_max}",
+                "{} is restarted in place, {retry} of {retries_max}",
                 attempt(*job, *unit, *epoch)
             ),
             E::CheckpointCommitted {
@@ -360,14 +361,14 @@ impl Show {
                 steps,
                 removed,
             } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
-            E::JobEligible { job } => format!("job {job} waits for no other any more"),
+            E::JobEligible { job } => format!("job {job} has no open dependency any more"),
             E::BlockPlanned {
                 target,
                 author,
                 block,
             } => match block {
                 Some(block) => format!("{} to be {}", target_of(target), self.block(block)),
-                None => format!("{} not to be blocked, by {author}", target_of(target)),
+                None => format!("{} planned block cancelled by {author}", target_of(target)),
             },
             other => format!("{other:?}"),
         }
@@ -456,7 +457,7 @@ impl Show {
         text
     }
 
-    /// What became of an attempt's members one by one.
+    /// Shows the member changes of an attempt.
     fn members(&self, attempt: &Attempt) -> String {
         let mut text = String::new();
         for (task, joined) in attempt.membership.iter().flat_map(|it| &it.joined) {

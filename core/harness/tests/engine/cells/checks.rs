@@ -1,4 +1,4 @@
-//! Single cases: quotas and bindings that are refused with their arithmetic, and which cell is chosen.
+//! Single cases: refused quotas and bindings with their arithmetic, and the choice of cells.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ fn quotas_over_the_cells_are_refused_with_the_arithmetic() {
     assert_eq!(
         rules(&cluster, &over),
         [
-            "queues: cells are missing: socket of 4 H100: 0 free + 2 x 1 left of host of 8 H100 - 3 owed = -1 (owed: a 1, b 2)"
+            "queues: cells are missing: socket of 4 H100: 0 free + 2 x 1 left of host of 8 H100 - 3 owed \
+             = -1 (owed: a 1, b 2)"
         ]
     );
     let unknown = [("a", vec![cells("host", "H100", 5, 1)])];
@@ -95,12 +96,13 @@ fn pinned_cells_must_exist_be_of_their_kind_and_lie_apart() {
         [
             "queues.a.guarantee.cells[1].pinned: `node-0001:4` lies in or around another pinned cell",
             "queues.a.guarantee.cells[2].pinned: `node-0002` is a host of 8 H100, not a host of 8 A100",
-            "queues.a.guarantee.cells[3].pinned: `r9` is no rack of the cluster",
+            "queues.a.guarantee.cells[3].pinned: `r9` is not a rack of the cluster",
         ]
     );
 }
 
-/// HiveD's check at run time (2.5 of the study) lets this pass: two GPUs, one owed whole and one owed alone.
+/// HiveD's run-time check (2.5 of the study) accepts this: two GPUs, of which one is owed whole and one
+/// alone.
 #[test]
 fn a_binding_is_checked_as_strictly_as_the_configuration() {
     let cluster = configured(&[
@@ -114,12 +116,12 @@ fn a_binding_is_checked_as_strictly_as_the_configuration() {
     let a = Arc::from("a");
     allocation
         .bind_safely(&a, &CellId::Host(HostId(1)))
-        .expect("the first host is owed");
+        .expect("the first host is within the quota");
     let refused = allocation.bind_safely(&a, &CellId::Host(HostId(3)));
     assert_eq!(
         refused.map_err(|refusal| refusal.to_string()),
         Err(
-            "host node-0003 is needed for what is guaranteed: rack of 16 H100: 0 free - 1 owed = -1"
+            "host node-0003 is needed for guaranteed cells: rack of 16 H100: 0 free - 1 owed = -1"
                 .to_owned()
         )
     );
@@ -135,7 +137,7 @@ fn a_binding_is_checked_as_strictly_as_the_configuration() {
     );
     allocation
         .bind_safely(&a, &CellId::Host(HostId(2)))
-        .expect("its buddy");
+        .expect("the buddy of the first cell");
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn the_smallest_split_with_the_least_load_is_chosen() {
         .iter()
         .map(|kind| bind_best(&mut allocation, "a", kind))
         .collect();
-    // The rack without work first; then what its split left over.
+    // The idle rack first, then the rest of its split.
     assert_eq!(
         bound,
         [
@@ -187,7 +189,7 @@ fn bad_cells_are_passed_by_as_far_as_nobody_misses_the_good_ones() {
     assert_eq!(
         bind_best(&mut allocation, "a", &kind(1, 8)),
         Some(CellId::Host(HostId(4))),
-        "the healthy one, whatever is free in its rack"
+        "the healthy one, regardless of what is free in its rack"
     );
     let shortages = allocation.shortages();
     assert_eq!(shortages.len(), 1);
@@ -199,7 +201,7 @@ fn bad_cells_are_passed_by_as_far_as_nobody_misses_the_good_ones() {
     assert_eq!(shortages[0].owed, [(Arc::from("a"), 2)]);
 }
 
-/// One healthy cell is left and two virtual clusters are owed one each: HiveD shows both as healthy.
+/// One healthy cell is left and two virtual clusters are owed one each: HiveD reports both as healthy.
 #[test]
 fn shortage_is_counted_over_all_virtual_clusters() {
     let mut cluster = configured(&[

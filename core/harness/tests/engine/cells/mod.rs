@@ -1,4 +1,4 @@
-//! Tests of virtual clusters: what may be bound, what is chosen, what follows from changes.
+//! Tests of virtual clusters: permitted bindings, choice of cells, effects of changes.
 
 mod checks;
 mod safety;

@@ -1,5 +1,5 @@
-//! Properties: whatever is bound and released, every virtual cluster can get all that it is owed, and no GPU lies in
-//! the cells of two.
+//! Properties: after any bindings and releases, every virtual cluster can get all that it is owed, and no GPU
+//! lies in the cells of two.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
     cluster
 }
 
-/// All kinds that a virtual cluster is still owed, once for every cell.
+/// All kinds that a virtual cluster is still owed, once per cell.
 fn owed(allocation: &Allocation) -> Vec<(&'static str, CellKind)> {
     let of = |name: &'static str| {
         let quotas = allocation.quotas(name);

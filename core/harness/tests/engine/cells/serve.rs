@@ -1,4 +1,5 @@
-//! Serving units of virtual clusters: what fits the quota is never missed, and what is given is sound.
+//! Tests of serving units in virtual clusters: units that fit the quota are always placed, and placements are
+//! sound.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use crate::cells::safety::{CLUSTERS, draw_cluster};
 use crate::cells::setup::{Draw, Shape, cells, pinned, tree};
 
-/// Hosts whose GPUs are all that counts.
+/// Idle hosts that offer only GPUs.
 #[derive(Clone)]
 struct Idle<'a> {
     cluster: &'a Cluster,
@@ -69,7 +70,7 @@ fn request(queue: &str, pinned: Option<&str>, gpu_model: &str, tasks: &[u32]) ->
     }
 }
 
-/// GPUs of the hosts in any cell of a kind, at least, in the trees of these tests: found by looking at all cells.
+/// Minimum GPUs per host in any cell of a kind, computed by visiting all cells of the trees of these tests.
 fn host_sizes(cluster: &Cluster, allocation: &Allocation, kind: &CellKind) -> Vec<u32> {
     if kind.level >= cluster.state.topology.host_level() {
         return vec![kind.gpus];
@@ -103,7 +104,7 @@ fn host_sizes(cluster: &Cluster, allocation: &Allocation, kind: &CellKind) -> Ve
         .collect()
 }
 
-/// All that a virtual cluster can count on: room in its bound cells, by host, and what it is owed.
+/// Everything that a virtual cluster can count on: room in its bound cells, by host, and owed cells.
 fn bins(
     cluster: &Cluster,
     allocation: &Allocation,
@@ -134,7 +135,7 @@ fn bins(
     bins
 }
 
-/// Whether the tasks fit the bins, by trying everything.
+/// Whether the tasks fit the bins, by exhaustive search.
 fn fits(tasks: &[u32], bins: &mut Vec<u32>) -> bool {
     let Some((first, rest)) = tasks.split_first() else {
         return true;
@@ -242,7 +243,7 @@ fn served<'a>(cluster: &'a Cluster, request: &Request) -> Option<Served<Idle<'a>
     serve(&Allocation::rebuild(&cluster.state), request, &room)
 }
 
-/// D5 of HiveD's defects: the small task takes the host, and the large one fits nowhere.
+/// Defect D5 of HiveD: the small task takes the host, and the large one fits nowhere.
 #[test]
 fn a_large_and_a_small_task_fit_a_host_and_a_socket() {
     let cluster = configured(&[(
@@ -255,7 +256,7 @@ fn a_large_and_a_small_task_fit_a_host_and_a_socket() {
     assert_eq!(served.cells.len(), 2);
 }
 
-/// D6 of HiveD's defects: two sockets are never used together.
+/// Defect D6 of HiveD: two sockets are never used together.
 #[test]
 fn two_sockets_of_one_host_run_a_task_of_eight() {
     let cluster = configured(&[

@@ -9,7 +9,7 @@ use muster_model::command::Command;
 use muster_model::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig, QueueTree};
 use muster_model::topology::{CellGroup, CellId, CellKind, CellPlace, HostShape, Topology};
 
-/// Numbers that look random and follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -27,8 +27,8 @@ impl Draw {
     }
 }
 
-/// Hosts with so many GPUs and this model, in racks of `per_rack` (none: no racks), with sockets of `per_socket` GPUs
-/// (0: none).
+/// Hosts with these numbers of GPUs and models, in racks of `per_rack` (none: no racks), with sockets of
+/// `per_socket` GPUs (0: none).
 pub(crate) struct Shape<'a> {
     pub(crate) hosts: &'a [(u32, &'a str)],
     pub(crate) per_rack: usize,
@@ -98,7 +98,7 @@ fn sockets(gpus: u32, per_socket: u32) -> Vec<CellGroup> {
         .collect()
 }
 
-/// So many cells of a kind.
+/// A quota of `count` cells of a kind.
 pub(crate) fn cells(level: &str, gpu_model: &str, gpus: u32, count: u32) -> CellQuota {
     CellQuota {
         level: level.to_owned(),
@@ -138,7 +138,7 @@ pub(crate) fn tree(clusters: &[(&str, Vec<CellQuota>)]) -> QueueTree {
     }
 }
 
-/// Queues as the checks want them.
+/// Queues in the form that the checks take.
 pub(crate) fn queues(tree: &QueueTree) -> impl Iterator<Item = (&str, &QueueConfig)> + Clone {
     tree.queues
         .iter()

@@ -1,4 +1,4 @@
-//! Whose work is stopped for a virtual cluster: nothing cheaper would do, as trying out all sets of victims shows.
+//! Victims of a virtual cluster: no cheaper set suffices, as an exhaustive search over all sets shows.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use muster_planner::{Budget, plan};
 
 use crate::cells::setup::{Draw, Shape, cells, tree};
 
-/// Cases that are drawn.
+/// Number of random cases.
 const CASES: u64 = 1_200;
 
-/// Work of others of all ages on hosts with two sockets.
+/// Other work of all ages on hosts with two sockets.
 fn busy(draw: &mut Draw) -> Cluster {
     let hosts = vec![(4, "A"); 2 + usize::try_from(draw.below(2)).expect("a small number")];
     let shape = Shape {
@@ -53,7 +53,7 @@ fn busy(draw: &mut Draw) -> Cluster {
     cluster
 }
 
-/// Places a job where there is room; nobody is stopped for it.
+/// Places a job where there is room, without preemption.
 fn place(cluster: &mut Cluster, job: JobId) -> bool {
     let planned = plan(&cluster.state, cluster.now, Budget::default());
     let is_placed = planned.placements().any(|placed| placed.job == job);
@@ -99,7 +99,7 @@ fn asking(draw: &mut Draw) -> muster_model::spec::JobSpec {
     spec
 }
 
-/// Lost work of everybody who runs: of firm and of opportunistic jobs.
+/// Lost work per running job: of guaranteed and of opportunistic jobs.
 fn losses(cluster: &Cluster) -> BTreeMap<JobId, (u64, u64)> {
     let running = cluster.state.jobs.values().filter_map(|job| {
         let unit = job.unit(UnitIndex(0))?;
@@ -119,7 +119,7 @@ fn sum<'l>(losses: impl Iterator<Item = &'l (u64, u64)>) -> (u64, u64) {
     })
 }
 
-/// The least that has to be lost so that the job is placed, if anything helps.
+/// The minimum loss so that the job is placed, if any preemption helps.
 fn least(cluster: &Cluster, asks: JobId) -> Option<(u64, u64)> {
     let losses = losses(cluster);
     let jobs: Vec<JobId> = losses.keys().copied().collect();
@@ -170,7 +170,8 @@ fn no_set_of_victims_that_would_do_loses_less() {
     );
 }
 
-/// Whether a virtual cluster's job stops one of others whose earlier task left the host's other GPU unfit for `signal`.
+/// Whether a virtual cluster's job stops another job whose earlier task left the host's other GPU unfit for
+/// `signal`.
 fn is_victim_beside(signal: &str) -> bool {
     let shape = Shape {
         hosts: &[(2, "A")],

@@ -1,5 +1,5 @@
-//! Scripts about the worker's decisions: desired states, acknowledgements and supervisors' reports in, the
-//! actions out. Times count from the script's begin; journalled records survive a `restart`.
+//! Scripts about the worker's decisions: desired states, acknowledgements and supervisors' reports in,
+//! actions out. Times are relative to the start of the script; journalled records survive a `restart`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,12 +20,12 @@ use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::Execution;
 use muster_model::time::MonotonicMs;
 
-/// When the monotonic clock of the script begins.
+/// Monotonic time at the start of the script.
 const BEGIN_MS: u64 = 1_000_000;
 
 #[derive(goldenscript::Command)]
 pub(crate) enum Command {
-    /// A leader sends what should run: `desired 20 leader=10 7/0=12 7/1=12,stop:5000 7/2=12,ended,gpu:3`.
+    /// A leader sends the desired state: `desired 20 leader=10 7/0=12 7/1=12,stop:5000 7/2=12,ended,gpu:3`.
     Desired {
         revision: u64,
         #[arg(key)]
@@ -35,24 +35,24 @@ pub(crate) enum Command {
     },
     /// A new stream is open.
     Stream,
-    /// A beat is sent.
+    /// A heartbeat is sent.
     Beat,
-    /// The leader acknowledges a beat.
+    /// The leader acknowledges a heartbeat.
     Ack {
         sequence: u64,
         #[arg(key)]
         leader: Option<u64>,
     },
-    /// A supervisor says that its task has all that it needs, and perhaps which port it keeps free.
+    /// A supervisor reports that its task is prepared, optionally with the rendezvous port it reserved.
     Prepared {
         task: String,
         epoch: u64,
         #[arg(key)]
         port: Option<u16>,
     },
-    /// A supervisor says that its task runs.
+    /// A supervisor reports that its task runs.
     Started { task: String, epoch: u64 },
-    /// A supervisor says that its task ended.
+    /// A supervisor reports that its task ended.
     Exited { task: String, epoch: u64, code: i32 },
     /// A supervisor is gone.
     Vanished { task: String, epoch: u64 },
@@ -62,20 +62,20 @@ pub(crate) enum Command {
         epoch: u64,
         code: Option<i32>,
     },
-    /// The GPU backend says that a GPU is unfit by a signal, or fit again: `gpu 1 task-stuck`, `gpu 1`.
+    /// The GPU backend reports a GPU as unfit by a signal, or fit again: `gpu 1 task-stuck`, `gpu 1`.
     Gpu { index: u128, signal: Option<String> },
-    /// Lets time pass.
+    /// Advances the time.
     Wait { span_ms: u64 },
     /// The agent is killed and starts again; these supervisors are found: `7/0=12:running`,
-    /// `7/0="12,gpu:3:stopping"`, `7/0=12:0` (it has ended with that code), `7/0="12,unknown:running"` (what
-    /// it was started with is not known). What stands behind an `@` only tells keys apart.
+    /// `7/0="12,gpu:3:stopping"`, `7/0=12:0` (it has ended with that code), `7/0="12,unknown:running"` (its
+    /// assignment is unknown). Anything after an `@` only makes keys distinct.
     Restart {
         #[arg(key, many, optional)]
         found: BTreeMap<String, String>,
     },
-    /// The agent loses its journal; it shows with the next restart.
+    /// The agent loses its journal, which takes effect at the next restart.
     Lose,
-    /// Prints the status that a beat would carry, and the next deadline.
+    /// Prints the status that a heartbeat would carry, and the next deadline.
     Status,
 }
 
@@ -181,7 +181,7 @@ impl goldenscript::Runner for AgentRunner {
 }
 
 impl AgentRunner {
-    /// The journal must say the same whether it is read as written or as the agent would shorten it.
+    /// The journal must read the same as written and as shortened by the agent.
     fn restart(&mut self, found: &BTreeMap<String, String>) -> Result<String, Box<dyn Error>> {
         let mut alive = Vec::new();
         for (key, said) in found {
@@ -207,7 +207,7 @@ impl AgentRunner {
         let shortened = self.agent.journal();
         let (agent, actions) = Agent::recover(self.journal.clone(), alive.clone());
         let (same, _) = Agent::recover(shortened, alive);
-        assert_eq!(agent, same, "the shortened journal says something else");
+        assert_eq!(agent, same, "the shortened journal reads differently");
         self.agent = agent;
         self.sequence = 0;
         Ok(self.carry_out(actions))
@@ -433,8 +433,8 @@ fn describe(action: &Action) -> String {
             key,
             epoch,
             suspended: true,
-        } => format!("let {} epoch {epoch} stand still", name(*key)),
-        Action::Suspend { key, epoch, .. } => format!("let {} epoch {epoch} go on", name(*key)),
+        } => format!("pause {} epoch {epoch}", name(*key)),
+        Action::Suspend { key, epoch, .. } => format!("resume {} epoch {epoch}", name(*key)),
         Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),

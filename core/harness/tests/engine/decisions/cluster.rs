@@ -1,4 +1,4 @@
-//! A cluster that scripts speak of by name.
+//! A cluster whose jobs and hosts scripts refer to by name.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -29,7 +29,7 @@ impl NamedCluster {
         &self.cluster.state
     }
 
-    /// Registers so many more hosts.
+    /// Registers `count` more hosts.
     pub(crate) fn add_hosts(&mut self, count: u32, gpus: u32, model: &str, cpus: u32) {
         for _ in 0..count {
             self.hosts += 1;
@@ -48,7 +48,7 @@ impl NamedCluster {
         self.registrations.insert(name, registration);
     }
 
-    /// A host registers again with a container engine, or without one.
+    /// Registers a host again with a container engine, or without one.
     pub(crate) fn equip(&mut self, host: &str, has_engine: bool) -> Result<(), Box<dyn Error>> {
         let known = self.registrations.get(host).cloned();
         let mut registration = known.ok_or_else(|| format!("no host {host}"))?;
@@ -72,12 +72,12 @@ impl NamedCluster {
         assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
     }
 
-    /// Plans a round; every step must be accepted as it is.
+    /// Plans a round; every step must be accepted unchanged.
     pub(crate) fn plan(&mut self, budget: Budget) -> Plan {
         self.plan_with_barrier(budget, false)
     }
 
-    /// The same; with a barrier, members of gangs wait for each other.
+    /// Like `plan`; with `barrier`, members of gangs wait for each other.
     pub(crate) fn plan_with_barrier(&mut self, budget: Budget, barrier: bool) -> Plan {
         let mut planned = plan(&self.cluster.state, self.cluster.now, budget);
         for step in &mut planned.steps {
@@ -91,7 +91,7 @@ impl NamedCluster {
         planned
     }
 
-    /// The job's first unit commits a checkpoint.
+    /// Commits a checkpoint of the job's first unit.
     pub(crate) fn checkpoint(&mut self, job: JobId) -> Result<(), Box<dyn Error>> {
         let attempt = self.cluster.attempt(job, UnitIndex(0));
         let epoch = attempt.ok_or("it does not run")?.epoch;

@@ -1,7 +1,8 @@
-//! Tests of the core's decisions: stories told as golden scripts (`testscripts/`), properties over random
-//! states, and bounds on time.
+//! Tests of the core's decisions: golden scripts (`testscripts/`), properties over random states, and bounds
+//! on time.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test engine decisions::` writes the scripts' output anew.
+//! `UPDATE_GOLDENFILES=1 cargo test -p muster-harness --test engine decisions::` rewrites the outputs of the
+//! scripts.
 
 mod agent;
 mod cluster;
@@ -11,7 +12,7 @@ mod reactor;
 
 use std::path::Path;
 
-/// Runs every script of a folder of `testscripts`, each with a runner of its own.
+/// Runs every script of a folder of `testscripts`, each with its own runner.
 fn run_scripts<R: goldenscript::Runner>(folder: &str, new_runner: impl Fn() -> R) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testscripts")

@@ -1,4 +1,4 @@
-//! Scripts about planning: submit, plan, see what is placed where and why the rest is not.
+//! Scripts about planning: submit jobs, plan, and show placements and blockers.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::decisions::cluster::NamedCluster;
 
 #[derive(goldenscript::Command)]
 pub(crate) enum Command {
-    /// Registers hosts; their names count on from node-0001.
+    /// Registers hosts; their names count up from node-0001.
     Hosts {
         count: u32,
         #[arg(key)]
@@ -28,7 +28,7 @@ pub(crate) enum Command {
         #[arg(key)]
         cpus: Option<u32>,
     },
-    /// Gives a host a container engine, or takes it from there.
+    /// Gives a host a container engine, or removes it.
     Engine {
         host: String,
         #[arg(key, optional)]
@@ -39,19 +39,19 @@ pub(crate) enum Command {
         name: String,
         #[arg(key)]
         weight: Option<u32>,
-        /// GPUs that it is guaranteed.
+        /// Guaranteed GPUs.
         #[arg(key)]
         guarantee: Option<u64>,
-        /// Hosts with 4 H100s that it is guaranteed: it is a virtual cluster.
+        /// Guaranteed hosts with 4 H100s, which makes it a virtual cluster.
         #[arg(key)]
         cells: Option<u32>,
-        /// GPUs that it may have.
+        /// Limit of GPUs.
         #[arg(key)]
         limit: Option<u64>,
-        /// H100s that it may have.
+        /// Limit of H100s.
         #[arg(key)]
         limit_h100: Option<u64>,
-        /// GPUs that each user may have.
+        /// Limit of GPUs per user.
         #[arg(key)]
         user_limit: Option<u64>,
         #[arg(key)]
@@ -69,7 +69,7 @@ pub(crate) enum Command {
         #[arg(key)]
         movable: Option<bool>,
     },
-    /// Lets work of movable queues be moved.
+    /// Permits moves of work in movable queues.
     Defragment {
         #[arg(key)]
         moves: Option<u32>,
@@ -78,7 +78,7 @@ pub(crate) enum Command {
         #[arg(key)]
         percent: Option<u32>,
     },
-    /// Submits a job; `also=2x0` gives it a second group of 2 tasks without GPUs.
+    /// Submits a job; `also=2x0` adds a second group of 2 tasks without GPUs.
     Submit {
         name: String,
         #[arg(key, optional)]
@@ -105,10 +105,10 @@ pub(crate) enum Command {
         opportunistic: bool,
         #[arg(key)]
         also: Option<String>,
-        /// Tasks that may run at a time.
+        /// Maximum number of concurrent tasks.
         #[arg(key)]
         at_once: Option<u32>,
-        /// Retries in a row that are begun in place, of 9.
+        /// Consecutive retries in place, of 9 retries.
         #[arg(key)]
         local_retries: Option<u32>,
         /// The image of its containers.
@@ -117,7 +117,7 @@ pub(crate) enum Command {
         /// A job that must have succeeded before.
         #[arg(key)]
         after_ok: Option<String>,
-        /// Whether it wants its hosts for itself.
+        /// Whether it needs its hosts exclusively.
         #[arg(key, optional)]
         exclusive: bool,
         /// Whether one member of its gang may be replaced.
@@ -133,15 +133,15 @@ pub(crate) enum Command {
     Explain { name: String },
     /// Prints the free index.
     Free,
-    /// Prints what a host should run.
+    /// Prints the desired state of a host.
     Desired { host: String },
-    /// Starts and ends all tasks of a job well.
+    /// Starts and ends all tasks of a job successfully.
     Finish { name: String },
     /// Starts all tasks of a job.
     Start { name: String },
     /// Starts one task of a job.
     Join { name: String, task: u32 },
-    /// The lease of a task is over.
+    /// Expires the lease of a task.
     Fence { name: String, task: u32 },
     /// Ends the tasks of a job that are being stopped.
     Stopped { name: String },
@@ -153,11 +153,11 @@ pub(crate) enum Command {
     Unstartable { name: String, task: u32 },
     /// Sets the cluster's defaults for jobs.
     Defaults,
-    /// Asks for a job's end.
+    /// Cancels a job.
     Cancel { name: String },
-    /// Takes a host or a GPU (node-0001/3) out.
+    /// Blocks a host or a GPU (node-0001/3).
     Block { target: String },
-    /// Plans a host's block: in so long, with such a notice, for so long.
+    /// Plans a block of a host: time until it begins, notice and duration.
     Window {
         host: String,
         span_ms: u64,
@@ -165,7 +165,7 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         for_ms: Option<u64>,
     },
-    /// Lets it back in, or cancels what is planned.
+    /// Removes a block, or cancels a planned one.
     Unblock {
         target: String,
         #[arg(key, optional)]
@@ -175,7 +175,7 @@ pub(crate) enum Command {
     Health { host: String, health: String },
     /// Makes a GPU unfit.
     Fault { host: String, index: usize },
-    /// Lets time pass.
+    /// Advances the time.
     Wait { span_ms: u64 },
 }
 
@@ -314,7 +314,7 @@ impl goldenscript::Runner for PlanRunner {
     }
 }
 
-/// Changes a queue as a `queue` says.
+/// Changes a queue as a `queue` command says.
 fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn Error>> {
     let Command::Queue {
         weight,
@@ -523,7 +523,7 @@ impl PlanRunner {
         }
     }
 
-    /// Times relative to now, jobs by name.
+    /// Shows times relative to now, jobs by name.
     fn blocker(&self, blocker: &Blocker) -> String {
         match blocker {
             Blocker::BackOff { until } => {
@@ -567,7 +567,8 @@ impl PlanRunner {
         for class in &explanation.classes {
             writeln!(
                 text,
-                "class {:?}: {} of {} hosts accept work; GPUs: {} free + {} reserved + {} held + {} faulted + {} blocked + {} silent = {}",
+                "class {:?}: {} of {} hosts accept work; GPUs: \
+                 {} free + {} reserved + {} held + {} faulted + {} blocked + {} silent = {}",
                 class.model,
                 class.hosts_accepting,
                 class.hosts,

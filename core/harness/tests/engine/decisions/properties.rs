@@ -1,5 +1,5 @@
-//! Properties over random histories: the planner's word is accepted whole, the reactor comes to rest, the
-//! agent never breaks its rules.
+//! Properties over random histories: plans are accepted whole, the reactor reaches a fixed point, the agent
+//! never breaks its rules.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ fn state_after(entropies: &[u64]) -> State {
     state
 }
 
-/// Carries out plan after plan at one time, as the leader does, until one leaves nothing to the next; returns the state
-/// after that, and the last plan. None if that never comes.
+/// Executes plan after plan at one time, as the leader does, until a plan is empty; returns the state after
+/// that, and the last plan. `None` if that never happens.
 fn decide(state: &State) -> Option<(State, Plan)> {
     let mut decided = state.clone();
     for _ in 0..64 {
@@ -49,7 +49,7 @@ proptest! {
         let mut state = state_after(&entropies);
         let now = state.time;
         let planned = plan(&state, now, Budget::default());
-        prop_assert_eq!(&planned, &plan(&state, now, Budget::default()), "the same twice");
+        prop_assert_eq!(&planned, &plan(&state, now, Budget::default()), "plans are deterministic");
         for step in planned.steps {
             let applied = apply(&mut state, now, &step);
             prop_assert!(applied.result.is_ok(), "{:?}: {:?}", step, applied.result);
@@ -83,7 +83,7 @@ proptest! {
             let cut = explain_while(&state, job.id, state.time, &lasts);
             let whole = explain(&state, job.id, state.time);
             let (Some(cut), Some(whole)) = (cut, whole) else {
-                return Err(TestCaseError::fail("the job is there"));
+                return Err(TestCaseError::fail("the job exists"));
             };
             prop_assert!(!whole.is_cut_short);
             prop_assert_eq!(&cut.blocker, &whole.blocker);
@@ -98,13 +98,13 @@ proptest! {
     ) {
         let state = state_after(&entropies);
         let Some((decided, planned)) = decide(&state) else {
-            return Err(TestCaseError::fail("plans go on without end"));
+            return Err(TestCaseError::fail("planning reaches no fixed point"));
         };
         let met: BTreeMap<_, _> = planned.blocked.iter().cloned().collect();
         let mut waiting = WaitingByReason::new();
         for job in state.jobs.values() {
             let explained = explain(&state, job.id, state.time);
-            prop_assert!(explained.is_some(), "the job is there");
+            prop_assert!(explained.is_some(), "the job exists");
             let Some(explained) = explained else { continue };
             let blocker = explained.blocker;
             prop_assert_eq!(&blocker, &plan::blocker(&state, job.id, state.time));
@@ -114,7 +114,7 @@ proptest! {
             }
             prop_assert!(!explained.remedy_is_enough || explained.remedy.is_some());
             if blocker == Some(Blocker::Cancelling) {
-                prop_assert!(job.cancel.is_some() && job.counts.waiting == 0, "nothing of it waits");
+                prop_assert!(job.cancel.is_some() && job.counts.waiting == 0, "no unit of it waits");
                 continue;
             }
             if let Some(blocker) = &blocker {
@@ -123,11 +123,11 @@ proptest! {
             let left = decided.job(job.id).map_or(0, |job| job.counts.waiting);
             match (met.get(&job.id), blocker) {
                 (Some(met), blocker) => prop_assert_eq!(Some(met), blocker.as_ref()),
-                // Behind one that waits.
-                (None, Some(_)) => prop_assert!(left > 0, "something of it waits"),
-                (None, None) => prop_assert_eq!(left, 0, "all of it is placed"),
+                // Behind another waiting job.
+                (None, Some(_)) => prop_assert!(left > 0, "a unit of it waits"),
+                (None, None) => prop_assert_eq!(left, 0, "all units are placed"),
             }
         }
-        prop_assert_eq!(waiting, planned.waiting, "each job is counted by its reason");
+        prop_assert_eq!(waiting, planned.waiting, "each job is counted under its blocker");
     }
 }

@@ -1,5 +1,5 @@
-//! Scripts about the leader's timers: hosts beat or fall silent while time passes, and every command that
-//! the reactor proposes is printed with the time since the script began, and applied.
+//! Scripts about the leader's timers: hosts send heartbeats or stop while time passes; every command that the
+//! reactor proposes is printed with the time since the start of the script, and applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -18,10 +18,10 @@ use muster_planner::Budget;
 
 use crate::decisions::cluster::NamedCluster;
 
-/// When the monotonic clock of the script begins: not 0, so that no subtraction saturates unnoticed.
+/// Monotonic time at the start of the script: not 0, so that no subtraction saturates unnoticed.
 const BEGIN_MS: u64 = 1_000_000;
 
-/// What workers take to find a new leader.
+/// Time in which workers find a new leader.
 const FIND_LEADER_MS: u64 = 1_000;
 
 #[derive(goldenscript::Command)]
@@ -52,18 +52,19 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         swap: bool,
     },
-    /// A new leader begins; it inherits the contacts of the one before unless `forget`.
+    /// A new leader begins; it inherits the contact times of its predecessor unless `forget`.
     Lead {
         #[arg(key, optional)]
         forget: bool,
     },
-    /// Nobody leads for so long, and nobody hears a beat; workers find the next leader after a second.
+    /// There is no leader for this long, and no heartbeat is received; workers find the next leader after a
+    /// second.
     Leaderless { span_ms: u64 },
-    /// These hosts beat every 5 s from now on.
+    /// These hosts send a heartbeat every 5 s from now on.
     Beating { hosts: Vec<String> },
-    /// These hosts beat, but acknowledgements do not reach them.
+    /// These hosts send heartbeats, but acknowledgements do not reach them.
     OneWay { hosts: Vec<String> },
-    /// These hosts are not heard any more.
+    /// These hosts send no more heartbeats.
     Silent { hosts: Vec<String> },
     /// A host reports its whole status: `train/0=running train/1=exited:1 0=faulted train/2=saved:40+41`.
     Report {
@@ -75,19 +76,19 @@ pub(crate) enum Command {
         #[arg(key, many, optional)]
         told: BTreeMap<String, String>,
     },
-    /// Plans and places what waits.
+    /// Plans and places waiting units.
     Plan,
     /// Sets the cluster's defaults for jobs.
     Defaults,
-    /// Proposals are lost from now on (or not any more).
+    /// Loses proposals from now on, or stops losing them.
     LoseProposals { lose: bool },
-    /// Acknowledgements tell to beat so often from now on, as far as leases allow.
+    /// Acknowledgements request this heartbeat period from now on, as far as leases allow.
     Pace { period_ms: u64 },
-    /// Lets time pass, ticking whenever the reactor wants it.
+    /// Advances the time, ticking whenever the reactor asks for it.
     Wait { span_ms: u64 },
-    /// Takes a host out for so long.
+    /// Blocks a host for this long.
     Block { host: String, span_ms: u64 },
-    /// Lets go the gangs that wait only for that.
+    /// Releases the gangs that wait only for that.
     Release,
     /// Prints the health of all hosts and the phase of all tasks.
     State,
@@ -103,7 +104,7 @@ pub(crate) struct ReactorRunner {
     loses_proposals: bool,
 }
 
-/// How a host's beats go.
+/// State of a host's heartbeats.
 struct Link {
     sequence: u64,
     acknowledged: u64,
@@ -343,7 +344,7 @@ impl ReactorRunner {
         self.acknowledge(host, sequence, text);
     }
 
-    /// The leader acknowledges the beat at once; a worker that hears it beats as it is told.
+    /// The leader acknowledges the heartbeat at once; a worker that receives it uses the requested period.
     fn acknowledge(&mut self, host: HostId, sequence: u64, text: &mut String) {
         let state = &self.named.cluster.state;
         let period_ms = self.reactor.period_ms(state, host, self.pace_ms);
@@ -355,7 +356,7 @@ impl ReactorRunner {
             link.period_ms = period_ms;
             let at = self.now.since(MonotonicMs(BEGIN_MS));
             let host = self.named.host_name(host);
-            let _infallible = writeln!(text, "{at} {host} beats every {period_ms} ms");
+            let _infallible = writeln!(text, "{at} {host} heartbeats every {period_ms} ms");
         }
         link.next_at = self.now.after(link.period_ms);
     }
@@ -391,7 +392,11 @@ impl ReactorRunner {
                 one_way,
                 ..
             } => {
-                let link = if *one_way { ", its beats arrive" } else { "" };
+                let link = if *one_way {
+                    ", its heartbeats arrive"
+                } else {
+                    ""
+                };
                 format!("{} is {health:?}{link}", self.named.host_name(*host))
             }
             Replicated::ReportTask(report) => {
@@ -419,7 +424,7 @@ impl ReactorRunner {
                 )
             }
             Replicated::ReleaseGang { job, .. } => {
-                format!("{} is let go", self.named.job_name(*job))
+                format!("{} is released", self.named.job_name(*job))
             }
             Replicated::SpoilCheckpoint {
                 job, epoch, step, ..
@@ -562,7 +567,7 @@ fn gpu_health(said: &str) -> GpuHealth {
     }
     GpuHealth::Faulted {
         signal: said.to_owned(),
-        detail: "as its driver says".to_owned(),
+        detail: "as reported by its driver".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rules that the state itself counts for decide by their own figures, and so do the rails.
+//! Thresholds of rules evaluated by the state itself, and of the guard rails.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Faults of the catalogue, from the finding to what follows.
+//! Faults of the catalogue, from the finding to its effects.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Site {
         })
     }
 
-    /// A reading of a rule, told in words.
+    /// Applies a reading of a rule; returns the effects as text.
     fn reading(&mut self, rule: &str, component: Component, severity: Severity, at: u64) -> String {
         let of = match &component {
             Component::Gpu(gpu) => gpu.0 as u32 / 8,
@@ -102,7 +102,7 @@ impl Site {
         told(&self.hear(of, finding))
     }
 
-    /// An XID of a GPU, as bad as its code says.
+    /// Applies an XID of a GPU with the severity of its code.
     fn xid(&mut self, code: u32, component: Component, at: u64) -> String {
         let policy = self.rules.codes.xid(code).expect("it is known").severity;
         let severity = Severity::of(policy.word()).unwrap_or(Severity::Fatal);
@@ -130,7 +130,7 @@ fn finding(rule: &str, component: Component, severity: Severity, at: u64) -> Fin
     }
 }
 
-/// A component in a word: `g` host and index, or `h` and host.
+/// Short name of a component: `g` with host and index, or `h` with host.
 fn name(component: &Component) -> String {
     match component {
         Component::Gpu(gpu) => format!("g{}.{}", gpu.0 / 8, gpu.0 % 8),
@@ -175,7 +175,7 @@ fn admin(event: Event, reason: &str, at: u64, expires_at: Option<u64>) -> Change
     }
 }
 
-/// Single findings and what follows at once.
+/// Single findings and their immediate effects.
 #[test]
 fn a_fault_takes_out_what_is_broken_and_no_more() {
     use Severity::{Degraded, Fatal};
@@ -319,7 +319,7 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
     }
 }
 
-/// A service is started again once for what is found, on few hosts at a time, and what runs there goes on.
+/// A service is restarted once per finding, on few hosts at a time, and running tasks continue.
 #[test]
 fn services_are_started_again_on_few_hosts_at_a_time() {
     let mut site = Site::new();
@@ -355,24 +355,24 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
         done(1, TimeMs(1)).as_deref(),
         Some("restart fabric_manager on h9")
     );
-    assert_eq!(done(1, TimeMs(1)), None, "it was told before");
-    // It did not help: it is not tried again and again.
+    assert_eq!(done(1, TimeMs(1)), None, "already reported");
+    // It did not help: it is not repeated.
     assert_eq!(fails(&mut site, 1), "");
     assert!(orders(&site, 1).is_empty());
-    // It helped, and another time it is tried again.
+    // It helped, and the next time it is tried again.
     let well = site.reading("fabric_manager", host(2), Severity::Healthy, 70);
     assert_eq!(well, "h2 healthy, held h2");
     assert!(orders(&site, 2).is_empty());
     let again = site.reading("fabric_manager", host(2), Severity::Fatal, 80);
     assert_eq!(again, "h2 suspect, held h2, restart fabric_manager on h2");
-    // Workers that say nothing keep nobody waiting for ever.
+    // Workers that do not respond do not hold up others forever.
     for of in 10..=20 {
         fails(&mut site, of);
     }
     let later = 11 * MINUTE_MS;
     let told = site.reading("fabric_manager", host(30), Severity::Fatal, later);
     assert_eq!(told.matches("restart").count(), 8, "{told}");
-    // Nor for ever, if nothing else happens: time alone goes on with those that wait.
+    // Even if nothing else happens: time alone advances the waiting ones.
     let due = site.book.due(TimeMs(later));
     let given_up = TimeMs(later + 10 * MINUTE_MS);
     assert_eq!((due.ticks, due.next), (false, Some(given_up)));
@@ -382,7 +382,8 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
     assert!(!site.book.due(given_up).ticks);
 }
 
-/// Services of a host that an admin holds are not started again meanwhile, and are once the admin's time is over.
+/// Services of a host that an admin holds are not restarted meanwhile, but once the admin's block has
+/// expired.
 #[test]
 fn services_are_started_again_once_an_admins_time_is_over() {
     let mut site = Site::new();
@@ -397,7 +398,7 @@ fn services_are_started_again_once_an_admins_time_is_over() {
     assert_eq!(told, "restart fabric_manager on h1");
 }
 
-/// A component that was repaired as often as the rule says is for a person.
+/// A component that was repaired as often as the rule allows needs an operator.
 #[test]
 fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
     let mut site = Site::new();
@@ -411,7 +412,7 @@ fn what_was_repaired_five_times_in_a_week_is_given_back_by_hand() {
     assert!(condition.by_hand);
 }
 
-/// A clock that is wrong costs no strike; if most are, it is the leader's own, and nothing is kept off.
+/// A wrong clock costs no strike; if most are wrong, it is the leader's own, and no host is restricted.
 #[test]
 fn most_clocks_are_not_wrong_at_once() {
     let mut site = Site::new();
@@ -478,8 +479,8 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
         assert_eq!(site.xid(45, gpu(of, 0), u64::from(of) * MINUTE_MS + 1), "");
     }
     assert_eq!(site.book.conditions().count(), 0);
-    // One job's alone, again and again on one GPU: it is checked when nobody needs it, and never blocked; nor is it suspect any
-    // more once the job has them elsewhere too.
+    // A single job's, repeatedly on one GPU: it is checked when idle, and never blocked; it is not suspect
+    // any more once the job has them elsewhere too.
     let mut site = Site::new();
     site.job = Some((1, "ann"));
     assert_eq!(site.xid(31, gpu(1, 0), 0), "");
@@ -489,7 +490,7 @@ fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
     assert_eq!(due.work, [gpu(1, 0)]);
     assert_eq!(site.xid(31, gpu(2, 0), 2 * HOUR_MS), "g1.0 healthy");
     assert_eq!(site.book.wanted(&gpu(1, 0)), None);
-    // What has just passed its check is not checked again and again.
+    // A component that has just passed its check is not checked again.
     let mut site = Site::new();
     site.job = Some((1, "ann"));
     site.xid(31, gpu(1, 0), 0);
@@ -566,13 +567,13 @@ fn what_a_reading_blocked_a_reading_ends() {
         site.reading("hw_slowdown", gpu(2, 0), Severity::Healthy, 1),
         "g2.0 healthy, held g2.0"
     );
-    // What asks for a check is not over because the counter stands still.
+    // A fault that requires a check is not over because the counter does not increase.
     site.reading("ecc_unc_volatile", gpu(3, 0), Severity::Fatal, 0);
     assert_eq!(
         site.reading("ecc_unc_volatile", gpu(3, 0), Severity::Healthy, 1),
         ""
     );
-    // Nor does one host's reading end another's block.
+    // One host's reading does not end another's block.
     site.reading("nvml_latency", host(4), Severity::Fatal, 0);
     assert_eq!(
         site.reading("nvml_latency", host(5), Severity::Healthy, 1),
@@ -580,7 +581,8 @@ fn what_a_reading_blocked_a_reading_ends() {
     );
 }
 
-/// What two rules suspect is suspect until neither does, and what is to be done for one is done although the other is over.
+/// A component suspected by two rules is suspect until neither suspects it, and the action of one is done
+/// although the other is over.
 #[test]
 fn what_two_rules_suspect_is_suspect_until_neither_does() {
     use Severity::{Degraded, Healthy};
@@ -598,7 +600,7 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
     assert_eq!(accused_by(&site).as_deref(), Some("gpu_recovery_peers"));
     let told = site.reading("gpu_recovery_peers", one(), Healthy, 3);
     assert_eq!(told, "g1.0 healthy, held g1.0");
-    // In the other order, and with a check that one of them asks for.
+    // In the other order, and with a check that one of them requires.
     site.reading("hw_slowdown", one(), Degraded, 4);
     let told = site.reading("clock_low", one(), Degraded, 5);
     assert_eq!(told, "check g1.0");
@@ -606,7 +608,7 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
     assert_eq!(site.reading("hw_slowdown", one(), Healthy, 6), "held g1.0");
     assert_eq!(site.book.due(TimeMs(6)).work, [one()], "it is still due");
     assert_eq!(accused_by(&site).as_deref(), Some("clock_low"));
-    // Rules that are replaced suspect nothing any more, and others go on to.
+    // Replaced rules no longer suspect anything, and others still do.
     let mut site = Site::new();
     site.reading("hw_slowdown", one(), Degraded, 0);
     site.reading("gpu_recovery_peers", one(), Degraded, 1);
@@ -625,7 +627,7 @@ fn what_two_rules_suspect_is_suspect_until_neither_does() {
     );
 }
 
-/// What a worse finding kept off is not kept off by one that asks for less.
+/// The restriction of a worse finding is not kept by one that requires less.
 #[test]
 fn what_is_kept_off_follows_the_finding() {
     use Severity::{Degraded, Fatal};
@@ -639,12 +641,12 @@ fn what_is_kept_off_follows_the_finding() {
     assert_eq!(condition.phase, Phase::Suspect);
 }
 
-/// Where many are struck at once, one that was out of use before is not let back in for that.
+/// When many fail at once, a host that was out of service before is not returned for that.
 #[test]
 fn an_incident_takes_back_no_more_than_what_it_did() {
     let mut site = Site::new();
     site.reading("nvlink_down", gpu(10, 0), Severity::Fatal, 0);
-    // Host 10 was blocked an hour before, host 11 drains, host 12 proves itself, host 13 is suspect.
+    // Host 10 was blocked an hour before, host 11 drains, host 12 is in probation, host 13 is suspect.
     site.reading("fs_readonly", host(10), Severity::Fatal, 0);
     site.reading("driver_lib_mismatch", host(11), Severity::Degraded, 0);
     site.reading("fs_readonly", host(12), Severity::Fatal, 0);
@@ -692,7 +694,7 @@ fn an_incident_takes_back_no_more_than_what_it_did() {
     assert_eq!(proving.ready_at, TimeMs(at + HOUR_MS));
 }
 
-/// However much is found meanwhile, what waits for the end of an incident is judged then.
+/// However many findings arrive meanwhile, those that wait for the end of an incident are judged then.
 #[test]
 fn what_waits_for_the_end_of_an_incident_is_not_pushed_out() {
     let mut site = Site::new();
@@ -742,7 +744,7 @@ fn a_rack_that_goes_at_once_keeps_no_strike() {
     assert_eq!(told(&over), "over of 10");
 }
 
-/// What a state does with an incident: nothing that befell its hosts a moment ago is a strike.
+/// Effects of an incident: recent faults of its hosts are no strikes.
 fn excuse(site: &mut Site, incident: &Incident, now: u64) {
     for of in &incident.hosts {
         for component in (0..8).map(|index| gpu(of.0, index)).chain([host(of.0)]) {
@@ -765,7 +767,7 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
             }
         }
         all.push(told(&effects));
-        // A second GPU of a host makes it no second host.
+        // A second GPU of a host does not count as a second host.
         let found = finding("nvlink_down", gpu(of, 1), Severity::Fatal, at);
         assert!(!told(&site.hear(of, found)).contains("incident"), "{of}");
     }
@@ -788,7 +790,7 @@ fn a_fabric_that_fails_takes_gpus_out_and_strikes_none() {
             .lemons(&site.rules, TimeMs(20_000), &Excludes::new())
             .is_empty()
     );
-    // Once it is over, what breaks is a strike again.
+    // Once it is over, new faults are strikes again.
     site.book.tick(TimeMs(200 * SECOND_MS));
     site.reading("nvlink_down", gpu(10, 2), Severity::Fatal, 201 * SECOND_MS);
     let struck = site.book.condition(&gpu(10, 2)).expect("it is known");
@@ -917,7 +919,7 @@ fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
     }
     assert_eq!(site.view.gpus_blocked_soft, 40);
     assert!(railed > 400);
-    // The rest is watched, and goes on.
+    // The rest is suspect, and continues.
     assert_eq!(site.book.phase(&gpu(59, 7)), Phase::Suspect);
     // A copy of the state, as a new leader has it, refuses as well.
     let book = site.book.clone();
@@ -941,7 +943,7 @@ fn an_admins_word_stands_above_everything() {
         muted.starts_with("g1.0: rule xid does nothing here for a day"),
         "{muted}"
     );
-    // Blocked by a person, found ill meanwhile, given back by time: blocked for what was found.
+    // Blocked by an admin, found faulty meanwhile, expired: blocked for the finding.
     let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
     site.book.admin(&gpu(2, 0), block);
     assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "reset g2.0");
@@ -1000,7 +1002,7 @@ fn found(class: Class, component: Component, measure: Measure) -> Attribution {
     }
 }
 
-/// The end of a user's job on the first GPU of a host.
+/// End of a user's job on the first GPU of a host.
 fn end(job: u64, user: &str, of: u32, at: u64) -> BadEnd {
     BadEnd {
         at: TimeMs(at),
@@ -1015,7 +1017,7 @@ fn end(job: u64, user: &str, of: u32, at: u64) -> BadEnd {
     }
 }
 
-/// An end that nobody can explain.
+/// An unexplained end.
 fn open_end(site: &mut Site, end: &BadEnd) {
     let mut open = found(
         Class::Unknown,
@@ -1060,13 +1062,14 @@ fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_j
     site.book.keep_end(&missing(2, "ann", 0));
     assert_eq!(users(&site, 1), 2);
     site.book.keep_end(&missing(3, "bob", HOUR_MS));
-    // What fails for another reason, or elsewhere, does not count.
+    // Failures for another reason, or elsewhere, do not count.
     open_end(&mut site, &end(4, "dan", 10, HOUR_MS));
     let elsewhere = BadEnd::of_a_name(TimeMs(HOUR_MS), (JobId(5), "fay"), HostId(11));
     site.book.keep_end(&elsewhere);
     assert_eq!(users(&site, HOUR_MS), 3);
     assert_eq!(users(&site, DAY_MS + 1), 2);
-    // Jobs that miss it everywhere speak against no host any more, and nothing is taken off its record that was not there.
+    // Jobs that miss it everywhere no longer count against any host, and nothing is taken off its record that
+    // was not there.
     assert_eq!(site.book.failed_alone_on(JobId(3)), []);
     site.book.drop_ends(JobId(3));
     assert_eq!(users(&site, HOUR_MS), 2);
@@ -1091,7 +1094,7 @@ fn an_end_is_compared_with_those_of_a_day() {
     };
     let both = "1 ann false, 2 bob false".to_owned();
     assert_eq!(told(&site, 2 * HOUR_MS), (both, false));
-    // On the GPU itself it says nothing for the program.
+    // A success on the GPU itself does not exonerate it by the program.
     ran(&mut site, "ann", 1);
     ran(&mut site, "bob", 3);
     ran(&mut site, "eve", 4);
@@ -1102,7 +1105,7 @@ fn an_end_is_compared_with_those_of_a_day() {
     assert_eq!(told(&site, 2 * HOUR_MS), (both, true));
     let later = "2 bob true".to_owned();
     assert_eq!(told(&site, DAY_MS + HOUR_MS), (later, true));
-    // A job that fails everywhere takes back what it has cast on others.
+    // A job that fails everywhere withdraws its suspicions against others.
     let mut everywhere = found(Class::User, host(9), Measure::BackOff);
     everywhere.takes_back = true;
     let last = end(2, "bob", 9, 3 * HOUR_MS);
@@ -1226,7 +1229,7 @@ fn a_lemon_is_drained_for_a_check() {
         told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
     });
     assert_eq!(effects, "h7 draining, check h7");
-    // Where the rails refuse it, it stays one: it is wanted again an hour later.
+    // If the guard rails refuse, it remains one: it is proposed again an hour later.
     let book = std::mem::replace(&mut site.book, before);
     site.view.hosts_in_service = 1;
     let drain = |site: &mut Site, now| {
@@ -1259,7 +1262,7 @@ fn a_lemon_is_drained_for_a_check() {
     assert_eq!(effects, "");
 }
 
-/// What looked like the host's is taken back where it was counted, once the job fails the same way elsewhere.
+/// A failure counted against hosts is withdrawn there once the job fails in the same way elsewhere.
 #[test]
 fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
     let mut site = Site::new();
@@ -1286,7 +1289,7 @@ fn a_job_that_fails_everywhere_takes_its_failures_back_where_they_were() {
     assert_eq!(ended(2, &everywhere), [0, 0, 0]);
 }
 
-/// From the third strike on a check is thorough, and that of a lemon.
+/// From the third strike on a check is thorough, and so is that of a lemon.
 #[test]
 fn what_fails_again_and_again_is_checked_thoroughly() {
     let mut site = Site::new();
@@ -1337,7 +1340,7 @@ fn suspicion_of_gangs_adds_up() {
     assert_eq!(lemons, [HostId(1)]);
 }
 
-/// Users who keep off a host make no lemon of it, and the last straw of one that nearly is.
+/// Exclusion by users alone makes no lemon of a host, but tips one that nearly is.
 #[test]
 fn users_who_keep_off_a_host_count_with_what_else_speaks_against_it() {
     let mut site = Site::new();
@@ -1422,7 +1425,7 @@ fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
     assert!(!site.book.wants_repair(&gpu(2, 0)));
 }
 
-/// What a rule found is over while tasks run on its host: they are not checked away from under themselves, and nothing boots.
+/// A fault ends while tasks run on its host: they are not stopped for the check, and nothing reboots.
 #[test]
 fn what_is_over_on_a_busy_host_is_checked_once_nothing_runs_there() {
     for (is_idle, told, phase) in [

@@ -1,4 +1,4 @@
-//! Figures of rules that the state itself counts for: how they are read, and what is refused.
+//! Thresholds of rules that the state itself evaluates: parsing and rejection.
 
 use muster_model::time::{DAY_MS, MINUTE_MS, SECOND_MS};
 
@@ -39,7 +39,7 @@ fn figures_are_as_the_shipped_file_says() {
     assert_eq!((reboots_max, reboots_span_ms), (2, 3 * DAY_MS));
 }
 
-/// Also in the form of files of before: without a span it is the usual one.
+/// Also in the form of older files: without a span, the default applies.
 #[test]
 fn a_figure_may_be_another_one() {
     let of = |id: &str, from: &str, to: &str| RuleSet::edited(id, from, to).often(id);
@@ -78,7 +78,8 @@ fn what_the_state_cannot_count_is_refused_with_the_way_out() {
             XID_REPEAT,
             "bursts >= 1, 5 in 24h",
             "bursts >= 1, 5 in 8d",
-            "rule `xid_repeat`, field `fatal`, line LINE: the state itself counts for this rule, and not `bursts >= 1, 5 in 8d`; write `bursts >= 1, 5 in 1d`, with 1 to 64 times in at most 7d",
+            "rule `xid_repeat`, field `fatal`, line LINE: the state itself counts for this rule, and not \
+             `bursts >= 1, 5 in 8d`; write `bursts >= 1, 5 in 1d`, with 1 to 64 times in at most 7d",
         ),
         (
             XID_31,
@@ -126,13 +127,14 @@ fn what_the_state_cannot_count_is_refused_with_the_way_out() {
             FLAPPING,
             "degraded_actions",
             "fatal = [\"silences >= 9\"]\nfatal_block = \"host\"\ndegraded_actions",
-            "field `fatal`, line LINE: for this rule only `degraded` is heeded; remove it, and let `degraded` say when",
+            "field `fatal`, line LINE: only `degraded` has an effect in this rule; remove it, and let \
+             `degraded` say when",
         ),
         (
             XID_REPEAT,
             "fatal_actions",
             "degraded = [\"bursts >= 3\"]\nfatal_actions",
-            "for this rule only `fatal` is heeded",
+            "only `fatal` has an effect in this rule",
         ),
         (
             LEMON,
@@ -164,20 +166,20 @@ fn the_rails_are_the_files() {
         (
             "per_job = 2",
             "per_job = 65",
-            "field `per_job`, line LINE: it is no such number; write a whole number from 0 to 64",
+            "field `per_job`, line LINE: not a number in range; write a whole number from 0 to 64",
         ),
         ("hard_permille = 200", "hard_permille = 0", "from 1 to 1000"),
         (
             "breaker_s = 1800",
             "breaker_s = 0",
-            "it is no span; write seconds from 1 to 604800",
+            "not a valid span; write seconds from 1 to 604800",
         ),
         (
             "users_min",
             "user_min",
-            "rule `rails`, field `user_min`, line LINE: there is no such rail; they are soft_hour_permille, ",
+            "rule `rails`, field `user_min`, line LINE: no such rail exists; they are soft_hour_permille, ",
         ),
-        ("per_tenant", "per_job", "it is there twice"),
+        ("per_tenant", "per_job", "duplicate entry"),
     ] {
         let error = of(from, to).expect_err(to);
         let told = told.replace("LINE", &error.line.to_string());
@@ -189,7 +191,7 @@ fn the_rails_are_the_files() {
     let twice = format!("{}[rails]\n", RuleSet::SHIPPED_TEXT);
     let error = RuleSet::parse(&twice).expect_err("twice").to_string();
     assert!(
-        error.contains("rule `rails`") && error.contains("it is there twice"),
+        error.contains("rule `rails`") && error.contains("duplicate entry"),
         "{error}"
     );
     let (before, after) = RuleSet::SHIPPED_TEXT
@@ -200,7 +202,7 @@ fn the_rails_are_the_files() {
     assert_eq!(without.rails, RailsLimits::default());
 }
 
-/// Fatal XIDs are counted again; whom they befell no finding says, and no dry run has rails.
+/// Fatal XIDs are counted again; findings do not name the affected users, and a dry run has no guard rails.
 #[test]
 fn a_dry_run_counts_by_the_new_figures_and_names_what_it_cannot() {
     let history: Vec<Finding> = [(0, 46), (2, 48), (4, 62)]

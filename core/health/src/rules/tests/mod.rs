@@ -1,4 +1,4 @@
-//! The shipped rules against the facts they were written from, and what a wrong file gets.
+//! The shipped rules against the facts they were written from, and errors of wrong files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn shipped() -> RuleSet {
     RuleSet::shipped().expect("the shipped rules parse")
 }
 
-/// Rows of a table of the facts by their first column; none where they are not beside the repository.
+/// Rows of a table of facts by their first column; `None` if the tables are not next to the repository.
 fn facts(name: &str) -> Option<BTreeMap<String, BTreeMap<String, String>>> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let paths = above.map(|folder| folder.join("shared/data/health").join(name));
@@ -37,7 +37,7 @@ fn facts(name: &str) -> Option<BTreeMap<String, BTreeMap<String, String>>> {
     Some(rows.map(row).collect())
 }
 
-/// Cells of a table whose quoted cells may hold commas.
+/// Cells of a table whose quoted cells may contain commas.
 fn csv(text: &str) -> Vec<Vec<String>> {
     let read = |line: &str| {
         let mut cells = vec![String::new()];
@@ -61,7 +61,8 @@ fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
         return;
     };
     assert_eq!(facts.len(), 89);
-    // All members of a gang tell the same step, however slow one is; and whether GPUs may be idle under a task, only its job knows.
+    // All members of a gang report the same step, however slow one is; and only the job knows whether GPUs
+    // may be idle under a task.
     let unfed = ["straggler", "util_zero"];
     assert!(unfed.iter().all(|id| set.rule(id).is_none()));
     for (id, fact) in &facts {
@@ -73,7 +74,7 @@ fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
         assert_eq!(rule.origin.word(), fact["origin"], "{id}");
         let blocks = [rule.degraded.block.word(), rule.fatal.block.word()];
         let expected = fact["auto_block"].split(' ').next().expect("a word");
-        // Where services are started again, their host goes on working, and less is placed on it meanwhile.
+        // Where services are restarted, their host continues to work, and less is placed on it meanwhile.
         let restarts = rule.fatal.actions.contains(&Action::RestartService);
         if restarts {
             assert_eq!(blocks, ["none", "none"], "{id}");
@@ -158,7 +159,7 @@ fn errors_of_nvlink_5_are_read_by_the_form_of_the_driver() {
     assert_eq!(codes.link(144, (0xffff_ffff, 1), None), None);
 }
 
-/// Where figures are from: what people built or wrote that others can look up.
+/// Sources of thresholds: published works that others can look up.
 const SOURCES: &[&str] = &[
     "Azure",
     "BGP",
@@ -183,7 +184,7 @@ const SOURCES: &[&str] = &[
     "systemd",
 ];
 
-/// The tables of codes say at their heads where they are from, and what in them is ours.
+/// The tables of codes name their sources at their heads, and which parts are our own.
 #[test]
 fn every_table_of_codes_names_its_sources() {
     for (list, sources) in [
@@ -210,7 +211,7 @@ fn every_table_of_codes_names_its_sources() {
     }
 }
 
-/// The mistake in a file.
+/// The error for a file.
 fn mistake(text: &str) -> String {
     parse::file(text).err().expect(text).to_string()
 }
@@ -239,9 +240,9 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
         (lists(row), "no row of this table"),
         (twice, "code 79 follows one that is not less"),
         (whole("xids = []\nsxids = []\n"), "field `links`"),
-        (whole("xids = []\nxids = []\n"), "it is there twice"),
+        (whole("xids = []\nxids = []\n"), "duplicate entry"),
         (whole("xid = []\n"), "write one of xids, sxids, links"),
-        (whole("xids = 7\n"), "it is no list"),
+        (whole("xids = 7\n"), "not a list"),
         (format!("{}[codes]\n", lists("")), "field `xids`"),
     ] {
         let mistake = mistake(&text);
@@ -249,20 +250,21 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
     }
 }
 
-/// Clusters take over another file only under another version: raise `SHIPPED_VERSION` with the first change after a release,
-/// and write the new sum here.
+/// Clusters adopt another file only under another version: raise `SHIPPED_VERSION` with the first change
+/// after a release, and write the new sum here.
 #[test]
 fn another_file_that_ships_is_another_version() {
     let sum = xxhash_rust::xxh3::xxh3_64(RuleSet::SHIPPED_TEXT.as_bytes());
     assert_eq!(
         (RuleSet::SHIPPED_VERSION, sum),
-        (1, 4_305_384_725_506_176_021)
+        (1, 10_511_554_147_914_559_652)
     );
 }
 
 #[test]
 fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
-    // Ours, and in force: it keeps things off as long as it lasts, ends nothing, and cannot hold of most hosts at once.
+    // Our own, and in force: it restricts placement while it lasts, stops nothing, and cannot hold for most
+    // hosts at once.
     const IN_FORCE: &str = "clock_skew";
     for rule in &shipped().rules {
         assert_eq!(
@@ -273,7 +275,7 @@ fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
         );
         let names_one = SOURCES.iter().any(|source| rule.figure.contains(source));
         assert!(names_one, "{}: no source in `{}`", rule.id, rule.figure);
-        // What is partly ours says so, and what is not claims nothing.
+        // A rule that is partly our own says so, and others do not claim it.
         let mut words = rule.figure.split(|letter: char| !letter.is_alphabetic());
         let says_ours = words.any(|word| ["ours", "our"].contains(&word));
         let may = matches!(rule.origin, Origin::Sourced);
@@ -338,12 +340,12 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             "format = 1",
             "format = 2",
-            "field `format`, line 1: this build reads no such format; write `format = 1`",
+            "field `format`, line 1: this build cannot read this format; write `format = 1`",
         ),
         (
             "format = 1",
             "format = 1\nfirst_wait_s = 0",
-            "field `first_wait_s`, line 2: it is no span; write seconds from 1 to 604800",
+            "field `first_wait_s`, line 2: not a valid span; write seconds from 1 to 604800",
         ),
         (
             "format = 1",
@@ -373,7 +375,8 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             "2 in 24h",
             "2 in 24 hours",
-            "rule `gpu_odd`, field `fatal`, line 5: `2 in 24 hours` is not understood; write `3 in a row`, `6 of 10`, `2 in 24h` or `for 60s` (s, m, h or d)",
+            "rule `gpu_odd`, field `fatal`, line 5: `2 in 24 hours` is not understood; write `3 in a row`, `6 \
+             of 10`, `2 in 24h` or `for 60s` (s, m, h or d)",
         ),
         (
             "2 in 24h",
@@ -383,27 +386,35 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             "2 in 24h",
             "for 31d",
-            "rule `gpu_odd`, field `fatal`, line 5: `for 31d` is not understood; name a span of at least 1s and at most 30d (SPAN_MS_MAX)",
+            "rule `gpu_odd`, field `fatal`, line 5: `for 31d` is not understood; name a span of at least 1s and \
+             at most 30d (SPAN_MS_MAX)",
         ),
         (
             "mode =",
             "modus =",
-            "rule `gpu_odd`, field `modus`, line 14: no rule has this field; fields are component, source, healthy, degraded, fatal, degraded_actions, fatal_actions, degraded_block, fatal_block, clears, charge, evidence, mode, origin, figure",
+            "rule `gpu_odd`, field `modus`, line 14: no rule has this field; fields are component, source, \
+             healthy, degraded, fatal, degraded_actions, fatal_actions, degraded_block, fatal_block, clears, \
+             charge, evidence, mode, origin, figure",
         ),
         (
             "\"kill\"",
             "\"ending\"",
-            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, \
+             no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, \
+             inspect, rma, doubt_results",
         ),
         (
             "\"kill\"",
             "\"slow\"",
-            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `slow`; actions are count, alert, no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `slow`; actions are count, alert, \
+             no_new_task, no_gang, no_peer_gang, check, restart_service, reset_idle, kill, reset, reboot, \
+             inspect, rma, doubt_results",
         ),
         (
             "\"kill\"",
             "\"restart_service\"",
-            "rule `gpu_odd`, field `fatal_actions`, line 9: services are started again while something is kept off their host; let a rule about hosts say `no_gang` or `no_new_task` beside it, and block nothing",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: services are restarted only while placement on \
+             their host is restricted; add `no_gang` or `no_new_task` in a rule about hosts, and block nothing",
         ),
         (
             "component = \"gpu\"",
@@ -413,27 +424,31 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             FROM_COMPONENT_TO_BLOCK,
             "component = \"nic\"\nsource = \"nvml\"\nfatal = [\"lost = 1\"]\nfatal_actions = [\"doubt_results\"]",
-            "rule `gpu_odd`, field `fatal_actions`, line 6: a nic computes nothing; let a rule about GPUs doubt results",
+            "rule `gpu_odd`, field `fatal_actions`, line 6: a nic computes no results; let a rule about GPUs \
+             doubt results",
         ),
         (
             "\"lost = 1\",\n]",
             "\"lost = 1\",",
-            "rule `gpu_odd`, field `fatal`, line 5: `[ \"errors >= 3, 2 in 24h\", \"lost = 1\", fatal_actions = [\"kill\"]` is no value",
+            "rule `gpu_odd`, field `fatal`, line 5: `[ \"errors >= 3, 2 in 24h\", \"lost = 1\", fatal_actions = \
+             [\"kill\"]` is no value",
         ),
         (
             "figure = \"ours\"",
             "figure = \"\"",
-            "rule `gpu_odd`, field `figure`, line 16: it is no text, or none of a reasonable length; write 1 to 4096 bytes (TEXT_BYTES_MAX) in quotes",
+            "rule `gpu_odd`, field `figure`, line 16: not a text of valid length; write 1 to 4096 bytes \
+             (TEXT_BYTES_MAX) in quotes",
         ),
         (
             "mode = ",
             "charge = ",
-            "rule `gpu_odd`, field `charge`, line 14: it is there twice; remove one",
+            "rule `gpu_odd`, field `charge`, line 14: duplicate entry; remove one",
         ),
         (
             "[gpu_odd]",
             "[GPU odd]",
-            "line 2: `[GPU odd]` is not understood; write `[rule_name]` or `field = \"text\"`, with names of small letters, digits and `_`",
+            "line 2: `[GPU odd]` is not understood; write `[rule_name]` or `field = \"text\"`, with names of \
+             small letters, digits and `_`",
         ),
     ] {
         let text = RULE.replacen(from, to, 1);
@@ -445,7 +460,7 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
     let error = mistake(&twice).to_string();
     assert_eq!(
         error,
-        "rule `gpu_odd`, line 18: it is there twice; rename or remove one"
+        "rule `gpu_odd`, line 18: duplicate entry; rename or remove one"
     );
 }
 
@@ -506,8 +521,8 @@ fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
         (1, 1, 5)
     );
     assert_eq!(result.since, Some(TimeMs(HOUR_MS)));
-    // Workers told what crossed 1, and not how far it went: whether anything crossed 5 nobody knows. What is only enforced from
-    // now on was told.
+    // Workers reported values above 1, and not how far above: whether any exceeded 5 is unknown. A rule that
+    // is only enforced from now on was reported.
     assert_eq!(result.unjudged, ["ecc_unc_volatile"]);
 }
 
@@ -518,7 +533,7 @@ fn a_dry_run_names_what_it_cannot_judge() {
     let mut new = old.clone();
     for rule in &mut new.rules {
         match rule.id.as_str() {
-            // Stricter, sooner, of another metric; codes judge XIDs, and what is done is no condition.
+            // Stricter, sooner, of another metric; codes judge XIDs, and actions are not conditions.
             "temp_core" => rule.degraded.when[0].value = -10,
             "nvidia_dstate" => rule.fatal.when[0].hold = Hold::Once,
             "disk_free" => rule.fatal.when[0].metric = "free_mib".to_owned(),

@@ -1,4 +1,4 @@
-//! The rules for containers. Whether an image exists, and whether mounts do, is for the host to say.
+//! Validation of containers. Whether images and mount sources exist is checked on the host.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ fn image(found: &mut Findings, container: &Container, at: &dyn Fn(&str) -> Strin
     });
 }
 
-/// `vendor/class=name`, with the place of the GPU's identity in the name.
+/// `vendor/class=name`, with the placeholder for the GPU's UUID in the name.
 fn gpus(found: &mut Findings, pattern: &str, field: &str) {
     let is_qualified = pattern.split_once('=').is_some_and(|(kind, name)| {
         let vendor_and_class = kind.split_once('/');

@@ -1,4 +1,4 @@
-//! The rules for how tasks are run. Whether a host has a secret is for its worker to say.
+//! Validation of execution settings. Whether a host has a secret is checked by its worker.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use crate::limits;
 use crate::spec::validate::{Findings, container};
 use crate::spec::{CpuBinding, Execution, JobSpec, TaskGroup};
 
-/// Thousandths of a whole CPU.
+/// Thousandths of one CPU.
 const CPU_MILLI: u32 = 1_000;
 
-/// Texts that count for the size of a specification.
+/// Texts that count towards the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
     let secrets = { spec.groups.iter() }.flat_map(|group| &group.execution.secrets);
     secrets
@@ -75,7 +75,10 @@ fn secrets(found: &mut Findings, group: &TaskGroup, at: &dyn Fn(&str) -> String)
         let variable = secret.form.variable();
         let usable = !variable.is_empty() && !variable.contains(['=', '\0']);
         found.check(usable && !variable.starts_with("MUSTER_"), &field, || {
-            format!("`{variable}` is no variable that a job may set (empty, holds `=` or NUL, or begins with MUSTER_)")
+            format!(
+                "`{variable}` is not a variable that a job may set \
+                 (empty, contains `=` or NUL, or begins with MUSTER_)"
+            )
         });
         found.check(variables.insert(variable), &field, || {
             format!("`{variable}` is set twice, by `environment` or by secrets")

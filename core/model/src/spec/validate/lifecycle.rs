@@ -1,4 +1,5 @@
-//! The rules for what a job says about its own life. Whether the jobs that it names exist is a question of state.
+//! Validation of lifecycle settings. Whether the named jobs exist depends on the state and is checked
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +8,16 @@ use crate::limits;
 use crate::spec::validate::Findings;
 use crate::spec::{ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle, StopWarning};
 
-/// Exit codes lie within this.
+/// Highest exit code.
 const EXIT_CODE_MAX: i32 = 255;
-/// Signals lie within this.
+/// Highest signal number.
 const SIGNAL_MAX: i32 = 64;
-/// Signals that are not real-time signals lie within this.
+/// Highest signal number that is not a real-time signal.
 const PLAIN_SIGNAL_MAX: i32 = 31;
-/// Signals that a job cannot choose to be asked to stop by: they do something else, or follow anyway.
+/// Signals that a job cannot choose as its warning: they have another effect, or are sent anyway.
 const SIGNALS_RESERVED: [(i32, &str); 4] = [
     (9, "SIGKILL"),
-    (15, "SIGTERM, which follows anyway,"),
+    (15, "SIGTERM, which is sent anyway,"),
     (18, "SIGCONT"),
     (19, "SIGSTOP"),
 ];
@@ -39,14 +40,14 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     );
     let swaps = lifecycle.member_swap;
     found.check(spec.gang || !swaps, "lifecycle.member_swap", || {
-        "is for gangs: the tasks of this job are placed and begun again one by one anyway"
+        "is for gangs: the tasks of this job are placed and restarted independently anyway"
             .to_owned()
     });
     found.check(
         !spec.gang || !swaps || spec.tasks() > 1,
         "lifecycle.member_swap",
         || {
-            "is for gangs of several tasks: nobody goes on while the only one is replaced"
+            "is for gangs of several tasks: no task would continue while the only one is replaced"
                 .to_owned()
         },
     );
@@ -77,9 +78,7 @@ fn stop_warning(found: &mut Findings, spec: &JobSpec, warning: StopWarning) {
         .iter()
         .find(|(number, _)| *number == signal);
     if let Some((_, name)) = reserved {
-        found.check(false, field, || {
-            format!("{name} cannot ask anybody to stop")
-        });
+        found.check(false, field, || format!("{name} cannot serve as a warning"));
     }
     let lead_ms = warning.lead_ms.unwrap_or(0);
     found.check(
@@ -106,7 +105,7 @@ fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {
         let job = dependency.job;
         let field = format!("lifecycle.after[{position}].job");
         found.check(named.insert(job), &field, || {
-            format!("job {job} is named twice; each other job is waited for in one way")
+            format!("job {job} is named twice; each dependency has one condition")
         });
     }
 }
@@ -122,7 +121,7 @@ fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
             );
             let reserved = [EXIT_RUN_AGAIN, EXIT_DO_NOT_RESTART];
             found.check(first != last || !reserved.contains(&first), &field, || {
-                format!("{first} has a meaning of its own for every job")
+                format!("{first} has a fixed meaning for every job")
             });
         }
         ExitMatch::Signal(signal) => {
@@ -149,7 +148,7 @@ fn retries(found: &mut Findings, spec: &JobSpec) {
     let retries =
         spec.retry.retries_max > 0 || rules.any(|rule| rule.then == ExitMeaning::RetryFree);
     found.check(local == 0 || retries, field, || {
-        "says how many of the retries are begun where the unit is: it needs retry.retries_max or a rule that retries free"
+        "limits the retries in place: it needs retry.retries_max or a rule that retries free"
             .to_owned()
     });
     let without = lifecycle.attempts_without_progress_max.unwrap_or(0);
@@ -161,7 +160,7 @@ fn retries(found: &mut Findings, spec: &JobSpec) {
     );
 }
 
-/// A policy keeps what may be needed, and no more than is remembered.
+/// A policy keeps at least the required minimum, and no more than is remembered.
 fn checkpoints(found: &mut Findings, lifecycle: &Lifecycle) {
     let Some(policy) = lifecycle.checkpoints else {
         return;

@@ -1,4 +1,4 @@
-//! The rules that a specification must obey, checked before anything is written.
+//! Validation of a specification, before anything is written.
 
 mod container;
 mod execution;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::limits;
 use crate::spec::{JobSpec, TaskGroup};
 
-/// One broken rule: which field, and what the rule is.
+/// A violated rule and its field.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
 #[error("{field}: {rule}")]
 pub struct Violation {
@@ -20,9 +20,9 @@ pub struct Violation {
     pub rule: String,
 }
 
-/// All rules that `spec` breaks, in field order; empty if it is valid.
+/// All rules that `spec` violates, in field order; empty if it is valid.
 ///
-/// Whether its queue exists is a question of state and is answered by `apply`.
+/// Whether its queue exists depends on the state and is checked by `apply`.
 #[must_use]
 pub fn validate(spec: &JobSpec) -> Vec<Violation> {
     let mut found = Findings::default();
@@ -60,12 +60,12 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
     found.0
 }
 
-/// Bytes that every text counts for beside its own: its length and its tag when encoded.
+/// Encoding overhead of each text in bytes: its length and its tag.
 const TEXT_OVERHEAD_BYTES: usize = 8;
-/// Bytes that the numbers of a task group count for when encoded.
+/// Encoded size of a task group's numbers in bytes.
 const GROUP_OVERHEAD_BYTES: usize = 64;
 
-/// About the bytes that a specification takes when encoded: its texts decide.
+/// Approximate encoded size of a specification in bytes, which its texts dominate.
 pub(super) fn text_bytes(spec: &JobSpec) -> usize {
     let own = [&spec.name, &spec.user, &spec.queue].into_iter();
     let labels = spec.labels.iter().flat_map(|(name, value)| [name, value]);
@@ -96,7 +96,7 @@ const fn counted_bytes(text: &str) -> usize {
     text.len() + TEXT_OVERHEAD_BYTES
 }
 
-/// Broken rules so far.
+/// Violations found so far.
 #[derive(Default)]
 pub(super) struct Findings(Vec<Violation>);
 
@@ -208,7 +208,7 @@ impl Findings {
         });
         let has_program = match group.command.first() {
             Some(program) => !program.is_empty() || group.execution.container.is_some(),
-            // The image says what is run.
+            // The image defines the program.
             None => group.execution.container.is_some(),
         };
         self.check(has_program, &at("command"), || {
@@ -259,7 +259,7 @@ impl Findings {
         for (name, value) in &group.environment {
             let usable = !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
             self.check(usable, &at("environment"), || {
-                format!("`{name}` is no usable variable (empty, or holds `=` or NUL)")
+                format!("`{name}` is not a valid variable name (empty, or contains `=` or NUL)")
             });
             self.check(!name.starts_with("MUSTER_"), &at("environment"), || {
                 format!("`{name}` is reserved: names that begin with MUSTER_ are set by the worker")

@@ -1,11 +1,11 @@
-//! The rules for what a job asks of the scheduler beside resources. Whether levels, hosts and pinned cells exist is a
-//! question of state.
+//! Validation of scheduling settings. Whether levels, hosts and pinned cells exist depends on the state and
+//! is checked elsewhere.
 
 use crate::limits;
 use crate::spec::validate::Findings;
 use crate::spec::{JobSpec, Layout, Within};
 
-/// Texts that count for the size of a specification.
+/// Texts that count towards the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
     let scheduling = &spec.scheduling;
     let layouts = spec.groups.iter().map(|group| &group.layout.within);
@@ -35,13 +35,13 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     if let Some(cell) = &scheduling.pinned_cell {
         found.name("scheduling.pinned_cell", cell);
         found.check(!scheduling.opportunistic, "scheduling.pinned_cell", || {
-            "cannot be asked for by opportunistic jobs, which count on no cell".to_owned()
+            "is not available to opportunistic jobs, which have no guaranteed cells".to_owned()
         });
     }
     found.check(
         !(scheduling.opportunistic && scheduling.lazy_preemption),
         "scheduling.lazy_preemption",
-        || "means nothing to opportunistic jobs: they go first anyway".to_owned(),
+        || "has no effect on opportunistic jobs: they are preempted first anyway".to_owned(),
     );
     for (position, group) in spec.groups.iter().enumerate() {
         let at = format!("groups[{position}].layout");
@@ -64,7 +64,7 @@ fn periods(found: &mut Findings, spec: &JobSpec) {
     found.check(
         spec.gang || scheduling.assembly_ms_max.is_none(),
         "scheduling.assembly_ms_max",
-        || "is for gangs: tasks that are placed one by one wait for nobody".to_owned(),
+        || "is for gangs: independently placed tasks do not wait for each other".to_owned(),
     );
 }
 
@@ -90,7 +90,7 @@ fn hosts(found: &mut Findings, spec: &JobSpec) {
         .find(|name| scheduling.hosts_excluded.contains(name));
     found.check(both.is_none(), "scheduling.hosts_excluded", || {
         format!(
-            "`{}` is asked for in scheduling.hosts",
+            "`{}` is requested in scheduling.hosts",
             both.map_or("", |name| name)
         )
     });
@@ -115,7 +115,7 @@ fn layout(found: &mut Findings, at: &str, (gang, count): (bool, u32), layout: &L
             format!("{tasks} does not divide the group's count of {count}")
         });
         found.check(layout.within.is_some(), &field, || {
-            "says nothing without layout.within".to_owned()
+            "has no effect without layout.within".to_owned()
         });
     }
     found.at_most(

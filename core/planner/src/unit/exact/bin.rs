@@ -1,4 +1,4 @@
-//! What is left on a host, as far as the parts of one gang can tell.
+//! Remaining resources of a host, reduced to what the parts of one gang can distinguish.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,44 +12,45 @@ use crate::unit::ask::{Ask, Part};
 use crate::unit::gang::Way;
 use crate::unit::greedy::own;
 
-/// GPUs of a host that are alike to all parts: the same parts may have them, and they lie in the same cells.
+/// GPUs of a host that are equivalent for all parts: the same parts may use them, and they are in the same
+/// cells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Atom {
-    /// Parts that may have them: one bit per position (`GROUPS_PER_JOB_MAX` is 64).
+    /// Parts that may use them: one bit per position (`GROUPS_PER_JOB_MAX` is 64).
     pub(super) parts: u64,
-    /// The cell on each level inside hosts that a part asks for, by its first GPU.
+    /// The cell on each level inside hosts that a part requests, by its first GPU.
     pub(super) cells: Vec<Option<u32>>,
-    /// How many are free.
+    /// Number of free GPUs.
     pub(super) free: u32,
 }
 
-/// Hosts with the same left.
+/// Hosts with the same remaining resources.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bin {
-    /// Cells around it, if a part asks for one.
+    /// Cells around the host, if a part requests one.
     pub(super) above: Arc<[Arc<str>]>,
-    /// Parts that may be there.
+    /// Parts that may be placed there.
     pub(super) parts: u64,
     pub(super) atoms: Vec<Atom>,
     pub(super) room: Room,
-    /// Tasks that each part with a limit may still put here.
+    /// Number of tasks that each part with a limit may still place here.
     pub(super) limits: Vec<u32>,
 }
 
 impl Bin {
-    /// Its free GPUs.
+    /// Number of free GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.atoms.iter().map(|atom| atom.free).sum()
     }
 }
 
-/// What the parts ask for, in the terms of bins.
+/// The parts' requests in terms of bins.
 pub(super) struct Shapes<'a> {
     pub(super) ask: &'a Ask<'a>,
     pub(super) way: &'a Way<'a>,
-    /// Levels inside hosts that a part asks for, ascending.
+    /// Levels inside hosts that a part requests, ascending.
     pub(super) levels: Vec<Level>,
-    /// Whether a part asks for a cell above hosts.
+    /// Whether a part requests a cell above hosts.
     pub(super) above: bool,
     /// Whether it matters which of the GPUs in a cell a task gets.
     ambiguous: bool,
@@ -83,7 +84,7 @@ impl<'a> Shapes<'a> {
         &self.ask.parts[part].group.resources
     }
 
-    /// How many tasks of a part a bin takes, if no other comes.
+    /// Number of tasks of a part that fit in a bin, if no other comes.
     pub(super) fn tasks(&self, bin: &Bin, part: usize) -> u32 {
         if bin.parts >> part & 1 == 0 {
             return 0;
@@ -101,7 +102,7 @@ impl<'a> Shapes<'a> {
         by_gpus.min(by_room)
     }
 
-    /// What is left of a bin after so many tasks of a part, in every way that makes a difference.
+    /// The remaining bins after placing `tasks` tasks of a part, one for each way that makes a difference.
     pub(super) fn place(&self, bin: &Bin, part: usize, tasks: u32) -> BTreeSet<Bin> {
         let mut left = BTreeSet::from([bin.clone()]);
         for _ in 0..tasks {
@@ -133,7 +134,7 @@ impl<'a> Shapes<'a> {
             .collect()
     }
 
-    /// The atoms that a task of a part may have its GPUs of, by the cell that they have to share.
+    /// The atoms from which a task of a part may take its GPUs, by the cell that they must share.
     fn cells(&self, bin: &Bin, part: usize) -> Vec<Vec<usize>> {
         let usable = (0..bin.atoms.len()).filter(|atom| bin.atoms[*atom].parts >> part & 1 == 1);
         let own = self.part(part).2;
@@ -163,8 +164,8 @@ impl<'a> Shapes<'a> {
 
     /// Takes GPUs of some atoms, which have enough: in every way if it matters, else in one.
     ///
-    /// Parts that share the smallest cells come first, so that it matters to none of those after them which GPUs of a
-    /// cell are left; named GPUs are what it may matter to.
+    /// Parts that share the smallest cells come first, so for later parts it does not matter which GPUs of
+    /// a cell remain; it may matter to parts that name their GPUs.
     fn take(&self, bin: &Bin, atoms: &[usize], gpus: u32) -> Vec<Bin> {
         if gpus == 0 {
             return vec![bin.clone()];

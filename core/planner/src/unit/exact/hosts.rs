@@ -1,4 +1,4 @@
-//! The hosts behind the bins.
+//! Hosts represented by the bins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ type Free = (HostId, Vec<GpuMask>);
 pub(super) struct Hosts(BTreeMap<Arc<Bin>, Vec<Free>>);
 
 impl Hosts {
-    /// The hosts that take a task at least, as many of a kind as there are items.
+    /// The hosts that fit at least one task, at most as many per bin as there are items.
     pub(super) fn of(capacity: &Capacity<'_>, shapes: &Shapes<'_>, items: usize) -> Self {
         let mut hosts = Self(BTreeMap::new());
         for host in candidates(capacity, shapes) {
@@ -44,7 +44,7 @@ impl Hosts {
             .collect()
     }
 
-    /// Moves a host of one bin to another; returns it and the GPUs by which they differ.
+    /// Moves a host from one bin to another; returns it and the GPUs by which they differ.
     pub(super) fn carry_out(
         &mut self,
         from: &Arc<Bin>,
@@ -82,7 +82,7 @@ fn candidates(capacity: &Capacity<'_>, shapes: &Shapes<'_>) -> BTreeSet<HostId> 
     candidates
 }
 
-/// What is left of a host; none if it takes no task of any part.
+/// Remaining resources of a host; `None` if it fits no task of any part.
 fn bin_of(
     capacity: &Capacity<'_>,
     shapes: &Shapes<'_>,
@@ -148,7 +148,7 @@ fn bin_of(
     Some((bin, masks))
 }
 
-/// The room of a host, as far as the gang can tell.
+/// The room of a host, capped at what the gang can use.
 fn capped_room(
     capacity: &Capacity<'_>,
     shapes: &Shapes<'_>,

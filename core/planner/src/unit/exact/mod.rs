@@ -1,12 +1,13 @@
-//! The exact way: a bounded search over kinds of hosts, for gangs that the greedy one has no room for.
+//! Exact placement: a bounded search over kinds of hosts, for gangs that the greedy search has no room for.
 //!
-//! Hosts on which the same is left are one [`Bin`] with a number; a task goes to each bin that takes it in turn, and
-//! what was tried is remembered by what it left, so that neither equal hosts nor equal tasks are tried twice. A branch
-//! ends as soon as what is left is too little for the tasks of some part by themselves.
+//! Hosts with the same remaining resources are one [`Bin`] with a count; a task goes to each fitting bin in
+//! turn, and every tried state is remembered by its remaining resources, so neither equal hosts nor equal
+//! tasks are tried twice. A branch ends as soon as the rest is too little for the tasks of one part by
+//! themselves.
 //!
-//! Up to [`TASKS_MAX`] tasks and [`STEPS_MAX`] steps nothing is missed. Beyond, the gang waits although there might be
-//! room: only where tasks are of several sizes that do not divide each other, or CPUs or memory decide as well
-//! (`greedy` is exact for the others).
+//! Up to [`TASKS_MAX`] tasks and [`STEPS_MAX`] steps no solution is missed. Beyond, the gang may wait
+//! although there is room, but only if tasks have several sizes that do not divide each other, or if CPUs
+//! or memory decide as well (`greedy` is exact for the others).
 
 mod bin;
 mod hosts;
@@ -24,26 +25,26 @@ use crate::unit::exact::hosts::Hosts;
 use crate::unit::gang::{Way, subgroups};
 use crate::unit::greedy::{hardest_first, is_shared};
 
-/// Tasks of a gang that are searched room for.
+/// Maximum number of tasks of a gang in the search.
 const TASKS_MAX: usize = 256;
-/// Steps of a search: about 20 ms.
+/// Maximum number of steps of a search: about 20 ms.
 const STEPS_MAX: usize = 4_096;
 
-/// What is placed in one step: a task, or a subgroup that shares a host.
+/// The unit of one step: a task, or a subgroup that shares a host.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     part: usize,
     /// First task, within the part.
     first: u32,
     tasks: u32,
-    /// The subgroup that it belongs to and the level of the cell above hosts that the subgroup shares.
+    /// The subgroup that it belongs to, and the level above hosts of the cell that the subgroup shares.
     shared: Option<(usize, Level)>,
 }
 
-/// Kinds of hosts and how many there are of each.
+/// Number of hosts by kind.
 type Bins = BTreeMap<Arc<Bin>, usize>;
 
-/// The cell that the subgroup at hand has chosen.
+/// The cell chosen by the current subgroup.
 type Chosen = Option<(usize, Arc<str>)>;
 
 struct Search<'s> {
@@ -54,17 +55,17 @@ struct Search<'s> {
     moves: Vec<(Arc<Bin>, Arc<Bin>)>,
 }
 
-/// What a search finds.
+/// Result of a search.
 pub(super) enum Found {
     /// Room for all.
     Room(Vec<TaskPlacement>),
-    /// There is none.
+    /// There is no room.
     Nothing,
-    /// It is over its bound: there may be room or not.
+    /// The search reached its bound; there may be room.
     OverBound,
 }
 
-/// Searches room for all parts.
+/// Searches for room for all parts.
 pub(super) fn search(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Found {
     let Some(items) = items(capacity, ask, way) else {
         return Found::OverBound;
@@ -91,7 +92,7 @@ pub(super) fn search(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> F
     }
 }
 
-/// What is to be placed, the hardest first; none if that is too much.
+/// Items to place, hardest first; `None` if there are too many.
 fn items(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Option<Vec<Item>> {
     let host_level = capacity.state().topology.host_level();
     let tasks: u64 = way.counts.iter().map(|count| u64::from(*count)).sum();
@@ -126,7 +127,7 @@ fn items(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Option<Vec<It
 }
 
 impl Search<'_> {
-    /// Places the items from one on; says whether all found room.
+    /// Places the items from a position on; returns whether all found room.
     fn place(&mut self, position: usize, chosen: Chosen, bins: Bins) -> bool {
         let Some(item) = self.items.get(position).copied() else {
             return true;
@@ -155,7 +156,7 @@ impl Search<'_> {
         false
     }
 
-    /// The tasks on the hosts that the moves stand for, in task order.
+    /// The tasks on the hosts that the moves represent, in task order.
     fn tasks(
         &self,
         capacity: &Capacity<'_>,
@@ -185,7 +186,7 @@ impl Search<'_> {
         Some(tasks)
     }
 
-    /// Every way to place an item, those that leave the least first.
+    /// All placements of an item, those that leave the least first.
     fn options(
         &self,
         item: &Item,
@@ -212,7 +213,7 @@ impl Search<'_> {
         options
     }
 
-    /// Whether what is left is enough for the rest of each part, as if it were alone.
+    /// Whether the remaining resources suffice for the rest of each part, considered alone.
     fn has_room(&self, position: usize, bins: &Bins) -> bool {
         let mut rest: BTreeMap<usize, u64> = BTreeMap::new();
         for item in &self.items[position..] {
@@ -228,7 +229,7 @@ impl Search<'_> {
     }
 }
 
-/// One host goes from a bin to another.
+/// Moves one host from a bin to another.
 fn move_host(bins: &mut Bins, from: &Arc<Bin>, to: &Arc<Bin>) {
     if let Some(hosts) = bins.get_mut(from) {
         *hosts -= 1;

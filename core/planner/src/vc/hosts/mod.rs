@@ -1,4 +1,4 @@
-//! What hosts can give to a unit of a virtual cluster: what is free, and by force what others have.
+//! Resources that hosts can give to a unit of a virtual cluster: free ones and, by force, those of others.
 
 mod stoppable;
 
@@ -20,10 +20,10 @@ use crate::capacity::{Capacity, Masks, Need, positions, uuids};
 use crate::preempt::Cost;
 use crate::vc::hosts::stoppable::Memo;
 
-/// On what ground units of virtual clusters ask, wherever their cells are.
+/// Allocation basis of units of virtual clusters, regardless of the location of their cells.
 static IN_CELLS: Standing = Standing::Cells(Vec::new());
 
-/// What they ask for does not matter for their rights.
+/// The requested amounts do not matter for their rights.
 static NOTHING: Amounts = Amounts {
     gpus: 0,
     gpus_by_model: BTreeMap::new(),
@@ -31,16 +31,16 @@ static NOTHING: Amounts = Amounts {
     memory_mib: 0,
 };
 
-/// At whose cost.
+/// Preemption allowed in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Force {
-    /// Nobody's.
+    /// No preemption.
     None,
-    /// That of work that counts on no cells.
+    /// Preempts work without guaranteed cells.
     Others,
-    /// That of lower priorities of the same cluster, too.
+    /// Also preempts lower priorities of the same virtual cluster.
     Priority,
-    /// Also what lower priorities of the same cluster have claimed.
+    /// Also takes what lower priorities of the same virtual cluster have claimed.
     Claims,
 }
 
@@ -52,15 +52,16 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     unit: UnitIndex,
     capacity: Capacity<'a>,
     force: Force,
-    /// Whose resources count as free for the tasks so far.
+    /// Units whose resources count as free for the tasks so far.
     freed: BTreeSet<(JobId, UnitIndex)>,
     /// Units that are not stopped although they may be.
     spared: Arc<BTreeSet<(JobId, UnitIndex)>>,
-    /// Over whom it has rights.
+    /// Preemption rights of the unit.
     rights: Arc<Rights<'r>>,
-    /// The only GPUs that count, if not all do.
+    /// The only GPUs that count; `None` for all.
     only: Option<Arc<Masks>>,
-    /// What was found out about hosts: it is the same for all clones, whatever they took and whoever is spared.
+    /// Cached findings about hosts, shared by all clones regardless of what they took and which units are
+    /// spared.
     stoppable: Memo,
 }
 
@@ -92,7 +93,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// The same without stopping some.
+    /// The hosts without preempting some units.
     pub(super) fn sparing(self, spared: &Arc<BTreeSet<(JobId, UnitIndex)>>) -> Self {
         Self {
             spared: Arc::clone(spared),
@@ -100,7 +101,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// Only these GPUs.
+    /// Restricts the hosts to these GPUs.
     pub(super) fn within(&self, gpus: Vec<(HostId, GpuMask)>) -> Self {
         let masks: Masks = gpus.into_iter().collect();
         Self {
@@ -110,7 +111,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// These hosts after some tasks went where they went on a part of them: `part` knows who was stopped for that.
+    /// These hosts after some tasks were placed on a subset of them: `part` records the units stopped for
+    /// that.
     pub(super) fn after(&self, part: &Self, pieces: &[(&Piece, (HostId, GpuMask))]) -> Self {
         let mut after = self.clone();
         for (job, unit) in &part.freed {
@@ -133,7 +135,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         after
     }
 
-    /// A task of a group on GPUs of a host: which one does not matter.
+    /// A task of a group on GPUs of a host; the task's index does not matter.
     fn placement(&self, host: &Host, group: usize, gpus: GpuMask) -> TaskPlacement {
         let before = self.job.spec.groups.iter().take(group);
         TaskPlacement {
@@ -155,13 +157,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         self.capacity.cells(host)
     }
 
-    /// Whether a group says which GPUs its tasks get, or what those of one share.
+    /// Whether a group names the GPUs of its tasks, or a level that the GPUs of one task share.
     pub(super) fn is_particular(&self, group: usize) -> bool {
         let group = self.job.spec.groups.get(group);
         group.is_none_or(|group| !group.layout.gpus.is_empty() || group.layout.within.is_some())
     }
 
-    /// Free GPUs of a model of a host that lie in some cells.
+    /// Free GPUs of a model of a host within some cells.
     pub(super) fn free_in(&self, id: HostId, gpu_model: &HostClass, cells: &[CellId]) -> GpuMask {
         let Some(host) = self.state.host(id) else {
             return GpuMask::default();
@@ -175,7 +177,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         free.and(inside).and(self.counted(id))
     }
 
-    /// Whether a cell has so many GPUs that may be taken.
+    /// Whether a cell has the given number of GPUs that may be taken.
     pub(super) fn may_hold(&self, cell: &CellId, gpus: u64) -> bool {
         let there = self.ground().gpus(cell).into_iter();
         let open = there.map(|(host, inside)| u64::from(self.open(host).and(inside).count()));
@@ -189,8 +191,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// The attempts that hold what the tasks get, ascending, without those that are being stopped; and whether there
-    /// is neither of them.
+    /// The attempts that hold what the tasks get, ascending, without those already being stopped; and
+    /// whether there are none of either kind.
     pub(super) fn victims(&self, tasks: &[TaskPlacement]) -> (Vec<Victim>, bool) {
         let mut victims = BTreeSet::new();
         let mut is_free = true;
@@ -205,7 +207,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         (victims.into_iter().collect(), is_free)
     }
 
-    /// Whether the unit may take what another has claimed.
+    /// Whether the unit may take what another unit has claimed.
     fn outranks(&self, (id, _): (JobId, UnitIndex)) -> bool {
         self.force == Force::Claims
             && self.state.job(id).is_some_and(|other| {
@@ -214,7 +216,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             })
     }
 
-    /// Units that the unit outranks and that claim what the tasks get.
+    /// Outranked units that claim what the tasks get.
     pub(super) fn outranked(&self, tasks: &[TaskPlacement]) -> BTreeSet<(JobId, UnitIndex)> {
         let gpus = tasks.iter().flat_map(|task| {
             let host = self.state.host(task.host);
@@ -246,7 +248,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         })
     }
 
-    /// Takes room for a task without GPUs, where the fewest are free.
+    /// Allocates room for a task without GPUs, where the fewest GPUs are free.
     pub(super) fn take_without_gpus(
         &mut self,
         position: usize,
@@ -259,7 +261,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         Some(host)
     }
 
-    /// Takes room for a task on what is free.
+    /// Allocates room for a task on free resources.
     fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &Piece) -> Option<GpuMask> {
         let group = self.job.spec.groups.get(piece.group)?;
         let class = Arc::clone(&piece.gpu_model);
@@ -284,7 +286,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
 }
 
 impl<'r, 'a> Hosts<'r, 'a> {
-    /// The same without some attempts.
+    /// The hosts without some attempts.
     fn freeing(&self, stopped: &[Victim]) -> Self {
         let mut freeing = self.clone();
         for victim in stopped {
@@ -294,14 +296,14 @@ impl<'r, 'a> Hosts<'r, 'a> {
         freeing
     }
 
-    /// Gives those back one by one, the dearest first, without whom the task has room as well.
+    /// Restores attempts one by one, most expensive first, without which the task fits as well.
     fn fewer(
         &self,
         stopped: &mut Vec<Victim>,
         (host, offered, piece): (&Host, GpuMask, &Piece),
         mut found: (Self, GpuMask),
     ) -> (Self, GpuMask) {
-        // The last one made room for it.
+        // The last stopped attempt made the room.
         for position in (0..stopped.len().saturating_sub(1)).rev() {
             let mut rest = stopped.clone();
             rest.remove(position);
@@ -418,7 +420,7 @@ fn named(host: &Host, group: &TaskGroup) -> GpuMask {
     }
 }
 
-/// What the GPUs of one task share, the best first; the last one is what they must.
+/// Levels that the GPUs of one task share, best first; the last one is required.
 fn own_of(state: &State, group: &TaskGroup) -> Vec<Own> {
     let topology = &state.topology;
     let within = group.layout.within.as_ref();

@@ -1,4 +1,4 @@
-//! Who on a host may be stopped, and what that costs.
+//! Attempts on a host that may be stopped, and the cost of stopping them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,19 +14,19 @@ use muster_model::topology::GpuMask;
 use crate::preempt::Cost;
 use crate::vc::hosts::{Force, Hosts};
 
-/// What it costs to stop an attempt, and its GPUs on a host.
+/// Cost of stopping an attempt, the attempt, and its GPUs on a host.
 pub(super) type Stoppable = (Cost, Victim, GpuMask);
 
-/// Stoppable attempts by host, as far as anybody asked.
+/// Stoppable attempts by host, filled on demand.
 #[expect(
     clippy::disallowed_types,
-    reason = "remembers what follows from the state: nobody can see it change"
+    reason = "cache of values derived from the state; changes are not observable"
 )]
 pub(super) type Memo = Rc<std::cell::RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>;
 
 impl Hosts<'_, '_> {
-    /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, without those
-    /// that are spared.
+    /// Attempts on a host that may be stopped for the unit (or are being stopped), cheapest first, without
+    /// those that are spared.
     pub(super) fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
         if self.force == Force::None {
             return Vec::new();
@@ -62,14 +62,14 @@ impl Hosts<'_, '_> {
         stoppable.into()
     }
 
-    /// What it costs to stop some attempts.
+    /// Cost of stopping some attempts.
     pub(in crate::vc) fn cost_of(&self, victims: &[Victim]) -> Cost {
         let costs = victims.iter().filter_map(|victim| self.cost(*victim));
         costs.fold(Cost::default(), Cost::plus)
     }
 
-    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise the work that is lost. None if it may not
-    /// be stopped.
+    /// Cost of stopping an attempt: zero if it is being stopped; otherwise the lost work. `None` if it may
+    /// not be stopped.
     fn cost(&self, victim: Victim) -> Option<Cost> {
         let job = self.state.job(victim.job)?;
         let known = job.unit(victim.unit)?;
@@ -77,7 +77,7 @@ impl Hosts<'_, '_> {
         if attempt.stop.is_some() {
             return Some(Cost::default());
         }
-        // Who cannot be killed gives nothing, and takes the next GPU out of placement as well.
+        // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         if known.hangs(self.state) {
             return None;
         }
@@ -85,7 +85,7 @@ impl Hosts<'_, '_> {
         if is_cells && self.force < Force::Priority {
             return None;
         }
-        // Whatever it gets lies in bound cells; which ones does not matter for the right.
+        // The unit's GPUs will be in bound cells; which ones does not matter for the right.
         self.rights.over_class(&AttemptClass {
             ground: Ground::of(attempt),
             queue: Arc::from(job.spec.queue.as_str()),

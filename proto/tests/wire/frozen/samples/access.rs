@@ -74,7 +74,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         .collect()
 }
 
-/// The first version's state, with a user with a token and one with a certificate alone.
+/// The first version's state, with a user with a token and one with only a certificate.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     let admin = User {

@@ -1,4 +1,4 @@
-//! Samples of the fourth version: gangs whose members wait for each other.
+//! Samples of the fourth version: gangs with a start barrier.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::frozen::samples::{JOB, LEADER, REQUEST, spec};
 
 const EPOCH: AttemptEpoch = AttemptEpoch(1_000_001);
 
-/// Commands of gangs that wait, under the names of their files.
+/// Commands of gangs with a barrier, under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: Lifecycle {
@@ -61,7 +61,7 @@ fn prepared(task: u32, master_port: Option<u16>) -> Command {
     })
 }
 
-/// One event of every kind that tells of gangs that wait.
+/// One event of every kind about barriers.
 pub(crate) fn kinds() -> Vec<EventKind> {
     let (job, unit, epoch) = (JOB, UnitIndex(0), EPOCH);
     vec![
@@ -82,7 +82,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state, of which an attempt was let go and has a member that has not begun.
+/// The first version's state, with an attempt that was released and a member that has not started.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     for job in &mut parts.jobs {

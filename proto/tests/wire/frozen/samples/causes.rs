@@ -1,5 +1,5 @@
-//! Samples of the fourth version: orders to stop that say who gave them, and for whom; jobs that lost the beginning of their
-//! stories.
+//! Samples of the fourth version: stop orders with author and beneficiary; jobs whose early history was
+//! dropped.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use muster_model::time::TimeMs;
 use crate::frozen::samples::JOB;
 use crate::frozen::samples::retries::{DEFAULTS, change_units};
 
-/// The first version's state, whose attempts were told why they stop, with the events that tell of it. Earlier ones were dropped.
+/// The first version's state, with attempts that have stop causes, and their events. Earlier events were
+/// dropped.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.job_defaults = Some(DEFAULTS);

@@ -1,4 +1,4 @@
-//! What the second version of the formats brought: queues with guarantees, cells, claims, standings.
+//! Samples of the second version: queues with guarantees, cells, claims, allocation bases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -286,7 +286,8 @@ pub(crate) fn state() -> State {
 fn configure(parts: &mut StateParts) {
     for (name, config) in tree().queues {
         parts.queues.retain(|queue| *queue.name != *name);
-        // A virtual cluster that is no longer wanted: the cells that its work still names are bound to nobody.
+        // A virtual cluster that is being removed: the cells still referenced by its work are bound to no
+        // one.
         let retired = config.is_virtual_cluster();
         parts.queues.push(Queue {
             retired,
@@ -305,7 +306,7 @@ fn configure(parts: &mut StateParts) {
     parts.queues.push(retired);
 }
 
-/// The array's waiting task has a claim on the GPU of the gang's first task, which stands on cells.
+/// The array's waiting task has a claim on the GPU of the gang's first task, which is allocated on cells.
 fn claim(parts: &mut StateParts) {
     let claim = Claim {
         revision: Revision(38),

@@ -30,7 +30,8 @@ fn container() -> Container {
     }
 }
 
-/// The command under the name of its file: one group in a container with every field, one in the plainest.
+/// The command under the name of its file: one group in a container with every field, one in a minimal
+/// container.
 pub(crate) fn command() -> (&'static str, Command) {
     let mut spec: JobSpec = spec();
     spec.groups[0].execution.container = Some(container());

@@ -1,4 +1,4 @@
-//! Samples of the fourth version: what is found, decided, repaired and configured about health.
+//! Samples of the fourth version: health findings, decisions, repairs and configuration.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     ]
 }
 
-/// The end of an attempt that a GPU is blamed for.
+/// The end of an attempt that is attributed to a GPU.
 pub(crate) fn blame() -> Blame {
     Blame {
         class: Class::Gpu,
@@ -125,7 +125,7 @@ pub(crate) fn blame() -> Blame {
     }
 }
 
-/// One event of every kind that tells of health.
+/// One event of every kind about health.
 pub(crate) fn kinds() -> Vec<EventKind> {
     vec![
         EventKind::AttemptEnded {
@@ -170,7 +170,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// A state with something of everything that is remembered of health.
+/// A state with one record of every kind in the health state.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     if let Some(host) = parts.hosts.first_mut() {
@@ -240,7 +240,7 @@ fn pieces() -> Vec<Part> {
     ]
 }
 
-/// A host that no gang is placed on.
+/// A host excluded from gang placement.
 fn kept_off() -> Condition {
     let mut condition = Condition::new(AT);
     assert!(condition.hold(Held {

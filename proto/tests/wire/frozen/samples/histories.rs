@@ -1,4 +1,4 @@
-//! Past usage of users, where a queue's order is fair.
+//! Past usage of users, in a queue with fair ordering.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use muster_engine::state::{History, Queue, State};
 use muster_model::quota::{QueueConfig, QueueOrder};
 use muster_model::time::TimeMs;
 
-/// The first version's state with a fair queue that remembers what two users of it have used.
+/// The first version's state with a fair queue that has a usage history of two users.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.history_half_life_ms = Some(86_400_000);

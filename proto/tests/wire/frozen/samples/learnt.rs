@@ -1,4 +1,4 @@
-//! Samples of the third version: workers say where their hosts lie.
+//! Samples of the third version: topology reported by workers.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state, of which one host lies where its worker says.
+/// The first version's state, with one host at the location reported by its worker.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.hosts[0].learnt = Arc::new(tree(&[gpu(0), gpu(1)]));

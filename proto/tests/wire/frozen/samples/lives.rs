@@ -1,4 +1,4 @@
-//! Samples of the fourth version: jobs say something about their own lives, ends tell more, checkpoints are spoiled.
+//! Samples of the fourth version: lifecycles of jobs, detailed ends, spoiled checkpoints.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn warned() -> Lifecycle {
     }
 }
 
-/// A way of running tasks with every field.
+/// Execution options with every field.
 fn execution() -> Execution {
     let secret = |name: &str, form| Secret {
         name: name.to_owned(),
@@ -228,7 +228,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state, of which a job has a lifecycle and a spoiled checkpoint.
+/// The first version's state, with a job that has a lifecycle and a spoiled checkpoint.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     let job = parts.jobs.iter_mut().find(|job| !job.units.is_empty());

@@ -1,4 +1,4 @@
-//! Samples of the fourth version: members of gangs that are replaced one by one.
+//! Samples of the fourth version: replacement of single gang members.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use muster_model::time::TimeMs;
 
 use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu, spec};
 
-/// Commands that replace members, and jobs that take it, under the names of their files.
+/// Commands that replace members, and jobs that allow it, under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: swaps(),
@@ -58,7 +58,7 @@ fn swaps() -> Lifecycle {
     }
 }
 
-/// One event of every kind that tells of members.
+/// One event of every kind about members.
 pub(crate) fn kinds() -> Vec<EventKind> {
     let (job, unit, epoch) = (JOB, UnitIndex(0), AttemptEpoch(42));
     let (task, host) = (TaskIndex(1), HostId(2));
@@ -97,7 +97,8 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state, of which a gang lacks a member, has one that came later and one that is told to leave.
+/// The first version's state, with a gang that lacks a member, has a replacement and a member ordered to
+/// leave.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     for job in &mut parts.jobs {

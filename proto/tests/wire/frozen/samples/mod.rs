@@ -1,6 +1,6 @@
-//! One of everything that is stored: the texts behind the frozen bytes.
+//! One sample of every stored value: the sources of the frozen bytes.
 //!
-//! Never change a sample: its bytes lie on somebody's disk. Add new ones.
+//! Never change a sample: its bytes are on users' disks. Add new ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) mod silence;
 pub(crate) mod state;
 pub(crate) mod suspension;
 
-/// A GPU that is easy to find in a dump.
+/// A GPU UUID that is easy to find in a dump.
 pub(crate) const fn gpu(number: u128) -> GpuUuid {
     GpuUuid(0x0123_4567_89ab_cdef_0011_2233_4455_6600 + number)
 }
@@ -186,7 +186,7 @@ fn report(outcome: TaskOutcome) -> Command {
     })
 }
 
-/// A cause of which nothing is told but the reason.
+/// A cause with only a reason.
 pub(crate) const fn because(reason: StopReason) -> StopCause {
     StopCause::new(reason, String::new())
 }

@@ -1,4 +1,4 @@
-//! Moves that make room in one piece: the claim that orders them, what configures them, and a unit on its way.
+//! Moves that defragment: the claim that orders them, their configuration, and a moving unit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use muster_model::time::TimeMs;
 
 use crate::frozen::samples::{JOB, LEADER, REQUEST, gpu};
 
-/// The first version's job that waits; it is the one that moves.
+/// The first version's waiting job; it is the one that moves.
 const MOVED: JobId = JobId(30);
 
 fn defragment() -> Defragment {
@@ -87,7 +87,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     ]
 }
 
-/// One event of every kind that moves brought.
+/// One event of every kind introduced with moves.
 pub(crate) fn kinds() -> Vec<EventKind> {
     vec![EventKind::UnitsMoved {
         job: JOB,
@@ -110,7 +110,8 @@ fn claim(tasks: Arc<[TaskPlacement]>, purpose: Purpose) -> Arc<Claim> {
     })
 }
 
-/// The first version's state with a unit on its way to a claimed place, and another that waits for what it left.
+/// The first version's state with a unit moving to a claimed destination, and another waiting for the freed
+/// resources.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.defragment = Some(defragment());

@@ -1,4 +1,4 @@
-//! Samples of the fourth version: retries in place, the guard of progress, and what counts for jobs that say nothing.
+//! Samples of the fourth version: retries in place, the progress guard, and job defaults.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// A ledger in which all amounts differ; halts have a sample of their own.
+/// A ledger in which all amounts differ; paused time has its own sample.
 fn ledger() -> Ledger {
     let loss = |first: u64| Loss {
         queue_gpu_ms: first,
@@ -68,7 +68,7 @@ fn ledger() -> Ledger {
     }
 }
 
-/// The first version's state with defaults and accounts, and a unit that was begun again in place.
+/// The first version's state with defaults and accounting, and a unit that was retried in place.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.job_defaults = Some(DEFAULTS);
@@ -84,7 +84,7 @@ pub(crate) fn state() -> State {
     State::restore(parts)
 }
 
-/// The state with retries, in which a host is to blame for the end of every past attempt.
+/// The state with retries, in which the end of every past attempt is attributed to a host.
 pub(crate) fn state_with_culprits() -> State {
     let mut parts = super::state::parts();
     parts.job_defaults = Some(DEFAULTS);

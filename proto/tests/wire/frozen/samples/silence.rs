@@ -1,4 +1,4 @@
-//! Samples of the fourth version: a host whose beats arrive while acknowledgements do not reach it.
+//! Samples of the fourth version: a host whose heartbeats arrive while acknowledgements do not reach it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn command() -> (&'static str, Command) {
     ("set_host_health_one_way", command)
 }
 
-/// The first version's state, one host of which is lost that way, and tells of it.
+/// The first version's state, with one host lost that way, and its event.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     let host = parts.hosts.first_mut().expect("the sample has hosts");

@@ -30,7 +30,7 @@ pub(crate) fn state() -> State {
     State::restore(parts())
 }
 
-/// What the state of the frozen snapshot is made of.
+/// Parts of the frozen snapshot's state.
 pub(crate) fn parts() -> StateParts {
     StateParts {
         revision: Revision(40),
@@ -222,7 +222,7 @@ fn past() -> PastAttempt {
     }
 }
 
-/// An array of which one task waits again and most have no history.
+/// An array with one requeued task; most have no history.
 fn array_job() -> Job {
     let mut spec = spec();
     spec.gang = false;

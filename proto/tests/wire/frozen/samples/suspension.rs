@@ -1,4 +1,4 @@
-//! Samples of the fourth version: jobs that are suspended, and go on.
+//! Samples of the fourth version: suspended and resumed jobs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use muster_model::time::TimeMs;
 use crate::frozen::samples::retries::change_units;
 use crate::frozen::samples::{JOB, REQUEST, spec};
 
-/// Commands that suspend jobs and let them go on, under the names of their files.
+/// Commands that suspend and resume jobs, under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: released(),
@@ -55,7 +55,7 @@ fn released() -> Lifecycle {
     }
 }
 
-/// One event of every kind that tells of suspensions.
+/// One event of every kind about suspensions.
 pub(crate) fn kinds() -> Vec<EventKind> {
     let (author, reason) = ("grace".to_owned(), "another one's turn".to_owned());
     vec![
@@ -73,7 +73,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// The first version's state with a job that stood still before, and a ledger of it.
+/// The first version's state with a job that was paused before, and its ledger.
 pub(crate) fn state_with_halts() -> State {
     let mut parts = super::state::parts();
     parts.ledger.halted_gpu_ms = 1_600;
@@ -92,7 +92,7 @@ const fn halt(from: u64, until: u64) -> Halt {
     }
 }
 
-/// The first version's state, of which a job is suspended.
+/// The first version's state, with a suspended job.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     let job = parts.jobs.iter_mut().find(|job| !job.units.is_empty());

@@ -1,7 +1,8 @@
-//! Keeps one helper at a time: one that does not answer is killed, and replaced once it is gone.
+//! Keeper of one helper process at a time: a helper that does not answer is killed, and replaced once it is
+//! gone.
 //!
-//! A process that hangs in the kernel cannot be killed. Until it is gone no other one is started, because that one would
-//! hang too: questions fail at once instead.
+//! A process that hangs in the kernel cannot be killed. Until it is gone no other one is started, because
+//! that one would hang too: requests fail at once instead.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -19,9 +20,9 @@ use crate::gpu::helper::messages::{Opened, Question, Reply};
 use crate::limits::GPU_HELPER_REAP_MAX;
 use crate::metrics;
 
-/// Pause between two looks whether a killed helper is gone.
+/// Interval of checks whether a killed helper is gone.
 const LOOK: Duration = Duration::from_millis(5);
-/// What the helper is called in lists of processes.
+/// Name of the helper in process lists.
 const NAME: &str = "muster";
 
 /// Keeps the helper.
@@ -31,26 +32,26 @@ pub(super) struct Keeper {
     kept: Mutex<Kept>,
 }
 
-/// The helper, and what the next one must know.
+/// The helper, and the state that its successor needs.
 #[derive(Debug)]
 struct Kept {
     helper: Helper,
-    /// The GPUs that the first one found.
+    /// The GPUs that the first helper found.
     expected: BTreeSet<GpuUuid>,
-    /// Those that this one did not find.
+    /// The GPUs that the current helper did not find.
     missing: BTreeSet<GpuUuid>,
-    /// Uncorrected ECC errors beyond these are new.
+    /// Known counts of uncorrected ECC errors; those beyond them are new.
     ecc_counts: Vec<(GpuUuid, u64)>,
 }
 
-/// Where the helper is.
+/// State of the helper process.
 #[derive(Debug)]
 enum Helper {
-    /// Gone.
+    /// No process.
     Gone,
-    /// It answers, as far as is known.
+    /// Answers, as far as is known.
     Answering(Child, Arc<Link>),
-    /// It was killed and is not gone yet.
+    /// Killed, but not gone yet.
     Leaving(Child),
 }
 
@@ -72,7 +73,7 @@ impl Keeper {
         Ok((keeper, opened))
     }
 
-    /// Asks the helper, or the next one if it has gone.
+    /// Asks the helper, or a new one if it is gone.
     pub(super) fn ask(&self, question: Question) -> Result<Reply, GpuError> {
         let link = self.link()?;
         let answered = link.ask(question, self.program.answer_max);
@@ -82,7 +83,7 @@ impl Keeper {
         answered
     }
 
-    /// The way to a helper that answers as far as is known.
+    /// The link to a helper that answers as far as is known.
     fn link(&self) -> Result<Arc<Link>, GpuError> {
         let mut kept = self.kept();
         if let Helper::Answering(_, link) = &kept.helper
@@ -99,12 +100,12 @@ impl Keeper {
             before,
             helper = link.pid(),
             missing = kept.missing.len(),
-            "another helper asks the driver now"
+            "started a new helper for the driver"
         );
         Ok(link)
     }
 
-    /// Ends a helper that does not answer, unless somebody else has done so.
+    /// Ends a helper that does not answer, unless another thread has done so.
     fn dismiss(&self, failed: &Arc<Link>) {
         let mut kept = self.kept();
         if matches!(&kept.helper, Helper::Answering(_, link) if Arc::ptr_eq(link, failed)) {
@@ -112,7 +113,7 @@ impl Keeper {
         }
     }
 
-    /// Ends the helper, so that the next one looks for the GPUs again.
+    /// Ends the helper, so that its successor looks for the GPUs again.
     pub(super) fn start_anew(&self) {
         self.kept().dismiss();
     }
@@ -143,7 +144,7 @@ impl Keeper {
 }
 
 impl Kept {
-    /// Starts a helper, if the last one is gone, and has it open the GPUs.
+    /// Starts a helper if the last one is gone, and has it open the GPUs.
     fn start(&mut self, program: &HelperProgram) -> Result<(Arc<Link>, Opened), GpuError> {
         if let Helper::Leaving(child) = &mut self.helper {
             if !is_gone(child) {
@@ -179,7 +180,7 @@ impl Kept {
         }
     }
 
-    /// Ends the helper that answers, if there is one; returns which one it was.
+    /// Ends the helper if one runs; returns its process id.
     fn dismiss(&mut self) -> Option<u32> {
         match std::mem::replace(&mut self.helper, Helper::Gone) {
             Helper::Answering(child, _) => Some(self.end(child)),
@@ -190,7 +191,7 @@ impl Kept {
         }
     }
 
-    /// Kills a process and waits a moment for it to be gone; returns its number.
+    /// Kills a process and waits a moment for it to be gone; returns its process id.
     fn end(&mut self, mut child: Child) -> u32 {
         let pid = child.id();
         if let Err(error) = child.kill() {
@@ -202,7 +203,7 @@ impl Kept {
             if clock.now().0 >= until {
                 tracing::error!(
                     helper = pid,
-                    "a helper hangs in the kernel: the driver is asked no more until it is gone"
+                    "a helper hangs in the kernel: the driver is not queried until it is gone"
                 );
                 self.helper = Helper::Leaving(child);
                 break;
@@ -231,12 +232,12 @@ fn spawn(program: &HelperProgram) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// Whether a process has ended and is reaped. One of which that cannot be known counts as gone.
+/// Whether a process has ended and is reaped. If unknown, it counts as gone.
 fn is_gone(child: &mut Child) -> bool {
     match child.try_wait() {
         Ok(status) => status.is_some(),
         Err(error) => {
-            tracing::warn!(helper = child.id(), %error, "whether a helper has ended is not known");
+            tracing::warn!(helper = child.id(), %error, "the exit status of a helper is unknown");
             true
         }
     }

@@ -14,7 +14,7 @@ use crate::gpu::GpuError;
 use crate::gpu::helper::messages::{Answer, Question, Reply, Request};
 use crate::limits::{GPU_HELPER_LOG_BYTES_MAX, GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
-/// Where questions to one helper go and answers come from.
+/// Requests to one helper and its answers.
 #[derive(Debug)]
 pub(super) struct Link {
     pid: u32,
@@ -23,16 +23,16 @@ pub(super) struct Link {
     next_id: AtomicU64,
 }
 
-/// Who waits for answers.
+/// Requests that wait for answers.
 #[derive(Debug, Default)]
 struct Waiting {
     asked: BTreeMap<u64, SyncSender<Result<Reply, GpuError>>>,
-    /// Why no more answers come, once none do.
+    /// Why no more answers come, once the link is closed.
     over: Option<String>,
 }
 
 impl Link {
-    /// Takes a new helper's pipes, with a thread for its answers and one for what it logs.
+    /// Takes a new helper's pipes and starts a thread for its answers and one for its log.
     pub(super) fn of(child: &mut Child) -> std::io::Result<Self> {
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -68,7 +68,7 @@ impl Link {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
-    /// [`GpuError::Helper`] if none comes in time; else what the helper refuses with.
+    /// [`GpuError::Helper`] if no answer comes in time; else the helper's refusal.
     pub(super) fn ask(&self, question: Question, limit: Duration) -> Result<Reply, GpuError> {
         let (sender, answer) = sync_channel(1);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -95,9 +95,10 @@ impl Link {
         if let Some(why) = &waiting.over {
             return Err(self.broken(why.clone()));
         }
-        // What waits must fit into the pipe of a helper that reads nothing, else we would hang with it.
+        // Pending requests must fit into the pipe of a helper that does not read, else the agent would hang
+        // with it.
         if waiting.asked.len() >= GPU_QUESTIONS_MAX {
-            let many = "has more than GPU_QUESTIONS_MAX questions to answer";
+            let many = "has more than GPU_QUESTIONS_MAX requests to answer";
             return Err(self.broken(many.to_owned()));
         }
         waiting.asked.insert(id, sender);
@@ -105,7 +106,7 @@ impl Link {
     }
 
     fn tell(&self, request: &Request) -> Result<(), GpuError> {
-        let failed = |error: std::io::Error| self.broken(format!("takes no questions: {error}"));
+        let failed = |error: std::io::Error| self.broken(format!("accepts no requests: {error}"));
         let mut line = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         let mut stdin = lock(&self.stdin);
@@ -125,12 +126,12 @@ impl Link {
     }
 }
 
-/// Hands answers to who waits for them, until none come any more.
+/// Passes answers to the waiting threads until no more come.
 fn hear(stdout: ChildStdout, waiting: &Mutex<Waiting>) {
     let why = hear_answers(stdout, waiting);
     let mut waiting = lock(waiting);
     waiting.over = Some(why);
-    // Who waits sees that nobody can answer.
+    // Dropping the senders wakes the waiting threads with an error.
     waiting.asked.clear();
 }
 
@@ -140,33 +141,33 @@ fn hear_answers(stdout: ChildStdout, waiting: &Mutex<Waiting>) -> String {
         let line = match next_line(&mut lines, GPU_MESSAGE_BYTES_MAX) {
             Ok(Some(line)) => line,
             Ok(None) => return "has ended".to_owned(),
-            Err(error) => return format!("cannot be heard: {error}"),
+            Err(error) => return format!("cannot be read: {error}"),
         };
         let answer: Answer = match serde_json::from_slice(&line) {
             Ok(answer) => answer,
-            Err(error) => return format!("answers what cannot be understood: {error}"),
+            Err(error) => return format!("sent an invalid answer: {error}"),
         };
-        // One that comes too late has nobody who waits for it.
+        // A late answer has no receiver any more.
         if let Some(sender) = lock(waiting).asked.remove(&answer.id) {
             drop(sender.try_send(answer.result.map_err(GpuError::from)));
         }
     }
 }
 
-/// A line that the helper logged.
+/// A line of the helper's log.
 #[derive(Deserialize)]
 struct Logged {
     level: String,
     fields: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Logs what a helper logs, with its level. What it prints otherwise is a library's.
+/// Repeats the helper's log in the agent's, with its levels. Other output comes from a library.
 fn log_again(stderr: ChildStderr, pid: u32) {
     let mut lines = BufReader::new(stderr);
     while let Ok(Some(line)) = next_line(&mut lines, GPU_HELPER_LOG_BYTES_MAX) {
         let Ok(Logged { level, mut fields }) = serde_json::from_slice(&line) else {
             let line = String::from_utf8_lossy(&line);
-            tracing::warn!(helper = pid, "the helper that asks the driver says: {line}");
+            tracing::warn!(helper = pid, "output of the GPU helper: {line}");
             continue;
         };
         let message = fields.remove("message").unwrap_or_default();
@@ -181,7 +182,7 @@ fn log_again(stderr: ChildStderr, pid: u32) {
     }
 }
 
-/// The next line without its end; none at the end of all.
+/// The next line without its terminator; none at the end of the stream.
 ///
 /// # Errors
 /// Of the pipe, and `InvalidData` for a longer line.

@@ -1,4 +1,4 @@
-//! What an agent and its helper say to each other: JSON documents, one a line.
+//! Messages between an agent and its helper: JSON documents, one per line.
 //!
 //! Both sides are the same build, so the messages have no version.
 
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::{GpuError, GpuReadings, HealthChange, XidSeen};
 
-/// A question with its number.
+/// A question with its id.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) question: Question,
 }
 
-/// What the agent asks.
+/// A request of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Question {
-    /// To open the backend: the first question, asked once. Uncorrected ECC errors beyond these counts are new.
+    /// Opens the backend: the first request, sent once. Uncorrected ECC errors beyond these counts are new.
     Open { ecc_counts: Vec<(GpuUuid, u64)> },
-    /// To wait so long at most for changes, after an admin's orders.
+    /// Applies an admin's orders, then waits for health changes, up to a time limit.
     Observe {
         wait_ms: u64,
         orders: Vec<HealthChange>,
     },
-    /// How much of a GPU's memory is in use.
+    /// Asks for the used memory of a GPU.
     Memory { gpu: GpuUuid },
-    /// What a GPU's sensors say.
+    /// Asks for sensor readings of a GPU.
     Sensors {
         gpu: GpuDescription,
         now: MonotonicMs,
     },
 }
 
-/// The answer to the question of the same number.
+/// The answer to the request with the same id.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) id: u64,
     pub(super) result: Result<Reply, Refusal>,
 }
 
-/// What the helper answers.
+/// A reply of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     Opened(Opened),
@@ -59,7 +59,7 @@ pub(super) enum Reply {
     Sensors(GpuReadings),
 }
 
-/// What is known of the GPUs once they are open.
+/// Properties of the GPUs, once they are open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Opened {
     pub(super) gpus: Vec<GpuDescription>,
@@ -70,14 +70,14 @@ pub(super) struct Opened {
     pub(super) is_simulated: bool,
 }
 
-/// Why the helper has no answer.
+/// Reason why the helper has no answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Refusal {
     /// The host has no driver.
     NoDriver(String),
-    /// It has one, which does not start.
+    /// The driver is installed but does not start.
     DriverDoesNotStart(String),
-    /// Anything else, with its causes.
+    /// Any other error, with its causes.
     Failed(String),
 }
 
@@ -101,7 +101,7 @@ impl From<Refusal> for GpuError {
     }
 }
 
-/// An error and what caused it: causes do not cross a pipe as such.
+/// The text of an error and its causes: causes cannot be serialized.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();

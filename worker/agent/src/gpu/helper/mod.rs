@@ -1,11 +1,12 @@
-//! The driver is asked by a process of its own, because its calls can hang in the kernel, where nothing ends them.
+//! GPU helper: a separate process that queries the driver, because driver calls can hang in the kernel,
+//! where they cannot be interrupted.
 //!
-//! | part | what |
+//! | part | purpose |
 //! |---|---|
 //! | [`HelpedBackend`] | the agent's side: a backend that asks a helper |
-//! | `keeper` | starts the helper, and another one once it is gone |
-//! | `link` | the pipes to one helper, and who waits for which answer |
-//! | `messages` | what is said on them |
+//! | `keeper` | starts the helper, and a new one once it is gone |
+//! | `link` | the pipes to one helper, and the pending requests |
+//! | `messages` | the messages on the pipes |
 //! | `serve` | the helper's side: any backend behind pipes |
 
 mod keeper;
@@ -37,19 +38,19 @@ use crate::gpu::{
 use crate::limits::{GPU_ANSWER_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
 
-/// The word with which this program asks the driver for an agent.
+/// Subcommand with which this program runs as a helper.
 const ASK_GPUS: &str = "ask-gpus";
-/// This program, also when another one lies at its path by now.
+/// This program, even if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The program that asks the driver, and how long it may take.
+/// The helper program and its time limit.
 #[derive(Clone, Debug)]
 pub struct HelperProgram {
-    /// Where it lies.
+    /// Path of the program.
     pub program: PathBuf,
     /// Its arguments.
     pub words: Vec<OsString>,
-    /// How long an answer may take.
+    /// Time limit of an answer.
     pub answer_max: Duration,
 }
 
@@ -65,9 +66,9 @@ impl HelperProgram {
     }
 }
 
-/// What the word `ask-gpus` asks for: answers about the GPUs that NVML knows, on standard output to questions on standard
-/// input, until that is closed; none if the words are others. `log` starts logging on standard error, in JSON: the
-/// agent reads it.
+/// Runs the subcommand `ask-gpus`: answers requests on standard input about the GPUs of NVML on standard
+/// output until the input is closed. None if `words` are not that subcommand. `log` starts logging on
+/// standard error in JSON, which the agent reads.
 pub fn run<E: Display>(
     words: &[OsString],
     log: impl FnOnce() -> Result<(), E>,
@@ -80,8 +81,8 @@ pub fn run<E: Display>(
     }
 }
 
-/// Answers about the GPUs of a backend, as [`run`] does about NVML's. Uncorrected ECC errors beyond the counts that
-/// `open` is given are new.
+/// Answers requests about the GPUs of a backend, as [`run`] does for NVML. Uncorrected ECC errors beyond
+/// the counts passed to `open` are new.
 pub fn serve<E: Display>(
     log: impl FnOnce() -> Result<(), E>,
     open: impl FnOnce(BTreeMap<GpuUuid, u64>) -> Result<Box<dyn GpuBackend>, GpuError>,
@@ -91,21 +92,21 @@ pub fn serve<E: Display>(
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to be told if this fails.
-            drop(writeln!(io::stderr(), "asking the GPUs failed: {error}"));
+            // Nothing can be done if this fails.
+            drop(writeln!(io::stderr(), "querying the GPUs failed: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// GPUs of which a helper knows.
+/// GPUs that are queried through a helper.
 pub struct HelpedBackend {
     keeper: Arc<Keeper>,
-    /// What was known when the first helper opened the GPUs.
+    /// Properties at the time when the first helper opened the GPUs.
     opened: Opened,
-    /// GPUs that a later helper did not find, as far as it was told.
+    /// GPUs that a later helper did not find and that were reported.
     lost: BTreeSet<GpuUuid>,
-    /// XIDs that helpers told and nobody has taken yet.
+    /// XIDs that helpers reported and the agent has not taken yet.
     xids: Vec<XidSeen>,
     /// An admin's orders that no helper has taken yet.
     orders: Vec<HealthChange>,
@@ -117,8 +118,9 @@ impl HelpedBackend {
     /// Starts a helper and has it open the GPUs.
     ///
     /// # Errors
-    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start; [`GpuError::HelperStart`] and [`GpuError::Helper`] if there is no
-    /// helper or no answer; else why the driver cannot count the GPUs.
+    /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start;
+    /// [`GpuError::HelperStart`] and [`GpuError::Helper`] if there is no helper or no answer; else the
+    /// reason why the driver cannot count the GPUs.
     pub fn open(program: HelperProgram) -> Result<Self, GpuError> {
         let (keeper, opened) = Keeper::open(program)?;
         let (injector, ordered) = sync_channel(INJECTIONS_WAITING_MAX);
@@ -133,13 +135,14 @@ impl HelpedBackend {
         })
     }
 
-    /// The process that asks the driver now; none while there is none.
+    /// Process id of the current helper; none if none runs.
     #[must_use]
     pub fn helper_pid(&self) -> Option<u32> {
         self.keeper.helper_pid()
     }
 
-    /// Takes an admin's orders. A GPU that the helper did not find and that is called repaired is looked for anew.
+    /// Takes an admin's orders. A GPU that is declared repaired but was not found is looked for again by a
+    /// new helper.
     fn take_orders(&mut self) {
         let first_new = self.orders.len();
         let room = INJECTIONS_WAITING_MAX.saturating_sub(first_new);
@@ -155,12 +158,12 @@ impl HelpedBackend {
         }
     }
 
-    /// GPUs that a later helper does not find, told once.
+    /// GPUs that a later helper does not find, each reported once.
     fn newly_lost(&mut self) -> Vec<HealthChange> {
         let missing = self.keeper.missing();
         let lost = &mut self.lost;
         let new = missing.into_iter().filter(|gpu| lost.insert(*gpu));
-        new.map(|gpu| (gpu, faulted("gpu-lost", "the driver lists it no more")))
+        new.map(|gpu| (gpu, faulted("gpu-lost", "no longer listed by the driver")))
             .collect()
     }
 }
@@ -174,8 +177,9 @@ impl GpuBackend for HelpedBackend {
         let addresses = self.opened.pci_addresses.iter();
         let address = |(gpu, text): &(GpuUuid, String)| {
             let address: Result<PciAddress, _> = text.parse();
-            let address = address
-                .inspect_err(|error| tracing::warn!(%gpu, %error, "a GPU's place is not known"));
+            let address = address.inspect_err(
+                |error| tracing::warn!(%gpu, %error, "the PCI address of a GPU is unknown"),
+            );
             Some((*gpu, address.ok()?))
         };
         addresses.filter_map(address).collect()
@@ -232,7 +236,7 @@ impl GpuBackend for HelpedBackend {
     }
 }
 
-/// Memory as the helper's backend counts it.
+/// Memory as the helper's backend reports it.
 struct HelpedMemory(Arc<Keeper>);
 
 impl GpuMemory for HelpedMemory {
@@ -257,7 +261,7 @@ impl GpuSensors for HelpedSensors {
     }
 }
 
-/// An answer to another question.
+/// An answer to another request.
 fn misfit(reply: Reply) -> GpuError {
-    GpuError::Told(format!("an answer to another question: {reply:?}"))
+    GpuError::Told(format!("answer to another request: {reply:?}"))
 }

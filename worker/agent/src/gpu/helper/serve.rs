@@ -1,6 +1,7 @@
-//! The helper: a backend behind pipes.
+//! The helper's side: a backend behind pipes.
 //!
-//! Changes, memory and sensors are asked on a thread each, so that a slow sweep of one does not delay the others.
+//! Health changes, memory and sensors are queried on a thread each, so that a slow sweep of one does not
+//! delay the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -14,10 +15,11 @@ use crate::gpu::helper::messages::{Answer, Opened, Question, Refusal, Reply, Req
 use crate::gpu::{GpuBackend, GpuError};
 use crate::limits::{GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
-/// Answers questions on standard input until it is closed: then the agent has gone, or wants no more.
+/// Answers requests on standard input until it is closed, which means that the agent is gone or needs no
+/// more.
 ///
 /// # Errors
-/// Of the pipes, and of a first question that is not to open the backend.
+/// Of the pipes, and of a first request that is not to open the backend.
 pub(super) fn serve(
     open: impl FnOnce(BTreeMap<GpuUuid, u64>) -> Result<Box<dyn GpuBackend>, GpuError>,
 ) -> io::Result<()> {
@@ -26,7 +28,9 @@ pub(super) fn serve(
         return Ok(());
     };
     let Question::Open { ecc_counts } = first.question else {
-        return Err(io::Error::other("the first question is to open the GPUs"));
+        return Err(io::Error::other(
+            "the first request must be to open the GPUs",
+        ));
     };
     let backend = match open(ecc_counts.into_iter().collect()) {
         Ok(backend) => backend,
@@ -39,7 +43,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// The threads that ask the backend.
+/// The threads that query the backend.
 struct Desks {
     changes: SyncSender<Request>,
     memory: SyncSender<Request>,
@@ -55,9 +59,9 @@ impl Desks {
                 Question::Observe { wait_ms, orders } => {
                     let injector = backend.injector();
                     for order in orders {
-                        // Full: as many wait as any agent may have sent.
+                        // Fails if the queue is full, which holds as many orders as an agent may send.
                         injector.try_send(order).map_err(|error| {
-                            GpuError::Told(format!("an order cannot be taken: {error}"))
+                            GpuError::Told(format!("an order cannot be queued: {error}"))
                         })?;
                     }
                     let changes = backend.observe(Duration::from_millis(wait_ms))?;
@@ -85,7 +89,7 @@ impl Desks {
         })
     }
 
-    /// Passes a question to the thread that is about such.
+    /// Passes a request to the thread of its kind.
     fn hand_on(&self, request: Request) -> io::Result<()> {
         let desk = match &request.question {
             Question::Observe { .. } => &self.changes,
@@ -96,12 +100,12 @@ impl Desks {
                 return answer(id, Err(unexpected(&request.question)));
             }
         };
-        let ended = |_| io::Error::other("a thread that asks the GPUs has ended");
+        let ended = |_| io::Error::other("a thread that queries the GPUs has ended");
         desk.send(request).map_err(ended)
     }
 }
 
-/// Starts a thread that answers one kind of question.
+/// Starts a thread that answers one kind of request.
 fn desk(
     name: &str,
     mut find: impl FnMut(Question) -> Result<Reply, GpuError> + Send + 'static,
@@ -112,7 +116,7 @@ fn desk(
         .spawn(move || {
             for request in requests {
                 if let Err(error) = answer(request.id, find(request.question)) {
-                    tracing::warn!(%error, "the agent does not hear any more");
+                    tracing::warn!(%error, "the agent no longer reads answers");
                     return;
                 }
             }
@@ -134,7 +138,7 @@ fn opened(backend: &dyn GpuBackend) -> Opened {
 }
 
 fn unexpected(question: &Question) -> GpuError {
-    GpuError::Told(format!("nobody answers {question:?} here"))
+    GpuError::Told(format!("unexpected request: {question:?}"))
 }
 
 fn next_request(lines: &mut impl BufRead) -> io::Result<Option<Request>> {
@@ -144,7 +148,7 @@ fn next_request(lines: &mut impl BufRead) -> io::Result<Option<Request>> {
     Ok(Some(serde_json::from_slice(&line)?))
 }
 
-/// Answers a question, in one piece.
+/// Writes an answer in one piece.
 fn answer(id: u64, result: Result<Reply, GpuError>) -> io::Result<()> {
     let result = result.map_err(Refusal::from);
     let mut line = serde_json::to_vec(&Answer { id, result })?;

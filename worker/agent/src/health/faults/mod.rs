@@ -1,8 +1,9 @@
-//! The catalogue of faults, played: what a worker sees goes through its judge, the replicated state, the leader's timers and
-//! the planner, in virtual time; what follows is written behind each injection, with the time that it took.
+//! Scripted tests of the fault catalogue: readings of a worker pass through its rules, the replicated
+//! state, the leader's timers and the planner, in virtual time. The output lists the effects of each
+//! injection with their delays.
 //!
-//! One script a group of faults (`testscripts/faults`); `within`, `never` and `at_most` hold it to its limit, also when the output is
-//! written anew.
+//! One script per group of faults (`testscripts/faults`); `within`, `never` and `at_most` assert its
+//! limits, also when the output is regenerated.
 
 mod show;
 mod world;
@@ -17,8 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[derive(goldenscript::Command)]
 enum Command {
-    /// Registers hosts, with eight GPUs each if nothing else is said; their numbers count on from 1. They may lie in cells
-    /// (`pod1/rack1`, as deep everywhere) and run a release of the driver.
+    /// Registers hosts, by default with eight GPUs each; their numbers count on from 1. They may lie in
+    /// cells (`pod1/rack1`, all at the same depth) and run a given driver release.
     Hosts {
         count: u32,
         #[arg(key)]
@@ -28,18 +29,20 @@ enum Command {
         #[arg(key)]
         driver: Option<String>,
     },
-    /// So many jobs of a user that fail without a word wherever they run, and have two retries each; tells how they went.
+    /// `count` jobs of a user that fail without a message on every host, with two retries each; prints
+    /// their course.
     Storm {
         count: u32,
         user: String,
     },
-    /// Rounds of one task a host, each of a job of its own that takes all CPUs of the host: every fourth on one host dies by a
-    /// segmentation fault, until the host is out of placement. Tells after how many starts, and how often another host was.
+    /// Rounds of one task per host, each of a job that takes all CPUs of the host: every fourth task on one
+    /// host dies by a segmentation fault, until the host is excluded from placement. Prints the number of
+    /// starts, and how often other hosts were excluded.
     Lemon {
         host: u32,
         starts: u32,
     },
-    /// Submits a job; it is placed as the planner wants and runs until it is stopped.
+    /// Submits a job; it is placed by the planner and runs until it is stopped.
     Run {
         name: String,
         #[arg(key)]
@@ -60,26 +63,26 @@ enum Command {
         host: u32,
         text: String,
     },
-    /// The same, written by a process.
+    /// A line in a host's kernel log, written by a process.
     Forged {
         host: u32,
         text: String,
     },
-    /// What is read of a host, or `HOST/GPU`, or `HOST:PORT`, every 30 s from now on.
+    /// A reading of a host, `HOST/GPU` or `HOST:PORT`, repeated every 30 s from now on.
     Reading {
         place: String,
         rule: String,
         #[arg(key, many, optional)]
         values: BTreeMap<String, i64>,
     },
-    /// What is read of it once.
+    /// A single reading.
     Once {
         place: String,
         rule: String,
         #[arg(key, many, optional)]
         values: BTreeMap<String, i64>,
     },
-    /// The GPU backend's word on a GPU; `healthy` takes it back.
+    /// A signal of the GPU backend; `healthy` clears it.
     Signal {
         gpu: String,
         word: String,
@@ -113,11 +116,11 @@ enum Command {
     Wait {
         span: String,
     },
-    /// These hosts are not heard any more.
+    /// These hosts send no more heartbeats.
     Silent {
         hosts: Vec<u32>,
     },
-    /// These hosts are heard again.
+    /// These hosts send heartbeats again.
     Beating {
         hosts: Vec<u32>,
     },
@@ -125,35 +128,35 @@ enum Command {
     Boot {
         host: u32,
     },
-    /// How repairs and checks end from now on, 60 s after they begin: `pass`, `fail`, or `hang` for ever.
+    /// Result of repairs and checks from now on, 60 s after their start: `pass`, `fail`, or `hang` forever.
     Work {
         outcome: String,
     },
-    /// A person blocks a host or GPU, or gives it back.
+    /// An operator blocks a host or GPU, or unblocks it.
     Block {
         place: String,
     },
     Unblock {
         place: String,
     },
-    /// These rules of the shipped ones only observe from now on.
+    /// Sets these default rules to observe mode from now on.
     Observe {
         rules: Vec<String>,
     },
-    /// Another replica leads, and knows of beats what the replicas remember.
+    /// Another replica becomes leader, with the replicated heartbeat times.
     Lead,
-    /// What is known of health.
+    /// Prints the health state.
     Health,
-    /// Since the last injection, something with this in its line has happened within this time.
+    /// Asserts that an event with this in its line happened within this time after the last injection.
     Within {
         span: String,
         text: String,
     },
-    /// Nothing with this in its line has happened since the last injection.
+    /// Asserts that no event with this in its line happened since the last injection.
     Never {
         text: String,
     },
-    /// No more than so often has something with this in its line happened since the last injection.
+    /// Asserts that at most this many events with this in their line happened since the last injection.
     AtMost {
         times: usize,
         text: String,
@@ -254,7 +257,7 @@ impl goldenscript::Runner for Faults {
                     "pass" => Outcome::Passes,
                     "fail" => Outcome::Fails,
                     "hang" => Outcome::Hangs,
-                    _ => return Err("a repair or a check passes, fails or hangs".into()),
+                    _ => return Err("a repair or check must pass, fail or hang".into()),
                 }
             }
             Command::Block { place } => world.block(place)?,
@@ -271,7 +274,7 @@ impl goldenscript::Runner for Faults {
     }
 }
 
-/// `500ms`, `15s`, `4m`, `12h`, `2d` in milliseconds.
+/// Parses `500ms`, `15s`, `4m`, `12h`, `2d` into milliseconds.
 fn milliseconds(span: &str) -> Result<u64> {
     let digits = span.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &span[digits.len()..] {
@@ -280,7 +283,7 @@ fn milliseconds(span: &str) -> Result<u64> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        other => return Err(format!("no unit of time is called `{other}`").into()),
+        other => return Err(format!("unknown unit of time `{other}`").into()),
     };
     Ok(digits.parse::<u64>()? * unit)
 }
@@ -303,11 +306,14 @@ fn every_fault_has_its_reaction_in_its_time() {
     assert!(failed.is_empty(), "{failed}");
 }
 
-/// The documentation's table names what there is, for every fault of the catalogue.
+/// The table in the documentation names an existing test or script for every fault of the catalogue.
 #[test]
 fn every_fault_is_shown_by_something_that_exists() {
     const FAULTS: u32 = 63;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap();
     let text = std::fs::read_to_string(root.join("docs/faults.md")).unwrap();
     let sources = sources(root);
     for number in 1..=FAULTS {

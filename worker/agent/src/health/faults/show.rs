@@ -1,11 +1,11 @@
-//! What happened, in a line each.
+//! Event lines of the fault scripts.
 
 use muster_model::command::HostHealth;
 use muster_model::event::EventKind;
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, HostId, JobId};
 
-/// Hosts and GPUs by their numbers.
+/// GPUs by the numbers of their host and index.
 pub(super) fn gpu(uuid: GpuUuid) -> String {
     format!("gpu {}/{}", uuid.0 / 1_000, uuid.0 % 1_000)
 }
@@ -24,7 +24,7 @@ fn hosts(hosts: &[HostId]) -> String {
     hosts.join(",")
 }
 
-/// An event that says what becomes of work or of health; none of the others.
+/// The line of an event that concerns jobs or health; none for others.
 pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Option<String> {
     Some(match kind {
         EventKind::AttemptPlaced {
@@ -102,7 +102,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
     })
 }
 
-/// Texts of the state, with GPUs by their numbers.
+/// Shortens GPU UUIDs in a text of the state to their numbers.
 fn shortened(text: &str) -> String {
     let mut words = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! A cluster in virtual time whose hosts have real judges.
+//! A cluster in virtual time whose hosts evaluate the real health rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,26 +39,26 @@ use crate::health::{Against, Sample, Seen, THIS_HOST, makes_unfit};
 use crate::inbox::{Incoming, inbox};
 use crate::replicas::KnownReplicas;
 
-/// Who wrote a record of the kernel's log, as its first number says: the kernel, or a process.
+/// Priority and facility of a kernel log record: written by the kernel, or by a process.
 pub(super) const KERNEL: u32 = 3;
 pub(super) const USER: u32 = 12;
-/// Between two readings of the same thing.
+/// Interval between readings of the same metric.
 const POLL_MS: u64 = 30_000;
-/// What a repair or a check takes.
+/// Duration of a repair or a check.
 const WORK_MS: u64 = 60_000;
 /// Retries of each job of a storm.
 const STORM_RETRIES: u32 = 2;
-/// Looks at a storm until it must be over, half a minute apart.
+/// Polls until a storm must be over, half a minute apart.
 const STORM_LOOKS_MAX: u32 = 100;
-/// Of the tasks of a lemon every so many fails.
+/// One of this many tasks on a lemon node fails.
 const LEMON_FAILS_EVERY: u32 = 4;
 const SEGMENTATION_FAULT: i32 = 11;
-/// A round of tasks on all hosts: longer than what counts as one failure.
+/// Duration of a round of tasks on all hosts: longer than the window that counts as one failure.
 const ROUND_MS: u64 = 90_000;
-/// The first bus of a host's GPUs.
+/// The PCI bus of a host's first GPU.
 const FIRST_BUS: u8 = 0x10;
 
-/// How repairs and checks end.
+/// Result of repairs and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passes,
@@ -66,7 +66,7 @@ pub(super) enum Outcome {
     Hangs,
 }
 
-/// How a task ends.
+/// Exit of a task.
 pub(super) struct End {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<i32>,
@@ -75,7 +75,7 @@ pub(super) struct End {
     pub(super) by_kernel: bool,
 }
 
-/// What a host sees of itself.
+/// Health monitoring of one host.
 struct Watcher {
     judge: Judge,
     incoming: mpsc::Receiver<Incoming>,
@@ -94,11 +94,11 @@ pub(super) struct World {
     cluster: Cluster,
     reactor: Reactor,
     began: TimeMs,
-    /// The virtual time that judges see.
+    /// The virtual time for the rules.
     clock: Arc<AtomicU64>,
     hosts: BTreeMap<HostId, Watcher>,
     jobs: BTreeMap<String, JobId>,
-    /// In which cells hosts lie.
+    /// Cells of the hosts.
     places: Vec<CellPlace>,
     readings: BTreeMap<(HostId, String, Component), Vec<(String, i64)>>,
     working: BTreeMap<(Component, TimeMs), (TimeMs, HostId)>,
@@ -107,9 +107,9 @@ pub(super) struct World {
     next_poll: TimeMs,
     wake_at: Option<MonotonicMs>,
     injected: TimeMs,
-    /// What has happened since the last injection: after how many milliseconds, and what.
+    /// Events since the last injection: delay in milliseconds and text.
     happened: Vec<(u64, String)>,
-    /// How many of these were shown.
+    /// Number of events already printed.
     shown: usize,
 }
 
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Whatever happens from now on counts from now; what is injected at the same instant belongs together.
+    /// Restarts the delays at zero; injections at the same instant belong together.
     pub(super) fn inject(&mut self) {
         if self.cluster.now > self.injected {
             self.injected = self.cluster.now;
@@ -167,7 +167,7 @@ impl World {
             Some((after_ms, line)) => {
                 Err(format!("after {after_ms} ms, not {span_ms}: {line}").into())
             }
-            None => Err(format!("nothing says `{part}`").into()),
+            None => Err(format!("no event contains `{part}`").into()),
         }
     }
 
@@ -190,7 +190,7 @@ impl World {
         text
     }
 
-    // What happens to it.
+    // Inputs of the scripts.
 
     pub(super) fn add_hosts(
         &mut self,
@@ -227,7 +227,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells the cluster in which cells its hosts lie: in racks, or in racks of pods.
+    /// Sets the cells of the hosts: racks, or racks of pods.
     fn lay_out(&mut self) -> Result<()> {
         let depth = self.places.first().map_or(0, |place| place.cell.len());
         let levels = ["pod", "rack"];
@@ -344,14 +344,14 @@ impl World {
     pub(super) fn signal(&mut self, place: &str, word: &str) -> Result<()> {
         let (host, component) = self.place(place)?;
         let Component::Gpu(gpu) = component else {
-            return Err("the backend speaks of GPUs".into());
+            return Err("signals need a GPU".into());
         };
         let health = match word {
             "healthy" => GpuHealth::Healthy,
             word => faulted(word, ""),
         };
         self.watcher_of(host)?.see(Seen::Gpu(gpu, health.clone()));
-        // What was found of it is heard before.
+        // Earlier findings are applied first.
         self.hear();
         let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         let health = if is_rules { GpuHealth::Healthy } else { health };
@@ -364,7 +364,7 @@ impl World {
         Ok(())
     }
 
-    /// Sets the shipped rules, of which some only observe.
+    /// Sets the default rules, some of them in observe mode.
     pub(super) fn observe(&mut self, observed: &[String]) -> Result<()> {
         let mut text = String::new();
         let mut is_observed = false;
@@ -415,8 +415,8 @@ impl World {
         Ok(())
     }
 
-    /// So many jobs of a user, each of which fails at once and without a word wherever it is placed, until none has a retry
-    /// left. How they went, in a line each.
+    /// `count` jobs of a user, each of which fails at once without a message on every host, until none has
+    /// a retry left. Returns their course.
     pub(super) fn storm(&mut self, count: u32, user: &str) -> Result<String> {
         for number in 0..count {
             self.submit(&format!("storm{number}"), |spec| {
@@ -563,7 +563,7 @@ impl World {
         }
     }
 
-    /// The host comes back by a new boot, and its tasks with it are gone.
+    /// Reboots the host; its tasks are gone.
     pub(super) fn boot(&mut self, host: u32) -> Result<()> {
         let id = HostId(host);
         let watcher = self.watcher_of(id)?;
@@ -617,7 +617,7 @@ impl World {
         self.require(&command)
     }
 
-    /// A new leader, which inherits when each host was last heard (ADR 0002).
+    /// A new leader, which starts with the replicated heartbeat times (ADR 0002).
     pub(super) fn lead_anew(&mut self) {
         let known = self.reactor.contacts();
         let known = known.map(|(host, contact)| {
@@ -644,7 +644,7 @@ impl World {
         while self.cluster.now < end {
             let wake = self.wake_at.map(|at| self.began.after(at.0));
             let works = self.working.values().map(|(due, _)| *due);
-            // What hangs never ends: nobody waits for it.
+            // Hanging repairs and checks never end: the loop does not wait for them.
             let works = works.filter(|_| self.outcome != Outcome::Hangs);
             let dates = [self.next_beat, self.next_poll, end].into_iter();
             let dates = dates.chain(wake).chain(works);
@@ -661,9 +661,9 @@ impl World {
         }
     }
 
-    // What follows.
+    // Consequences of the inputs.
 
-    /// What time brings: beats, readings, the ends of repairs and checks.
+    /// Processes what is due: heartbeats, readings, ends of repairs and checks.
     fn bring(&mut self) {
         let now = self.cluster.now;
         if now >= self.next_beat {
@@ -714,13 +714,13 @@ impl World {
             if applied.result.is_ok() {
                 self.working.remove(&(component, since));
             } else if let Some((due, _)) = self.working.get_mut(&(component, since)) {
-                // Too early: told again with the next report.
+                // Refused as too early: reported again with the next report.
                 *due = now.after(WORK_MS);
             }
         }
     }
 
-    /// The rule whose services were to be started again with an order.
+    /// The rule whose services an order restarts.
     fn restart_of(&self, component: &Component, since: TimeMs) -> Option<(HostId, String)> {
         let Component::Host(host) = component else {
             return None;
@@ -758,7 +758,7 @@ impl World {
         }
     }
 
-    /// Everything that follows at this instant.
+    /// Runs all consequences at this instant.
     pub(super) fn settle(&mut self) {
         loop {
             let before = self.cluster.state.revision;
@@ -772,7 +772,7 @@ impl World {
         }
     }
 
-    /// What was found reaches the state.
+    /// Applies the findings to the state.
     fn hear(&mut self) {
         let hosts: Vec<HostId> = self.hosts.keys().copied().collect();
         for host in hosts {
@@ -806,7 +806,7 @@ impl World {
         }
     }
 
-    /// Tasks start as soon as they are placed, and end as soon as they are asked to.
+    /// Tasks start as soon as they are placed, and end as soon as they are stopped.
     fn play(&mut self) {
         let beating: BTreeSet<HostId> = { self.hosts.iter() }
             .filter(|(_, watcher)| watcher.is_beating)
@@ -838,7 +838,7 @@ impl World {
         }
     }
 
-    /// Workers begin what they are ordered to.
+    /// Workers start the repairs and checks ordered by the leader.
     fn take_orders(&mut self) {
         let due = self.cluster.now.after(WORK_MS);
         for (host, watcher) in self.hosts.iter().filter(|(_, watcher)| watcher.is_beating) {
@@ -854,7 +854,7 @@ impl World {
         }
     }
 
-    /// Tasks on a host that have not ended, as reports of them would begin.
+    /// Tasks on a host that have not ended, as initial reports.
     fn tasks_on(&self, host: HostId) -> Vec<TaskReport> {
         let mut reports = Vec::new();
         for job in self.cluster.state.jobs.values() {
@@ -891,7 +891,7 @@ impl World {
             .map_err(|refused| refused.to_string().into())
     }
 
-    /// Writes down what the last command made happen.
+    /// Records the events of the last command.
     fn note_events(&mut self) {
         let after_ms = self.cluster.now.since(self.injected);
         let state = &self.cluster.state;
@@ -932,7 +932,7 @@ impl World {
         }
     }
 
-    /// `HOST`, `HOST/GPU` or `HOST:PORT`, as a worker names it.
+    /// Parses `HOST`, `HOST/GPU` or `HOST:PORT` into the component that a worker would report.
     fn place(&self, text: &str) -> Result<(HostId, Component)> {
         if let Some((host, index)) = text.split_once('/').filter(|_| !text.contains(':')) {
             let (host, index) = (host.parse()?, index.parse()?);
@@ -955,7 +955,7 @@ impl Watcher {
         self.judge.see(seen);
     }
 
-    /// Numbers what was found, and names the host as the cluster does.
+    /// Numbers the findings and fills in the host's id.
     fn tell(&mut self, host: HostId) {
         block_on(self.judge.tell());
         while let Ok(Incoming::Found(findings)) = self.incoming.try_recv() {
@@ -973,7 +973,7 @@ impl Watcher {
     }
 }
 
-/// A time as people say it.
+/// A duration for output.
 fn spoken(span_ms: u64) -> String {
     match span_ms {
         0..1_000 => format!("{span_ms} ms"),

@@ -1,4 +1,4 @@
-//! What lines of the kernel's log mean.
+//! Evaluation of kernel log lines.
 
 use muster_health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
 use muster_health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
@@ -15,9 +15,10 @@ use crate::metrics;
 
 /// The rule of all XIDs.
 const XID: &str = "xid";
-/// Its metric: 0 for what is only worth a line, up to 3 for a GPU that does not work.
+/// Metric of XIDs: 0 for those that are only logged, up to 3 for a GPU that does not work.
 const POLICY: &str = "policy";
-/// XIDs that are judged by their code, and of which a line tells more: the place of an XID 13, the registers of an XID 74.
+/// XIDs evaluated by their code, for which a log line adds details: the location of an XID 13, the
+/// registers of an XID 74.
 const WITH_DETAILS: [u32; 2] = [13, 74];
 /// The rule of all SXids.
 const SXID: &str = "sxid_fatal";
@@ -32,21 +33,21 @@ impl Judge {
             } => self.xid(gpu, &xid, text),
             Event::Xid { bus, xid, .. } => {
                 metrics::xid(xid.code);
-                tracing::warn!(%bus, code = xid.code, text, "an XID of a GPU that this host does not offer");
+                tracing::warn!(%bus, code = xid.code, text, "XID of a GPU that this host does not offer");
             }
             Event::Sxid { sxid, .. } => self.sxid(&sxid, text),
             Event::Host(sign) => self.sign(&sign, text),
         }
     }
 
-    /// An XID, from the kernel's log or from NVML: whoever comes second is not told.
+    /// An XID, from the kernel's log or from NVML: the second report of the same one is dropped.
     pub(super) fn xid(&mut self, gpu: GpuUuid, xid: &Xid, evidence: &str) {
         metrics::xid(xid.code);
         self.against.note_code(gpu, xid.code);
         let judged = judge_xid(&self.rules.codes, xid, self.release);
         let policy = self.rules.codes.xid(xid.code);
         if policy.is_some_and(|policy| policy.blame == Blame::Nothing) {
-            tracing::info!(%gpu, code = xid.code, evidence, "an XID that means nothing");
+            tracing::info!(%gpu, code = xid.code, evidence, "ignored an XID");
             return;
         }
         if judged.severity >= Severity::Degraded {
@@ -70,8 +71,8 @@ impl Judge {
         });
     }
 
-    /// What the driver says would bring a GPU back. A severity cannot tell a reset from a reboot: the rules of the same word of
-    /// NVML can, and whoever of both comes second says nothing new.
+    /// The recovery action that the driver recommends. A severity cannot distinguish a reset from a reboot:
+    /// the NVML rules for the same action can, and the second report adds nothing.
     fn recovery(&mut self, gpu: GpuUuid, recovery: Recovery, evidence: &str) {
         for rule in RECOVERY_RULES {
             let metrics = [("action", recovery.number())];
@@ -80,8 +81,8 @@ impl Judge {
         }
     }
 
-    /// An XID that the driver reports, by its code alone. The kernel's log may say more of it in the same moment: what is
-    /// judged by its registers, its text or its place waits for that.
+    /// An XID that the driver reports, by its code alone. The kernel's log may give details at the same
+    /// moment: XIDs that are evaluated by their registers, text or location wait for that.
     pub(super) fn driver_xid(&mut self, gpu: GpuUuid, code: u32) {
         if !self.codes_say_more(code) {
             self.told_by_driver(gpu, code);
@@ -90,7 +91,7 @@ impl Judge {
         let seen = self.seen.clone();
         tokio::spawn(async move {
             sleep(XID_DETAILS_WAIT).await;
-            // Closed: the agent ends.
+            // Closed: the agent is ending.
             drop(seen.send(Seen::LateXid(gpu, code)).await);
         });
     }
@@ -103,7 +104,7 @@ impl Judge {
         self.xid(gpu, &xid, &format!("xid-{code}: reported by the driver"));
     }
 
-    /// Whether a line about this XID tells more than its code.
+    /// Whether a log line about this XID has more details than its code.
     fn codes_say_more(&self, code: u32) -> bool {
         let codes = &self.rules.codes;
         let policy = codes.xid(code);
@@ -129,7 +130,7 @@ impl Judge {
         });
     }
 
-    /// Tells a code, unless it was told a moment ago.
+    /// Reports a code, unless it was reported a moment ago.
     fn code(
         &mut self,
         (gpu, code): (Option<GpuUuid>, u32),
@@ -142,7 +143,7 @@ impl Judge {
             Pair::Again => return,
             Pair::New { untold: 0 } => {}
             Pair::New { untold } => {
-                tracing::info!(rule, code, untold, "equal lines were told as one");
+                tracing::info!(rule, code, untold, "merged equal lines");
             }
         }
         self.found.push(about(Finding {
@@ -177,7 +178,7 @@ impl Judge {
             tracing::info!(
                 rule = sign.rule,
                 text,
-                "a line about a device that this host does not offer"
+                "log line about a device that this host does not offer"
             );
             return;
         };
@@ -191,7 +192,7 @@ impl Judge {
     }
 }
 
-/// How bad an XID is, in the words of its rule.
+/// Value of the rule's metric for the severity of an XID.
 const fn policy_level(severity: Severity) -> i64 {
     match severity {
         Severity::Healthy | Severity::Info => 0,

@@ -1,7 +1,8 @@
-//! Holds what was seen against the rules, and tells what reached a severity or left it.
+//! Evaluation of observations by the health rules; reports components that enter or leave a severity.
 //!
-//! One task owns all memory of health, so nothing here is locked. It never waits for a disk: notes go to a writer, after the
-//! findings that they remember were handed on. A finding may so be told again after a crash, and is never lost by one.
+//! A single task owns all health memory, so nothing here is locked. It never waits for a disk: notes go to
+//! a writer after the findings that they record were passed on. A crash may therefore repeat a finding, but
+//! never lose one.
 
 mod lines;
 mod readings;
@@ -34,39 +35,39 @@ use crate::inbox::{Incoming, Outbox};
 use crate::limits::HEALTH_TICK;
 use crate::metrics;
 
-/// What must be known of the host.
+/// Properties of the host.
 pub(super) struct Host {
-    /// Below which `proc` and `sys` lie.
+    /// Folder with `proc` and `sys`.
     pub(super) root: PathBuf,
     pub(super) models: BTreeMap<GpuUuid, String>,
     pub(super) buses: BusMap,
     pub(super) sweep: Arc<Sweep>,
 }
 
-/// The monotonic clock by which windows run.
+/// The monotonic clock of the rules' time windows.
 pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
 
-/// The memory of health.
+/// State of the rule evaluation.
 pub(super) struct Judge {
     rules: RuleSet,
-    /// By what their file is known.
+    /// Fingerprint of the rules' file.
     rules_sum: u64,
     revision: Revision,
     source: RulesSource,
     host: Host,
-    /// The release of the GPU driver, by which some registers are read.
+    /// Release of the GPU driver, which determines the layout of some registers.
     release: Option<u32>,
     clock: Monotonic,
     coalescer: Coalescer,
     readings: Readings,
     against: Against,
     notes: Notes,
-    /// Found now, not handed on.
+    /// New findings, not passed on yet.
     found: Vec<Finding>,
-    /// Handed on and not acknowledged, with the numbers that the agent gives them.
+    /// Findings passed on but not acknowledged, with the sequence numbers that the agent gives them.
     waiting: VecDeque<(u64, Finding)>,
     told: u64,
-    /// Rules that were missed, so that it is said once.
+    /// Unknown rules that were already logged.
     missed: BTreeSet<String>,
     writer: watch::Sender<Notes>,
     outbox: Outbox,
@@ -74,7 +75,8 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Goes on with an earlier agent's notes; what the state has not heard is told again.
+    /// Continues from an earlier agent's notes; findings that the leader has not acknowledged are reported
+    /// again.
     pub(super) fn new(
         (mut notes, writer): (Notes, watch::Sender<Notes>),
         host: Host,
@@ -119,7 +121,7 @@ impl Judge {
         judge
     }
 
-    /// The host has booted and nobody ordered it.
+    /// Reports an unexpected reboot of the host.
     pub(super) fn rebooted(&mut self) {
         let evidence = "the host has booted, and the scheduler did not order it";
         self.find(
@@ -130,7 +132,7 @@ impl Judge {
         );
     }
 
-    /// Judges until nobody sees anything any more.
+    /// Evaluates observations until all senders are dropped.
     pub(super) async fn run(mut self, mut seen: mpsc::Receiver<Seen>) {
         let mut tick = interval(HEALTH_TICK);
         loop {
@@ -185,12 +187,13 @@ impl Judge {
         }
     }
 
-    /// What time brings: what was not seen for long is over, and a driver that does not answer is noticed.
+    /// Handles elapsed time: clears findings not observed for long enough, and detects a driver that does
+    /// not answer.
     pub(super) fn tick(&mut self) {
         let now = self.now();
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
-            let evidence = "nothing of it was seen for long enough";
+            let evidence = "not observed for long enough";
             self.find(&id, (component, Severity::Healthy), ("", 0), evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
@@ -203,8 +206,8 @@ impl Judge {
         let word = match health {
             GpuHealth::Healthy => None,
             GpuHealth::Faulted { signal, detail } if signal == signals::NO_DATA => {
-                // It hides what was said before, and is over when the sampler gets an answer.
-                tracing::warn!(%gpu, detail, "the driver says nothing of a GPU");
+                // The silence hides earlier faults and ends when the sampler gets an answer.
+                tracing::warn!(%gpu, detail, "the driver reports nothing about a GPU");
                 let metrics = [("unfinished_s", Sweep::SILENCE_S)];
                 self.sample(&Sample::new("nvml_latency", THIS_HOST, &metrics));
                 return;
@@ -235,7 +238,7 @@ impl Judge {
                 ),
                 (None, Some(signal)) => self.signal(gpu, signal, &evidence),
                 (None, None) => {
-                    tracing::warn!(%gpu, evidence, "no health rule is about this fault")
+                    tracing::warn!(%gpu, evidence, "no health rule covers this fault")
                 }
             }
         }
@@ -267,7 +270,7 @@ impl Judge {
         let clears = rule.is_some_and(|rule| rule.clears == Clears::Reading);
         if clears && !self.another_shows(gpu, signal) {
             let component = signal.component(gpu);
-            let evidence = "the GPU does not show it any more";
+            let evidence = "no longer reported for the GPU";
             self.find(
                 signal.rule,
                 (component, Severity::Healthy),
@@ -277,7 +280,7 @@ impl Judge {
         }
     }
 
-    /// Whether another GPU shows what is about the host as a whole.
+    /// Whether another GPU has the same fault, which concerns the host as a whole.
     fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
         signal.is_hosts && { self.notes.signals.iter() }.any(|(of, word)| {
             let theirs = signals::find(word).map(|theirs| theirs.rule);
@@ -288,11 +291,11 @@ impl Judge {
     fn checked(&mut self, name: &str, result: &CheckResult) {
         metrics::health_check(name, result.severity);
         let Some(severity) = result.severity else {
-            // Nobody knows: that is never healthy, and never ill either.
+            // Unknown counts neither as healthy nor as faulty.
             tracing::warn!(
                 check = name,
                 text = result.text,
-                "a check of this site says nothing"
+                "a site check returned no result"
             );
             return;
         };
@@ -316,7 +319,7 @@ impl Judge {
         );
     }
 
-    /// Takes that a rule is or is not met by a component, for the next agent.
+    /// Stores the severity of a component under a rule, for the next agent.
     fn stands(&mut self, id: &str, component: &Component, severity: Severity) {
         let standing = &mut self.notes.standing;
         standing.retain(|(rule, of, _)| !(rule == id && of == component));
@@ -326,7 +329,7 @@ impl Judge {
         self.publish_ill();
     }
 
-    /// Tells checks what does not work as long as no reading says otherwise.
+    /// Publishes to checks the fatal findings that only a reading can clear.
     fn publish_ill(&self) {
         let lasts = |id: &str| {
             let rule = self.rules.rule(id);
@@ -359,7 +362,7 @@ impl Judge {
         });
     }
 
-    /// Hands on what was found, and has it written down.
+    /// Passes on the findings and stores the notes.
     pub(super) async fn tell(&mut self) {
         if self.found.is_empty() {
             return;
@@ -375,7 +378,7 @@ impl Judge {
         while self.waiting.len() > FINDINGS_WAITING_MAX {
             self.waiting.pop_front();
         }
-        // Closed: the agent ends, and so do we.
+        // Closed: the agent is ending, and so does this task.
         drop(self.outbox.send(Incoming::Found(found)).await);
         self.write();
     }
@@ -394,7 +397,7 @@ impl Judge {
         }
     }
 
-    /// Has the notes written down.
+    /// Stores the notes.
     fn write(&mut self) {
         let waiting = self.waiting.iter().map(|(_, finding)| finding);
         let waiting = waiting.chain(&self.found).cloned().collect();
@@ -404,7 +407,7 @@ impl Judge {
         });
     }
 
-    /// Has the rules of a revision fetched, if they are not in force. Those that say the same as before are.
+    /// Fetches the rules of a revision, unless they are in force or have the same content.
     fn fetch(&mut self, revision: Revision, sum: u64) {
         if revision == self.revision {
             return;
@@ -425,21 +428,21 @@ impl Judge {
         if self.missed.insert(rule.to_owned()) {
             tracing::info!(
                 rule,
-                "no rule of this name is in force: what it would judge is not told"
+                "no rule of this name is in force: its readings are ignored"
             );
         }
     }
 
-    /// The agent's monotonic time, by which windows run.
+    /// The agent's monotonic time, used for time windows.
     fn now(&self) -> TimeMs {
         TimeMs((self.clock)().0)
     }
 }
 
-/// The rules that ship with Muster; none at all if the build is broken, which its tests would have told.
+/// The default rules; none if the build is broken, which tests would have found.
 fn shipped() -> RuleSet {
     RuleSet::shipped().unwrap_or_else(|error| {
-        tracing::error!(%error, "the health rules that ship with this build are broken");
+        tracing::error!(%error, "the default health rules of this build are invalid");
         RuleSet {
             rules: Vec::new(),
             patience: Patience::default(),
@@ -453,7 +456,7 @@ fn shipped() -> RuleSet {
     })
 }
 
-/// The release of the GPU driver: the first number of its version.
+/// The major release of the GPU driver: the first number of its version.
 fn release(root: &std::path::Path) -> Option<u32> {
     let text = std::fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
     let version = text.split_whitespace().find(|word| {

@@ -1,4 +1,4 @@
-//! What readings mean.
+//! Evaluation of readings.
 
 use muster_health::evaluate::{Reading, Transition};
 use muster_model::health::{Component, Severity};
@@ -7,12 +7,12 @@ use crate::health::Sample;
 use crate::health::judge::Judge;
 
 impl Judge {
-    /// Holds a reading against its rule.
+    /// Evaluates a reading by its rule.
     pub(super) fn sample(&mut self, sample: &Sample) {
         self.sample_said(sample, None);
     }
 
-    /// Holds a reading against its rule; what is found quotes a line, if there is one.
+    /// Evaluates a reading by its rule; findings quote `line`, if given.
     pub(super) fn sample_said(&mut self, sample: &Sample, line: Option<&str>) {
         let now = self.now();
         let Some(rule) = self.rules.rule(&sample.rule) else {
@@ -48,7 +48,7 @@ impl Judge {
     }
 }
 
-/// What was read, for people.
+/// Description of the reading for operators.
 fn evidence(transition: &Transition, metrics: &[(&str, i64)]) -> String {
     let read: Vec<String> = { metrics.iter() }
         .map(|(name, value)| format!("{name} is {value}"))

@@ -1,4 +1,4 @@
-//! What is found by the rules, of what is seen.
+//! Tests of the findings that the rules produce.
 
 use muster_health::checks::{CheckEnd, Dialect, read};
 use muster_health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
@@ -13,7 +13,7 @@ use crate::replicas::KnownReplicas;
 const FIRST: GpuUuid = GpuUuid(1);
 const SECOND: GpuUuid = GpuUuid(2);
 
-/// A judge, what it hands on, and what it has written down.
+/// A rule evaluation with its output and its stored notes.
 struct Rig {
     judge: Judge,
     incoming: mpsc::Receiver<Incoming>,
@@ -50,7 +50,7 @@ impl Rig {
         }
     }
 
-    /// What is found when this is seen: rule, component and severity, and what was measured.
+    /// Findings from an observation: component, rule, severity and measured value.
     async fn see(&mut self, seen: Seen) -> Vec<String> {
         self.judge.see(seen);
         self.judge.tell().await;
@@ -83,7 +83,7 @@ impl Rig {
         self.see(Seen::Samples(vec![sample])).await
     }
 
-    /// The judge of the next agent.
+    /// The evaluation of a restarted agent.
     fn restarted(self) -> Self {
         Self::after(self.written.borrow().clone())
     }
@@ -147,12 +147,12 @@ async fn every_xid_of_the_driver_is_judged_and_the_line_that_says_more_comes_fir
     assert_eq!(told.len(), 1, "{told:?}");
     let told = rig.see(Seen::Xid(FIRST, 31)).await;
     assert_eq!(told, ["gpu 1 xid warn policy=1"]);
-    // Where it happened is in the kernel's line alone: it has a moment to come.
+    // Its location is only in the kernel's log line, which gets a moment to arrive.
     assert!(rig.see(Seen::Xid(FIRST, 13)).await.is_empty());
     assert_eq!(rig.see(line(13)).await, ["gpu 1 xid warn policy=1"]);
     assert_eq!(rig.judge.waiting.back().unwrap().1.cluster, Some((1, 2)));
     assert!(rig.see(Seen::LateXid(FIRST, 13)).await.is_empty());
-    // Where no line comes, the code is enough.
+    // Without a log line the code is enough.
     let told = rig.see(Seen::LateXid(SECOND, 13)).await;
     assert_eq!(told, ["gpu 2 xid warn policy=1"]);
 }
@@ -168,7 +168,7 @@ async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothin
     let again = rig.health(FIRST, faulted("xid-79", "")).await;
     assert_eq!(again, ["gpu 1 xid fatal policy=3"]);
     assert_eq!(rig.judge.waiting[0].1.code, Some(48));
-    // The next agent counts anew.
+    // The next agent restarts the sequence numbers.
     rig.see(Seen::Heard(1)).await;
     let rig = rig.restarted();
     assert!(rig.judge.found.is_empty());
@@ -187,7 +187,7 @@ async fn a_signal_meets_its_rule_and_its_end_is_told_where_a_reading_clears_it()
             .await
             .is_empty()
     );
-    // Only a check ends that.
+    // Only a check clears it.
     assert!(rig.health(FIRST, GpuHealth::Healthy).await.is_empty());
     let held = rig.health(FIRST, faulted("memory-held", "2048 MiB")).await;
     assert_eq!(held, ["gpu 1 mem_leak degraded held_mib=1"]);
@@ -238,7 +238,7 @@ async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
     let left = rig.reading(rule, "action", 0).await;
     assert_eq!(left, ["gpu 1 gpu_recovery_action healthy =0"]);
     rig.reading(rule, "action", 1).await;
-    // It was repaired: what was read before says nothing.
+    // After a repair, earlier readings are void.
     rig.see(Seen::Repaired(Component::Gpu(FIRST))).await;
     assert_eq!(rig.reading(rule, "action", 1).await.len(), 1);
     assert!(rig.reading("unheard_of", "action", 1).await.is_empty());
@@ -319,7 +319,8 @@ fn the_drivers_release_is_the_first_number_of_its_version() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("proc/driver/nvidia");
     std::fs::create_dir_all(&folder).unwrap();
-    let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release\nGCC version:  gcc version 13.3.0\n";
+    let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release\n\
+                GCC version:  gcc version 13.3.0\n";
     std::fs::write(folder.join("version"), text).unwrap();
     assert_eq!(release(home.path()), Some(580));
     assert_eq!(release(&home.path().join("elsewhere")), None);
@@ -331,7 +332,7 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("kmsg");
     let line = |sequence: u64| {
-        // Two codes ever again, and once another one.
+        // Two codes repeatedly, and a third one once.
         let code = match sequence {
             5_000 => 79,
             even if even.is_multiple_of(2) => 94,
@@ -364,7 +365,8 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     assert_eq!(told, expected);
 }
 
-/// A repair by a reboot forgives what its host was kept back for: what still holds is told again, and so is what does not.
+/// A reboot as a repair clears the findings of its host: those that still hold are reported again, as are
+/// those that do not.
 #[tokio::test(start_paused = true)]
 async fn what_stood_before_the_host_booted_is_told_either_way() {
     let of_host = |metrics: &[(&str, i64)], rule: &str| {
@@ -379,7 +381,10 @@ async fn what_stood_before_the_host_booted_is_told_either_way() {
     let mut notes = rig.written.borrow().clone();
     notes.waiting.clear();
     let mut restarted = Rig::after(notes.clone());
-    assert!(restarted.see(readonly(1)).await.is_empty(), "it was told");
+    assert!(
+        restarted.see(readonly(1)).await.is_empty(),
+        "it was reported"
+    );
     notes.are_of_another_boot = true;
     let mut booted = Rig::after(notes);
     assert_eq!(booted.see(readonly(1)).await, found);
@@ -387,14 +392,15 @@ async fn what_stood_before_the_host_booted_is_told_either_way() {
     assert_eq!(booted.see(room).await, ["host disk_free healthy =0"]);
 }
 
-/// After an agent's restart, and when a leader sets the rules that it has, their revision is all that is new.
+/// After an agent's restart, and when a leader sets the rules that are already in force, only their
+/// revision is new.
 #[tokio::test(start_paused = true)]
 async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
     let mut rig = Rig::new();
     let sum = RuleSet::sum_of(RuleSet::SHIPPED_TEXT);
     rig.see(Seen::Rules(Revision(3), sum)).await;
     assert_eq!(rig.judge.revision, Revision(3));
-    // A leader that does not say is asked, and one that says something else.
+    // Without a fingerprint, or with a different one, the rules are fetched.
     for (revision, sum) in [(4, 0), (5, sum + 1)] {
         rig.see(Seen::Rules(Revision(revision), sum)).await;
         assert_eq!(rig.judge.revision, Revision(3));

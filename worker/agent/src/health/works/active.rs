@@ -1,7 +1,8 @@
-//! The active check of a GPU: the program that measures it, and what its figures mean by the rules.
+//! Active check of a GPU: the measuring program, and the evaluation of its metrics by the rules.
 //!
-//! A figure counts against a GPU only if it is too low several times in a row, and an ordered check is one run: so the check is run
-//! again as long as that is open. What is too low often enough fails it, whatever the program ends with.
+//! A metric counts against a GPU only if it is too low several times in a row, and an ordered check is one
+//! run: so the check is repeated until that is decided. A metric that is too low often enough fails the
+//! check, regardless of the program's exit code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,37 +17,37 @@ use crate::health::works::{ACTIVE_CHECK, Course, Outcome, Works};
 use crate::health::{HealthConfig, Sample, Seen};
 use crate::limits::{HEALTH_ACTIVE_CHECK_MAX, HEALTH_ACTIVE_CHECK_RUNS_MAX};
 
-/// The rule about results that differ from what they must be.
+/// The rule about wrong computation results.
 pub(super) const MISCOMPARE: &str = "miscompare";
-/// Its figure, which the check prints behind `|`, as Nagios plugins do.
+/// Its metric, printed by the check behind `|` as Nagios plugins do.
 pub(super) const MISCOMPARES: &str = "miscompares";
-/// Further figures that the check may print, and the rules that go by them.
+/// Further metrics that the check may print, and the rules that use them.
 const FIGURES: [(&str, &str); 4] = [
     ("baseline_permille", ACTIVE_CHECK),
     ("gb_per_s", BANDWIDTH),
     ("from_gb_per_s", BANDWIDTH),
     ("peer_gb_per_s", PEER_BANDWIDTH),
 ];
-/// The rule about the ways between GPUs and their host.
+/// The rule about bandwidth between GPUs and their host.
 const BANDWIDTH: &str = "h2d_bw";
-/// The rule about the ways between GPUs.
+/// The rule about bandwidth between GPUs.
 const PEER_BANDWIDTH: &str = "peer_bw";
-/// How many of its peers a GPU reaches without the host.
+/// Number of peers that a GPU reaches directly.
 const PEERS_DIRECT: &str = "peers_direct";
-/// How many it does not: what its rule goes by.
+/// Number of peers that it reaches only through the host: the metric of its rule.
 const PEERS_INDIRECT: &str = "peers_indirect";
-/// What stands in the command for the other GPUs that are checked together with one.
+/// Placeholder for the GPUs that are checked together with this one.
 const PEERS: &str = "{peers}";
-/// What stands in it for how many seconds it may measure.
+/// Placeholder for the measuring time in seconds.
 const SECONDS: &str = "{seconds}";
-/// So many as a rule, and of what fails again and again.
+/// Measuring time by default, and after repeated failures.
 const SECONDS_QUICK: &str = "10";
 const SECONDS_THOROUGH: &str = "60";
-/// The program that ships.
+/// The program that ships with Muster.
 const SHIPPED: &str = "muster-gpu-check";
-/// How it says that it could not check at all: no library for products, say.
+/// Its exit code if it could not check, for example because a library is missing.
 const NOT_CHECKED: i32 = 3;
-/// The word for no active check.
+/// Setting that disables the active check.
 const OFF: &str = "off";
 
 /// The program that checks GPUs.
@@ -54,12 +55,13 @@ const OFF: &str = "off";
 pub(super) struct Checker {
     /// Empty for none.
     command: Vec<String>,
-    /// Whether the site names it. One that it does not name has to prove nothing: what it cannot check, it does not fail.
+    /// Whether the site configured it. The default program need not be able to check: then it does not fail
+    /// the GPU.
     is_named: bool,
 }
 
 impl Checker {
-    /// The program that the site names; else the one that ships, if it is installed and the GPUs are real.
+    /// The configured program; else the one that ships, if it is installed and the GPUs are real.
     pub(super) fn of(config: &HealthConfig, is_simulated: bool, shipped: &Path) -> Self {
         let named = &config.active_check;
         if named.first().is_some_and(|word| word == OFF) {
@@ -83,19 +85,19 @@ impl Checker {
     }
 }
 
-/// Where the program that ships is installed: beside this one.
+/// Path of the program that ships: beside this one.
 pub(super) fn shipped_beside_this() -> PathBuf {
     let this = std::env::current_exe().unwrap_or_default();
     this.with_file_name(SHIPPED)
 }
 
-/// One run of the check.
+/// Result of one run of the check.
 struct Measured {
     outcome: Outcome,
     low: Option<Low>,
 }
 
-/// A figure that a rule calls too low.
+/// A metric that is too low by a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Low {
     figure: String,
@@ -103,12 +105,13 @@ struct Low {
     rule: String,
     condition: String,
     is_fatal: bool,
-    /// How often in a row it must be too low before that counts.
+    /// Number of times in a row that it must be too low to count.
     times: u32,
 }
 
 impl Works {
-    /// The active check, if there is one, of one of the GPUs that are checked together: nothing runs on any of them.
+    /// Runs the active check, if there is one, for one of the GPUs that are checked together: no task runs
+    /// on any of them.
     pub(super) async fn active_check(
         &self,
         gpu: &GpuDescription,
@@ -141,7 +144,7 @@ impl Works {
         })
     }
 
-    /// Runs the check once, and tells what it measured.
+    /// Runs the check once and reports its metrics.
     async fn measure(
         &self,
         gpu: &GpuDescription,
@@ -185,7 +188,7 @@ impl Works {
             .map(|(rule, metrics)| Sample::new(rule, Component::Gpu(gpu.uuid), metrics))
             .collect();
         if !samples.is_empty() {
-            // Closed: the agent ends, and the next one checks again.
+            // Closed: the agent is ending, and the next one checks again.
             drop(self.0.seen.send(Seen::Samples(samples)).await);
         }
         let rules = self.0.gpus.against.rules();
@@ -195,7 +198,7 @@ impl Works {
     }
 }
 
-/// The figures that rules go by, by their rules.
+/// The metrics used by rules, by rule.
 fn by_rule(figures: &BTreeMap<String, i64>) -> BTreeMap<&'static str, Vec<(&'static str, i64)>> {
     let mut by_rule: BTreeMap<&str, Vec<(&str, i64)>> = BTreeMap::new();
     for (figure, rule) in FIGURES
@@ -209,7 +212,7 @@ fn by_rule(figures: &BTreeMap<String, i64>) -> BTreeMap<&'static str, Vec<(&'sta
     by_rule
 }
 
-/// The figure that a rule in force calls too low, the worst first.
+/// The metric that is too low by a rule in force, the worst one first.
 fn too_low(
     rules: &RuleSet,
     model: &str,
@@ -244,8 +247,8 @@ fn too_low(
     all.into_iter().max_by_key(|low| low.is_fatal)
 }
 
-/// The figures that the site's check prints, without fractions and units; of those that it prints often, the sum. One that is
-/// negative says nothing; what is beyond counting is as much as can be counted.
+/// The metrics that the site's check prints, without fractions and units; repeated ones are summed.
+/// Negative values are ignored; values out of range are saturated.
 pub(super) fn figures(ran: &Ran) -> BTreeMap<String, i64> {
     let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
     let mut figures = BTreeMap::new();
@@ -253,7 +256,7 @@ pub(super) fn figures(ran: &Ran) -> BTreeMap<String, i64> {
         let end = value.find(|letter: char| !letter.is_ascii_digit());
         let digits = &value[..end.unwrap_or(value.len())];
         if !digits.is_empty() {
-            // Digits alone, so it can only be too large.
+            // Only digits, so the value can only be too large.
             let value = digits.parse().unwrap_or(i64::MAX);
             let sum: &mut i64 = figures.entry(name).or_default();
             *sum = sum.saturating_add(value);

@@ -1,4 +1,4 @@
-//! Repairs and checks that the leader orders, each to its end or its limit.
+//! Executor of the repairs and checks that the leader orders, each with a time limit.
 
 mod active;
 
@@ -30,19 +30,20 @@ use crate::metrics;
 
 /// The rule about GPUs that fail their check while their host passes.
 const ACTIVE_CHECK: &str = "active_check";
-/// Its figure.
+/// Its metric.
 const FAILED: &str = "failed";
-/// What stands in the command that starts a service again for its unit.
+/// Placeholder for the unit in the restart command.
 const UNIT: &str = "{unit}";
 /// NVIDIA's own diagnostics.
 const DIAGNOSTICS: &str = "dcgmi";
-/// Their level that checks memory and ways too, in two minutes: DCGM's own for after a failed job, and ours before a GPU is used again.
+/// Level that also checks memory and bandwidth, in two minutes: DCGM's own after a failed job, and ours
+/// before a GPU is used again.
 const LEVEL: &str = "2";
-/// The one that puts GPUs under stress besides, for a quarter of an hour: for what fails again and again.
+/// Level that adds a stress test, a quarter of an hour: after repeated failures.
 const THOROUGH_LEVEL: &str = "3";
-/// How it says that a part of it found something.
+/// Word in its output if a test failed.
 const DIAGNOSTICS_FAIL: &str = "Fail";
-/// How it says that its service does not run: then it found nothing, neither well nor ill.
+/// Word in its output if its service does not run: then it has no result, neither good nor bad.
 const DIAGNOSTICS_ABSENT: &str = "connect";
 
 /// The GPUs that are repaired and checked.
@@ -50,13 +51,13 @@ pub(super) struct Gpus {
     pub(super) described: Vec<GpuDescription>,
     pub(super) is_simulated: bool,
     pub(super) injector: Injector,
-    /// The health that they show.
+    /// Their current health.
     pub(super) shown: watch::Receiver<BTreeMap<GpuUuid, GpuHealth>>,
-    /// What speaks against them.
+    /// Known faults.
     pub(super) against: Against,
 }
 
-/// Carries orders out.
+/// Executes orders.
 #[derive(Clone)]
 pub(super) struct Works(Arc<Shared>);
 
@@ -66,21 +67,21 @@ struct Shared {
     gpus: Gpus,
     clock: LeaseClock,
     reboot_mark: PathBuf,
-    /// When each GPU was last repaired by this agent.
+    /// Time of this agent's last repair of each GPU.
     repaired: Mutex<BTreeMap<GpuUuid, MonotonicMs>>,
     seen: mpsc::Sender<Seen>,
     outbox: Outbox,
 }
 
-/// How a check is made.
+/// Parameters of a check.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     began: MonotonicMs,
-    /// Whether it takes as long as it needs.
+    /// Whether it may take longer to be thorough.
     is_thorough: bool,
 }
 
-/// How an order ended: whether it did what it should, and what was done or seen.
+/// Result of an order: success, and the evidence.
 type Outcome = (bool, String);
 
 impl Works {
@@ -103,7 +104,7 @@ impl Works {
         }))
     }
 
-    /// Carries orders out, each beside the others, until nobody gives any.
+    /// Executes orders concurrently until the sender is dropped.
     pub(super) async fn run(self, mut orders: mpsc::Receiver<Order>) {
         while let Some(order) = orders.recv().await {
             let works = self.clone();
@@ -114,26 +115,26 @@ impl Works {
     async fn carry_out(&self, order: Order) {
         let component = order.component.to_string();
         let action = order.action;
-        tracing::info!(component, %action, "a repair or a check begins");
+        tracing::info!(component, %action, "starting a repair or check");
         let (passed, evidence) = match action {
             DeviceAction::Check => self.check(&order).await,
             DeviceAction::Reset | DeviceAction::ResetIdle => self.reset(&order.component).await,
             DeviceAction::Reboot => self.reboot().await,
             DeviceAction::RestartService => self.restart(&order.rule).await,
-            other => (false, format!("a worker does not know how to {other}")),
+            other => (false, format!("a worker cannot execute `{other}`")),
         };
-        tracing::info!(component, %action, passed, evidence, "a repair or a check has ended");
+        tracing::info!(component, %action, passed, evidence, "a repair or check ended");
         metrics::health_work(action.word(), passed);
         let done = WorkDone {
             order,
             passed,
             evidence: raw_evidence(&evidence),
         };
-        // Closed: the agent ends, and the next one is ordered again.
+        // Closed: the agent is ending, and the next one gets the order again.
         drop(self.0.outbox.send(Incoming::HealthWorkDone(done)).await);
     }
 
-    /// The GPUs that a component is or has; all of a host's.
+    /// The GPUs of a component; for a host, all of them.
     fn gpus_of(&self, component: &Component) -> Result<Vec<&GpuDescription>, String> {
         let all = &self.0.gpus.described;
         match component {
@@ -143,7 +144,7 @@ impl Works {
             },
             Component::Host(_) => Ok(all.iter().collect()),
             Component::Nic { .. } | Component::Rack(_) => {
-                Err(format!("a worker cannot do that to {component}"))
+                Err(format!("a worker cannot do that with {component}"))
             }
         }
     }
@@ -155,7 +156,7 @@ impl Works {
             is_thorough: order.is_thorough,
         };
         if let Some(rule) = self.0.gpus.against.ill(component) {
-            return (false, format!("rule {rule} still finds it ill"));
+            return (false, format!("rule {rule} is still violated"));
         }
         if let Component::Nic { name, .. } = component {
             return match adapters::is_up(&self.0.config.host_root, name) {
@@ -174,7 +175,7 @@ impl Works {
         }
     }
 
-    /// A host passes if one of its GPUs does, or if it has none: those that do not pass are found to be ill by themselves.
+    /// A host passes if one of its GPUs does, or if it has none: GPUs that fail get findings of their own.
     async fn check_host(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
         let all = self.check_gpus(gpus, course).await;
         if all.0 || gpus.len() <= 1 {
@@ -199,13 +200,13 @@ impl Works {
         (true, evidence)
     }
 
-    /// Tells what a check found of a GPU, each time anew: a check that finds the same as the one before is news.
+    /// Reports the result for a GPU as a new event each time, even if it equals the last one.
     async fn tell(&self, (rule, metric): (&str, &str), gpu: GpuUuid, found: i64) {
         let samples = [0, found].map(|value| {
             let of_gpu = Component::Gpu(gpu);
             Sample::new(rule, of_gpu, &[(metric, value)])
         });
-        // Closed: the agent ends, and the next one checks again.
+        // Closed: the agent is ending, and the next one checks again.
         drop(self.0.seen.send(Seen::Samples(samples.into())).await);
     }
 
@@ -229,25 +230,25 @@ impl Works {
             }
         }
         if said.is_empty() {
-            said.push("all GPUs say that they are well".to_owned());
+            said.push("all GPUs report healthy".to_owned());
         }
         (true, said.join("; "))
     }
 
-    /// What one of the GPUs shows, if it is not well.
+    /// The fault of one of the GPUs, if any.
     fn unfit(&self, gpus: &[&GpuDescription]) -> Option<String> {
         let shown = self.0.gpus.shown.borrow();
         gpus.iter().find_map(|gpu| match shown.get(&gpu.uuid) {
             Some(GpuHealth::Faulted { signal, detail }) => {
                 let shown = with_detail(signal, detail);
-                Some(format!("GPU {} shows {shown}", gpu.index))
+                Some(format!("GPU {} reports {shown}", gpu.index))
             }
             Some(GpuHealth::Healthy) => None,
-            None => Some(format!("nothing is known of GPU {}", gpu.index)),
+            None => Some(format!("the health of GPU {} is unknown", gpu.index)),
         })
     }
 
-    /// NVIDIA's diagnostics where they are installed; else that no new XID came.
+    /// Runs NVIDIA's diagnostics if they are installed; otherwise passes if no new XID came.
     async fn diagnose(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
         let (command, limit) = diagnostics(gpus, course);
         let ran = run(&command, limit).await;
@@ -274,7 +275,7 @@ impl Works {
             Some(gpu) => (false, format!("GPU {} had an XID again", gpu.index)),
             None => (
                 true,
-                "NVML answers and no XID came since (dcgmi is not there)".to_owned(),
+                "NVML answers and no XID came since (dcgmi is not installed)".to_owned(),
             ),
         }
     }
@@ -292,7 +293,7 @@ impl Works {
             }
             said.push(evidence);
             self.note_repair(gpu.uuid);
-            // What was known of it was before the reset; if it is not well, the next look shows it.
+            // Earlier faults are void after the reset; if one persists, the next sweep reports it.
             drop(
                 self.0
                     .gpus
@@ -319,22 +320,22 @@ impl Works {
         }
         let command = self.of_gpu(&self.0.config.reset_command, gpu);
         let Some(program) = command.first() else {
-            let way_out = "no program resets GPUs: set `health.reset_command`";
+            let way_out = "no reset command: set `health.reset_command`";
             return (false, way_out.to_owned());
         };
         let ran = run(&command, HEALTH_RESET_MAX).await;
         (ran.is_well(), ran.evidence(program))
     }
 
-    /// Reboots the host. That it worked is seen when the host has booted, so only a failure is ever told.
+    /// Reboots the host. Success shows when the host has booted, so only a failure is reported.
     async fn reboot(&self) -> Outcome {
         let command = &self.0.config.reboot_command;
         let Some(program) = command.first() else {
-            let way_out = "no program reboots this host: set `health.reboot_command`";
+            let way_out = "no reboot command: set `health.reboot_command`";
             return (false, way_out.to_owned());
         };
         if let Err(error) = mark_reboot(&self.0.reboot_mark) {
-            tracing::warn!(%error, "the reboot will be taken for one that nobody ordered");
+            tracing::warn!(%error, "writing the reboot mark failed: the reboot will count as unexpected");
         }
         let ran: Ran = run(command, HEALTH_REBOOT_MAX).await;
         if !ran.is_well() {
@@ -348,14 +349,14 @@ impl Works {
         )
     }
 
-    /// Starts the services again that a rule is about and that do not work: those alone that a site lets it.
+    /// Restarts the services of a rule that are not running, if the site permits it.
     async fn restart(&self, rule: &str) -> Outcome {
         let idle = match services::idle(rule).await {
             Ok(idle) => idle,
             Err(why) => return (false, why),
         };
         if idle.is_empty() {
-            return (true, "all of its services work again".to_owned());
+            return (true, "all of its services run again".to_owned());
         }
         self.restart_units(&idle).await
     }
@@ -365,25 +366,25 @@ impl Works {
         let mut said = Vec::new();
         for unit in units {
             if !config.restart_units.contains(unit) {
-                let way_out = "add it to `health.restart_units` if it may be started again";
-                return (false, format!("{unit} does not work; {way_out}"));
+                let way_out = "add it to `health.restart_units` to permit a restart";
+                return (false, format!("{unit} is not running; {way_out}"));
             }
             let words = config.restart_command.iter();
             let command: Vec<String> = words.map(|word| word.replace(UNIT, unit)).collect();
             let Some(program) = command.first() else {
-                let way_out = "no program starts services again: set `health.restart_command`";
+                let way_out = "no restart command: set `health.restart_command`";
                 return (false, way_out.to_owned());
             };
             let ran = run(&command, HEALTH_RESTART_MAX).await;
             if !ran.is_well() {
                 return (false, format!("{unit}: {}", ran.evidence(program)));
             }
-            said.push(format!("{unit} was started again"));
+            said.push(format!("{unit} was restarted"));
         }
         (true, said.join(", "))
     }
 
-    /// A command about a GPU: `{gpu}` is its index, `{uuid}` its UUID.
+    /// Fills in a command about a GPU: `{gpu}` is its index, `{uuid}` its UUID.
     fn of_gpu(&self, command: &[String], gpu: &GpuDescription) -> Vec<String> {
         let words = command.iter();
         let word = |word: &String| {
@@ -394,7 +395,7 @@ impl Works {
     }
 }
 
-/// The command that diagnoses GPUs, and how long it may take.
+/// The diagnostics command for GPUs, and its time limit.
 fn diagnostics(gpus: &[&GpuDescription], course: Course) -> ([String; 6], Duration) {
     let (level, limit) = if course.is_thorough {
         (THOROUGH_LEVEL, HEALTH_LONG_DIAGNOSTIC_MAX)

@@ -1,4 +1,4 @@
-//! Repairs and checks: what is run, and what is told of it.
+//! Tests of repairs and checks: the programs that run and the reports.
 
 use std::sync::mpsc::sync_channel;
 
@@ -11,7 +11,7 @@ use crate::gpu::{HealthChange, faulted};
 use crate::health::works::active::{MISCOMPARE, MISCOMPARES, figures};
 use crate::inbox::inbox;
 
-/// Carries one order out and says how it ended.
+/// Executes one order and returns its result.
 struct Rig {
     gpus: Vec<GpuDescription>,
     shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
@@ -56,7 +56,7 @@ impl Rig {
         self.order_and_see(is_simulated, component, action).await.0
     }
 
-    /// Works that nobody listens to.
+    /// An executor whose output is not read.
     fn works(&self) -> Works {
         let (outbox, seen) = (inbox().0, mpsc::channel(8).0);
         let gpus = Gpus {
@@ -71,7 +71,7 @@ impl Rig {
         Works::new(config, gpus, (LeaseClock::start(), mark), (seen, outbox))
     }
 
-    /// With what the judge was told meanwhile.
+    /// Also returns the samples sent to the rule evaluation.
     async fn order_and_see(
         &self,
         is_simulated: bool,
@@ -111,7 +111,7 @@ impl Rig {
     }
 }
 
-/// What fails again and again is checked for as long as it takes.
+/// Repeated failures get a check that takes longer.
 #[tokio::test]
 async fn a_thorough_check_measures_for_longer_and_diagnoses_more() {
     let mut rig = Rig::new();
@@ -156,7 +156,7 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
         "{evidence}"
     );
     let [Seen::Samples(samples)] = &told[..] else {
-        unreachable!("the GPU that fails is told: {told:?}")
+        unreachable!("expected a report of the failing GPU: {told:?}")
     };
     let sample = |failed| Sample::new(ACTIVE_CHECK, second.clone(), &[(FAILED, failed)]);
     assert_eq!(samples[..], [0, 1].map(sample));
@@ -202,7 +202,7 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
     assert!(!passed && evidence.contains("3 of 4096"), "{evidence}");
     let sample = |wrong| Sample::new(MISCOMPARE, first.clone(), &[(MISCOMPARES, wrong)]);
     let [Seen::Samples(samples)] = &told[..] else {
-        unreachable!("one thing is told: {told:?}")
+        unreachable!("expected one report: {told:?}")
     };
     assert_eq!(samples[..], [0, 3].map(sample));
     let fast = "echo 'GEMM OK|gb_per_s=53.9GB/s;52 baseline_permille=930 miscompares=0 odd=fast'";
@@ -215,7 +215,7 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
         Sample::new("h2d_bw", first.clone(), &[("gb_per_s", 53)]),
     ];
     let [Seen::Samples(samples)] = &told[..] else {
-        unreachable!("one thing is told: {told:?}")
+        unreachable!("expected one report: {told:?}")
     };
     assert!(passed);
     assert_eq!(samples[..], measured);
@@ -224,7 +224,7 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
     assert!(passed && told.is_empty());
 }
 
-/// Half the speed of its link is no proof that a GPU may come back; one run that was disturbed is none against it.
+/// A GPU with half the speed of its link does not pass; one disturbed run does not fail it.
 #[tokio::test]
 async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays() {
     let mut rig = Rig::new();
@@ -268,7 +268,7 @@ async fn a_figure_that_is_low_is_measured_again_and_fails_the_check_if_it_stays(
     let (passed, evidence) = rig.order(true, first.clone(), DeviceAction::Check).await;
     assert!(passed, "{evidence}");
     assert_eq!(count(), 2);
-    // It works, but not as well as such a GPU should: it comes back, and is told.
+    // It works, but slower than such a GPU should: it passes, and is reported.
     rig.config.active_check = of("baseline_permille=900");
     let ((passed, _), told) = rig
         .order_and_see(true, first.clone(), DeviceAction::Check)
@@ -286,7 +286,7 @@ async fn the_ways_between_gpus_are_told_to_their_rule() {
     rig.config.active_check = command("echo 'OK|peer_gb_per_s=390 peers_direct=0'");
     let (_, told) = rig.order_and_see(true, host, DeviceAction::Check).await;
     let Some(Seen::Samples(samples)) = told.first() else {
-        unreachable!("it is told: {told:?}")
+        unreachable!("expected a report: {told:?}")
     };
     let metrics = [("peer_gb_per_s", 390), ("peers_indirect", 1)];
     let first = Component::Gpu(rig.gpus[0].uuid);
@@ -309,7 +309,7 @@ async fn the_program_that_ships_checks_real_gpus_unless_the_site_says_otherwise(
     assert_eq!(
         of(&config, true),
         Checker::default(),
-        "nobody can check what is not there"
+        "simulated GPUs cannot be checked"
     );
     config.active_check = vec!["off".to_owned()];
     assert_eq!(of(&config, false), Checker::default());
@@ -334,7 +334,7 @@ fn figures_that_cannot_be_counted_are_as_many_as_can_be() {
         figure("bad|miscompares=2\nworse|miscompares=3;1;1"),
         Some(5)
     );
-    // One that is negative takes nothing back.
+    // A negative value does not reduce the sum.
     assert_eq!(figure("bad|miscompares=2\nodd|miscompares=-2"), Some(2));
     assert_eq!(figure("odd|miscompares=many"), None);
 }

@@ -1,4 +1,4 @@
-//! A leader for tests: real gRPC, no scheduling.
+//! Test leader with real gRPC and without scheduling.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,23 +25,23 @@ use crate::support::PATIENCE_MS;
 
 pub(crate) const HOST: HostId = HostId(5);
 
-/// What the leader knows and does.
+/// State and behaviour of the leader.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     /// Answers `NOT_LEADER` while false.
     pub(crate) leading: bool,
-    /// Answers nobody who says hello.
+    /// Does not answer greetings.
     pub(crate) silent: bool,
-    /// Whom it names then.
+    /// Leader address in those answers.
     pub(crate) hint: Option<String>,
     pub(crate) epoch: u64,
     revision: u64,
     pub(crate) acking: bool,
-    /// How far its clock is ahead; none if it does not tell the time.
+    /// Offset of its clock; none if it sends no time.
     pub(crate) clock_ahead_ms: Option<u64>,
     timings: Timings,
     tasks: BTreeMap<TaskKey, TaskAssignment>,
-    /// What the host is told about health.
+    /// Health duties sent to the host.
     duties: HealthDuties,
     stream: Option<mpsc::Sender<Result<v1::LeaderMessage, Status>>>,
     pub(crate) hellos: Vec<v1::Hello>,
@@ -49,17 +49,17 @@ pub(crate) struct Inner {
     pub(crate) status: Option<WorkerStatus>,
     pub(crate) chunks: Vec<v1::LogChunk>,
     pub(crate) injected: Vec<v1::InjectResult>,
-    /// Commands beside tasks, by token: the way to their input, and what they told.
+    /// Exec sessions by token: the channel to their input, and their messages.
     pub(crate) execs: BTreeMap<String, ExecCall>,
 }
 
-/// One command: its input, until it is dropped, and what was heard of it.
+/// One exec session: its input, until it is dropped, and the messages received.
 pub(crate) type ExecCall = (
     Option<mpsc::Sender<Result<v1::ExecRequest, Status>>>,
     Vec<v1::exec_response::Kind>,
 );
 
-/// A replica that leads, or says that it does not.
+/// A replica that leads, or answers that it does not.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
     pub(crate) address: SocketAddr,
@@ -103,7 +103,7 @@ impl Leader {
         self.inner.lock().unwrap()
     }
 
-    /// Leads no more: its streams end.
+    /// Loses the leadership: its streams end.
     pub(crate) fn step_down(&self) {
         let mut inner = self.inner();
         inner.leading = false;
@@ -117,7 +117,7 @@ impl Leader {
         inner.epoch = epoch;
     }
 
-    /// Replaces what the host should run.
+    /// Replaces the desired tasks of the host.
     pub(crate) fn want(&self, tasks: impl IntoIterator<Item = TaskAssignment>) {
         let mut inner = self.inner();
         inner.revision += 1;
@@ -125,7 +125,7 @@ impl Leader {
         inner.send_desired();
     }
 
-    /// Replaces what the host is told about health.
+    /// Replaces the health duties sent to the host.
     pub(crate) fn oblige(&self, duties: HealthDuties) {
         let mut inner = self.inner();
         inner.revision += 1;
@@ -137,7 +137,7 @@ impl Leader {
         self.inner().send(kind);
     }
 
-    /// Waits until a condition holds on what the leader knows.
+    /// Waits until a condition holds on the leader's state.
     pub(crate) async fn eventually<T>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! What the agent's tests share.
+//! Shared parts of the agent's tests.
 
 pub(crate) mod leader;
 
@@ -6,5 +6,5 @@ pub(crate) use muster_worker::supervisor::testing::{
     PATIENCE_MS, eventually, is_gone, kill_host, script,
 };
 
-/// The binary that plays `muster`.
+/// The stand-in for the `muster` binary.
 pub(crate) const FIXTURE: &str = env!("CARGO_BIN_EXE_muster-worker-fixture");
