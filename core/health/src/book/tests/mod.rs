@@ -940,7 +940,7 @@ fn an_admins_word_stands_above_everything() {
     assert_eq!(told(&effects), "g1.0 healthy");
     let muted = site.xid(95, gpu(1, 0), HOUR_MS);
     assert!(
-        muted.starts_with("g1.0: rule xid does nothing here for a day"),
+        muted.starts_with("g1.0: rule xid is muted here for a day"),
         "{muted}"
     );
     // Blocked by an admin, found faulty meanwhile, expired: blocked for the finding.

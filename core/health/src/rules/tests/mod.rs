@@ -237,7 +237,7 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
 
     let twice = lists(&format!("{of_79}, {of_79}"));
     for (text, part) in [
-        (lists(row), "no row of this table"),
+        (lists(row), "is not a row of this table"),
         (twice, "code 79 follows one that is not less"),
         (whole("xids = []\nsxids = []\n"), "field `links`"),
         (whole("xids = []\nxids = []\n"), "duplicate entry"),
