@@ -180,7 +180,7 @@ fn what_is_wrong_is_told_at_its_place_with_the_way_out() {
         let helps = told.contains(&format!("muster config print-default {role}"));
         if output.status.code() != Some(64) || !told.contains(expected) || !helps {
             wrong.push(format!(
-                "{settings}\n  expected: {expected}\n  told: {told}"
+                "{settings}\n  expected: {expected}\n  printed: {told}"
             ));
         }
     }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod beat;
+pub mod checkpoint_interval;
 pub mod command;
 pub mod desired;
 pub mod event;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io, thread};
 
-use muster_engine::state::{interval_ms, median_save_ms};
 use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::checkpoint_interval::{interval_ms, median_save_ms};
 use muster_model::desired::CheckpointCare;
 use muster_model::limits::SPOILS_TOLD_MAX;
 

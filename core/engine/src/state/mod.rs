@@ -62,7 +62,7 @@ pub use membership::{Joined, Leaving, Membership, Vacancy};
 pub use pools::{POOL_LABEL, Pools, pool_of};
 pub use queue::{History, Queue};
 pub use refounding::{Hold, Refounding};
-pub use reliability::{ADVICE_MS_MAX, Reliability, interval_ms, median_save_ms};
+pub use reliability::Reliability;
 pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;

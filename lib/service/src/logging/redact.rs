@@ -1,21 +1,21 @@
-//! What is nobody's to read, taken out of texts that go into a bug report.
+//! Redaction of secrets in texts that go into a bug report.
 //!
-//! Muster writes no secret into a log or a setting. This is the second line: what a program beside it printed, or a label that
-//! somebody gave.
+//! Muster writes no secret into a log or a setting. This is the second line of defence: for output of other
+//! programs, or user-defined labels.
 
 use serde_json::Value;
 
-/// Stands where something was taken out.
+/// Placeholder of redacted text.
 pub const REDACTED: &str = "[redacted]";
 
-/// How a token of a user begins.
+/// Prefix of a user's token.
 const TOKEN: &str = "muster:";
-/// What comes before a credential in headers.
+/// Authentication schemes that precede a credential in headers.
 const SCHEMES: [&str; 3] = ["bearer ", "basic ", "token "];
-/// A private key, from its first line to its last.
+/// First and last line of a private key.
 const KEY_BEGINS: &str = "-----BEGIN ";
 const KEY_ENDS: &str = "-----END ";
-/// Parts of the names of what is secret.
+/// Parts of names of secrets.
 const NAMES: [&str; 8] = [
     "password",
     "passwd",
@@ -26,12 +26,12 @@ const NAMES: [&str; 8] = [
     "credential",
     "private_key",
 ];
-/// Endings of the names of what only says where something is, or how much there may be of it.
+/// Suffixes of names that only denote a location or a limit.
 const PLACES: [&str; 9] = [
     "_file", "_dir", "_path", "_max", "_ms", "_hash", "_seconds", "_total", "_bytes",
 ];
 
-/// The text without tokens, keys, credentials in addresses, and values of names that say that they are secret.
+/// Redacts tokens, keys, credentials in addresses, and values whose name denotes a secret.
 #[must_use]
 pub fn redact(text: &str) -> String {
     let text = without_keys(text);
@@ -41,7 +41,7 @@ pub fn redact(text: &str) -> String {
     without_assignments(&text)
 }
 
-/// The same of every text in a document, and of whatever stands under a name that says that it is secret.
+/// Redacts every string in a document, and every value whose name denotes a secret.
 #[must_use]
 pub fn redact_value(value: Value) -> Value {
     match value {
@@ -71,12 +71,12 @@ fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_".contains(character)
 }
 
-/// What a credential is written with.
+/// Whether the character may be part of a credential.
 fn is_credential(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_.~+/=:@".contains(character)
 }
 
-/// Replaces what `found` finds from a position on: where it begins and ends.
+/// Replaces every range (begin, end) that `found` returns from a position on.
 fn replace(text: &str, found: impl Fn(&str, usize) -> Option<(usize, usize)>) -> String {
     let (mut clean, mut at) = (String::with_capacity(text.len()), 0);
     while let Some((begin, end)) = found(text, at) {
@@ -88,7 +88,7 @@ fn replace(text: &str, found: impl Fn(&str, usize) -> Option<(usize, usize)>) ->
     clean
 }
 
-/// Blocks of PEM; those that are public go with them, which costs nothing.
+/// Redacts PEM blocks; public ones are redacted too, which does no harm.
 fn without_keys(text: &str) -> String {
     replace(text, |text, from| {
         let begin = from + text[from..].find(KEY_BEGINS)?;
@@ -117,7 +117,7 @@ fn without_schemes(text: &str) -> String {
         begins.sort_unstable();
         begins.into_iter().find_map(|begin| {
             let end = end_of(text, begin, is_credential);
-            // A word of a sentence is no credential.
+            // An ordinary word is not a credential.
             (end - begin >= 16).then_some((begin, end))
         })
     })
@@ -168,7 +168,7 @@ fn without_assignments(text: &str) -> String {
     clean
 }
 
-/// The value that is assigned behind a name.
+/// Range of the value assigned after a name.
 fn value_after(text: &str, name_end: usize) -> Option<(usize, usize)> {
     let quote = |character: char| "\"'\\".contains(character);
     let at = end_of(text, name_end, quote);
@@ -187,7 +187,7 @@ fn value_after(text: &str, name_end: usize) -> Option<(usize, usize)> {
     (end > begin).then_some((begin, end))
 }
 
-/// Where what keeps to a rule ends.
+/// End of the range from `from` in which every character satisfies `holds`.
 fn end_of(text: &str, from: usize, holds: impl Fn(char) -> bool) -> usize {
     text[from..]
         .find(|character| !holds(character))

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use muster_engine::state::interval_ms;
 use muster_model::beat::SpoilReport;
+use muster_model::checkpoint_interval::interval_ms;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
 use muster_model::spec::StopWarning;
 use muster_supervisor::clock::boottime_ms;
