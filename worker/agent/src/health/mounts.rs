@@ -4,7 +4,6 @@
 //! thread, which may hang; while it does, no further query is sent.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -145,6 +144,8 @@ fn count(length: usize) -> i64 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const TABLE: &str = "\
