@@ -104,6 +104,9 @@ enum Noun {
     Worker(command::join_token::WorkerVerb),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
+    /// Print the reference of all commands as Markdown
+    #[command(hide = true)]
+    CommandReference(command::command_reference::CommandReference),
 }
 
 /// Parses the command line. Prints help and errors.
@@ -206,6 +209,7 @@ impl CommandLine {
             #[cfg(not(feature = "server"))]
             Noun::Worker(verb) => in_runtime(verb.run(options)),
             Noun::Completion(completion) => completion.run(options),
+            Noun::CommandReference(reference) => reference.run(options),
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod cert;
 #[cfg(feature = "server")]
 pub(crate) mod chaos;
 pub(crate) mod cluster;
+pub(crate) mod command_reference;
 pub(crate) mod completion;
 #[cfg(feature = "server")]
 pub(crate) mod config;

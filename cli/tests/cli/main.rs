@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod binary;
+mod reference;
 mod settings;

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use muster_model::command::{Standing, StopReason};
+use muster_model::command::Standing;
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::Defragment;
@@ -142,14 +142,6 @@ pub fn counts_twice(state: &State) -> bool {
         let moved = destination(state, *job, *unit);
         moved.is_some_and(|unit| unit.phase != UnitPhase::Waiting)
     })
-}
-
-/// Whether a unit is stopping in order to continue elsewhere.
-#[must_use]
-pub fn is_leaving(unit: &Unit) -> bool {
-    let attempt = unit.attempt.as_deref();
-    let stop = attempt.and_then(|attempt| attempt.stop.as_ref());
-    stop.is_some_and(|stop| stop.reason == StopReason::Moved)
 }
 
 fn destination(state: &State, job: JobId, unit: UnitIndex) -> Option<&Unit> {

@@ -44,7 +44,6 @@ struct LogState {
     /// Number of writes covered by syncs since the disk was opened.
     synced: u64,
     failure: Option<io::ErrorKind>,
-    lies: bool,
 }
 
 impl LogState {
@@ -112,23 +111,6 @@ impl MemoryLog {
         self.state().failure = Some(kind);
     }
 
-    /// Makes syncs succeed without persisting anything: a known bug, to prove that tests find it.
-    pub fn lie_about_syncs(&self) {
-        self.state().lies = true;
-    }
-
-    /// Replaces the bytes of an entry, as bit rot does.
-    pub fn damage_entry(&self, index: u64, damage: impl FnOnce(&mut Vec<u8>)) {
-        let mut state = self.state();
-        let LogState {
-            visible, durable, ..
-        } = &mut *state;
-        if let Some(record) = visible.entries.get_mut(&index) {
-            damage(record);
-            durable.entries.insert(index, record.clone());
-        }
-    }
-
     fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +135,7 @@ impl LogDisk for MemoryLog {
             let result = {
                 let mut state = disk.lock().unwrap_or_else(PoisonError::into_inner);
                 let result = state.check();
-                if result.is_ok() && !state.lies {
+                if result.is_ok() {
                     state.promote(until);
                 }
                 result

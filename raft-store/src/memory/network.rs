@@ -46,11 +46,6 @@ impl MemoryNetwork {
         self.links().endpoints.insert(id, endpoint);
     }
 
-    /// Takes a replica off the network.
-    pub fn disconnect(&self, id: u64) {
-        self.links().endpoints.remove(&id);
-    }
-
     /// Stops messages from one replica to another, requests and answers alike.
     pub fn cut(&self, from: u64, to: u64) {
         self.links().cut.insert((from, to));

@@ -153,12 +153,6 @@ pub struct RaftTimings {
 }
 
 impl RaftTimings {
-    /// For disks whose syncs may take tens of milliseconds: fails over in about 1.65 s.
-    pub const PATIENT: Self = Self {
-        heartbeat_ms: 100,
-        election_ms_min: 500,
-        election_ms_max: 1_000,
-    };
     /// For local NVMe, tests and demos: fails over in about 0.45 s.
     pub const QUICK: Self = Self {
         heartbeat_ms: 50,
