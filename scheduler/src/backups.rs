@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::BackupSettings;
 use crate::metrics::names;
 use crate::service::Context;
-use crate::service::backup::about;
+use crate::service::admin::backup::about;
 
 /// Interval between two checks whether a backup is due.
 const LOOK: Duration = Duration::from_secs(1);

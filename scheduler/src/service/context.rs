@@ -14,15 +14,15 @@ use tonic::{Code, Status};
 use crate::audit_log::{AuditLog, Record};
 use crate::config::SchedulerConfig;
 use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
-use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
-use crate::service::forward::Forwarder;
 use crate::service::gate::Provider;
-use crate::service::logs::LOG_CONNECTIONS_MAX;
-use crate::service::page;
-use crate::service::past::Views;
-use crate::service::peer_pool::PeerPool;
+use crate::service::jobs::exec::{EXEC_SESSIONS_MAX, Pairings};
+use crate::service::jobs::logs::LOG_CONNECTIONS_MAX;
+use crate::service::peer::peer_pool::PeerPool;
+use crate::service::read::page;
+use crate::service::read::past::Views;
 use crate::service::replies::Replies;
-use crate::service::unanswered::Unanswered;
+use crate::service::write::forward::Forwarder;
+use crate::service::write::unanswered::Unanswered;
 use crate::watch_hub::WatchHub;
 
 /// Retry delay for a caller that was refused for load.

@@ -24,8 +24,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::leader::{CloseReason, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use crate::service::context::Context;
-use crate::service::exec;
 use crate::service::gate::{Caller, caller_of};
+use crate::service::jobs::exec;
 
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

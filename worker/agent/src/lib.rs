@@ -58,5 +58,6 @@ pub use health::{CheckDialect, Expected, HealthConfig, SiteCheck};
 pub use joining::JoinError;
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
-pub use muster_supervisor::{InvalidRunId, RunId, clock, process};
+pub use muster_supervisor::lease::clock;
+pub use muster_supervisor::{InvalidRunId, RunId, process};
 pub use run::{run, run_reloading};

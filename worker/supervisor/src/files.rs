@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::account::acting_as_owner_of;
+use crate::isolation::account::acting_as_owner_of;
 
 /// Replaces a file atomically; durable once this returns.
 ///

@@ -8,77 +8,37 @@
 
 #![deny(unsafe_code)]
 
-mod account;
-mod alarm;
-pub mod arrivals;
-#[expect(unsafe_code, reason = "the standard library lacks this system call")]
-mod bpf;
-mod cgroup;
-mod checkpoint_folder;
-mod checkpoints;
-mod child;
-pub mod clock;
-mod connections;
+mod checkpoint;
 pub mod container;
-mod control;
-mod directory;
-mod environment;
-mod evidence;
 pub mod exec;
-mod family;
 pub mod files;
-mod flag;
-mod guard;
-mod hold;
-mod hostfile;
-mod kernel_limits;
-mod lease;
+pub mod isolation;
+pub mod lease;
 pub mod limits;
-mod lines;
-mod marker;
-mod mount_table;
-mod output;
-mod port;
+pub mod link;
+pub mod output;
 pub mod process;
-mod program;
-mod protocol;
-mod ready;
-mod rounds;
-mod run_id;
-mod said;
-mod secret_folder;
-mod secrets;
-pub mod segments;
-pub mod server;
-pub mod shared_memory;
-mod shipped;
-mod spec;
-mod start;
-mod stopping;
-mod succession;
-mod supervise;
+pub mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
-mod tail;
-pub mod task_side;
+mod task;
 #[doc(hidden)]
 pub mod testing;
-mod wake;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use account::{Account, acting_as_owner_of};
-pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
-pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
-pub use mount_table::mount_points;
-pub use protocol::{
+pub use isolation::account::{Account, acting_as_owner_of};
+pub use isolation::cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
+pub use isolation::mount_table::mount_points;
+pub use link::protocol::{
     AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
     SupervisorMessage,
 };
-pub use run_id::{InvalidRunId, RunId};
-pub use shipped::Shipped;
-pub use spec::{
+pub use output::shipped::Shipped;
+pub use task::directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
+pub use task::run_id::{InvalidRunId, RunId};
+pub use task::spec::{
     Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, SharedMemoryPlace,
     TaskIdentity, TaskSpec, format_of,
 };
@@ -92,7 +52,7 @@ pub use spec::{
 #[must_use]
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
-        [verb, directory] if verb == "supervise" => Some(succession::supervise_all(
+        [verb, directory] if verb == "supervise" => Some(supervise::succession::supervise_all(
             TaskDirectory::new(directory),
             None,
         )),
@@ -102,7 +62,9 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
             let request = rest.first().map(OsString::as_os_str);
             container::act(action, &TaskDirectory::new(directory), request)
         }
-        [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
+        [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => {
+            Some(supervise::server::serve())
+        }
         _ => None,
     }
 }

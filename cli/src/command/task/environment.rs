@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use muster_worker::supervisor::task_side::{self, SOCKET_VARIABLE};
+use muster_worker::supervisor::link::task_side::{self, SOCKET_VARIABLE};
 
 use crate::command::task::failure;
 use crate::connection::Options;

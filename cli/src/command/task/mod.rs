@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use muster_worker::supervisor::task_side::{self, TaskSide, TaskSideError};
+use muster_worker::supervisor::link::task_side::{self, TaskSide, TaskSideError};
 use muster_worker::supervisor::{
     ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag,
 };

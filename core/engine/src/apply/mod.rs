@@ -5,56 +5,24 @@
 //! consequences) are in `edit`, `ending` and `stopping`.
 
 mod access;
-mod accounts;
-mod admission;
-mod asked;
-mod barrier;
-mod binding;
-mod blame;
-mod blocks;
-mod capacity;
-mod checkpoints;
-mod claim_check;
-mod claims;
-mod configuration;
-mod dependencies;
+mod attempt;
+mod checkpoint;
+mod claim;
+mod cluster;
+mod config;
 mod edit;
-mod ending;
 mod fingerprint;
-mod gpus;
-mod health;
-mod history;
-mod host_health;
-mod hosts;
-mod jobs;
-mod join;
-mod leadership;
-mod learning;
-mod members;
-mod moves;
-mod pipelines;
-mod placement;
-mod progress;
-mod prune;
-mod queues;
-mod replicas;
-mod retention;
-mod retries;
-mod standing;
-mod stopping;
-mod suspension;
-mod task_reports;
-mod verdict;
-mod words;
+mod host;
+mod job;
 
-pub use admission::groundless;
-pub use claim_check::check_claim;
+pub use claim::claim_check::check_claim;
+pub use job::admission::groundless;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::apply::checkpoints::Spoil;
-pub use crate::apply::health::{is_idle_component, limits_of};
+use crate::apply::checkpoint::checkpoints::Spoil;
+pub use crate::apply::host::health::{is_idle_component, limits_of};
 use muster_model::command::Command;
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{JobId, Revision};
@@ -62,7 +30,7 @@ use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
 use muster_model::time::TimeMs;
 
-use crate::apply::retries::Stay;
+use crate::apply::attempt::retries::Stay;
 use crate::state::{Answer, State};
 
 /// Outcome of a command.

@@ -4,37 +4,17 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
-mod accusers;
-mod attempts;
-mod avoided;
-mod cell_index;
-mod cells;
-mod checkpoint;
 mod events;
-mod excludes;
-mod halts;
-mod handover;
 mod hash;
-mod held;
+mod hosts;
 mod index;
 mod job;
-mod ledger;
-mod line;
-mod membership;
-mod pools;
 mod queue;
 mod refounding;
-mod reliability;
 mod replicas;
 mod requests;
 mod restore;
 mod rules;
-mod run_times;
-mod settled;
-mod shape;
-mod totals;
-mod unit_counts;
-mod usage;
 
 use std::sync::Arc;
 
@@ -42,37 +22,37 @@ use imbl::OrdMap;
 use muster_model::host::{Gpu, Host};
 use serde::{Deserialize, Serialize};
 
-pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
-pub use cell_index::CellIndex;
-pub(crate) use cells::guaranteed_levels;
-pub use checkpoint::{Checkpoint, Removal};
 pub use events::{Compacted, EventLog, Losses};
-pub use halts::Halt;
-pub use handover::{Gone, Whose, counted_twice, taken_over};
-pub use held::Held;
+pub use hosts::pools::{POOL_LABEL, Pools, pool_of};
+pub use hosts::reliability::Reliability;
 pub(crate) use index::HostEntries;
+pub use index::attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
+pub use index::cell_index::CellIndex;
+pub(crate) use index::cells::guaranteed_levels;
+pub use index::handover::{Gone, Whose, counted_twice, taken_over};
+pub use index::line::{Line, WaitingKey};
+pub use index::totals::Totals;
 pub use index::{BlockChange, ClaimProgress, HostClass, Index, TasksOnHost};
+pub use job::checkpoint::{Checkpoint, Removal};
+pub use job::halts::Halt;
+pub use job::held::Held;
+pub use job::ledger::{Entry, Kind, Ledger, Loss};
+pub use job::membership::{Joined, Leaving, Membership, Vacancy};
+pub use job::run_times::RunTimes;
+pub use job::shape::Shape;
+pub use job::unit_counts::UnitCounts;
 pub use job::{
     Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder,
     Suspension, TaskRun, Unit,
 };
-pub use ledger::{Entry, Kind, Ledger, Loss};
-pub use line::{Line, WaitingKey};
-pub use membership::{Joined, Leaving, Membership, Vacancy};
-pub use pools::{POOL_LABEL, Pools, pool_of};
+pub use queue::usage::{Part, add as add_usage, remove as remove_usage};
+pub use queue::usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 pub use queue::{History, Queue};
 pub use refounding::{Hold, Refounding};
-pub use reliability::Reliability;
 pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use rules::HealthRules;
-pub use run_times::RunTimes;
-pub use shape::Shape;
-pub use totals::Totals;
-pub use unit_counts::UnitCounts;
-pub use usage::{Part, add as add_usage, remove as remove_usage};
-pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use muster_health::book::Book;
 use muster_model::access::{JoinToken, User};

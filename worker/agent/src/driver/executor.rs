@@ -338,7 +338,7 @@ mod tests {
     use muster_model::desired::TaskAssignment;
     use muster_model::ids::AttemptEpoch;
     use muster_supervisor::TaskDirectory;
-    use muster_supervisor::clock::LeaseClock;
+    use muster_supervisor::lease::clock::LeaseClock;
 
     use super::*;
     use crate::inbox::inbox;

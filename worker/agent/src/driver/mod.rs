@@ -46,7 +46,7 @@ use crate::session::Session;
 pub(crate) use executor::{Executor, ExecutorHandle};
 pub(crate) use health::Health;
 use muster_supervisor::RunId;
-use muster_supervisor::clock::{LeaseClock, wall_clock};
+use muster_supervisor::lease::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
 
 /// The rule for GPU memory that is not released, and its metrics.

@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 use muster_proto::v1;
 use muster_proto::v1::log_request::Start;
-use muster_supervisor::clock::wall_clock;
-use muster_supervisor::segments::OutputStream;
+use muster_supervisor::lease::clock::wall_clock;
+use muster_supervisor::output::segments::OutputStream;
 
 use crate::driver::output::{Answer, blocking};
 use crate::limits::{LOG_FOLLOW_INTERVAL, LOG_TAIL_LINES_MAX};

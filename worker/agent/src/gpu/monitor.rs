@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::ids::GpuUuid;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::gpu::{FaultMemory, GpuBackend, GpuError, GpuHold, HealthChange, Injector, faulted};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::ids::GpuUuid;
 use muster_supervisor::DeviceNumber;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};

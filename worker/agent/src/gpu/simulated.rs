@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_model::command::GpuDescription;
 use muster_model::ids::GpuUuid;
 use muster_supervisor::DeviceNumber;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 
 use crate::gpu::sensors::SimulatedSensors;
 use crate::gpu::timeline::{Shows, Timeline};

@@ -12,7 +12,7 @@ use muster_model::command::GpuDescription;
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, JobId};
 use muster_model::time::SECOND_MS;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
 use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUse, PAIRS_RULE};

@@ -1,4 +1,4 @@
-//! Output of tasks: written by supervisors (`muster_supervisor::segments`), read for users, shipped, and
+//! Output of tasks: written by supervisors (`muster_supervisor::output::segments`), read for users, shipped, and
 //! removed beyond limits.
 
 mod reader;
@@ -9,7 +9,7 @@ mod shipping;
 mod timeline;
 mod track;
 
-pub use muster_supervisor::segments::OutputStream;
+pub use muster_supervisor::output::segments::OutputStream;
 pub(crate) use reader::{LogPiece, LogReader};
 pub(crate) use removals::Removals;
 pub use retention::LogRetention;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use muster_supervisor::segments::{OutputStream, Segment, list};
+use muster_supervisor::output::segments::{OutputStream, Segment, list};
 
 /// Bytes read backwards at a time when looking for the last lines.
 const TAIL_BLOCK_BYTES: u64 = 64 << 10;
@@ -181,9 +181,10 @@ fn read_segment(segment: &Segment, offset: u64, limit: usize) -> io::Result<LogP
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use super::*;
     use muster_supervisor::LogLimits;
-    use muster_supervisor::segments::SegmentWriter;
+    use muster_supervisor::output::segments::SegmentWriter;
+
+    use super::*;
 
     const LIMITS: LogLimits = LogLimits {
         segment_bytes: 10,

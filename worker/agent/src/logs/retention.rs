@@ -186,7 +186,7 @@ fn extent(directory: &Path) -> io::Result<(u64, SystemTime)> {
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
-    use muster_supervisor::segments::{OutputStream, SegmentWriter};
+    use muster_supervisor::output::segments::{OutputStream, SegmentWriter};
     use muster_supervisor::{LogLimits, Shipped};
 
     use super::*;

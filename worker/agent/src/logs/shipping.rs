@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use futures::StreamExt as _;
-use muster_supervisor::segments::{OutputStream, Segment, list};
+use muster_supervisor::output::segments::{OutputStream, Segment, list};
 use muster_supervisor::{RunId, TaskDirectory};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -332,7 +332,7 @@ fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use muster_supervisor::LogLimits;
-    use muster_supervisor::segments::SegmentWriter;
+    use muster_supervisor::output::segments::SegmentWriter;
 
     use super::*;
 

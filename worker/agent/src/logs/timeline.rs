@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use muster_supervisor::segments::OutputStream;
+use muster_supervisor::output::segments::OutputStream;
 
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINES_MAX, LOG_PARTIAL_US_MAX};
 use crate::logs::track::{Line, Track};
@@ -213,7 +213,7 @@ impl Timeline {
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use muster_supervisor::LogLimits;
-    use muster_supervisor::segments::SegmentWriter;
+    use muster_supervisor::output::segments::SegmentWriter;
 
     use super::*;
 

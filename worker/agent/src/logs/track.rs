@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 
-use muster_supervisor::arrivals::{self, Arrival};
-use muster_supervisor::segments::{OutputStream, list};
+use muster_supervisor::output::arrivals::{self, Arrival};
+use muster_supervisor::output::segments::{OutputStream, list};
 
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINE_BYTES_MAX};
 use crate::logs::reader::LogReader;

@@ -14,7 +14,7 @@ use muster_control::agent::{Agent, Found, Input, JournalRecord};
 use muster_model::command::HostRegistration;
 use muster_model::ids::GpuUuid;
 use muster_service::systemd::Systemd;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller, RunId};
 use muster_tls::Dialer;
 use tokio::sync::watch;

@@ -16,7 +16,7 @@ use futures::future::join_all;
 use muster_control::agent::Found;
 use muster_model::beat::WorkerTaskPhase;
 use muster_model::time::MonotonicMs;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, KEPT, RunId, SupervisorMessage, TaskDirectory, TaskSpec};
 

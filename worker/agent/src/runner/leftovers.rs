@@ -9,8 +9,10 @@ use std::path::Path;
 use std::{fs, io};
 
 use muster_supervisor::container::{self, Remains};
+use muster_supervisor::isolation::shared_memory::{
+    remove_unless_used, sweep as sweep_shared_memory,
+};
 use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
-use muster_supervisor::shared_memory::{remove_unless_used, sweep as sweep_shared_memory};
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use crate::runner::RunnerConfig;

@@ -7,7 +7,7 @@ use muster_control::agent::SupervisorReport;
 use muster_model::command::Exit;
 use muster_model::desired::Rendezvous;
 use muster_model::ids::GpuUuid;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX, UNKILLABLE_MS};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, RunId, Stuck, SupervisorMessage, TaskDirectory};

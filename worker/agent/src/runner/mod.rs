@@ -40,9 +40,9 @@ use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
 use launch::LeaseTerms;
 use link::{Link, Orders};
-use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
-use muster_supervisor::shared_memory::remove_unless_used;
+use muster_supervisor::isolation::shared_memory::remove_unless_used;
+use muster_supervisor::lease::clock::LeaseClock;
 use muster_supervisor::{
     AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, RunId, TaskDirectory, TaskSpec,
     files,

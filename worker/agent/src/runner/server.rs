@@ -1,4 +1,4 @@
-//! The agent's side of the process that forks its supervisors: see `muster_supervisor::server`.
+//! The agent's side of the process that forks its supervisors: see `muster_supervisor::supervise::server`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use muster_supervisor::server;
+use muster_supervisor::supervise::server;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::SharedMemoryPlace;
-use muster_supervisor::shared_memory::is_possible;
+use muster_supervisor::isolation::shared_memory::is_possible;
 
 /// Path of shared memory for programs.
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use muster_supervisor::LogLimits;
+use muster_supervisor::lease::clock::LeaseClock;
+
 use crate::accounts::Accounts;
 use crate::gpu::{GpuBackend, GpuUse, HandOver, SimulatedBackend, Timeline};
 use crate::inbox::Outbox;
 use crate::runner::{Hardware, Runner, RunnerConfig};
-use muster_supervisor::LogLimits;
-use muster_supervisor::clock::LeaseClock;
 
 pub(crate) use muster_supervisor::testing::assignment;
 

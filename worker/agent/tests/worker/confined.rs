@@ -10,7 +10,7 @@ use muster_model::ids::GpuUuid;
 use muster_model::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
-use muster_worker::supervisor::shared_memory::is_possible;
+use muster_worker::supervisor::isolation::shared_memory::is_possible;
 use muster_worker::supervisor::testing::HangingFolder;
 use muster_worker::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 

@@ -7,8 +7,8 @@ use std::io;
 
 use crate::container::engine::{Engine, EngineError};
 use crate::container::record::ContainerRecord;
-use crate::directory::TaskDirectory;
 use crate::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
+use crate::task::directory::TaskDirectory;
 
 /// What is left of a task's container.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::container::http::{Exchange, Reply, Request, encoded};
 use crate::container::login::Login;
-use crate::run_id::RunId;
+use crate::task::run_id::RunId;
 
 /// Maximum silence of an engine before an answer: starting and removing a container takes seconds on a slow
 /// disk.

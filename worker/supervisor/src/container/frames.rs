@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::segments::OutputStream;
+use crate::output::segments::OutputStream;
 
 /// Frame header size: the stream's number, three zeros, and the length, most significant byte first.
 const HEAD_BYTES: usize = 8;

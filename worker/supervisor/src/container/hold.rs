@@ -5,10 +5,10 @@ use std::process::Child;
 use muster_model::command::Exit;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use crate::child::ChildSetup;
 use crate::container::{ContainerEnd, preparation};
 use crate::supervise::{Supervisor, not_started};
 use crate::sys;
+use crate::task::child::ChildSetup;
 
 impl Supervisor<'_> {
     /// Fetches the image of the task's container to this host, if the task runs in one. A slow image delays

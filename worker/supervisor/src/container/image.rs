@@ -5,10 +5,10 @@ use std::path::Path;
 use muster_model::spec::{Container, PullPolicy};
 use serde::Deserialize;
 
-use crate::clock::boottime_ms;
 use crate::container::engine::{Engine, EngineError};
 use crate::container::login::login;
 use crate::container::progress::Progress;
+use crate::lease::clock::boottime_ms;
 use crate::output::complain;
 
 /// Interval between progress messages of a pull, in milliseconds.

@@ -39,9 +39,9 @@ pub(crate) use rights::{may_run, whose};
 
 use rustix::process::Signal;
 
-use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
+use crate::task::directory::TaskDirectory;
 
 /// Asks a runner to pause its container. Of this and [`GO_ON`] the kernel keeps only the last one.
 pub(crate) const STAND_STILL: Signal = Signal::TSTP;

@@ -6,13 +6,13 @@ use std::path::Path;
 use muster_model::spec::{Container, Mount, Ulimit, UlimitKind};
 use serde_json::{Map, Value, json};
 
-use crate::cgroup::{CpuQuota, CpuTime};
 use crate::container::engine::{RUN_LABEL, WORKER_LABEL};
 use crate::container::record::container_name;
 use crate::container::rights;
-use crate::directory::TaskDirectory;
-use crate::run_id::RunId;
-use crate::spec::{EngineAccess, TaskSpec};
+use crate::isolation::cgroup::{CpuQuota, CpuTime};
+use crate::task::directory::TaskDirectory;
+use crate::task::run_id::RunId;
+use crate::task::spec::{EngineAccess, TaskSpec};
 
 /// Target that creates containers in docker's API and in podman's compatible one.
 const CREATE: &str = "/containers/create";

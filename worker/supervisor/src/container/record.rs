@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::directory::TaskDirectory;
 use crate::files;
 use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
+use crate::task::directory::TaskDirectory;
+use crate::task::run_id::RunId;
 
 /// Location of a container and its known state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use rustix::process::{WaitStatus, getpid};
 
-use crate::child::ChildSetup;
 use crate::container::record::ContainerRecord;
 use crate::container::removal;
-use crate::directory::TaskDirectory;
 use crate::process::{ProcessEntry, ProcessIdentity, descendants};
 use crate::sys;
+use crate::task::child::ChildSetup;
+use crate::task::directory::TaskDirectory;
 
 /// State of the removal process.
 #[derive(Debug)]

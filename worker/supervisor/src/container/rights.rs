@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use muster_model::spec::Container;
 
-use crate::account::Account;
-use crate::spec::TaskIdentity;
+use crate::isolation::account::Account;
+use crate::task::spec::TaskIdentity;
 
 /// The only user namespace mode that maps no host user into the container.
 const MAPPED: &str = "auto";

@@ -9,8 +9,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use serde::Deserialize;
 
-use crate::cgroup::MemoryWatch;
-use crate::clock::boottime_ms;
 use crate::container::ending::{FAILED, end_like};
 use crate::container::engine::{Engine, EngineError};
 use crate::container::frames::Frames;
@@ -21,11 +19,13 @@ use crate::container::record::{ContainerEnd, ContainerRecord};
 use crate::container::sources::Sources;
 use crate::container::task::{RunError, Task, during};
 use crate::container::{GO_ON, STAND_STILL};
-use crate::directory::TaskDirectory;
+use crate::isolation::cgroup::MemoryWatch;
+use crate::lease::clock::boottime_ms;
 use crate::output::complain;
+use crate::output::segments::OutputStream;
 use crate::process::ProcessIdentity;
-use crate::segments::OutputStream;
 use crate::sys;
+use crate::task::directory::TaskDirectory;
 
 /// Pause between two attempts to reach an engine that went away, in milliseconds.
 const ENGINE_RETRY_MS: u64 = 1_000;
@@ -84,7 +84,7 @@ fn start(
     if let Some(cgroup) = task.spec.cgroups().first()
         && task.engine.takes_cgroup_paths()?
     {
-        plan.cgroup_parent = crate::cgroup::below_mount(cgroup);
+        plan.cgroup_parent = crate::isolation::cgroup::below_mount(cgroup);
     }
     let end = ContainerEnd {
         is_below_ours: plan.cgroup_parent.is_some(),

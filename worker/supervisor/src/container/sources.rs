@@ -7,10 +7,10 @@ use std::{fs, io};
 
 use muster_model::spec::Mount;
 
-use crate::account::Account;
 use crate::container::rights::unseen;
 use crate::container::task::RunError;
-use crate::spec::TaskSpec;
+use crate::isolation::account::Account;
+use crate::task::spec::TaskSpec;
 
 /// Mount sources as the task's account resolved them.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use crate::container::engine::{Engine, EngineError};
 use crate::container::image::{ImageUnavailable, obtain};
 use crate::container::record::ImageRecord;
 use crate::container::rights;
-use crate::directory::TaskDirectory;
 use crate::output::complain;
-use crate::spec::{EngineAccess, TaskSpec};
+use crate::task::directory::TaskDirectory;
+use crate::task::spec::{EngineAccess, TaskSpec};
 
 /// Why a container was not run to its end; shown to the user.
 #[derive(Debug, thiserror::Error)]

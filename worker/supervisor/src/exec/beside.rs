@@ -7,17 +7,18 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getpid};
 
-use crate::cgroup::Cgroups;
-use crate::child::ChildSetup;
 use crate::container::{END_NOW, stand_in};
-use crate::directory::TaskDirectory;
 use crate::exec::request::{ExecRequest, FILES};
+use crate::isolation::cgroup::Cgroups;
+use crate::isolation::shared_memory::Entry;
 use crate::process::ProcessIdentity;
-use crate::ready::working_directory;
-use crate::secrets::Secrets;
-use crate::shared_memory::Entry;
-use crate::spec::TaskSpec;
-use crate::{environment, program, sys};
+use crate::sys;
+use crate::task::child::ChildSetup;
+use crate::task::directory::TaskDirectory;
+use crate::task::ready::working_directory;
+use crate::task::secrets::Secrets;
+use crate::task::spec::TaskSpec;
+use crate::task::{environment, program};
 
 /// A task as it was started, with its secrets.
 #[derive(Clone, Debug)]

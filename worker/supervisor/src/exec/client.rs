@@ -10,9 +10,9 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 
-use crate::directory::TaskDirectory;
 use crate::exec::request::{ExecAnswer, ExecRequest, FILES};
 use crate::limits::{EXEC_ANSWER_BYTES_MAX, EXEC_REQUEST_BYTES_MAX};
+use crate::task::directory::TaskDirectory;
 
 /// Requests a command from a task's supervisor, with these files as standard input, output and error. The
 /// answers arrive on the returned non-blocking socket; closing it ends the command.

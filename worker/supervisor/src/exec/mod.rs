@@ -29,14 +29,14 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
 
-use crate::clock::LeaseClock;
-use crate::directory::TaskDirectory;
-use crate::family::Family;
+use crate::lease::clock::LeaseClock;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_REFUSAL_BYTES_MAX, EXEC_SESSIONS_MAX};
+use crate::link::wake::Wake;
 use crate::output::complain;
+use crate::process::family::Family;
 use crate::process::signal_group;
-use crate::spec::TaskSpec;
-use crate::wake::Wake;
+use crate::task::directory::TaskDirectory;
+use crate::task::spec::TaskSpec;
 pub use client::{ask, hear};
 pub use request::{ExecAnswer, ExecRequest};
 use request::{FILES, receive};

@@ -2,13 +2,13 @@
 
 use muster_model::command::Exit;
 
-use crate::clock::wall_clock;
 use crate::container::ContainerEnd;
-use crate::directory::ExitRecord;
+use crate::lease::clock::wall_clock;
 use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK};
+use crate::link::protocol::SupervisorMessage;
 use crate::output::complain;
-use crate::protocol::SupervisorMessage;
 use crate::supervise::{SuperviseError, Supervisor, during, milliseconds};
+use crate::task::directory::ExitRecord;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;

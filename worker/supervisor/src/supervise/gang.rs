@@ -3,12 +3,12 @@
 use muster_model::desired::Rendezvous;
 use muster_model::time::MonotonicMs;
 
-use crate::hostfile;
 use crate::limits::LEASE_TICK;
+use crate::link::protocol::GangNotice;
 use crate::output::complain;
-use crate::protocol::GangNotice;
-use crate::spec::TaskSpec;
 use crate::supervise::{Supervisor, milliseconds};
+use crate::task::hostfile;
+use crate::task::spec::TaskSpec;
 
 /// Rendezvous of a gang.
 #[derive(Debug)]

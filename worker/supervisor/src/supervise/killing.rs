@@ -5,8 +5,8 @@ use std::fs;
 use muster_model::time::MonotonicMs;
 
 use crate::limits::UNKILLABLE_MS;
+use crate::link::protocol::{Stuck, SupervisorMessage};
 use crate::process::ProcessEntry;
-use crate::protocol::{Stuck, SupervisorMessage};
 use crate::supervise::{Supervisor, Watched, exit_of};
 
 /// Maximum number of processes that are named in a report about an unkillable task.

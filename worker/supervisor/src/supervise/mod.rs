@@ -1,5 +1,8 @@
 //! Life cycle of a supervisor: claim the attempt, start the task, watch it, record its exit.
 
+pub mod server;
+pub(super) mod succession;
+
 mod burial;
 mod gang;
 mod killing;
@@ -13,33 +16,32 @@ use muster_model::command::{EXIT_DO_NOT_RESTART, Exit};
 use muster_model::time::MonotonicMs;
 use rustix::process::WaitStatus;
 
-use crate::alarm::LeaseAlarm;
-use crate::cgroup::KeptCgroups;
-use crate::checkpoint_folder::CheckpointFolder;
-use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
-use crate::clock::LeaseClock;
-use crate::connections::{Connections, Incoming};
-use crate::directory::TaskDirectory;
-use crate::evidence;
+use crate::checkpoint::checkpoint_folder::CheckpointFolder;
+use crate::checkpoint::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::exec::Execs;
-use crate::family::{self, Family};
-use crate::guard::Pulse;
-use crate::hold::Prepared;
+use crate::isolation::cgroup::KeptCgroups;
+use crate::lease::alarm::LeaseAlarm;
+use crate::lease::clock::LeaseClock;
+use crate::lease::guard::Pulse;
 use crate::lease::{Lease, Verdict};
 use crate::limits::{LAST_ROUNDS_MAX, LEASE_TICK, QUICK_TASK_MS_MAX};
-use crate::lines::LineStream;
-use crate::output::Output;
+use crate::link::connections::{Connections, Incoming};
+use crate::link::lines::LineStream;
+use crate::link::protocol::{AgentRequest, SupervisorMessage};
+use crate::output::{Output, evidence};
 use crate::process::ProcessIdentity;
-use crate::protocol::{AgentRequest, SupervisorMessage};
-use crate::ready::Ready;
-use crate::rounds::Rounds;
-use crate::said::Said;
-use crate::spec::{SPEC_FORMAT, TaskSpec};
-use crate::stopping::Stopping;
-use crate::succession::Tenure;
+use crate::process::family::{self, Family};
+use crate::process::rounds::Rounds;
 use crate::supervise::gang::Gang;
 use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
+use crate::supervise::succession::Tenure;
+use crate::task::directory::TaskDirectory;
+use crate::task::hold::Prepared;
+use crate::task::ready::Ready;
+use crate::task::said::Said;
+use crate::task::spec::{SPEC_FORMAT, TaskSpec};
+use crate::task::stopping::Stopping;
 
 /// Maximum descriptors polled besides the connections: the task's end, the alarm, the checkpoint thread, the
 /// flag file, commands' ends and two pipes.

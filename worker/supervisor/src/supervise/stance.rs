@@ -1,7 +1,7 @@
 //! Pause state of a task.
 
 use crate::exec::Execs;
-use crate::family::Family;
+use crate::process::family::Family;
 
 /// Pause state of the task's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

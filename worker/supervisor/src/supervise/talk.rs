@@ -2,11 +2,11 @@
 
 use muster_model::time::MonotonicMs;
 
-use crate::checkpoints::{ConnectionId, Finality, Registration};
-use crate::control::{Commit, TaskRequest};
-use crate::protocol::{ControlAnswer, SupervisorMessage};
-use crate::stopping::Stopping;
+use crate::checkpoint::checkpoints::{ConnectionId, Finality, Registration};
+use crate::link::control::{Commit, TaskRequest};
+use crate::link::protocol::{ControlAnswer, SupervisorMessage};
 use crate::supervise::{Supervisor, Watched};
+use crate::task::stopping::Stopping;
 
 impl Supervisor<'_> {
     /// Handles a request of the task. No answer if it comes later, or was sent.

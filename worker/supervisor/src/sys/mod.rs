@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use crate::child::ChildSetup;
-use crate::start::Image;
+use crate::task::child::ChildSetup;
+use crate::task::start::Image;
 
 /// Kernel modes for memory that is preferably allocated on given nodes: several of them, and a single one
 /// (kernels before 5.15).

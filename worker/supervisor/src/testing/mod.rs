@@ -13,7 +13,7 @@ use muster_model::spec::Execution;
 
 pub use hanging::HangingFolder;
 
-use crate::clock::boottime_ms;
+use crate::lease::clock::boottime_ms;
 use crate::process::{self, ProcessIdentity};
 
 /// Timeout of all waits in tests, in milliseconds.

@@ -7,7 +7,7 @@ use muster_model::beat::SpoilReport;
 use muster_model::checkpoint_interval::interval_ms;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
 use muster_model::spec::StopWarning;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{
     AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
 };

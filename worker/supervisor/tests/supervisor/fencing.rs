@@ -1,10 +1,11 @@
 //! Leases of real processes: even if frozen or suspended, no task outlives its lease.
 
-use crate::forked::Server;
-use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{AgentRequest, SupervisorMessage};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::forked::Server;
+use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
 
 fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();

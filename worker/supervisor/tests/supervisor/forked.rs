@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec, server};
+use muster_supervisor::supervise::server;
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,

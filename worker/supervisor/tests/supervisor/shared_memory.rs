@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::exec::ExecRequest;
-use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
+use muster_supervisor::isolation::shared_memory::{is_possible, remove_unless_used};
 use muster_supervisor::{SharedMemoryPlace, TaskSpec};
 use rustix::fs::{FlockOperation, flock};
 

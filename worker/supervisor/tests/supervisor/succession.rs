@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::limits::{SUPERVISOR_OVERDUE_MS_MAX, SUPERVISOR_SILENT_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, Controller, SupervisorMessage, TaskDirectory};

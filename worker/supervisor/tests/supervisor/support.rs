@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
 pub(crate) use muster_supervisor::testing::{PATIENCE_MS, eventually, is_gone, kill_host, script};
 use muster_supervisor::{

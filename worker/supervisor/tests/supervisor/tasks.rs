@@ -7,7 +7,7 @@ use muster_model::command::{Exit, SignalSender};
 use muster_model::desired::CheckpointRef;
 use muster_model::ids::GpuUuid;
 use muster_model::limits::CHECKPOINTS_TOLD_MAX;
-use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
 
 use crate::forked::Server;
@@ -461,7 +461,7 @@ fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {
         save() { mkdir step_$1.tmp; sleep 0.3; mv step_$1.tmp step_$1; \
         printf '%s\\n' \"$2\" $MUSTER_EPOCH > step_$1/m; mv step_$1/m step_$1/_COMMITTED; }
         save 8 sha256:00ff; until [ -e next ]; do sleep 0.02; done; save 9 sha256:xyz; exec sleep 1000";
-    let before = muster_supervisor::clock::boottime_ms();
+    let before = muster_supervisor::lease::clock::boottime_ms();
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
     rig.hear_started();
     let checkpoints = rig.home.path().join("checkpoints");
@@ -478,7 +478,7 @@ fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {
     assert_eq!(digests, ["sha256:00ff", ""]);
     // Not every file system records it.
     let tells = std::fs::metadata(&checkpoints).unwrap().created().is_ok();
-    let took = muster_supervisor::clock::boottime_ms() - before;
+    let took = muster_supervisor::lease::clock::boottime_ms() - before;
     for save_ms in reports.iter().map(|report| report.save_ms) {
         assert_eq!(save_ms.is_some(), tells);
         assert!(

@@ -14,7 +14,7 @@ use muster_model::ids::{JobId, Revision};
 use muster_model::limits;
 use serde::Serialize;
 
-use crate::state::settled::{Owner, Settled};
+use crate::state::index::settled::{Owner, Settled};
 
 /// Events by revision; the events of one job in one revision are kept or dropped together.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_model::ids::GpuUuid;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 
 use crate::gpu::GpuError;
 use crate::gpu::helper::HelperProgram;

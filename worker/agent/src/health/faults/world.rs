@@ -26,7 +26,7 @@ use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
 use muster_model::topology::{CellPlace, Topology};
 use muster_planner::{Budget, plan};
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 
 use crate::gpu::faulted;

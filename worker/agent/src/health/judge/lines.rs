@@ -5,7 +5,7 @@ use muster_health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
 use muster_health::rules::{Blame, XidSeverity};
 use muster_model::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
 use muster_model::ids::GpuUuid;
-use muster_supervisor::clock::wall_clock;
+use muster_supervisor::lease::clock::wall_clock;
 use tokio::time::sleep;
 
 use crate::health::judge::Judge;

@@ -22,7 +22,7 @@ use muster_model::command::GpuHealth;
 use muster_model::health::{Component, Finding, Severity, raw_evidence, with_detail};
 use muster_model::ids::{GpuUuid, Revision};
 use muster_model::time::{MonotonicMs, TimeMs};
-use muster_supervisor::clock::wall_clock;
+use muster_supervisor::lease::clock::wall_clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 

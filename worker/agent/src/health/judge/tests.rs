@@ -2,7 +2,7 @@
 
 use muster_health::checks::{CheckEnd, Dialect, read};
 use muster_health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 
 use super::*;
 use crate::gpu::faulted;

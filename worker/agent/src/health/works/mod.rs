@@ -13,7 +13,7 @@ use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::health::{Component, DeviceAction, Order, raw_evidence, with_detail};
 use muster_model::ids::GpuUuid;
 use muster_model::time::MonotonicMs;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 

@@ -7,9 +7,9 @@ use rustix::termios::Winsize;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::clock::boottime_ms;
 use crate::container::engine::{ANSWER_MAX, Engine, EngineError, IdAnswer, granted, read};
 use crate::container::http::{Exchange, Request, encoded};
+use crate::lease::clock::boottime_ms;
 
 /// Maximum time that an engine may take to answer while the command runs, in milliseconds.
 const ANSWER_MS_MAX: u64 = 10_000;

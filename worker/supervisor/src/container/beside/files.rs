@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::container::frames::Frames;
 use crate::container::http::Exchange;
 use crate::container::pipes::own;
-use crate::segments::OutputStream;
+use crate::output::segments::OutputStream;
 
 /// Bytes of input read at a time and buffered for the engine.
 const READ_BYTES: usize = 16 << 10;

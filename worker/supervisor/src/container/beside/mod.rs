@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use crate::container::ending::{FAILED, end_like};
 use crate::container::engine::Engine;
 use crate::container::record::{ContainerRecord, container_name};
-use crate::directory::TaskDirectory;
 use crate::exec::ExecRequest;
 use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
 use crate::sys;
+use crate::task::directory::TaskDirectory;
 
 /// Asks a proxy to end its command. SIGHUP is forwarded to the command, as it is outside containers.
 pub(crate) const END_NOW: Signal = Signal::TERM;

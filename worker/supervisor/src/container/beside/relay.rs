@@ -7,7 +7,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use rustix::termios::{Winsize, tcgetwinsize};
 
-use crate::clock::boottime_ms;
 use crate::container::beside::calls::{Errand, ExecStanding, News, Purpose, is_some_size};
 use crate::container::beside::files::{Input, Output};
 use crate::container::beside::inside::Inside;
@@ -15,6 +14,7 @@ use crate::container::beside::{BesideError, not_started};
 use crate::container::engine::{Engine, EngineError, granted};
 use crate::container::http::Exchange;
 use crate::container::pipes::span;
+use crate::lease::clock::boottime_ms;
 use crate::limits::EXEC_HANGUP_INSIDE_MS;
 use crate::process::ProcessIdentity;
 use crate::sys;

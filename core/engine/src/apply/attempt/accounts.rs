@@ -1,0 +1,221 @@
+//! GPU-time accounting at placements and ends, once every replica supports it.
+
+use muster_model::desired::RestartReason;
+use muster_model::ids::{JobId, UnitIndex};
+use muster_model::time::TimeMs;
+
+use crate::apply::Step;
+use crate::apply::attempt::verdict::Verdict;
+use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, TaskRun, Unit, Vacancy};
+
+impl Step<'_> {
+    /// Charges the waiting time of a unit that is being placed on this number of GPUs.
+    pub(in crate::apply) fn account_for_wait(&mut self, id: JobId, unit: UnitIndex, gpus: u32) {
+        let Some(job) = self.state.job(id).filter(|_| self.keeps_accounts()) else {
+            return;
+        };
+        let known = job.unit(unit);
+        let since = known
+            .and_then(|known| known.past.last())
+            .map_or(job.submitted_at, |past| past.ended_at);
+        let cause = known.map_or(RestartReason::First, |known| known.restart_reason);
+        let waited_ms = self.state.time.since(since);
+        self.write_down(id, gpus, &[(Kind::Queue, cause, waited_ms)]);
+    }
+
+    /// Accounts for the ended attempt of a unit with this verdict.
+    pub(in crate::apply) fn account_for_end(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        attempt: &Attempt,
+        verdict: &Verdict,
+    ) {
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let Some(known) = known.filter(|_| self.keeps_accounts()) else {
+            return;
+        };
+        let now = self.state.time;
+        let began_for = known.restart_reason;
+        let started_at = attempt.running_at.unwrap_or(now);
+        let kept_until = match verdict {
+            Verdict::Succeeded => now,
+            _ => kept_until(known, attempt).unwrap_or(started_at),
+        };
+        let ended_for = match verdict {
+            Verdict::Requeued { reason, .. } => *reason,
+            Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => RestartReason::User,
+        };
+        let halts = self.halts(id, attempt);
+        let course = Course {
+            placed_at: attempt.placed_at,
+            began_for,
+            started_at,
+            kept_until,
+            ended_for,
+            ended_at: now,
+        };
+        let times = course.times(&halts);
+        if let Some(running_at) = attempt.running_at {
+            let hosts = attempt.hosts().len() as u64;
+            let reliability = &mut self.state.reliability;
+            let ran = now.since(running_at).saturating_mul(hosts);
+            reliability.host_ms = reliability.host_ms.saturating_add(ran);
+            reliability.failures += u64::from(ended_for == RestartReason::Infra);
+        }
+        let since = |joined: &Joined| {
+            let started_at = joined.running_at.unwrap_or(now);
+            let course = Course {
+                placed_at: joined.placed_at,
+                began_for: joined.reason,
+                started_at,
+                kept_until: kept_until.max(started_at),
+                ended_for,
+                ended_at: now,
+            };
+            course.times(&halts)
+        };
+        let late: Vec<_> = attempt
+            .tasks
+            .iter()
+            .filter_map(|run| Some((count_gpus(run), since(attempt.joined(run.task)?))))
+            .collect();
+        let gpus = attempt.gpus();
+        let of_late: u32 = late.iter().map(|(gpus, _)| *gpus).sum();
+        if gpus == 0 || gpus > of_late {
+            self.write_down(id, gpus - of_late, &times);
+        }
+        for (gpus, times) in late.iter().filter(|(gpus, _)| *gpus > 0) {
+            self.write_down(id, *gpus, times);
+        }
+        if let Some(vacancy) = attempt.vacancy().cloned() {
+            self.account_for_vacancy((id, unit), &vacancy);
+        }
+    }
+
+    /// Accounts for a member that is gone while the others continue: its work since the newest checkpoint
+    /// counts as lost, as far as anyone but the job's framework knows. `position` is the member's index in
+    /// the attempt's tasks.
+    pub(in crate::apply) fn account_for_member(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        position: usize,
+        ended_for: RestartReason,
+    ) {
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let known = known.filter(|_| self.keeps_accounts());
+        let Some((known, attempt)) = known.and_then(|it| Some((it, it.attempt.as_deref()?))) else {
+            return;
+        };
+        let run = &attempt.tasks[position];
+        let now = self.state.time;
+        let (began_for, placed_at, running_at) = match attempt.joined(run.task) {
+            Some(joined) => (joined.reason, joined.placed_at, joined.running_at),
+            None => (known.restart_reason, attempt.placed_at, attempt.running_at),
+        };
+        let started_at = running_at.unwrap_or(now);
+        let kept_until = kept_until(known, attempt).unwrap_or(started_at);
+        let course = Course {
+            placed_at,
+            began_for,
+            started_at,
+            kept_until: kept_until.max(started_at),
+            ended_for,
+            ended_at: now,
+        };
+        let times = course.times(&self.halts(id, attempt));
+        let gpus = count_gpus(run);
+        self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
+        if gpus > 0 {
+            self.write_down(id, gpus, &times);
+        }
+    }
+
+    /// Accounts for the time in which a place in a gang was vacant.
+    pub(in crate::apply) fn account_for_vacancy(
+        &mut self,
+        (id, _): (JobId, UnitIndex),
+        vacancy: &Vacancy,
+    ) {
+        let gpus = count_gpus(&vacancy.run);
+        if gpus > 0 && self.keeps_accounts() {
+            let waited_ms = self.state.time.since(vacancy.since);
+            self.write_down(id, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
+        }
+    }
+
+    /// Returns the pauses of an attempt up to now.
+    fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Halt> {
+        let job = self.state.job(id);
+        let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
+        attempt.halts.iter().copied().chain(open).collect()
+    }
+
+    /// Builds before command format 4 keep no accounts: accounting starts once every replica supports it.
+    pub(in crate::apply) const fn keeps_accounts(&self) -> bool {
+        self.state.job_defaults.is_some()
+    }
+
+    fn write_down(&mut self, id: JobId, gpus: u32, times: &[(Kind, RestartReason, u64)]) {
+        for (kind, cause, span_ms) in times {
+            let entry = Entry {
+                kind: *kind,
+                cause: *cause,
+                gpu_ms: span_ms.saturating_mul(u64::from(gpus.max(1))),
+            };
+            let job: &mut Job = self.job_mut(id);
+            job.ledger.add(entry);
+            if gpus > 0 {
+                self.state.ledger.add(entry);
+            }
+        }
+    }
+}
+
+/// Timeline of an attempt, or of one member, from placement to end.
+struct Course {
+    placed_at: TimeMs,
+    /// Reason of the placement: the cause to which the start-up time is charged.
+    began_for: RestartReason,
+    /// When it ran; its end if it never did.
+    started_at: TimeMs,
+    /// End of the work that is kept; the start if nothing is.
+    kept_until: TimeMs,
+    /// Cause to which the lost rest is charged.
+    ended_for: RestartReason,
+    ended_at: TimeMs,
+}
+
+impl Course {
+    /// Splits its time by use. Pauses are neither work nor a loss.
+    fn times(&self, halts: &[Halt]) -> [(Kind, RestartReason, u64); 4] {
+        let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {
+            halts.iter().map(|halt| halt.within_ms(from, until)).sum()
+        };
+        let moved_ms = |from: TimeMs, until: TimeMs| {
+            let span_ms = until.since(from);
+            span_ms.saturating_sub(halted_ms(from, until))
+        };
+        let (began_for, ended_for) = (self.began_for, self.ended_for);
+        let start_ms = moved_ms(self.placed_at, self.started_at);
+        let kept_ms = moved_ms(self.started_at, self.kept_until);
+        let lost_ms = moved_ms(self.kept_until, self.ended_at);
+        let still_ms = halted_ms(self.placed_at, self.ended_at);
+        [
+            (Kind::Restart, began_for, start_ms),
+            (Kind::Kept, ended_for, kept_ms),
+            (Kind::Work, ended_for, lost_ms),
+            (Kind::Halt, ended_for, still_ms),
+        ]
+    }
+}
+
+fn count_gpus(run: &TaskRun) -> u32 {
+    u32::try_from(run.gpus.len()).unwrap_or(u32::MAX)
+}
+
+/// Returns the time up to which an attempt's work is in a readable checkpoint; `None` without one.
+fn kept_until(unit: &Unit, attempt: &Attempt) -> Option<TimeMs> {
+    let newest = unit.newest_checkpoint()?;
+    let running_at = attempt.running_at?;
+    (newest.epoch == attempt.epoch).then(|| newest.committed_at.max(running_at))
+}

@@ -1,0 +1,89 @@
+//! Changes of the allocation basis of attempts.
+
+use std::sync::Arc;
+
+use muster_model::command::{Standing, TaskPlacement};
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::lifecycle::UnitPhase;
+use muster_model::rejection::Rejection;
+
+use crate::apply::Step;
+use crate::apply::attempt::binding;
+use crate::feasibility::Freed;
+use crate::state::{Answer, Attempt, Job, State, TaskRun};
+
+impl Step<'_> {
+    pub(in crate::apply) fn set_standing(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+        standing: &Standing,
+    ) -> Result<Answer, Rejection> {
+        let (job, attempt) = self.current_attempt(id, unit, epoch)?;
+        if attempt.standing == *standing {
+            return Ok(Answer::Done);
+        }
+        if attempt.stop.is_some() {
+            return Err(Rejection::UnitPhase {
+                job: id,
+                unit,
+                phase: UnitPhase::Stopping,
+            });
+        }
+        check_change(self.state, (job, attempt), standing)?;
+        let tasks: Vec<TaskPlacement> = attempt.tasks.iter().map(TaskRun::place).collect();
+        let freed = Freed::default();
+        binding::check(self.state, (job, unit), (standing, &tasks), &freed)?;
+        self.change_standing(id, unit, standing);
+        Ok(Answer::Done)
+    }
+
+    /// Changes the allocation basis of an attempt; unbinds or binds its cells.
+    fn change_standing(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
+        let job = self.job_mut(id);
+        let spec = Arc::clone(&job.spec);
+        let before = job.attempt_mut(unit).standing.clone();
+        self.unbind(&spec, &before);
+        self.stand(id, unit, standing);
+        self.bind(&spec, standing);
+        let epoch = self.job_mut(id).attempt_mut(unit).epoch;
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(&spec, (epoch, id, unit), Some(standing));
+    }
+}
+
+/// Checks a change: work of a virtual cluster may change from its cells to opportunistic use if its job
+/// accepts lazy preemption, and back into cells; work left on another queue's basis by a configuration change
+/// may change to its own queue's.
+fn check_change(
+    state: &State,
+    (job, attempt): (&Job, &Attempt),
+    standing: &Standing,
+) -> Result<(), Rejection> {
+    let spec = &job.spec;
+    let queue = state.queues.get(spec.queue.as_str());
+    let is_virtual_cluster =
+        queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired);
+    let refused = match (&attempt.standing, standing) {
+        _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
+        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is not a virtual cluster"),
+        (_, Standing::Share) if is_virtual_cluster => {
+            Some("it is a virtual cluster: its GPUs are held by cells")
+        }
+        (Standing::Cells(_), Standing::Opportunistic) if !spec.scheduling.lazy_preemption => {
+            Some("the job does not take lazy preemption")
+        }
+        (Standing::Share, Standing::Opportunistic) if !is_virtual_cluster => {
+            Some("the job is not opportunistic")
+        }
+        _ => None,
+    };
+    if let Some(detail) = refused {
+        return Err(Rejection::CellsUnsafe {
+            queue: spec.queue.clone(),
+            detail: detail.to_owned(),
+        });
+    }
+    Ok(())
+}

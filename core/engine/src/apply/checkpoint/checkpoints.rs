@@ -1,0 +1,213 @@
+//! Checkpoints committed by tasks; only the current attempt may commit.
+
+use std::sync::Arc;
+
+use muster_model::command::CheckpointCommit;
+use muster_model::event::EventKind;
+use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
+use crate::apply::checkpoint::retention::{self, Forgotten};
+use crate::apply::{Step, invalid, require_length};
+use crate::state::{Answer, Checkpoint, Job, Unit};
+
+impl Step<'_> {
+    pub(in crate::apply) fn commit_checkpoint(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        commit: &CheckpointCommit,
+    ) -> Result<Answer, Rejection> {
+        let (job, epoch) = self.attempt_of_committer(id, unit, commit.epoch)?;
+        check(commit)?;
+        // All members of an attempt, including replacements, write one sequence of checkpoints.
+        let commit = &CheckpointCommit {
+            epoch,
+            ..commit.clone()
+        };
+        let newest = job.unit(unit).and_then(|known| newest_of(known, commit));
+        if let Some(newest) = newest {
+            if newest.step == commit.step && newest.path == commit.path {
+                return Ok(Answer::Done);
+            }
+            if newest.step >= commit.step {
+                return Err(Rejection::CheckpointOutOfOrder {
+                    job: id,
+                    given: commit.step,
+                    current: newest.step,
+                });
+            }
+        }
+        let committed_at = self.state.time;
+        let checkpoint = Checkpoint {
+            epoch: commit.epoch,
+            step: commit.step,
+            path: commit.path.clone(),
+            size_bytes: commit.size_bytes,
+            digest: commit.digest.clone(),
+            committed_at,
+            save_ms: commit.save_ms,
+            spoiled: None,
+            spoiled_by: None,
+        };
+        let policy = job.spec.lifecycle.checkpoints;
+        let forgotten = self.edit_attempt(id, unit, |known| {
+            known.checkpoints.push(checkpoint);
+            end_row_of_swaps(known);
+            let forgotten = policy.map(|policy| retention::retain(known, policy));
+            if known.checkpoints.len() > limits::CHECKPOINTS_PER_JOB_MAX {
+                known.checkpoints.remove(0);
+            }
+            forgotten.unwrap_or_default()
+        });
+        self.emit(EventKind::CheckpointCommitted {
+            job: id,
+            unit,
+            epoch: commit.epoch,
+            step: commit.step,
+            path: commit.path.clone(),
+            size_bytes: commit.size_bytes,
+        });
+        self.tell_forgotten((id, unit), forgotten);
+        self.leave_what_drains((id, unit));
+        Ok(Answer::Done)
+    }
+
+    /// Returns the attempt for which the member with this epoch may commit: it must be a current member.
+    fn attempt_of_committer(
+        &self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+    ) -> Result<(&Job, AttemptEpoch), Rejection> {
+        let job = self.known_job(id)?;
+        if !job.has_unit(unit) {
+            return Err(Rejection::UnknownUnit { job: id, unit });
+        }
+        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let attempt = attempt.filter(|attempt| attempt.has_member_of(epoch));
+        let given = epoch;
+        let stale = Rejection::StaleAttempt {
+            job: id,
+            unit,
+            given,
+        };
+        Ok((job, attempt.ok_or(stale)?.epoch))
+    }
+
+    /// Records checkpoints that are no longer kept; a worker is ordered to remove their folders.
+    fn tell_forgotten(&mut self, (job, unit): (JobId, UnitIndex), forgotten: Forgotten) {
+        let first = self.job_mut(job).attempt_mut(unit).tasks.first();
+        let host = first.map(|run| run.host);
+        if let Some(host) = host.filter(|_| !forgotten.removed.is_empty()) {
+            self.touch_desired(host);
+        }
+        for (steps, removed) in [(forgotten.removed, true), (forgotten.left, false)] {
+            if !steps.is_empty() {
+                self.emit(EventKind::CheckpointsForgotten {
+                    job,
+                    unit,
+                    steps,
+                    removed,
+                });
+            }
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Marks a checkpoint that the unit's current attempt could not read. A repetition changes nothing.
+    pub(in crate::apply) fn spoil_checkpoint(
+        &mut self,
+        spoil: &Spoil<'_>,
+    ) -> Result<Answer, Rejection> {
+        let Spoil {
+            job: id,
+            unit,
+            reporter,
+            epoch,
+            step,
+            reason,
+        } = *spoil;
+        let (job, _) = self.current_attempt(id, unit, reporter)?;
+        require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
+        let is_named =
+            |checkpoint: &Checkpoint| (checkpoint.epoch, checkpoint.step) == (epoch, step);
+        let known = job.unit(unit);
+        let checkpoint = known.and_then(|known| known.checkpoints.iter().find(|it| is_named(it)));
+        match checkpoint {
+            None => {
+                return Err(Rejection::UnknownCheckpoint {
+                    job: id,
+                    epoch,
+                    step,
+                });
+            }
+            Some(checkpoint) if checkpoint.spoiled.is_some() => return Ok(Answer::Done),
+            Some(_) => {}
+        }
+        self.edit_attempt(id, unit, |known| {
+            for checkpoint in known.checkpoints.iter_mut().filter(|it| is_named(it)) {
+                checkpoint.spoiled = Some(reason.to_owned());
+                checkpoint.spoiled_by = Some(reporter);
+            }
+            retention::spare(known);
+        });
+        self.emit(EventKind::CheckpointSpoiled {
+            job: id,
+            unit,
+            epoch,
+            step,
+            reason: reason.to_owned(),
+        });
+        Ok(Answer::Done)
+    }
+}
+
+/// Resets the consecutive swaps: a gang that saved something newer makes progress.
+fn end_row_of_swaps(unit: &mut Unit) {
+    let has_row = unit.attempt.as_deref().is_some_and(|attempt| {
+        let membership = attempt.membership.as_deref();
+        membership.is_some_and(|membership| membership.swaps_in_a_row > 0)
+    });
+    if let Some(attempt) = unit.attempt.as_mut().filter(|_| has_row)
+        && let Some(membership) = &mut Arc::make_mut(attempt).membership
+    {
+        membership.swaps_in_a_row = 0;
+    }
+}
+
+/// Arguments of [`muster_model::command::Command::SpoilCheckpoint`].
+pub(in crate::apply) struct Spoil<'a> {
+    pub(in crate::apply) job: JobId,
+    pub(in crate::apply) unit: UnitIndex,
+    pub(in crate::apply) reporter: AttemptEpoch,
+    pub(in crate::apply) epoch: AttemptEpoch,
+    pub(in crate::apply) step: u64,
+    pub(in crate::apply) reason: &'a str,
+}
+
+/// Returns the newest checkpoint that the same attempt committed.
+fn newest_of<'a>(unit: &'a Unit, commit: &CheckpointCommit) -> Option<&'a Checkpoint> {
+    let newest = unit.checkpoints.last()?;
+    (newest.epoch == commit.epoch).then_some(newest)
+}
+
+fn check(commit: &CheckpointCommit) -> Result<(), Rejection> {
+    if !commit.path.starts_with('/') || commit.path.contains('\0') {
+        return Err(invalid("path", "must be an absolute path".to_owned()));
+    }
+    require_length(
+        "path",
+        &commit.path,
+        "TEXT_BYTES_MAX",
+        limits::TEXT_BYTES_MAX,
+    )?;
+    require_length(
+        "digest",
+        &commit.digest,
+        "NAME_BYTES_MAX",
+        limits::NAME_BYTES_MAX,
+    )
+}

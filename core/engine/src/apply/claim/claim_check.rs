@@ -1,0 +1,231 @@
+//! Validation of claims: everything claimed is free, held by victims the unit may preempt, superseded by
+//! right, or held by units that may be moved.
+
+use std::collections::BTreeSet;
+
+use muster_model::command::{Claiming, Victim};
+use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+
+use crate::apply::attempt::placement::{check_unit, infeasible};
+use crate::apply::attempt::{binding, moves};
+use crate::apply::job::admission;
+use crate::feasibility::{self, Asker, Freed};
+use crate::rights::{Preemptor, Rights, Subject};
+use crate::state::{Ground, Job, Purpose, State, amounts_of};
+
+/// Checks a claim; returns its hosts.
+pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId>, Rejection> {
+    let Claiming { job: id, unit, .. } = *claiming;
+    check_unit(state, (id, unit), &claiming.tasks)?;
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let refuse = |detail: String| Rejection::ClaimInfeasible {
+        job: id,
+        unit,
+        detail,
+    };
+    check_numbers(state, claiming, job).map_err(refuse)?;
+    let freed = freed(state, claiming);
+    let asker = Asker::for_later(job, unit, state.time);
+    let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
+        .map_err(|unfit| infeasible(id, unfit))?;
+    let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
+    check_rights(state, claiming, job).map_err(refuse)?;
+    check_admission(state, claiming, (job, &freed))?;
+    let asked = (&claiming.standing, &*claiming.tasks);
+    binding::check(state, (job, unit), asked, &freed)?;
+    moves::check_moves(state, claiming, (&hosts, &freed))?;
+    Ok(hosts)
+}
+
+fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), String> {
+    if job
+        .unit(claiming.unit)
+        .is_some_and(|known| known.claim.is_some())
+    {
+        return Err("it has a claim already".to_owned());
+    }
+    let claims = state.index.claims.len() - claiming.supersedes.len().min(state.index.claims.len());
+    let moves = claiming.moving.as_ref();
+    if claims + moves.map_or(0, |moving| moving.moves.len()) >= limits::CLAIMS_MAX {
+        return Err(format!(
+            "{claims} units have claims, which is the limit (CLAIMS_MAX)"
+        ));
+    }
+    let victims = claiming.victims.len();
+    if victims > limits::VICTIMS_PER_CLAIM_MAX {
+        return Err(format!(
+            "{victims} victims are over the limit of {} (VICTIMS_PER_CLAIM_MAX)",
+            limits::VICTIMS_PER_CLAIM_MAX
+        ));
+    }
+    let ascend = claiming.victims.is_sorted_by(|one, other| one < other)
+        && claiming.supersedes.is_sorted_by(|one, other| one < other);
+    if !ascend {
+        return Err("its victims and the claims that it supersedes must ascend".to_owned());
+    }
+    Ok(())
+}
+
+/// Returns what counts as free for a claim: the resources of its victims, of the units it moves, of stopping
+/// attempts and of superseded claims; for a claim without any of these, the resources of all attempts.
+fn freed(state: &State, claiming: &Claiming) -> Freed {
+    let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
+    let mut attempts: BTreeSet<(JobId, UnitIndex)> = stopped(claiming)
+        .map(|victim| (victim.job, victim.unit))
+        .collect();
+    let is_reservation = attempts.is_empty();
+    if !is_reservation {
+        let tasks = moves.flat_map(|one| one.tasks.iter());
+        let hosts: BTreeSet<HostId> = tasks
+            .chain(claiming.tasks.iter())
+            .map(|task| task.host)
+            .collect();
+        for host in hosts {
+            attempts.extend(stopping_on(state, host));
+        }
+    }
+    Freed {
+        all_attempts: is_reservation,
+        attempts,
+        claims: claiming.supersedes.iter().copied().collect(),
+    }
+}
+
+/// Returns the attempts that a claim stops: its victims and the ones it moves.
+fn stopped(claiming: &Claiming) -> impl Iterator<Item = &Victim> {
+    let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
+    claiming.victims.iter().chain(moves.map(|one| &one.attempt))
+}
+
+/// Returns the units on a host whose attempts are being stopped.
+fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
+    crate::desired::units_on(state, host)
+        .filter(|(_, _, attempt)| attempt.stop.is_some())
+        .map(|(job, unit, _)| (job.id, unit))
+        .collect()
+}
+
+/// Checks that every victim holds claimed resources and that the unit may preempt it; likewise superseded
+/// claims, for which a higher priority in the same queue is enough.
+fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), String> {
+    let amounts = amounts_of(&state.hosts, &job.spec, &claiming.tasks);
+    let preemptor = Preemptor {
+        job,
+        unit: claiming.unit,
+        standing: &claiming.standing,
+        amounts: &amounts,
+    };
+    let mut rights = Rights::of(state, preemptor);
+    let stopped = held_by_stopped(state, claiming)?;
+    let victims = match claiming.moving {
+        Some(_) => Vec::new(),
+        None => stopped,
+    };
+    rights.take_all(victims).map_err(|(job, protection)| {
+        format!("an attempt of job {job} cannot be preempted: {protection}")
+    })?;
+    let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+    for (other, unit) in &claiming.supersedes {
+        let claimant = state.job(*other);
+        let subject = claimant.and_then(|job| Some((job, Subject::claim(job, *unit)?)));
+        let Some((claimant, subject)) = subject else {
+            return Err(format!("unit {unit} of job {other} has no claim"));
+        };
+        let claim = claimant
+            .unit(*unit)
+            .and_then(|known| known.claim.as_deref());
+        let mut tasks = claim.iter().flat_map(|claim| claim.tasks.iter());
+        if !tasks.any(|task| hosts.contains(&task.host)) {
+            return Err(format!(
+                "the claim of unit {unit} of job {other} does not obstruct it"
+            ));
+        }
+        // A claim for a moved unit is protected like the attempt that it left.
+        let is_moved =
+            claim.is_some_and(|claim| matches!(claim.purpose, Purpose::Destination { .. }));
+        let outranked = !is_moved
+            && claimant.spec.queue == job.spec.queue
+            && claimant.spec.priority < job.spec.priority;
+        if !outranked {
+            rights.over(&subject).map_err(|protection| {
+                format!(
+                    "the claim of unit {unit} of job {other} cannot be superseded: {protection}"
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the attempts that a claim stops, each of which holds some of the claimed resources.
+fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>, String> {
+    let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
+    let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+    let mut subjects = Vec::with_capacity(claiming.victims.len());
+    for Victim { job, unit, epoch } in stopped(claiming) {
+        let record = state.job(*job);
+        let attempt = record.and_then(|job| job.unit(*unit)?.attempt.as_deref());
+        let attempt = attempt.filter(|attempt| attempt.epoch == *epoch);
+        let (Some(record), Some(attempt)) = (record, attempt) else {
+            return Err(format!(
+                "attempt {epoch} of unit {unit} of job {job} is not the current one"
+            ));
+        };
+        // Without claimed GPUs, room on the same host is enough.
+        let gives = attempt.tasks.iter().any(|run| {
+            run.gpus.iter().any(|gpu| claimed.contains(gpu))
+                || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
+        });
+        if !gives && !is_needed(state, claiming, (*job, *unit)) {
+            return Err(format!(
+                "unit {unit} of job {job} holds none of the claimed resources"
+            ));
+        }
+        subjects.push(Subject::attempt(record, attempt));
+    }
+    Ok(subjects)
+}
+
+/// Whether the claim is impossible if a victim continues: it frees CPUs or memory, or a limit requires it.
+fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> bool {
+    let Some(job) = state.job(claiming.job) else {
+        return false;
+    };
+    let mut freed = freed(state, claiming);
+    freed.attempts.remove(&victim);
+    let asker = Asker::for_later(job, claiming.unit, state.time);
+    feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
+        || check_admission(state, claiming, (job, &freed)).is_err()
+}
+
+/// Checks the limits of the queues as of the end of its victims and of all stopping attempts.
+fn check_admission(
+    state: &State,
+    claiming: &Claiming,
+    (job, freed): (&Job, &Freed),
+) -> Result<(), Rejection> {
+    let mut later = freed.clone();
+    if !freed.all_attempts {
+        let classes = state.index.attempts.iter();
+        let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
+        let keys = stopping.flat_map(|(_, keys)| keys);
+        later.attempts.extend(keys.map(|key| (key.job.0, key.unit)));
+    }
+    let asking = admission::Asking {
+        job,
+        unit: claiming.unit,
+        standing: &claiming.standing,
+        tasks: &claiming.tasks,
+        freed: &later,
+    };
+    admission::check(state, asking)
+}
+
+/// Returns the units of a job that have claims.
+pub(in crate::apply) fn units_of(state: &State, job: JobId) -> Vec<UnitIndex> {
+    let units = (job, UnitIndex(0))..=(job, UnitIndex(u32::MAX));
+    let claims = state.index.claims.range(units);
+    claims.map(|((_, unit), _)| *unit).collect()
+}

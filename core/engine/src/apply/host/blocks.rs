@@ -1,0 +1,435 @@
+//! Blocks: hosts and GPUs taken out of placement and returned.
+
+use muster_health::component::{self, Actor, Change};
+use muster_health::guard_rails::Rails;
+use muster_model::command::{Block, BlockTarget, Planned, StopCause, StopReason};
+use muster_model::event::EventKind;
+use muster_model::health::{Component, Phase};
+use muster_model::host::Host;
+use muster_model::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
+use muster_model::limits;
+use muster_model::rejection::Rejection;
+use muster_model::time::{SECOND_MS, TimeMs};
+
+use crate::apply::attempt::words;
+use crate::apply::fingerprint::Request;
+use crate::apply::{Step, invalid, require_length};
+use crate::state::{Answer, BlockChange, Pools, pool_of};
+
+/// Author of an unblock by expiry.
+const EXPIRY: &str = "expiry";
+
+/// Target of a block: a host, or the GPU at a position in it.
+type Place = (HostId, Option<u32>);
+
+impl Step<'_> {
+    pub(in crate::apply) fn block(
+        &mut self,
+        request: RequestId,
+        target: &BlockTarget,
+        (block, spares_last): (&Block, bool),
+    ) -> Result<Answer, Rejection> {
+        check_texts(block)?;
+        self.once(request, &Request::Block(target, block), |step| {
+            check_times(block, step.state.time)?;
+            let place = step.find(target)?;
+            if spares_last && block.planned.is_none() {
+                step.spare_last(place)?;
+            }
+            let block = block.clone();
+            if block.planned.is_some() {
+                step.plan_block(place, block)?;
+            } else {
+                step.put_block(place, block);
+            }
+            Ok(Answer::Done)
+        })
+    }
+
+    /// Refuses to block the last host of a pool that accepts work.
+    fn spare_last(&self, (host, position): Place) -> Result<(), Rejection> {
+        let host = self.state.host(host).filter(|_| position.is_none());
+        // A host that accepts no work is no loss.
+        let Some(host) = host.filter(|host| host.accepts_work()) else {
+            return Ok(());
+        };
+        let view = Pools::view(self.state, host, &Component::Host(host.id));
+        Rails::admit_admin(1, &view).map_err(|_| Rejection::LastHost {
+            host: host.name.to_string(),
+            pool: pool_of(host).to_owned(),
+        })
+    }
+
+    /// Applies a block now.
+    fn put_block(&mut self, place: Place, block: Block) {
+        let block = Block {
+            since: self.state.time,
+            ..block
+        };
+        self.set_block(place, Some(block.clone()));
+        self.admins_word(place, &block);
+        self.give_up_broken_claims(place.0);
+        let said = words::by(&block.author, &block.reason);
+        let deadline = block.drain_deadline;
+        let target = self.target_at(place);
+        self.emit(EventKind::Blocked { target, block });
+        if let Some(deadline) = deadline {
+            self.drain(place, deadline, said);
+        }
+    }
+
+    /// Plans a block of a host; replaces an earlier plan.
+    fn plan_block(&mut self, place: Place, block: Block) -> Result<(), Rejection> {
+        let (host, None) = place else {
+            let rule = "only the block of a host can be planned ahead".to_owned();
+            return Err(invalid("planned", rule));
+        };
+        let block = Block {
+            since: self.state.time,
+            ..block
+        };
+        self.edit_host(host, |host| host.planned = Some(block.clone()));
+        self.emit(EventKind::BlockPlanned {
+            target: self.target_at(place),
+            author: block.author.clone(),
+            block: Some(block),
+        });
+        Ok(())
+    }
+
+    /// Begins a planned block. A longer block by an admin keeps its end.
+    fn begin_planned(&mut self, host: HostId) {
+        let record = self.state.host(host);
+        let planned = record.and_then(|record| record.planned.clone());
+        let in_force = record.and_then(|record| record.block.clone());
+        self.edit_host(host, |host| host.planned = None);
+        let Some(mut block) = planned else { return };
+        let now = self.state.time;
+        if block.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            let target = self.target_at((host, None));
+            self.emit(EventKind::BlockPlanned {
+                target,
+                author: EXPIRY.to_owned(),
+                block: None,
+            });
+            return;
+        }
+        // If it begins late, because there was no leader, running work still gets the planned time to leave.
+        let late_ms = block.planned.map_or(0, |planned| now.since(planned.at));
+        block.drain_deadline = block.drain_deadline.map(|at| at.after(late_ms));
+        let is_admins = self.state.health.phase(&Component::Host(host)).is_admins();
+        if let Some(in_force) = in_force.filter(|_| is_admins) {
+            block.expires_at = match (block.expires_at, in_force.expires_at) {
+                (Some(planned), Some(in_force)) => Some(planned.max(in_force)),
+                _ => None,
+            };
+        }
+        self.put_block((host, None), block);
+    }
+
+    fn cancel_planned(&mut self, place: Place, author: &str) -> Result<(), Rejection> {
+        let target = self.target_at(place);
+        let (host, _) = place;
+        let record = self.state.host(host);
+        let has_plan = place.1.is_none() && record.is_some_and(|host| host.planned.is_some());
+        if !has_plan {
+            return Err(Rejection::NothingPlanned(target.to_string()));
+        }
+        self.edit_host(host, |host| host.planned = None);
+        self.emit(EventKind::BlockPlanned {
+            target,
+            author: author.to_owned(),
+            block: None,
+        });
+        Ok(())
+    }
+
+    pub(in crate::apply) fn unblock(
+        &mut self,
+        request: RequestId,
+        target: &BlockTarget,
+        (author, planned): (&str, bool),
+    ) -> Result<Answer, Rejection> {
+        require_author(author)?;
+        let asked = Request::Unblock(target, author, planned);
+        self.once(request, &asked, |step| {
+            let place = step.find(target)?;
+            if planned {
+                step.cancel_planned(place, author)?;
+                return Ok(Answer::Done);
+            }
+            if !step.is_blocked(place) && !step.is_held(place) {
+                return Err(Rejection::NotBlocked(target.to_string()));
+            }
+            step.set_block(place, None);
+            step.admin_gives_back(place, author);
+            step.emit(EventKind::Unblocked {
+                target: target.clone(),
+                author: author.to_owned(),
+            });
+            Ok(Answer::Done)
+        })
+    }
+
+    pub(in crate::apply) fn expire_blocks(&mut self) -> Answer {
+        let mut count = 0;
+        while count < limits::BLOCKS_EXPIRED_PER_COMMAND_MAX {
+            let first = self.state.index.block_changes.get_min().copied();
+            let due = first.filter(|(at, ..)| *at <= self.state.time);
+            match due {
+                Some((_, host, BlockChange::Begins)) => self.begin_planned(host),
+                Some((_, host, BlockChange::Ends(position))) => self.end_block((host, position)),
+                None => break,
+            }
+            count += 1;
+        }
+        Answer::Count(count as u64)
+    }
+
+    fn end_block(&mut self, place: Place) {
+        self.set_block(place, None);
+        self.block_expired(place);
+        let target = self.target_at(place);
+        self.emit(EventKind::Unblocked {
+            target,
+            author: EXPIRY.to_owned(),
+        });
+    }
+
+    /// Records an admin's block in the health state: it lasts until an admin removes it or it expires.
+    fn admins_word(&mut self, place: Place, block: &Block) {
+        let component = self.component_at(place);
+        let phase = self.state.health.phase(&component);
+        let drains = block.drain_deadline.is_some();
+        let drains = drains && component::next(phase, component::Event::AdminDrain).is_some();
+        let event = if drains {
+            component::Event::AdminDrain
+        } else {
+            component::Event::AdminBlock
+        };
+        let change = Change {
+            event,
+            actor: Actor::Admin(block.author.clone()),
+            rule: String::new(),
+            evidence: block.reason.clone(),
+            at: self.state.time,
+            is_strike: false,
+            expires_at: block.expires_at,
+            by_hand: false,
+        };
+        self.say(&component, change);
+    }
+
+    fn admin_gives_back(&mut self, place: Place, author: &str) {
+        let component = self.component_at(place);
+        let change = Change {
+            event: component::Event::AdminUnblock,
+            actor: Actor::Admin(author.to_owned()),
+            rule: String::new(),
+            evidence: String::new(),
+            at: self.state.time,
+            is_strike: false,
+            expires_at: None,
+            by_hand: false,
+        };
+        for adapter in self.adapters_at(place) {
+            self.say(&adapter, change.clone());
+        }
+        self.say(&component, change);
+        // The limits set by rules are removed with it.
+        self.refresh_limits(place.0);
+    }
+
+    fn say(&mut self, component: &Component, change: Change) {
+        let effects = self.state.health.admin(component, change);
+        self.follow(effects);
+    }
+
+    /// Handles the expiry of an admin's block: findings made meanwhile take effect now.
+    fn block_expired(&mut self, place: Place) {
+        let component = self.component_at(place);
+        let effects = self.state.health.expired(&component, self.state.time);
+        self.follow(effects);
+    }
+
+    fn component_at(&self, place: Place) -> Component {
+        match self.target_at(place) {
+            BlockTarget::Host(_) => Component::Host(place.0),
+            BlockTarget::Gpu(uuid) => Component::Gpu(uuid),
+        }
+    }
+
+    fn find(&self, target: &BlockTarget) -> Result<Place, Rejection> {
+        match target {
+            BlockTarget::Host(name) => self
+                .state
+                .host_by_name(name)
+                .map(|host| (host.id, None))
+                .ok_or_else(|| Rejection::UnknownHost(name.clone())),
+            BlockTarget::Gpu(uuid) => self
+                .state
+                .gpu(*uuid)
+                .map(|(host, _)| (host.id, position_of(host, *uuid)))
+                .ok_or(Rejection::UnknownGpu(*uuid)),
+        }
+    }
+
+    fn target_at(&self, (host, position): Place) -> BlockTarget {
+        let host = self
+            .state
+            .host(host)
+            .expect("hosts named by the state exist");
+        match position {
+            None => BlockTarget::Host(host.name.to_string()),
+            Some(position) => BlockTarget::Gpu(host.gpus[position as usize].uuid),
+        }
+    }
+
+    fn is_blocked(&self, (host, position): Place) -> bool {
+        let Some(host) = self.state.host(host) else {
+            return false;
+        };
+        match position {
+            None => host.block.is_some(),
+            Some(position) => host.gpus[position as usize].block.is_some(),
+        }
+    }
+
+    /// Whether a rule keeps anything off a host or GPU, even only gangs or because of an adapter.
+    fn is_held(&self, place: Place) -> bool {
+        let is_held = |component: &Component| {
+            let condition = self.state.health.condition(component);
+            condition.is_some_and(|condition| !condition.holds.is_empty())
+        };
+        is_held(&self.component_at(place)) || self.adapters_at(place).iter().any(is_held)
+    }
+
+    /// Returns the adapters of a host that have health records. Adapters are addressed only by their host.
+    fn adapters_at(&self, (host, position): Place) -> Vec<Component> {
+        if position.is_some() {
+            return Vec::new();
+        }
+        let health = &self.state.health;
+        let speaks_against = |adapter: &Component| {
+            let condition = health.condition(adapter);
+            condition.is_some_and(|it| !it.holds.is_empty() || it.phase != Phase::Healthy)
+        };
+        let adapters = health.adapters_of(host).into_iter();
+        adapters.filter(speaks_against).collect()
+    }
+
+    /// Sets or removes a block.
+    fn set_block(&mut self, (host, position): Place, block: Option<Block>) {
+        self.edit_host(host, |host| {
+            let slot = match position {
+                None => &mut host.block,
+                Some(position) => &mut host.gpus[position as usize].block,
+            };
+            *slot = block;
+        });
+    }
+
+    /// Moves all running work away from a host or GPU.
+    fn drain(&mut self, place: Place, deadline: TimeMs, said: String) {
+        let left_ms = deadline.since(self.state.time);
+        let cause = StopCause::new(StopReason::Drain { host: place.0 }, said);
+        for (job, unit) in self.units_at(place) {
+            let grace_ms = self.job_mut(job).spec.stop_grace_ms.min(left_ms);
+            let member = self.member_at(place, (job, unit));
+            self.order_stop_at((job, unit), member, cause.clone(), grace_ms);
+        }
+    }
+
+    /// Returns the only member of a unit that would have to leave a host or GPU.
+    fn member_at(&self, (host, position): Place, id: (JobId, UnitIndex)) -> Option<TaskIndex> {
+        let Some(position) = position else {
+            return self.only_member_on(id, host);
+        };
+        let gpu = self.state.host(host)?.gpus.get(position as usize)?;
+        gpu.holder.map(|holder| holder.task)
+    }
+
+    /// Returns the units that hold resources of a host.
+    pub(in crate::apply) fn units_on(&self, host: HostId) -> Vec<(JobId, UnitIndex)> {
+        let first = (host, JobId(0), UnitIndex(0));
+        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        let units = self.state.index.on_host.range(first..=last);
+        units.map(|((_, job, unit), _)| (*job, *unit)).collect()
+    }
+
+    /// Returns the units that hold resources of a host or GPU.
+    fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
+        match position {
+            None => self.units_on(host),
+            Some(position) => {
+                let host = self.state.host(host);
+                let gpu = host.and_then(|host| host.gpus.get(position as usize));
+                let holder = gpu.and_then(|gpu| gpu.holder);
+                holder
+                    .map(|holder| (holder.job, holder.unit))
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+}
+
+fn position_of(host: &Host, uuid: GpuUuid) -> Option<u32> {
+    let position = host.gpus.iter().position(|gpu| gpu.uuid == uuid)?;
+    u32::try_from(position).ok()
+}
+
+fn check_texts(block: &Block) -> Result<(), Rejection> {
+    if block.reason.trim().is_empty() {
+        return Err(invalid("reason", "must not be empty".to_owned()));
+    }
+    require_author(&block.author)?;
+    for (field, text) in [("reason", &block.reason), ("evidence", &block.evidence)] {
+        require_length(field, text, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
+    }
+    Ok(())
+}
+
+fn require_author(author: &str) -> Result<(), Rejection> {
+    if author.is_empty() {
+        return Err(invalid("author", "must not be empty".to_owned()));
+    }
+    require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
+}
+
+fn check_times(block: &Block, now: TimeMs) -> Result<(), Rejection> {
+    let begins_at = block.planned.map_or(now, |planned| planned.at);
+    if block.planned.is_some() && begins_at <= now {
+        return Err(invalid("planned.at", "must lie in the future".to_owned()));
+    }
+    if let Some(Planned { notice_ms, .. }) = block.planned
+        && notice_ms > Planned::NOTICE_MS_MAX
+    {
+        let limit = Planned::NOTICE_MS_MAX;
+        let rule = format!("must be at most {limit} (NOTICE_MS_MAX)");
+        return Err(invalid("planned.notice_ms", rule));
+    }
+    if let Some(expires_at) = block.expires_at
+        && expires_at <= begins_at
+    {
+        let gap = gap(expires_at, begins_at);
+        let rule = format!("must lie after the block begins, and lies {gap}");
+        return Err(invalid("expires_at", rule));
+    }
+    if let Some(deadline) = block.planned.and(block.drain_deadline)
+        && deadline < begins_at
+    {
+        let gap = gap(deadline, begins_at);
+        let rule = format!("must not lie before the block begins, and lies {gap}");
+        return Err(invalid("drain_deadline", rule));
+    }
+    Ok(())
+}
+
+/// Formats how much earlier one time is than another.
+fn gap(earlier: TimeMs, later: TimeMs) -> String {
+    match later.since(earlier) {
+        0 => "at the same time".to_owned(),
+        gap_ms => format!("{} s before", gap_ms.div_ceil(SECOND_MS)),
+    }
+}

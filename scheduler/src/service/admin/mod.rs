@@ -1,0 +1,316 @@
+//! `AdminService`.
+
+pub(super) mod audit;
+pub(crate) mod backup;
+pub(super) mod debug;
+pub(super) mod replicas;
+
+use muster_proto::convert::{
+    health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
+};
+use muster_proto::v1;
+use muster_proto::v1::admin_service_server::AdminService;
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use tonic::{Request, Response, Status};
+
+use crate::audit_log::Record;
+use crate::service::admin::audit::Records;
+use crate::service::admin::backup::{Saved, require_admin};
+use crate::service::admin::debug::{Answer, Question};
+use crate::service::context::Context;
+use crate::service::gate::caller_of;
+use crate::service::jobs::mismatched;
+use crate::service::read;
+use crate::service::write::local_write::membership_status;
+use crate::service::write::{Calling, deadline, write};
+
+/// `AdminService` of one replica.
+pub(crate) struct Admin(pub(crate) Context);
+
+/// Carries out one kind of write and extracts the answer of that kind.
+macro_rules! write {
+    ($self:ident, $request:ident, $kind:ident) => {{
+        let _place = $self.0.admit()?;
+        let limit_ms = $self.0.request_ms_default();
+        let deadline = deadline::of($request.metadata(), limit_ms);
+        let caller = (deadline, $request.remote_addr(), caller_of(&$request));
+        match write(&$self.0, Kind::$kind($request.into_inner()), caller).await? {
+            Outcome::$kind(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }};
+}
+
+#[tonic::async_trait]
+impl AdminService for Admin {
+    async fn block(
+        &self,
+        request: Request<v1::BlockRequest>,
+    ) -> Result<Response<v1::BlockResponse>, Status> {
+        write!(self, request, Block)
+    }
+
+    async fn unblock(
+        &self,
+        request: Request<v1::UnblockRequest>,
+    ) -> Result<Response<v1::UnblockResponse>, Status> {
+        write!(self, request, Unblock)
+    }
+
+    async fn set_queue(
+        &self,
+        request: Request<v1::SetQueueRequest>,
+    ) -> Result<Response<v1::SetQueueResponse>, Status> {
+        write!(self, request, SetQueue)
+    }
+
+    async fn configure_queues(
+        &self,
+        request: Request<v1::ConfigureQueuesRequest>,
+    ) -> Result<Response<v1::ConfigureQueuesResponse>, Status> {
+        write!(self, request, ConfigureQueues)
+    }
+
+    async fn set_topology(
+        &self,
+        request: Request<v1::SetTopologyRequest>,
+    ) -> Result<Response<v1::SetTopologyResponse>, Status> {
+        write!(self, request, SetTopology)
+    }
+
+    async fn get_health(
+        &self,
+        request: Request<v1::GetHealthRequest>,
+    ) -> Result<Response<v1::GetHealthResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let asked = request.into_inner();
+        let moment = (asked.consistency, asked.at_revision);
+        let state = read::shown(&self.0, moment, deadline).await?;
+        Ok(Response::new(if asked.only_rules {
+            health_rules_to_wire(&state)
+        } else {
+            health_to_wire(&state)
+        }))
+    }
+
+    async fn set_health_rules(
+        &self,
+        request: Request<v1::SetHealthRulesRequest>,
+    ) -> Result<Response<v1::SetHealthRulesResponse>, Status> {
+        write!(self, request, SetHealthRules)
+    }
+
+    async fn reset_breaker(
+        &self,
+        request: Request<v1::ResetBreakerRequest>,
+    ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
+        write!(self, request, ResetBreaker)
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<v1::TransferLeaderRequest>,
+    ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
+        write!(self, request, TransferLeader)
+    }
+
+    async fn change_replicas(
+        &self,
+        request: Request<v1::ChangeReplicasRequest>,
+    ) -> Result<Response<v1::ChangeReplicasResponse>, Status> {
+        write!(self, request, ChangeReplicas)
+    }
+
+    async fn trigger_snapshot(
+        &self,
+        request: Request<v1::TriggerSnapshotRequest>,
+    ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
+        let _place = self.0.admit()?;
+        let who = caller_of(&request).on_record(String::new());
+        let record = Record::told(
+            "TriggerSnapshot",
+            (&who, String::new()),
+            request.remote_addr(),
+        );
+        let unanswered = self.0.unanswered(record);
+        let revision = self.0.handle.with_state(|state| state.revision);
+        let triggered = self.0.handle.trigger_snapshot().await;
+        let triggered = triggered.map_err(|error| membership_status(&error));
+        let refusal = triggered.as_ref().err();
+        unanswered.answer(|it| it.answered_with(refusal)).await;
+        triggered?;
+        Ok(Response::new(v1::TriggerSnapshotResponse {
+            replica_id: self.0.config.replica_id.get(),
+            revision: revision.get(),
+        }))
+    }
+
+    type SaveSnapshotStream = Saved;
+
+    async fn save_snapshot(
+        &self,
+        request: Request<v1::SaveSnapshotRequest>,
+    ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        let places = [self.0.admit()?, self.0.admit_export()?];
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let (from, caller) = (request.remote_addr(), caller_of(&request));
+        let author = caller.author(request.into_inner().author);
+        let allowed = require_admin(
+            &self.0,
+            (&caller, &author),
+            "save the cluster's state, which contains all users' secrets",
+        );
+        let record = Record::told(
+            "SaveSnapshot",
+            (&caller.on_record(author), "the whole state".to_owned()),
+            from,
+        );
+        self.0
+            .note(record.answered_with(allowed.as_ref().err()))
+            .await;
+        allowed?;
+        read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
+        Ok(Response::new(backup::stream(&self.0, places)))
+    }
+
+    type ReadAuditLogStream = Records;
+
+    async fn read_audit_log(
+        &self,
+        request: Request<v1::ReadAuditLogRequest>,
+    ) -> Result<Response<Self::ReadAuditLogStream>, Status> {
+        let place = self.0.admit_export()?;
+        let caller = caller_of(&request);
+        let request = request.into_inner();
+        require_admin(&self.0, (&caller, &request.author), "read the audit log")?;
+        Ok(Response::new(audit::stream(&self.0, request, place).await))
+    }
+
+    async fn add_user(
+        &self,
+        request: Request<v1::AddUserRequest>,
+    ) -> Result<Response<v1::AddUserResponse>, Status> {
+        write!(self, request, AddUser)
+    }
+
+    async fn remove_user(
+        &self,
+        request: Request<v1::RemoveUserRequest>,
+    ) -> Result<Response<v1::RemoveUserResponse>, Status> {
+        write!(self, request, RemoveUser)
+    }
+
+    async fn rotate_user_token(
+        &self,
+        request: Request<v1::RotateUserTokenRequest>,
+    ) -> Result<Response<v1::RotateUserTokenResponse>, Status> {
+        write!(self, request, RotateUserToken)
+    }
+
+    async fn list_users(
+        &self,
+        request: Request<v1::ListUsersRequest>,
+    ) -> Result<Response<v1::ListUsersResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(users_to_wire(&state)))
+    }
+
+    async fn add_join_token(
+        &self,
+        request: Request<v1::AddJoinTokenRequest>,
+    ) -> Result<Response<v1::AddJoinTokenResponse>, Status> {
+        write!(self, request, AddJoinToken)
+    }
+
+    async fn revoke_join_token(
+        &self,
+        request: Request<v1::RevokeJoinTokenRequest>,
+    ) -> Result<Response<v1::RevokeJoinTokenResponse>, Status> {
+        write!(self, request, RevokeJoinToken)
+    }
+
+    async fn list_join_tokens(
+        &self,
+        request: Request<v1::ListJoinTokensRequest>,
+    ) -> Result<Response<v1::ListJoinTokensResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(join_tokens_to_wire(&state)))
+    }
+
+    async fn inject_fault(
+        &self,
+        request: Request<v1::InjectFaultRequest>,
+    ) -> Result<Response<v1::InjectFaultResponse>, Status> {
+        write!(self, request, InjectFault)
+    }
+
+    async fn set_log_level(
+        &self,
+        request: Request<v1::SetLogLevelRequest>,
+    ) -> Result<Response<v1::SetLogLevelResponse>, Status> {
+        let (question, calling) = self.asked(request, |asked| {
+            let target = asked.target.clone();
+            let mut about = debug::subject(target.as_ref());
+            about = format!("{about}: {} for {} ms", asked.change, asked.for_ms);
+            let author = asked.author.clone();
+            (author, target, about, Question::SetLogLevel(asked))
+        });
+        match self.ask("SetLogLevel", question, calling).await? {
+            Answer::LogLevel(level) => Ok(Response::new(level)),
+            Answer::Info(_) => Err(debug::mismatched()),
+        }
+    }
+
+    async fn get_debug_info(
+        &self,
+        request: Request<v1::GetDebugInfoRequest>,
+    ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
+        let (question, calling) = self.asked(request, |asked| {
+            let about = debug::subject(asked.target.as_ref());
+            (asked.author, asked.target, about, Question::Tell)
+        });
+        match self.ask("GetDebugInfo", question, calling).await? {
+            Answer::Info(info) => Ok(Response::new(*info)),
+            Answer::LogLevel(_) => Err(debug::mismatched()),
+        }
+    }
+}
+
+/// The caller, the target process, its description, and the question.
+type About = (String, Option<v1::DebugTarget>, String, Question);
+
+impl Admin {
+    /// Reads a question about a process, with its caller and deadline.
+    fn asked<T>(&self, request: Request<T>, read: impl FnOnce(T) -> About) -> (About, Calling) {
+        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
+        let calling = (deadline, request.remote_addr(), caller_of(&request));
+        (read(request.into_inner()), calling)
+    }
+
+    /// Sends a question to a process for an admin, with an audit record.
+    async fn ask(
+        &self,
+        method: &str,
+        (author, target, about, question): About,
+        (deadline, from, caller): Calling,
+    ) -> Result<Answer, Status> {
+        let _place = self.0.admit()?;
+        let author = caller.author(author);
+        let allowed = require_admin(&self.0, (&caller, &author), "inspect processes");
+        let record = Record::told(method, (&caller.on_record(author), about), from);
+        let unanswered = self.0.unanswered(record);
+        let answer = match allowed {
+            Ok(()) => debug::ask(&self.0, (target, question), deadline).await,
+            Err(refusal) => Err(refusal),
+        };
+        let refusal = answer.as_ref().err();
+        unanswered.answer(|it| it.answered_with(refusal)).await;
+        answer
+    }
+}

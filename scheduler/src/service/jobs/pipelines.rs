@@ -1,0 +1,89 @@
+//! Pipelines: submitted on the leader, readable on any replica.
+
+use muster_engine::state::{Answer, State};
+use muster_model::ids::PipelineId;
+use muster_model::rejection::Rejection;
+use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
+use muster_proto::status::status_of;
+use muster_proto::v1;
+use tonic::Status;
+
+use crate::service::context::Context;
+use crate::service::gate::Caller;
+use crate::service::read::page::{self, Page};
+use crate::service::write::local_write::{check_level, check_specs, command, propose, rehearse};
+
+/// Executes a submission on the leader.
+pub(crate) async fn submit(
+    context: &Context,
+    request: v1::SubmitPipelineRequest,
+) -> Result<v1::SubmitPipelineResponse, Status> {
+    let is_rehearsal = request.validate_only;
+    let count = request.spec.as_ref().map_or(0, |spec| spec.jobs.len());
+    let command = command(submit_pipeline_command(request))?;
+    check_specs(context, &command)?;
+    check_level(context, &command)?;
+    if is_rehearsal {
+        let (state, _) = rehearse(context, &command)?;
+        return Ok(v1::SubmitPipelineResponse {
+            revision: state.revision.get(),
+            ..v1::SubmitPipelineResponse::default()
+        });
+    }
+    let (revision, answer) = propose(context, command).await?;
+    let Answer::Pipeline(pipeline) = answer else {
+        return Err(Status::internal("unexpected outcome of a submission"));
+    };
+    // The command takes one revision for the pipeline and one for every job, and these are their ids.
+    let job_ids: Vec<u64> = (pipeline.get() + 1..).take(count).collect();
+    let repeated = job_ids.last() != Some(&revision.get());
+    Ok(v1::SubmitPipelineResponse {
+        pipeline_id: pipeline.get(),
+        job_ids,
+        revision: revision.get(),
+        repeated,
+    })
+}
+
+/// One pipeline with its jobs.
+pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineResponse, Status> {
+    pipeline_with_jobs(state, id).ok_or_else(|| status_of(&Rejection::UnknownPipeline(id)))
+}
+
+/// One page of the pipelines that match.
+pub(crate) fn list(
+    (state, caller): (&State, &Caller),
+    request: &v1::ListPipelinesRequest,
+    limit: page::Limit,
+) -> Result<v1::ListPipelinesResponse, Status> {
+    let mut page = Page::new(request.page_size, limit);
+    let newest = match page::parse::<1>("page_token", &request.page_token)? {
+        None => PipelineId(u64::MAX),
+        Some([id]) => PipelineId(id),
+    };
+    let mut next_page_token = String::new();
+    let known = state.index.pipelines.range(..=newest).rev();
+    for (examined, (id, _)) in known.enumerate() {
+        if page.is_full() || examined == page::EXAMINED_ROWS_MAX {
+            next_page_token = id.to_string();
+            break;
+        }
+        if !state.jobs_of(*id).all(|job| caller.sees(state, job)) {
+            continue;
+        }
+        let pipeline = pipeline_to_wire(state, *id);
+        if let Some(pipeline) = pipeline.filter(|pipeline| matches(pipeline, request)) {
+            page.add(pipeline);
+        }
+    }
+    Ok(v1::ListPipelinesResponse {
+        revision: state.revision.get(),
+        pipelines: page.into_rows(),
+        next_page_token,
+    })
+}
+
+fn matches(pipeline: &v1::Pipeline, request: &v1::ListPipelinesRequest) -> bool {
+    (request.user.is_empty() || pipeline.user == request.user)
+        && (request.name.is_empty() || pipeline.name.contains(&request.name))
+}
