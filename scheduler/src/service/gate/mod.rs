@@ -391,7 +391,7 @@ mod tests {
         };
         let near = sender(health, &Caller::Nobody, "10.0.0.1:7");
         let (who, of_request, outstanding) = near.clone().unwrap_or_default();
-        assert!(who.ends_with("from 10.0.0.1"), "{who}");
+        assert!(who.ends_with("callers of 10.0.0.1"), "{who}");
         assert_eq!((of_request, outstanding), (64 << 10, 4 << 20));
         assert_eq!(sender(health, &Caller::Nobody, "10.0.0.1:8"), near);
         assert_ne!(sender(health, &Caller::Nobody, "10.0.0.2:7"), near);
