@@ -241,8 +241,8 @@ async fn cancelling_what_has_ended_or_never_was_is_refused() {
     let run = cluster.muster(&["job", "cancel", "99999999"]).await;
     run.fails(
         1,
-        "error: job 99999999: cannot cancel the job: job 99999999 does not exist, or ended so long \
-         ago that it is forgotten\n help: `muster job list` shows the known jobs\n",
+        "error: job 99999999: cannot cancel the job: job 99999999 does not exist, or ended and was \
+         pruned\n help: `muster job list` shows the known jobs\n",
     );
     let after = client.get_job(job, 1, v1::Consistency::Linearizable).await;
     assert_eq!(after.unwrap().phase(), v1::JobPhase::Succeeded);

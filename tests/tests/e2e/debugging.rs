@@ -264,7 +264,7 @@ async fn a_bundle_has_what_a_bug_report_needs_and_no_secrets() {
     let missing = told["missing"].as_array().unwrap();
     let is_refused = |it: &&Value| {
         let why = it["why"].as_str().unwrap();
-        it["name"] == "replicas/2" && why.contains("this takes role `admin`")
+        it["name"] == "replicas/2" && why.contains("this requires role `admin`")
     };
     assert!(missing.iter().any(|it| is_refused(&it)), "{told:#}");
 }
