@@ -96,7 +96,7 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     // are invalid.
     let why = refused(&cluster, "gpu-8", &file).await;
     assert!(
-        why.contains("has let in 1 workers") && why.contains("token create"),
+        why.contains("has admitted its maximum of 1 workers") && why.contains("token create"),
         "{why}"
     );
     let options = JoinTokenOptions {

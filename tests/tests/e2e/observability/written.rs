@@ -12,14 +12,13 @@ use crate::observability::{ROOT, dashboards};
 /// Location of the runbook in alerts: where the Debian package installs it.
 const RUNBOOK: &str = "file:///usr/share/doc/muster/runbook.md#";
 /// Crates with published metrics.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 6] = [
     "scheduler",
     "raft-store",
-    "worker",
-    "etcd",
-    "tls",
-    "tracing",
-    "exporter",
+    "worker/agent",
+    "lib/etcd",
+    "lib/tls",
+    "lib/service",
 ];
 
 /// Second component of the names of their series, after `muster_`.
