@@ -1,8 +1,8 @@
 //! A task's checkpoints, on a separate thread: shared file systems hang, leases must not. It also records the
 //! task's process, for the same reason.
 //! A task registers a checkpoint by a line on its control socket, or by files alone: it writes `step_N.tmp/`,
-//! syncs, renames it to `step_N/` and writes `_COMMITTED` into it ([`crate::checkpoint::marker`]). A marker with another
-//! attempt's `MUSTER_EPOCH` is not this task's checkpoint.
+//! syncs, renames it to `step_N/` and writes `_COMMITTED` into it ([`crate::checkpoint::marker`]). A marker
+//! with another attempt's `MUSTER_EPOCH` is not this task's checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
