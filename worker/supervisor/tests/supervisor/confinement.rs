@@ -131,7 +131,10 @@ fn a_limit_of_processes_that_cannot_be_set_fails_the_start() {
     let mut task = script("sleep 1000");
     task.execution.pids_max = Some(4);
     let error = start(task, &[]).hear_exit().start_error.unwrap();
-    assert!(error.contains("no usable cgroup controller `pids`"), "{error}");
+    assert!(
+        error.contains("no usable cgroup controller `pids`"),
+        "{error}"
+    );
 }
 
 #[test]

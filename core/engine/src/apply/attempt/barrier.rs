@@ -58,7 +58,12 @@ impl Step<'_> {
     }
 
     /// Records the rendezvous port that rank 0's host reserved for the gang.
-    pub(in crate::apply) fn note_master_port(&mut self, id: JobId, unit: UnitIndex, master_port: u16) {
+    pub(in crate::apply) fn note_master_port(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        master_port: u16,
+    ) {
         let attempt = self.job_mut(id).attempt_mut(unit);
         let Some(barrier) = &mut attempt.barrier else {
             return;

@@ -303,7 +303,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let cgroups = Cgroups::at(&[home.path().to_owned()]);
         let error = all_limits().set(&cgroups).unwrap_err();
-        assert!(error.contains("no usable cgroup controller `pids`"), "{error}");
+        assert!(
+            error.contains("no usable cgroup controller `pids`"),
+            "{error}"
+        );
         let by_engine = Limits {
             has_engine: true,
             ..all_limits()

@@ -34,7 +34,10 @@ use crate::apply::{Step, invalid, require_length};
 use crate::state::{Answer, Attempt, HealthRules, Pools};
 
 impl Step<'_> {
-    pub(in crate::apply) fn health(&mut self, command: &HealthCommand) -> Result<Answer, Rejection> {
+    pub(in crate::apply) fn health(
+        &mut self,
+        command: &HealthCommand,
+    ) -> Result<Answer, Rejection> {
         match command {
             HealthCommand::Report {
                 host,
