@@ -40,12 +40,12 @@ class Drawing(unittest.TestCase):
             panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
             self.assertEqual(len(complaints), len(panels))
 
-    def test_what_is_not_known_is_refused(self):
+    def test_unsupported_panels_and_undefined_variables_are_refused(self):
         dashboard = json.loads((DASHBOARDS / "overview.json").read_text())
         dashboard["panels"][0]["type"] = "geomap"
         with self.assertRaisesRegex(grafana.NotDrawn, "the type geomap is not drawn"):
             page.draw(dashboard, Stub(), WINDOW)
-        with self.assertRaisesRegex(grafana.NotDrawn, r"what \$gone is"):
+        with self.assertRaisesRegex(grafana.NotDrawn, r"the variable \$gone is not defined"):
             grafana.prepared("up[$gone]", {"templating": {"list": []}}, WINDOW, 10)
 
     def test_intervals_follow_the_width_and_how_often_targets_are_read(self):
