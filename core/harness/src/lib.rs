@@ -9,5 +9,6 @@ mod draw;
 pub use cluster::Cluster;
 pub use draw::draw_command;
 pub use muster_model::testing::{
-    exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
+    exit_with, fingerprinted, gang, gpu_uuid, host, host_of_model, request_id, request_key, single,
+    start_error,
 };

@@ -9,6 +9,7 @@ use muster_client::calls::{Calls, Failure, Operation};
 use muster_client::{ClientConfig, ClientError};
 use muster_engine::state::{Answer, State};
 use muster_model::command::Command;
+use muster_model::testing::fingerprinted;
 use muster_proto::status::{ErrorReport, LEADER_KEY, status_of};
 use muster_raft_store::{Handle, Peer};
 use muster_scheduler::propose_status;
@@ -74,6 +75,7 @@ impl Line {
 
     /// Executes a command with retries, as the SDK does.
     pub(super) async fn run(&self, command: &Command) -> Result<Answer, ClientError> {
+        let command = fingerprinted(command.clone());
         let serve = |handle: Handle<State>| {
             let command = command.clone();
             async move { propose(&handle, command).await }

@@ -11,7 +11,6 @@ mod claim;
 mod cluster;
 mod config;
 mod edit;
-mod fingerprint;
 mod host;
 mod job;
 
