@@ -10,7 +10,9 @@ use muster_model::command::{
     Command, EXIT_RUN_AGAIN, Exit, GpuHealth, HostRegistration, Placement, Standing, TaskOutcome,
     TaskPlacement, TaskReport,
 };
-use muster_model::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex, UnitIndex};
+use muster_model::ids::{
+    HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex, UnitIndex,
+};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;

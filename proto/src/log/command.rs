@@ -1,9 +1,7 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
 use muster_model::command::{CheckpointCommit, Command, Placement, TaskOutcome, TaskReport};
-use muster_model::ids::{
-    AttemptEpoch, JobId, LeadershipEpoch, RequestKey, TaskIndex, UnitIndex,
-};
+use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestKey, TaskIndex, UnitIndex};
 use prost::Message;
 
 use crate::convert::packed::{pack_request, unpack_request};

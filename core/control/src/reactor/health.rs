@@ -25,8 +25,9 @@ pub(super) fn findings(
     (state, host): (&State, &Host),
     report: &Report,
 ) -> Option<Command> {
-    // Replicas of the previous build do not know the command.
-    state.job_defaults?;
+    if !state.has_defaults() {
+        return None;
+    }
     let heard = state.health.acknowledged(host.id, host.incarnation);
     let told = report.status.findings.iter();
     let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();

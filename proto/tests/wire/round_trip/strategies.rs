@@ -244,7 +244,13 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
                 memory_mib,
             }
         });
-    let names = (text(), text(), any::<u128>().prop_map(RequestId), any::<u64>(), text());
+    let names = (
+        text(),
+        text(),
+        any::<u128>().prop_map(RequestId),
+        any::<u64>(),
+        text(),
+    );
     let numbers = (any::<u32>(), any::<u64>());
     (names, vec(described, 0..4), numbers, texts(), learnt()).prop_map(
         |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, learnt)| {

@@ -235,10 +235,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.set_defaults(&state, &mut batch);
         self.take_inputs(&state, &mut batch);
         turn.ended(Phase::Inputs);
-        batch.extend(readable(
-            self.reactor.releases(&state),
-            self.rounds.level(),
-        ));
+        batch.extend(readable(self.reactor.releases(&state), self.rounds.level()));
         self.record_replicas(&state, &mut batch);
         self.tick(&state, &mut batch);
         turn.ended(Phase::Reactions);

@@ -109,9 +109,6 @@ impl Step<'_> {
 
     /// Records the pauses from the suspension up to now.
     fn note_halts(&mut self, id: JobId) {
-        if !self.keeps_accounts() {
-            return;
-        }
         let now = self.state.time;
         let job = self.job_mut(id);
         let halts: Vec<_> = { job.units.iter() }

@@ -14,8 +14,8 @@ use goldenscript::{ArgumentConsumer, Context};
 use muster_engine::desired;
 use muster_engine::state::Answer;
 use muster_harness::{
-    Cluster, exit_with, fingerprinted, gang, gpu_uuid, host_of_model, request_id, request_key, single,
-    start_error,
+    Cluster, exit_with, fingerprinted, gang, gpu_uuid, host_of_model, request_id, request_key,
+    single, start_error,
 };
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,

@@ -346,8 +346,7 @@ impl Step<'_> {
     /// Records that a host became unreachable: together with many others it is an incident; a flapping host
     /// gets no gangs for a while.
     pub(in crate::apply) fn note_silence(&mut self, id: HostId) {
-        // Replicas of the previous build do not have this rule.
-        if self.state.job_defaults.is_none() {
+        if !self.state.has_defaults() {
             return;
         }
         let Some(host) = self.state.host(id) else {
