@@ -275,6 +275,48 @@ mod tests {
     }
 
     #[test]
+    fn a_submission_has_a_fingerprint_of_all_of_it() {
+        let key = |argument| match submit_command(submission(argument)).unwrap() {
+            Command::SubmitJob { request, .. } => request,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(key("hello"), key("hello"));
+        assert_eq!(key("hello").id, key("world").id);
+        assert_ne!(key("hello").fingerprint, key("world").fingerprint);
+    }
+
+    #[test]
+    fn requests_of_different_kinds_have_different_fingerprints() {
+        let (request_id, job_id) = ("nightly".to_owned(), 7);
+        let (author, reason) = ("ada".to_owned(), String::new());
+        let suspend = suspend_command(v1::SuspendJobRequest {
+            request_id: request_id.clone(),
+            job_id,
+            author: author.clone(),
+            reason: reason.clone(),
+        });
+        let resume = resume_command(v1::ResumeJobRequest {
+            request_id,
+            job_id,
+            author,
+            reason,
+        });
+        let (
+            Ok(Command::SuspendJob {
+                request: suspend, ..
+            }),
+            Ok(Command::ResumeJob {
+                request: resume, ..
+            }),
+        ) = (suspend, resume)
+        else {
+            panic!("both are valid");
+        };
+        assert_eq!(suspend.id, resume.id);
+        assert_ne!(suspend.fingerprint, resume.fingerprint);
+    }
+
+    #[test]
     fn a_submission_over_the_size_limit_names_the_limit() {
         let error = submit_command(submission(&"x".repeat(10 << 20))).unwrap_err();
         assert!(error.to_string().contains("SPEC_BYTES_MAX"), "{error}");
