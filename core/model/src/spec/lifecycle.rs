@@ -10,7 +10,7 @@ use crate::lifecycle::JobPhase;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
     /// Whether all members of its gang must be prepared before any of them starts. If `None`: where the
-    /// cluster and the hosts' workers support it, which the job does not control.
+    /// hosts' workers support it, which the job does not control.
     pub barrier: Option<bool>,
     /// Maximum number of its units that hold resources at a time; for jobs whose tasks are placed
     /// individually. No limit if `None`.
