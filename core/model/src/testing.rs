@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::{
-    AccessCommand, Command, Exit, GpuDescription, HealthCommand, HostRegistration,
-};
+use crate::command::{Exit, GpuDescription, HostRegistration};
 use crate::ids::{GpuUuid, RequestId, RequestKey};
 use crate::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
@@ -76,58 +74,10 @@ pub const fn request_id(number: u64) -> RequestId {
     RequestId(number as u128)
 }
 
-/// A request key by number, without a fingerprint of contents; see [`fingerprinted`].
+/// A request key by number, without a fingerprint of contents.
 #[must_use]
 pub const fn request_key(number: u64) -> RequestKey {
     RequestKey::of(request_id(number))
-}
-
-/// Adds a fingerprint of its contents to a user's command, as one that a client sends has.
-#[must_use]
-pub fn fingerprinted(mut command: Command) -> Command {
-    let Some(request) = request_of(&mut command) else {
-        return command;
-    };
-    request.fingerprint = 0;
-    let fingerprint = fnv1a(&format!("{command:?}"));
-    if let Some(request) = request_of(&mut command) {
-        request.fingerprint = fingerprint;
-    }
-    command
-}
-
-const fn request_of(command: &mut Command) -> Option<&mut RequestKey> {
-    match command {
-        Command::SubmitJob { request, .. }
-        | Command::SubmitPipeline { request, .. }
-        | Command::CancelJob { request, .. }
-        | Command::SuspendJob { request, .. }
-        | Command::ResumeJob { request, .. }
-        | Command::Block { request, .. }
-        | Command::Unblock { request, .. }
-        | Command::SetQueue { request, .. }
-        | Command::ConfigureQueues { request, .. }
-        | Command::SetTopology { request, .. }
-        | Command::Health(
-            HealthCommand::SetRules { request, .. } | HealthCommand::ResetBreaker { request, .. },
-        )
-        | Command::Access(
-            AccessCommand::AddUser { request, .. }
-            | AccessCommand::RemoveUser { request, .. }
-            | AccessCommand::RotateToken { request, .. }
-            | AccessCommand::AddJoinToken { request, .. }
-            | AccessCommand::RevokeJoinToken { request, .. }
-            | AccessCommand::UseJoinToken { request, .. },
-        ) => Some(request),
-        _ => None,
-    }
-}
-
-/// 64-bit FNV-1a.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// The host with this number (`node-0007`), with GPUs of the default model.

@@ -25,10 +25,10 @@ use muster_model::ids::{
 };
 use muster_model::limits;
 use muster_model::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
-use muster_model::testing::{
-    fingerprinted, gang, gpu_uuid, host_of_model, request_id, request_key, single,
-};
+use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, request_key, single};
 use muster_model::time::TimeMs;
+
+use crate::fingerprint::fingerprinted;
 
 /// Maximum number of hosts.
 const HOSTS: u64 = 4;
