@@ -5,9 +5,6 @@ use muster_model::ids::RequestKey;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Adds a fingerprint of its contents to a user's command, as a replica does to a client's request.
-///
-/// # Panics
-/// Never: commands can be serialized.
 #[must_use]
 pub fn fingerprinted(mut command: Command) -> Command {
     let Some(request) = request_of(&mut command) else {
