@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::ids::{RequestId, RequestKey};
 use muster_model::limits;
 use muster_model::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
@@ -126,7 +126,7 @@ impl Policy {
     pub(crate) fn setup(self, scenario: &Scenario) -> Vec<Command> {
         vec![Command::ConfigureQueues {
             // Request ids of submissions count up from 1.
-            request: RequestId(u128::MAX),
+            request: RequestKey::of(RequestId(u128::MAX)),
             author: AUTHOR.to_owned(),
             tree: Arc::new(self.tree(scenario)),
         }]

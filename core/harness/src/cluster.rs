@@ -10,11 +10,13 @@ use muster_model::command::{
     Command, EXIT_RUN_AGAIN, Exit, GpuHealth, HostRegistration, Placement, Standing, TaskOutcome,
     TaskPlacement, TaskReport,
 };
-use muster_model::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
+use muster_model::ids::{
+    HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex, UnitIndex,
+};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
-use muster_model::testing::{exit_with, request_id};
+use muster_model::testing::{exit_with, request_key};
 use muster_model::time::TimeMs;
 
 /// Initial time of a cluster: 2024-01-01, so that arithmetic with 0 is noticed.
@@ -96,10 +98,10 @@ impl Cluster {
         self.state.leadership.epoch
     }
 
-    /// Returns a request id that was not used before.
-    pub const fn next_request(&mut self) -> muster_model::ids::RequestId {
+    /// Returns a request key that was not used before.
+    pub const fn next_request(&mut self) -> RequestKey {
         self.requests += 1;
-        request_id(self.requests)
+        request_key(self.requests)
     }
 
     /// Registers a host.

@@ -5,9 +5,11 @@
 
 mod cluster;
 mod draw;
+mod fingerprint;
 
 pub use cluster::Cluster;
 pub use draw::draw_command;
+pub use fingerprint::fingerprinted;
 pub use muster_model::testing::{
-    exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
+    exit_with, gang, gpu_uuid, host, host_of_model, request_id, request_key, single, start_error,
 };

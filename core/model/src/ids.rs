@@ -161,6 +161,27 @@ impl FromStr for RequestId {
 
 uuid_serde!(RequestId);
 
+/// Identity of a user's request.
+///
+/// The fingerprint is computed once, when a client's request becomes a command, and replicated with it: it
+/// does not depend on the build that applies the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestKey {
+    /// Chosen by the client.
+    pub id: RequestId,
+    /// Hash of the request's contents: a repetition has the same one, another request under the same id has
+    /// another one.
+    pub fingerprint: u64,
+}
+
+impl RequestKey {
+    /// Key of a command that no client sent: its id alone identifies it.
+    #[must_use]
+    pub const fn of(id: RequestId) -> Self {
+        Self { id, fingerprint: 0 }
+    }
+}
+
 /// A text that is not a UUID of the form `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a UUID (expected 8-4-4-4-12 hexadecimal digits)")]

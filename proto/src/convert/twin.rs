@@ -9,8 +9,7 @@ use muster_model::command::{
 };
 use muster_model::desired::RestartReason;
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use muster_model::lifecycle::JobPhase;
 use muster_model::quota::QueueTree;
@@ -18,7 +17,7 @@ use muster_model::spec::{JobSpec, SuspendMode};
 use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 
-use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
+use crate::convert::packed::{pack_gpu, unpack_gpu};
 use crate::convert::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
@@ -254,16 +253,6 @@ impl Twin<Bytes> for GpuUuid {
 
     fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
         unpack_gpu(field, &wire)
-    }
-}
-
-impl Twin<Bytes> for RequestId {
-    fn to_wire(&self) -> Bytes {
-        pack_request(*self)
-    }
-
-    fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
-        unpack_request(field, &wire)
     }
 }
 

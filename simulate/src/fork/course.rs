@@ -9,7 +9,7 @@ use muster_engine::effects::queue_effects;
 use muster_engine::state::{Answer, Attempt, Job, State};
 use muster_model::command::{Command, Standing, StopReason, Victim};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestId, UnitIndex};
+use muster_model::ids::{JobId, RequestId, RequestKey, UnitIndex};
 use muster_model::time::TimeMs;
 use muster_planner::{Blocker, Budget, blocker, plan};
 
@@ -88,7 +88,7 @@ impl Course {
         let mut made = Made::default();
         for (change, number) in changes.iter().zip(0u128..) {
             // Request ids of the cluster's users are random, and the fork has forgotten them anyway.
-            let request = RequestId(u128::MAX - number);
+            let request = RequestKey::of(RequestId(u128::MAX - number));
             let command = change.command(request, self.engine.now);
             let before = self.engine.state.clone();
             let answer = self.engine.apply(&command);

@@ -8,7 +8,7 @@ use muster_engine::audit::audit;
 use muster_engine::state::{Answer, State};
 use muster_model::command::{Command, GpuDescription, HostRegistration};
 use muster_model::event::EventKind;
-use muster_model::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId};
+use muster_model::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId, RequestKey};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
@@ -78,10 +78,10 @@ impl Engine {
         self.state.leadership.epoch
     }
 
-    /// A fresh request id.
-    pub(crate) fn next_request(&mut self) -> RequestId {
+    /// A fresh request key.
+    pub(crate) fn next_request(&mut self) -> RequestKey {
         self.requests += 1;
-        RequestId(u128::from(self.requests))
+        RequestKey::of(RequestId(u128::from(self.requests)))
     }
 
     /// Applies a command now and reads the events that it causes.

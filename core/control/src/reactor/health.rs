@@ -25,8 +25,9 @@ pub(super) fn findings(
     (state, host): (&State, &Host),
     report: &Report,
 ) -> Option<Command> {
-    // Replicas of the previous build do not know the command.
-    state.job_defaults?;
+    if !state.has_defaults() {
+        return None;
+    }
     let heard = state.health.acknowledged(host.id, host.incarnation);
     let told = report.status.findings.iter();
     let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();
@@ -150,8 +151,7 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
         .collect()
 }
 
-/// Excludes hosts that are lemons only because of failures of one user's jobs: the user may be at fault. This
-/// is decided here and not in `apply`, so that replicas of older builds apply the same.
+/// Excludes hosts that are lemons only because of failures of one user's jobs: the user may be at fault.
 fn drop_accused_by_one_user(state: &State, lemons: &mut Vec<(HostId, Score)>) {
     let least = state.health_rules.set.lemon_milli();
     let is_by_jobs = |score: &Score| score.without(Feature::SingleFailures) < least;

@@ -11,7 +11,6 @@ mod claim;
 mod cluster;
 mod config;
 mod edit;
-mod fingerprint;
 mod host;
 mod job;
 
@@ -239,12 +238,8 @@ impl Step<'_> {
             "a refused command has no effect"
         );
         if !self.events.is_empty() {
-            let events = Arc::from(self.events);
-            // Builds before command format 4 drop the oldest events regardless of their owner: so do all
-            // until every replica supports fair dropping.
-            let is_fair = self.state.job_defaults.is_some();
             let revision = self.state.revision;
-            self.state.events.push(revision, events, is_fair);
+            self.state.events.push(revision, Arc::from(self.events));
         }
     }
 }

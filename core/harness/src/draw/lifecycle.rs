@@ -6,7 +6,7 @@ use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     StopWarning, SuspendMode,
 };
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 
 use crate::draw::{Draw, REQUESTS};
 
@@ -56,7 +56,7 @@ impl Draw<'_> {
 
     /// Mostly resumes a suspended job, if there is one.
     pub(super) fn suspension(&mut self) -> Command {
-        let request = request_id(self.below(REQUESTS));
+        let request = request_key(self.below(REQUESTS));
         let (author, reason) = ("grace".to_owned(), "time slice used up".to_owned());
         let suspended: Vec<_> = self.state.index.suspended.iter().copied().collect();
         match self.pick(suspended) {

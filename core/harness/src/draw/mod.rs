@@ -25,8 +25,10 @@ use muster_model::ids::{
 };
 use muster_model::limits;
 use muster_model::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
-use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, single};
+use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, request_key, single};
 use muster_model::time::TimeMs;
+
+use crate::fingerprint::fingerprinted;
 
 /// Maximum number of hosts.
 const HOSTS: u64 = 4;
@@ -76,7 +78,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
             leader: draw.leader(),
         },
     };
-    (time, command)
+    (time, fingerprinted(command))
 }
 
 struct Draw<'a> {
@@ -193,7 +195,7 @@ impl<'a> Draw<'a> {
     fn submission(&mut self) -> Command {
         let spec = Arc::new(self.spec());
         Command::SubmitJob {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             spec,
         }
     }
@@ -216,7 +218,7 @@ impl<'a> Draw<'a> {
         }
         let name = "nightly".to_owned();
         Command::SubmitPipeline {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             pipeline: Arc::new(Pipeline { name, jobs }),
         }
     }
@@ -257,7 +259,7 @@ impl<'a> Draw<'a> {
 
     fn cancellation(&mut self) -> Command {
         Command::CancelJob {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             job: self.job(),
             author: "ada".to_owned(),
             reason: String::new(),
@@ -446,7 +448,7 @@ impl<'a> Draw<'a> {
     fn queue(&mut self) -> Command {
         let names = ["research", "a", "a/b", "none/x"];
         Command::SetQueue {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             name: names[usize::try_from(self.below(4)).unwrap_or(0)].to_owned(),
             live_jobs_max: self.below(20),
         }

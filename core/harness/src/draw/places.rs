@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_model::command::{Command, HostRegistration};
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 use muster_model::topology::{
     CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell, Topology,
 };
@@ -89,7 +89,7 @@ impl Draw<'_> {
             });
         }
         Command::SetTopology {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             topology: Arc::new(topology),
         }

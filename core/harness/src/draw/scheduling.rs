@@ -12,7 +12,7 @@ use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
 };
 use muster_model::spec::{DEFAULT_QUEUE, JobSpec, Within};
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 use muster_model::topology::{CellGroup, CellId, CellPlace, HostShape, Topology};
 use muster_planner::positions;
 
@@ -74,7 +74,7 @@ impl Draw<'_> {
             false => Vec::new(),
         };
         Command::SetTopology {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
                 above: named(racks, "rack"),
@@ -144,7 +144,7 @@ impl Draw<'_> {
             queues.insert("vc".to_owned(), self.virtual_cluster());
         }
         Command::ConfigureQueues {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             tree: Arc::new(QueueTree {
                 queues,

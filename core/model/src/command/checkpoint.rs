@@ -17,6 +17,6 @@ pub struct CheckpointCommit {
     pub size_bytes: u64,
     /// `algorithm:hex`; empty if unknown.
     pub digest: String,
-    /// Milliseconds that the task took to write it; `None` if unknown. Since command format 4.
+    /// Milliseconds that the task took to write it; `None` if unknown.
     pub save_ms: Option<u64>,
 }

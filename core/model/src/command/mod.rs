@@ -35,8 +35,8 @@ pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 pub use crate::command::replicas::{ReplicaRecord, ReplicaStanding};
 pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
+    TaskIndex, UnitIndex,
 };
 use crate::quota::QueueTree;
 use crate::spec::{JobSpec, Pipeline};
@@ -53,22 +53,22 @@ pub enum Command {
     /// A user's submission.
     SubmitJob {
         /// Idempotency key: the same key refers to the same job.
-        request: RequestId,
+        request: RequestKey,
         /// The job; already checked by `spec::validate`, which `apply` repeats.
         spec: Arc<JobSpec>,
     },
     /// A user's submission of several jobs as one object, all or none. It takes one revision for itself and
-    /// one for each job. Since command format 4.
+    /// one for each job.
     SubmitPipeline {
         /// Idempotency key: the same key refers to the same pipeline.
-        request: RequestId,
+        request: RequestKey,
         /// The pipeline; already checked by `spec::validate_pipeline`, which `apply` repeats.
         pipeline: Arc<Pipeline>,
     },
     /// Cancels a job.
     CancelJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -76,10 +76,10 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// Suspends a job. Since command format 4.
+    /// Suspends a job.
     SuspendJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -87,10 +87,10 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// Resumes a suspended job. Since command format 4.
+    /// Resumes a suspended job.
     ResumeJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -114,7 +114,7 @@ pub enum Command {
         /// New health.
         health: HostHealth,
         /// Whether the host is unreachable in one direction only: its heartbeats arrive, but acknowledgements
-        /// do not reach it. Since command format 4.
+        /// do not reach it.
         one_way: bool,
     },
     /// A worker reported a change in a GPU's health.
@@ -130,11 +130,11 @@ pub enum Command {
     },
     /// Placement of one unit, all or nothing.
     Place(Placement),
-    /// Placement of one replacement member of a gang that continues without it. Since command format 4.
+    /// Placement of one replacement member of a gang that continues without it.
     SwapMember(MemberSwap),
     /// Outcome of one task, reported by its worker or concluded by the leader's clock.
     ReportTask(TaskReport),
-    /// Starts a gang whose members are all prepared. Since command format 4.
+    /// Starts a gang whose members are all prepared.
     ReleaseGang {
         /// The leader that detected it.
         leader: LeadershipEpoch,
@@ -161,7 +161,7 @@ pub enum Command {
     /// Takes a host or GPU out of placement; with `drain`, also moves its tasks away.
     Block {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// Target of the block.
         target: BlockTarget,
         /// Reason, author and duration.
@@ -172,7 +172,7 @@ pub enum Command {
     /// Removes the block of a host or GPU.
     Unblock {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// Target of the block.
         target: BlockTarget,
         /// User who removes the block.
@@ -196,7 +196,7 @@ pub enum Command {
         /// The checkpoint; rejected if its epoch is not the unit's current attempt.
         checkpoint: CheckpointCommit,
     },
-    /// A task could not read a checkpoint: it is no longer offered to later attempts. Since command format 4.
+    /// A task could not read a checkpoint: it is no longer offered to later attempts.
     SpoilCheckpoint {
         /// The leader that received it.
         leader: LeadershipEpoch,
@@ -216,7 +216,7 @@ pub enum Command {
     /// Creates or changes a queue.
     SetQueue {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// Name of the queue.
         name: String,
         /// Maximum number of unfinished jobs in the queue.
@@ -226,7 +226,7 @@ pub enum Command {
     /// disappears when its last job has ended.
     ConfigureQueues {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// The queue tree.
@@ -235,7 +235,7 @@ pub enum Command {
     /// Replaces the topology.
     SetTopology {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// The topology.
@@ -267,23 +267,23 @@ pub enum Command {
         /// Allocation basis (guaranteed share, cells, opportunistic).
         standing: Standing,
     },
-    /// Sets the cluster defaults for jobs. Since command format 4.
+    /// Sets the cluster defaults for jobs.
     SetJobDefaults {
         /// The leader that found none set.
         leader: LeadershipEpoch,
         /// The new defaults.
         defaults: JobDefaults,
     },
-    /// Records the replicas of the cluster. Since command format 4.
+    /// Records the replicas of the cluster.
     RecordReplicas {
         /// The leader that found the record outdated.
         leader: LeadershipEpoch,
         /// All replicas, voters and learners, ascending by id.
         replicas: Vec<ReplicaRecord>,
     },
-    /// A command about health. Since command format 4.
+    /// A command about health.
     Health(HealthCommand),
-    /// A command about users or join tokens. Since command format 4.
+    /// A command about users or join tokens.
     Access(AccessCommand),
     /// Removes records past their retention (stored responses, finished jobs), a bounded number at a time.
     Prune {
@@ -436,7 +436,7 @@ pub enum TaskOutcome {
     },
     /// Its worker was silent for longer than the task's lease.
     Fenced,
-    /// It has everything it needs, and waits for the rest of its gang. Since command format 4.
+    /// It has everything it needs, and waits for the rest of its gang.
     Prepared {
         /// The port reserved for the gang's rendezvous; only on rank 0's host.
         master_port: Option<u16>,

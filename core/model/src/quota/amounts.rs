@@ -59,8 +59,7 @@ impl Amounts {
         }
     }
 
-    /// Adds the resources of several tasks, on GPUs of one model (empty if they need none). Saturates: jobs
-    /// of older builds may request any amount of memory.
+    /// Adds the resources of several tasks, on GPUs of one model (empty if they need none). Saturates.
     pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
         self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
         let cpus_milli = u64::from(resources.cpus_milli) * tasks;

@@ -10,7 +10,7 @@ use muster_engine::apply::apply;
 use muster_engine::state::{BlockChange, Job, State};
 use muster_model::command::{BlockTarget, Command};
 use muster_model::host::Host;
-use muster_model::ids::{RequestId, UnitIndex};
+use muster_model::ids::{RequestId, RequestKey, UnitIndex};
 use muster_model::quota::QueueConfig;
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
@@ -209,7 +209,7 @@ impl Search<'_, '_> {
         let mut fork = self.state.clone();
         for (target, number) in blocks.iter().zip(0u128..) {
             let unblock = Command::Unblock {
-                request: RequestId(u128::MAX - number),
+                request: RequestKey::of(RequestId(u128::MAX - number)),
                 target: target.clone(),
                 author: "explain".to_owned(),
                 planned: false,

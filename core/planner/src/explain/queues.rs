@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_engine::apply::apply;
 use muster_engine::state::State;
 use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::ids::{RequestId, RequestKey};
 use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueTree};
 use muster_model::time::TimeMs;
 
@@ -28,7 +28,7 @@ pub(super) fn with_queue(
     change(tree.queues.get_mut(name)?);
     let mut fork = state.clone();
     let configure = Command::ConfigureQueues {
-        request: RequestId(u128::MAX),
+        request: RequestKey::of(RequestId(u128::MAX)),
         author: "explain".to_owned(),
         tree: Arc::new(tree),
     };

@@ -33,8 +33,8 @@ use muster_model::desired::{
     StopInstruction, TaskAssignment,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
-    TaskIndex, TaskKey, UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
+    Revision, TaskIndex, TaskKey, UnitIndex,
 };
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::{
@@ -62,8 +62,11 @@ pub(crate) fn gpu() -> impl Strategy<Value = GpuUuid> {
     any::<u128>().prop_map(GpuUuid)
 }
 
-pub(crate) fn request() -> impl Strategy<Value = RequestId> {
-    any::<u128>().prop_map(RequestId)
+pub(crate) fn request() -> impl Strategy<Value = RequestKey> {
+    any::<(u128, u64)>().prop_map(|(id, fingerprint)| RequestKey {
+        id: RequestId(id),
+        fingerprint,
+    })
 }
 
 pub(crate) fn leader() -> impl Strategy<Value = LeadershipEpoch> {
@@ -241,7 +244,13 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
                 memory_mib,
             }
         });
-    let names = (text(), text(), request(), any::<u64>(), text());
+    let names = (
+        text(),
+        text(),
+        any::<u128>().prop_map(RequestId),
+        any::<u64>(),
+        text(),
+    );
     let numbers = (any::<u32>(), any::<u64>());
     (names, vec(described, 0..4), numbers, texts(), learnt()).prop_map(
         |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, learnt)| {

@@ -10,7 +10,6 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
 use crate::config::is_host_and_port;
-use crate::leader::feature_level::FEATURE_NOT_YET;
 use crate::leader::{ChangeError, LeaderInput, ReplicaChange};
 use crate::service::context::Context;
 use crate::service::write::local_write::membership_status;
@@ -120,7 +119,6 @@ fn refusal(error: &ChangeError) -> Status {
     let (code, reason) = match error {
         ChangeError::Membership(error) => return membership_status(error),
         ChangeError::Busy { .. } => (Code::FailedPrecondition, "CHANGE_UNDER_WAY"),
-        ChangeError::NotYet => (Code::FailedPrecondition, FEATURE_NOT_YET),
         ChangeError::UsedId { .. } | ChangeError::OldBuild { .. } => {
             (Code::FailedPrecondition, "REFUSED")
         }

@@ -7,8 +7,7 @@ use muster_model::command::BlockTarget;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, JobId, UnitIndex};
 use muster_model::rejection::Rejection;
-use muster_proto::{status, v1};
-use tonic::Status;
+use muster_proto::v1;
 
 /// Jobs listed in one answer.
 const IMPACTED_JOBS_MAX: usize = 1_000;
@@ -92,19 +91,6 @@ impl Left {
             left.gpus += usable(other);
         }
         left
-    }
-}
-
-/// Refuses a block that would take out the last host of a pool, as `apply` does once all replicas support it.
-pub(crate) fn spare_last(target: &BlockTarget, impact: &v1::Impact) -> Result<(), Status> {
-    match target {
-        BlockTarget::Host(host) if impact.takes_last => {
-            Err(status::status_of(&Rejection::LastHost {
-                host: host.clone(),
-                pool: impact.pool.clone(),
-            }))
-        }
-        BlockTarget::Host(_) | BlockTarget::Gpu(_) => Ok(()),
     }
 }
 

@@ -98,10 +98,7 @@ impl PeerService for Peers {
         let push = ShadowPush {
             fence: fence(request.term, request.leadership_epoch),
             heard_ago_ms: hosts(request.heard_ago_ms),
-            command_format: request
-                .command_format
-                .and_then(|format| u8::try_from(format).ok())
-                .unwrap_or(0),
+            command_format: u8::try_from(request.command_format).unwrap_or(0),
         };
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
@@ -111,7 +108,7 @@ impl PeerService for Peers {
             .push(now, own_term, &push)
             .map_err(superseded)?;
         Ok(Response::new(v1::ShadowBeatsResponse {
-            command_format: Some(COMMAND_FORMAT.into()),
+            command_format: COMMAND_FORMAT.into(),
         }))
     }
 

@@ -310,16 +310,8 @@ async fn submit(
 
 async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::BlockResponse, Status> {
     let is_rehearsal = request.dry_run;
-    let mut command = command(block_command(request))?;
-    let level = context.shadows.lock().command_format();
-    let is_overlooked = feature_level::check(&command, level).is_err();
-    let Command::Block {
-        target,
-        block,
-        spares_last,
-        ..
-    } = &mut command
-    else {
+    let command = command(block_command(request))?;
+    let Command::Block { target, block, .. } = &command else {
         return Err(Status::internal("unexpected block command"));
     };
     let state = context.fork();
@@ -330,12 +322,6 @@ async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::Block
             revision: state.revision.get(),
             impact: Some(impact),
         });
-    }
-    // Replicas of older builds would treat it as forced: for them the leader checks, and the answer contains
-    // only what they know.
-    if is_overlooked && *spares_last && block.planned.is_none() {
-        impact::spare_last(target, &impact)?;
-        *spares_last = false;
     }
     let (revision, _) = propose(context, command).await?;
     Ok(v1::BlockResponse {

@@ -3,9 +3,9 @@
 use muster_engine::apply::apply;
 use muster_engine::audit::audit;
 use muster_engine::state::{Answer, State, StateParts};
-use muster_harness::request_id;
+use muster_harness::request_key;
 use muster_model::command::Command;
-use muster_model::ids::{JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_model::ids::{JobId, LeadershipEpoch, ReplicaId, RequestKey, Revision};
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
@@ -62,10 +62,10 @@ impl Cluster {
         self.state.leadership.epoch
     }
 
-    /// A fresh request id.
-    pub(crate) const fn next_request(&mut self) -> RequestId {
+    /// A fresh request key.
+    pub(crate) const fn next_request(&mut self) -> RequestKey {
         self.requests += 1;
-        request_id(self.requests)
+        request_key(self.requests)
     }
 
     /// Applies a command now.

@@ -14,7 +14,8 @@ use goldenscript::{ArgumentConsumer, Context};
 use muster_engine::desired;
 use muster_engine::state::Answer;
 use muster_harness::{
-    Cluster, exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
+    Cluster, exit_with, fingerprinted, gang, gpu_uuid, host_of_model, request_id, request_key,
+    single, start_error,
 };
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
@@ -22,7 +23,7 @@ use muster_model::command::{
     TaskReport,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex,
     UnitIndex,
 };
 use muster_model::spec::JobSpec;
@@ -155,7 +156,7 @@ impl Runner {
 
     /// Applies a command and shows its answer and events.
     fn apply(&mut self, command: &Command) -> String {
-        let applied = self.cluster.apply(command);
+        let applied = self.cluster.apply(&fingerprinted(command.clone()));
         let mut text = String::new();
         if let Command::SubmitJob { spec, .. } = command
             && let Ok(Answer::Job(job)) = applied.result
@@ -182,9 +183,9 @@ impl Runner {
         LeadershipEpoch(self.cluster.leader().get() - u64::from(stale))
     }
 
-    pub(crate) fn request(&mut self, args: &mut Args<'_>) -> Result<RequestId> {
+    pub(crate) fn request(&mut self, args: &mut Args<'_>) -> Result<RequestKey> {
         Ok(match args.key("request")? {
-            Some(number) => request_id(number),
+            Some(number) => request_key(number),
             None => self.cluster.next_request(),
         })
     }

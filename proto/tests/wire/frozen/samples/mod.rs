@@ -11,8 +11,8 @@ use muster_model::command::{
     TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
+    TaskIndex, UnitIndex,
 };
 use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
@@ -42,8 +42,11 @@ pub(crate) const fn gpu(number: u128) -> GpuUuid {
     GpuUuid(0x0123_4567_89ab_cdef_0011_2233_4455_6600 + number)
 }
 
-/// The request id of all samples.
-pub(crate) const REQUEST: RequestId = RequestId(0xfeed_0000_0000_0000_0000_0000_0000_0001);
+/// The request of all samples.
+pub(crate) const REQUEST: RequestKey = RequestKey {
+    id: RequestId(0xfeed_0000_0000_0000_0000_0000_0000_0001),
+    fingerprint: 0xdead_beef_0000_0000,
+};
 pub(crate) const LEADER: LeadershipEpoch = LeadershipEpoch(300);
 pub(crate) const JOB: JobId = JobId(1_000_000);
 

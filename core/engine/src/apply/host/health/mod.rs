@@ -24,12 +24,11 @@ use muster_model::health::{
     WorkStep,
 };
 use muster_model::host::Host;
-use muster_model::ids::{HostId, RequestId};
+use muster_model::ids::{HostId, RequestKey};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::state::{Answer, Attempt, HealthRules, Pools};
 
@@ -264,13 +263,12 @@ impl Step<'_> {
 
     fn set_health_rules(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         (text, shipped): (&Arc<str>, Option<u32>),
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
-        let asked = Request::SetHealthRules(author, text, shipped);
-        self.once(request, &asked, |step| step.obey(author, text, shipped))
+        self.once(request, |step| step.obey(author, text, shipped))
     }
 
     /// Installs the rules shipped with the leader's build, unless an operator wrote other rules or newer ones
@@ -315,12 +313,12 @@ impl Step<'_> {
 
     fn reset_breaker(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         pool: &str,
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
-        self.once(request, &Request::ResetBreaker(author, pool), |step| {
+        self.once(request, |step| {
             if !step.state.health.reset_breaker(pool) {
                 return Err(Rejection::BreakerWhole(pool.to_owned()));
             }
@@ -348,8 +346,7 @@ impl Step<'_> {
     /// Records that a host became unreachable: together with many others it is an incident; a flapping host
     /// gets no gangs for a while.
     pub(in crate::apply) fn note_silence(&mut self, id: HostId) {
-        // Replicas of the previous build do not have this rule.
-        if self.state.job_defaults.is_none() {
+        if !self.state.has_defaults() {
             return;
         }
         let Some(host) = self.state.host(id) else {
