@@ -12,7 +12,8 @@ use crate::error::Refusal;
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it resumes at its position.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
-/// Reasons of temporary refusals: nothing was done. See [`ClientConfig::outwaits_refusals`](crate::ClientConfig::outwaits_refusals).
+/// Reasons of temporary refusals: nothing was done. See
+/// [`ClientConfig::outwaits_refusals`](crate::ClientConfig::outwaits_refusals).
 const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
 
 /// Consequence of a failed attempt for the call.
