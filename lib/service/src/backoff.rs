@@ -43,7 +43,7 @@ impl Backoff {
         wait
     }
 
-    /// Begins anew after a success.
+    /// Starts over after a success.
     pub fn reset(&mut self) {
         self.ceiling = self.first.min(self.longest);
     }
