@@ -3,6 +3,7 @@
 use std::fmt;
 
 use muster_model::lifecycle::JobPhase;
+use muster_text::Table;
 use serde::Serialize;
 
 use crate::check::{LivedAtOnce, Repeated};
@@ -11,6 +12,16 @@ use crate::trials::options::{RANKS, THAW_MS_MAX};
 
 /// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
+/// Titles of the summary table.
+const TITLES: [&str; 7] = [
+    "fault",
+    "noticed after",
+    "back after",
+    "attempts",
+    "steps repeated",
+    "lost GPU-seconds",
+    "concurrent",
+];
 /// Prefix of a conflict about a task's own lock, in the ledger's file.
 const TASK_LOCKS: &str = "tasks/";
 
@@ -186,42 +197,27 @@ impl TrialsReport {
 
 impl fmt::Display for TrialsReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles = [
-            [
-                "noticed",
-                "training",
-                "attempts",
-                "steps",
-                "work lost",
-                "concurrent",
-            ],
-            ["after", "back after", "", "repeated", "GPU-seconds", ""],
-        ];
-        for (fault, words) in ["fault", ""].iter().zip(titles) {
-            let [noticed, back, attempts, steps, lost, at_once] = words;
-            writeln!(
-                formatter,
-                "{fault:<52} {noticed:>9} {back:>11} {attempts:>8} {steps:>8} {lost:>11} {at_once:>10}"
-            )?;
-        }
+        let table = Table::of_numbers(&TITLES).with_rows(self.trials.iter().map(cells));
+        write!(formatter, "{table}")?;
         for trial in &self.trials {
-            writeln!(
-                formatter,
-                "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>10}",
-                trial.fault,
-                seconds(trial.noticed_ms, "never"),
-                seconds(trial.back_ms, "unaffected"),
-                trial.attempts,
-                trial.steps_repeated,
-                trial.lost_gpu_ms as f64 / SECOND_MS,
-                format!("{} ms", trial.overlap_ms()),
-            )?;
             for broken in &trial.broken {
-                writeln!(formatter, "    BROKEN in {}: {broken}", trial.trial)?;
+                writeln!(formatter, "BROKEN in {}: {broken}", trial.trial)?;
             }
         }
         writeln!(formatter, "\n{}", self.verdict())
     }
+}
+
+fn cells(trial: &TrialReport) -> Vec<String> {
+    vec![
+        trial.fault.to_owned(),
+        seconds(trial.noticed_ms, "never"),
+        seconds(trial.back_ms, "unaffected"),
+        trial.attempts.to_string(),
+        trial.steps_repeated.to_string(),
+        format!("{:.1}", trial.lost_gpu_ms as f64 / SECOND_MS),
+        format!("{} ms", trial.overlap_ms()),
+    ]
 }
 
 fn seconds(ms: Option<u64>, none: &str) -> String {

@@ -2,17 +2,16 @@
 
 mod json;
 mod screen;
-mod table;
 mod times;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
+pub(crate) use muster_text::{Cell, Column, Table, Tone, paint};
 use serde::Serialize;
 
 use json::to_json;
 pub(crate) use json::to_json_line;
 pub(crate) use screen::{Screen, note};
-pub(crate) use table::{Cell, Column, Table, Tone, paint};
 pub(crate) use times::{ago, instant, span, until};
 
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use muster_engine::state::State;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, GpuUuid};
-use muster_simulate::report::{Axis, Picture};
+use muster_text::{Axis, Picture, colour};
 
 use crate::run::Fault;
 use crate::run::history::Operation;
@@ -32,9 +32,6 @@ const DOWN: &str = "hsl(0 0% 25%)";
 const STILL: &str = "hsl(0 0% 60%)";
 const CUT: &str = "hsl(285 45% 60%)";
 const OTHERWISE: &str = "hsl(175 45% 45%)";
-/// Hue difference between one job's colour and the next, in degrees: the golden angle keeps neighbours
-/// apart.
-const HUE_STEP: f64 = 137.508;
 
 /// Legend of the colours.
 pub(super) const LEGEND: [(&str, &str); 8] = [
@@ -207,10 +204,8 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
                 "{at}: job {} task {} attempt {}",
                 holding.job, holding.task, holding.epoch
             );
-            let hue = HUE_STEP * holding.job.get() as f64 % 360.0;
-            let colour = format!("hsl({hue:.0} 55% 55%)");
             let span = (seconds(holding.taken_us), seconds(end_us));
-            picture.bar(row, span, &colour, &title);
+            picture.bar(row, span, &colour(holding.job.get() as usize), &title);
         }
     }
     picture.finish()

@@ -7,6 +7,7 @@ mod samples;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use muster_engine::state::State;
 use muster_model::command::Command;
 use muster_proto::log::{
@@ -15,8 +16,8 @@ use muster_proto::log::{
 };
 use muster_proto::v1;
 
-/// Hexadecimal digits in one line of a frozen file.
-const LINE_DIGITS: usize = 96;
+/// Bytes in one line of a frozen file.
+const LINE_BYTES: usize = 48;
 
 fn frozen_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -37,20 +38,15 @@ fn frozen(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn to_hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for line in bytes.chunks(LINE_DIGITS / 2) {
-        for byte in line {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text.push('\n');
-    }
-    text
+    let lines = bytes
+        .chunks(LINE_BYTES)
+        .map(|line| HEXLOWER.encode(line) + "\n");
+    lines.collect()
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
     text.lines()
-        .flat_map(|line| (0..line.len()).step_by(2).map(|at| &line[at..at + 2]))
-        .map(|digits| u8::from_str_radix(digits, 16).unwrap())
+        .flat_map(|line| HEXLOWER.decode(line.as_bytes()).unwrap())
         .collect()
 }
 

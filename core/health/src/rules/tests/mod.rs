@@ -14,6 +14,7 @@ fn shipped() -> RuleSet {
 }
 
 /// Rows of a table of facts by their first column; `None` if the tables are not next to the repository.
+#[expect(clippy::disallowed_methods, reason = "a test reads its facts")]
 fn facts(name: &str) -> Option<BTreeMap<String, BTreeMap<String, String>>> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let paths = above.map(|folder| folder.join("shared/data/health").join(name));

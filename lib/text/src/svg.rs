@@ -1,9 +1,7 @@
-//! SVG pictures with axes, written by hand: the few elements that the report needs, in colours that suit
-//! light and dark.
+//! SVG pictures with axes, written by hand: the few elements that reports need, in colours that suit light
+//! and dark.
 
 use std::fmt::Write as _;
-
-use crate::report::numbers::float;
 
 /// Margins around the drawing area, in pixels.
 const LEFT: f64 = 64.0;
@@ -18,6 +16,10 @@ const BASELINE_DROP: f64 = 4.0;
 const TICKS: f64 = 6.0;
 /// Style of text and grid in a picture that is a file of its own.
 const FILE_STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#444}.grid{stroke:#ddd}";
+/// Entries in a row of a file's legend, and the width and height of one, in pixels.
+const LEGEND_COLUMNS: usize = 4;
+const LEGEND_COLUMN: f64 = 205.0;
+const LEGEND_ROW: f64 = 18.0;
 /// Hue between one series' colour and the next, in degrees: the golden angle keeps neighbours apart.
 const HUE_STEP: f64 = 137.508;
 /// Hue of the first series.
@@ -25,9 +27,13 @@ const HUE_FIRST: f64 = 211.0;
 /// Number of hues after which colours also change in lightness.
 const HUES: usize = 12;
 
+/// Names with their colours, as CSS writes them.
+pub type Legend = Vec<(String, String)>;
+
 /// The colour of the series at a position.
-pub(super) fn colour(position: usize) -> String {
-    let hue = (HUE_FIRST + HUE_STEP * float(position as u64)) % 360.0;
+#[must_use]
+pub fn colour(position: usize) -> String {
+    let hue = (HUE_FIRST + HUE_STEP * position as f64) % 360.0;
     let lightness = 52 + 12 * ((position / HUES) % 2);
     format!("hsl({hue:.0} 58% {lightness}%)")
 }
@@ -50,10 +56,11 @@ impl Axis {
     }
 
     /// An axis with ticks at round steps from its start.
-    pub(super) fn between(label: &str, (from, to): (f64, f64)) -> Self {
+    #[must_use]
+    pub fn between(label: &str, (from, to): (f64, f64)) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         let step = round_step((to - from) / TICKS);
-        let values = (0u64..).map(|tick| from + float(tick) * step);
+        let values = (0u32..).map(|tick| from + f64::from(tick) * step);
         let decimals = if step < 1.0 { 2 } else { 0 };
         Self {
             label: label.to_owned(),
@@ -68,7 +75,8 @@ impl Axis {
     }
 
     /// A logarithmic axis with ticks at given values.
-    pub(super) fn logarithmic(label: &str, (from, to): (f64, f64), ticks: &[(f64, &str)]) -> Self {
+    #[must_use]
+    pub fn logarithmic(label: &str, (from, to): (f64, f64), ticks: &[(f64, &str)]) -> Self {
         let inside = ticks
             .iter()
             .filter(|(value, _)| (from..=to).contains(value));
@@ -89,7 +97,7 @@ impl Axis {
         Self {
             label: String::new(),
             from: 0.0,
-            to: float(count as u64),
+            to: count as f64,
             is_logarithmic: false,
             ticks: Vec::new(),
         }
@@ -183,7 +191,7 @@ impl Picture {
     }
 
     /// A line through points.
-    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str) {
+    pub fn line(&mut self, points: &[(f64, f64)], colour: &str) {
         let path = self.path(points);
         self.write(format_args!(
             "<path d='{path}' fill='none' stroke='{colour}' stroke-width='1.5'/>"
@@ -201,7 +209,7 @@ impl Picture {
     }
 
     /// The area between two lines, each from left to right.
-    pub(super) fn area(&mut self, lower: &[(f64, f64)], upper: &[(f64, f64)], colour: &str) {
+    pub fn area(&mut self, lower: &[(f64, f64)], upper: &[(f64, f64)], colour: &str) {
         let back = lower.iter().rev().copied();
         let outline: Vec<(f64, f64)> = upper.iter().copied().chain(back).collect();
         let path = self.path(&outline);
@@ -211,7 +219,7 @@ impl Picture {
     /// A bar in a row, counted from the top.
     pub fn bar(&mut self, row: usize, (from, to): (f64, f64), colour: &str, title: &str) {
         let row_height = self.height / self.y.to;
-        let (x, y) = (self.at_x(from), TOP + row_height * float(row as u64));
+        let (x, y) = (self.at_x(from), TOP + row_height * row as f64);
         let width = (self.at_x(to) - x).max(0.1);
         let height = (row_height - 0.6).max(0.5);
         let title = escape(title);
@@ -223,7 +231,7 @@ impl Picture {
 
     /// Appends the name of a row, counted from the top.
     pub fn row_name(&mut self, row: usize, name: &str) {
-        let y = TOP + self.height / self.y.to * (float(row as u64) + 0.5) + BASELINE_DROP;
+        let y = TOP + self.height / self.y.to * (row as f64 + 0.5) + BASELINE_DROP;
         let (x, name) = (LEFT - 4.0, escape(name));
         self.write(format_args!(
             "<text x='{x}' y='{y:.1}' text-anchor='end'>{name}</text>"
@@ -231,7 +239,7 @@ impl Picture {
     }
 
     /// Height including axes, in pixels.
-    pub(super) const fn height(&self) -> f64 {
+    const fn height(&self) -> f64 {
         TOP + self.height + BOTTOM
     }
 
@@ -245,9 +253,25 @@ impl Picture {
         )
     }
 
-    /// The picture as a file of its own, with additional marks below it and the given total height.
-    pub(super) fn finish_as_file(self, marks: &str, height: f64) -> String {
-        let width = LEFT + WIDTH + RIGHT;
+    /// The picture as a file of its own, with its legend below.
+    #[must_use]
+    pub fn finish_as_file(self, legend: &[(String, String)]) -> String {
+        let mut marks = String::new();
+        let (mut x, mut y) = (LEFT, self.height() + 14.0);
+        for (position, (name, colour)) in legend.iter().enumerate() {
+            if position > 0 && position.is_multiple_of(LEGEND_COLUMNS) {
+                (x, y) = (LEFT, y + LEGEND_ROW);
+            }
+            let (baseline, text_x, name) = (y + 9.0, x + 16.0, escape(name));
+            write!(
+                marks,
+                "<rect x='{x:.0}' y='{y:.0}' width='10' height='10' fill='{colour}'/>\
+                 <text x='{text_x:.0}' y='{baseline:.0}'>{name}</text>"
+            )
+            .expect("writing to a string cannot fail");
+            x += LEGEND_COLUMN;
+        }
+        let (width, height) = (LEFT + WIDTH + RIGHT, y + LEGEND_ROW);
         let body = self.body;
         format!(
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' role='img'>\
@@ -257,7 +281,7 @@ impl Picture {
 }
 
 /// Text with markup characters escaped.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

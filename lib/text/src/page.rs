@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::report::plot::Plot;
-use crate::report::svg::escape;
+use crate::plot::Plot;
+use crate::svg::escape;
+use crate::table::Table;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c2330;--paper:#fff;--line:#d7dce4;--soft:#667085}\
@@ -60,14 +61,14 @@ impl Page {
         }
     }
 
-    /// Appends a table; every row has as many cells as there are titles.
-    pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
-        let head: String = titles
-            .iter()
+    /// Appends a table.
+    pub fn table(&mut self, table: &Table) {
+        let head: String = table
+            .titles()
             .map(|title| format!("<th>{}</th>", escape(title)))
             .collect();
         self.add(&format!("<div class=scroll><table><tr>{head}</tr>"));
-        for row in rows {
+        for row in table.rows() {
             let cells = row.iter();
             let cells: String = cells
                 .map(|cell| format!("<td>{}</td>", escape(cell)))

@@ -1,9 +1,6 @@
-//! Standalone picture of several lines, for documents.
+//! Picture of several lines.
 
-use std::fmt::Write as _;
-
-use crate::report::charts::Legend;
-use crate::report::svg::{Axis, Picture, colour, escape};
+use crate::svg::{Axis, Legend, Picture, colour};
 
 /// Height of the drawing area, in pixels.
 const HEIGHT: f64 = 280.0;
@@ -35,11 +32,11 @@ impl Plot {
     #[must_use]
     pub fn draw(&self) -> String {
         let (picture, legend) = self.picture();
-        standalone(picture, &legend)
+        picture.finish_as_file(&legend)
     }
 
     /// The unfinished picture, and the lines' names and colours.
-    pub(super) fn picture(&self) -> (Picture, Legend) {
+    pub(crate) fn picture(&self) -> (Picture, Legend) {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|(x, _)| *x).fold(self.x_from, f64::max);
         let top = points().map(|(_, y)| *y).fold(0.0, f64::max);
@@ -53,29 +50,6 @@ impl Plot {
         }
         (picture, legend)
     }
-}
-
-/// A picture as a file of its own, with its legend below.
-pub(super) fn standalone(picture: Picture, legend: &[(String, String)]) -> String {
-    const COLUMNS: usize = 4;
-    const COLUMN: f64 = 205.0;
-    const ROW: f64 = 18.0;
-    let mut marks = String::new();
-    let (mut x, mut y) = (64.0, picture.height() + 14.0);
-    for (position, (name, colour)) in legend.iter().enumerate() {
-        if position > 0 && position.is_multiple_of(COLUMNS) {
-            (x, y) = (64.0, y + ROW);
-        }
-        let (baseline, text_x, name) = (y + 9.0, x + 16.0, escape(name));
-        write!(
-            marks,
-            "<rect x='{x:.0}' y='{y:.0}' width='10' height='10' fill='{colour}'/>\
-             <text x='{text_x:.0}' y='{baseline:.0}'>{name}</text>"
-        )
-        .expect("writing to a string cannot fail");
-        x += COLUMN;
-    }
-    picture.finish_as_file(&marks, y + ROW)
 }
 
 #[cfg(test)]
