@@ -112,13 +112,15 @@ impl<'a> Running<'a> {
         }
         let since = self.attempt.running_at.unwrap_or(self.attempt.placed_at);
         let spec = &self.job.spec;
-        let limit = spec.scheduling.run_time_ms_max;
-        let limit = limit.map(|limit_ms| since.after(limit_ms).max(now));
-        let learnt = state.index.run_times.usual_ms(spec);
-        let learnt = learnt.map(|usual_ms| since.after(usual_ms));
+        let limit_ms = spec.scheduling.run_time_ms_max;
+        let at_limit = limit_ms.map(|limit_ms| since.after(limit_ms).max(now));
+        let usual_ms = state.index.run_times.usual_ms(spec);
         // Experience does not apply to an attempt that has already run longer than usual.
-        match (limit, learnt.filter(|end| *end > now)) {
-            (Some(limit), Some(learnt)) => told(limit.min(learnt)),
+        let as_usual = usual_ms
+            .map(|usual_ms| since.after(usual_ms))
+            .filter(|end| *end > now);
+        match (at_limit, as_usual) {
+            (Some(at_limit), Some(as_usual)) => told(at_limit.min(as_usual)),
             (Some(end), None) | (None, Some(end)) => told(end),
             (None, None) => End {
                 at: now.after(now.since(since)),

@@ -153,12 +153,11 @@ impl<'a> Capacity<'a> {
         let mut fitting = hosts
             .take_while(|(free, _)| *free >= need.group.resources.gpus)
             .filter(|(free, host)| self.tasks_fitting(*host, *free, need) > 0);
-        let first = fitting.next()?;
-        let fresh = std::iter::once(first).chain(fitting.by_ref().take(SPREAD_TRIES_MAX));
-        let fresh = fresh
-            .into_iter()
+        let emptiest = fitting.next()?;
+        let without_tasks = std::iter::once(emptiest)
+            .chain(fitting.take(SPREAD_TRIES_MAX))
             .find(|(_, host)| !self.has_tasks_of(need, *host));
-        Some(fresh.unwrap_or(first))
+        Some(without_tasks.unwrap_or(emptiest))
     }
 
     fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
@@ -364,8 +363,7 @@ impl<'a> Capacity<'a> {
     fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
         let of_round = self.spread.get(&need.spread_key(host)).copied();
         let job = need.asker.job;
-        let unit = (job.id, need.asker.unit);
-        if self.freed.has_unit(unit.0, unit.1) {
+        if self.freed.has_unit(job.id, need.asker.unit) {
             return of_round.unwrap_or(0);
         }
         muster_engine::feasibility::tasks_of_group(self.state, job, host, need.group)
