@@ -128,14 +128,6 @@ impl HostClaim {
     }
 }
 
-impl Holder {
-    /// The unit whose task it is.
-    #[must_use]
-    pub const fn unit_id(&self) -> UnitId {
-        UnitId::new(self.job, self.unit)
-    }
-}
-
 impl Host {
     /// Whether new work may be placed here.
     #[must_use]

@@ -321,9 +321,15 @@ impl Link5 {
 }
 
 /// The first code that is not greater than its predecessor.
-fn first_misplaced(mut codes: impl Iterator<Item = u32>) -> Option<u32> {
+fn first_misplaced(codes: impl Iterator<Item = u32>) -> Option<u32> {
     let mut before = None;
-    codes.find(|code| before.replace(*code).is_some_and(|before| *code <= before))
+    for code in codes {
+        if before.is_some_and(|before| code <= before) {
+            return Some(code);
+        }
+        before = Some(code);
+    }
+    None
 }
 
 /// A list of rows in a rule file.

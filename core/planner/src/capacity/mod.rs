@@ -180,24 +180,21 @@ impl<'a> Capacity<'a> {
         if self.all_begin_too_late(need) {
             return None;
         }
-        let mut hopeless = Vec::new();
-        let found = {
-            // Fast path: usually nothing is narrowed, so the likeness need not be computed.
-            let narrowed = match self.narrowed.is_empty() {
-                true => None,
-                false => self.narrowed.get(&need.likeness(self.state)),
-            };
-            let hosts = narrowed.or_else(|| self.free.get(need.class))?;
-            let mut candidates = hosts.range((need.group.resources.gpus, HostId(0))..);
-            candidates.find(|(free, host)| {
-                let fits = self.tasks_fitting(*host, *free, need) > 0;
-                if !fits {
-                    hopeless.push((*free, *host));
-                }
-                fits
-            })
+        // Fast path: usually nothing is narrowed, so the likeness need not be computed.
+        let narrowed = match self.narrowed.is_empty() {
+            true => None,
+            false => self.narrowed.get(&need.likeness(self.state)),
         };
-        let found = found.copied();
+        let hosts = narrowed.or_else(|| self.free.get(need.class))?;
+        let mut found = None;
+        let mut hopeless = Vec::new();
+        for (free, host) in hosts.range((need.group.resources.gpus, HostId(0))..) {
+            if self.tasks_fitting(*host, *free, need) > 0 {
+                found = Some((*free, *host));
+                break;
+            }
+            hopeless.push((*free, *host));
+        }
         self.narrow(need, &hopeless);
         found
     }
