@@ -319,12 +319,12 @@ impl Lacking<'_, '_> {
             .collect();
         hosts.sort_by_key(|host| host.id);
         hosts.dedup_by_key(|host| host.id);
-        let places = hosts.into_iter().filter_map(|host| {
+        let refusing = hosts.into_iter().filter_map(|host| {
             let why = why(host)?.to_string();
             let name = host.name.to_string();
             Some(NamedPlace { name, why })
         });
-        let places: Vec<NamedPlace> = places.take(TOLD_MAX).collect();
+        let places: Vec<NamedPlace> = refusing.take(TOLD_MAX).collect();
         (!places.is_empty()).then_some(Blocker::Named { places })
     }
 

@@ -55,8 +55,8 @@ fn unknown_models(state: &State, group: &TaskGroup) -> Option<String> {
         return None;
     }
     let asked = gpu_models.join(" or ");
-    let there: Vec<&str> = there.into_iter().collect();
-    Some(match &there[..] {
+    let others: Vec<&str> = there.into_iter().collect();
+    Some(match &others[..] {
         [] => format!("there are no GPUs of model {asked}: the cluster has no GPUs"),
         models => format!(
             "there are no GPUs of model {asked}, only of {}",

@@ -115,8 +115,8 @@ pub(super) fn in_order(levels: &[String], list: &[String]) -> Option<Vec<(usize,
         let there = levels.iter().position(|known| known == level)?;
         Some((there, here))
     });
-    let known: Vec<(usize, usize)> = known.collect();
-    known.is_sorted().then_some(known)
+    let positions: Vec<(usize, usize)> = known.collect();
+    positions.is_sorted().then_some(positions)
 }
 
 #[cfg(test)]

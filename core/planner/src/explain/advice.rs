@@ -227,8 +227,10 @@ impl Search<'_, '_> {
             Blocker::TasksPerHost { group, limit, .. } => {
                 let doubling = std::iter::successors(Some(limit + 1), |tasks| tasks.checked_mul(2));
                 let most = self.job.spec.tasks();
-                let doubling = doubling.take_while(|tasks| u64::from(*tasks) < most);
-                let limits = doubling.map(Some).chain([None]);
+                let limits = doubling
+                    .take_while(|tasks| u64::from(*tasks) < most)
+                    .map(Some)
+                    .chain([None]);
                 self.first_that_fits(limits.map(|tasks| Change::TasksPerHost {
                     group: group.clone(),
                     tasks,

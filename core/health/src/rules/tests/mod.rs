@@ -202,9 +202,9 @@ fn every_table_of_codes_names_its_sources() {
             .lines()
             .rev()
             .take_while(|line| line.starts_with('#'));
-        let mut head: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
-        head.reverse();
-        let head = head.join(" ");
+        let mut comment: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
+        comment.reverse();
+        let head = comment.join(" ");
         for source in sources {
             assert!(head.contains(source), "{source} in `{head}`");
         }
