@@ -132,18 +132,11 @@ impl<'a> Allowance<'a> {
     }
 
     /// Stops counting an attempt.
-    pub(super) fn take_back(
-        &mut self,
-        Running {
-            job,
-            index,
-            attempt,
-            ..
-        }: &Running<'_>,
-    ) {
+    pub(super) fn take_back(&mut self, running: &Running<'_>) {
+        let Running { job, attempt, .. } = *running;
         let held = amounts_held(&self.state.hosts, &job.spec, attempt);
         remove_usage(&mut self.usage, &job.spec, Part::held_by(attempt), &held);
-        self.ended.insert(UnitId::new(job.id, *index));
+        self.ended.insert(running.unit_id());
     }
 
     /// Adds amounts given to a job.

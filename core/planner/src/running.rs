@@ -2,7 +2,7 @@
 
 use muster_engine::state::{Attempt, Ground, Job, State, Unit};
 use muster_model::command::Victim;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
 
@@ -94,6 +94,10 @@ impl<'a> Running<'a> {
         })
     }
 
+    pub(super) const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job.id, self.index)
+    }
+
     /// The attempt as commands name it.
     pub(super) const fn named(&self) -> Victim {
         Victim {
@@ -138,7 +142,7 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
         Some((running.end(state, now), running))
     });
     let mut ending: Vec<_> = running.collect();
-    ending.sort_unstable_by_key(|(end, running)| (end.at, running.job.id, running.index));
+    ending.sort_unstable_by_key(|(end, running)| (end.at, running.unit_id()));
     ending
 }
 

@@ -41,8 +41,7 @@ pub(super) fn all<'a>(
 /// The cheapest units, in any order.
 pub(super) fn cheapest(mut movers: Vec<Mover<'_>>) -> Vec<Mover<'_>> {
     if movers.len() > MOVERS_MAX {
-        let by_cost =
-            |mover: &Mover<'_>| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index);
+        let by_cost = |mover: &Mover<'_>| (mover.cost_gpu_ms, mover.running.unit_id());
         movers.select_nth_unstable_by_key(MOVERS_MAX, by_cost);
         movers.truncate(MOVERS_MAX);
     }
