@@ -204,8 +204,8 @@ impl Book {
     ) -> Option<Vec<Effect>> {
         // Evidence from history alone does not count as a fault of its host.
         let is_observed = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
-        let is_host = matches!(target, Component::Host(_));
-        if !is_observed || !is_host && !(is_news && wish.weight == Weight::Hard) {
+        let counts = matches!(target, Component::Host(_)) || is_news && wish.weight == Weight::Hard;
+        if !is_observed || !counts {
             return None;
         }
         let mut groups = place.groups.to_vec();
