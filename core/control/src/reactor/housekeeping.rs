@@ -39,6 +39,16 @@ pub(super) struct Housekeeping {
     has_ticked: bool,
 }
 
+/// State and time of one tick of the leader.
+#[derive(Clone, Copy)]
+pub(super) struct Tick<'a> {
+    pub(super) state: &'a State,
+    pub(super) leader: LeadershipEpoch,
+    /// Its wall clock, for actions due by stamped time.
+    pub(super) time: TimeMs,
+    pub(super) now: MonotonicMs,
+}
+
 impl Housekeeping {
     /// Time at which the next action is due.
     pub(super) const fn wake_at(&self) -> Option<MonotonicMs> {
@@ -50,27 +60,25 @@ impl Housekeeping {
         !self.has_ticked
     }
 
-    pub(super) fn tick(
-        &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
-        reaction: &mut Reaction,
-    ) {
-        // Stamps never go back, even where the wall clock does.
-        let time = time.max(state.time);
+    pub(super) fn tick(&mut self, tick: Tick<'_>, reaction: &mut Reaction) {
+        let tick = Tick {
+            // Stamps never go back, even where the wall clock does.
+            time: tick.time.max(tick.state.time),
+            ..tick
+        };
         self.has_ticked = true;
-        self.time = time;
-        let expiry = expire_blocks((state, leader), time, &mut reaction.commands);
-        let expiry = expiry.map(|at| now.after(at.since(time).max(SETTLE_MS)));
-        let deadline = stop_overdue((state, leader), time, &mut reaction.commands);
-        let deadline = deadline.map(|at| now.after(at.since(time).max(SETTLE_MS)));
-        let prune = self.prune((state, leader), time, now, &mut reaction.commands);
-        let health = self.look_after_health((state, leader), time, now, &mut reaction.commands);
-        let lemons = self.look_for_lemons((state, leader), time, now, &mut reaction.commands);
-        let dates = [expiry, deadline, prune, health, lemons];
+        self.time = tick.time;
+        let due_at = |at: TimeMs| tick.now.after(at.since(tick.time).max(SETTLE_MS));
+        let commands = &mut reaction.commands;
+        let dates = [
+            expire_blocks(tick, commands).map(due_at),
+            stop_overdue(tick, commands).map(due_at),
+            self.prune(tick, commands),
+            self.look_after_health(tick, commands),
+            self.look_for_lemons(tick, commands),
+        ];
         self.wake_at = dates.into_iter().flatten().min();
-        reaction.plan_at = self.back_off_end(state, time);
+        reaction.plan_at = self.back_off_end(tick.state, tick.time);
     }
 
     /// Current stamped time, as far as it is known.
@@ -81,11 +89,15 @@ impl Housekeeping {
     /// Starts due repairs and checks and applies timed transitions; returns the time of the next look.
     fn look_after_health(
         &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
+        tick: Tick<'_>,
         commands: &mut Vec<Command>,
     ) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         if !state.health.has_conditions() && state.health.incidents().next().is_none() {
             return None;
         }
@@ -103,11 +115,15 @@ impl Housekeeping {
     /// Drains hosts that fail more often than others; returns the time of the next search.
     fn look_for_lemons(
         &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
+        tick: Tick<'_>,
         commands: &mut Vec<Command>,
     ) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         if !state.health.has_records() {
             return None;
         }
@@ -128,13 +144,13 @@ impl Housekeeping {
     }
 
     /// Prunes expired records, more at a time while there is a backlog; returns the time of the next round.
-    fn prune(
-        &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
-        commands: &mut Vec<Command>,
-    ) -> Option<MonotonicMs> {
+    fn prune(&mut self, tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         let due = prune_due(state)?;
         if now < self.prune_at {
             return Some(self.prune_at);
@@ -156,11 +172,13 @@ impl Housekeeping {
 }
 
 /// Sets planned blocks and removes expired ones; returns the time at which the next one is due.
-fn expire_blocks(
-    (state, leader): (&State, LeadershipEpoch),
-    time: TimeMs,
-    commands: &mut Vec<Command>,
-) -> Option<TimeMs> {
+fn expire_blocks(tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<TimeMs> {
+    let Tick {
+        state,
+        leader,
+        time,
+        ..
+    } = tick;
     let (first, _, _) = *state.index.block_changes.get_min()?;
     if first <= time {
         commands.push(Command::ExpireBlocks { leader });
@@ -172,11 +190,13 @@ fn expire_blocks(
 const STOPS_PER_TICK_MAX: usize = 1_024;
 
 /// Stops attempts that reached their time limit for running or assembly; returns the earliest next deadline.
-fn stop_overdue(
-    (state, leader): (&State, LeadershipEpoch),
-    time: TimeMs,
-    commands: &mut Vec<Command>,
-) -> Option<TimeMs> {
+fn stop_overdue(tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<TimeMs> {
+    let Tick {
+        state,
+        leader,
+        time,
+        ..
+    } = tick;
     let overdue = state
         .index
         .deadlines

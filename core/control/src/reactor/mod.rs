@@ -32,7 +32,7 @@ use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
 
 use crate::reactor::contact::Watch;
-use crate::reactor::housekeeping::Housekeeping;
+use crate::reactor::housekeeping::{Housekeeping, Tick};
 use crate::reactor::silence::Silence;
 
 /// Milliseconds until the outcome of proposed commands is checked.
@@ -219,8 +219,9 @@ impl Reactor {
         }
         if let Some(mut report) = watch.unsettled.take() {
             let differences = difference::commands(
-                (state, self.housekeeping.now(state)),
+                state,
                 self.epoch,
+                self.housekeeping.now(state),
                 known,
                 &report,
             );
@@ -242,8 +243,13 @@ impl Reactor {
             self.due.remove(&(at, host));
             self.look_at(state, host, now, &mut reaction);
         }
-        self.housekeeping
-            .tick((state, self.epoch), time, now, &mut reaction);
+        let tick = Tick {
+            state,
+            leader: self.epoch,
+            time,
+            now,
+        };
+        self.housekeeping.tick(tick, &mut reaction);
         reaction
     }
 
@@ -270,7 +276,8 @@ impl Reactor {
                 not_before: self.began_at.after(self.timings.beat_ms),
                 one_way: watch.is_one_way(timings, now),
             },
-            (self.epoch, now),
+            self.epoch,
+            now,
             &mut conclusions,
         );
         if now.since(watch.contact.heard_at) >= timings.suspect_ms {
@@ -278,7 +285,8 @@ impl Reactor {
                 state,
                 known,
                 &watch.contact,
-                (self.epoch, now),
+                self.epoch,
+                now,
                 &mut conclusions,
             );
             next = [next, fence].into_iter().flatten().min();

@@ -29,11 +29,14 @@ pub(super) fn health(
     timings: Timings,
     host: &Host,
     silence: Silence,
-    (leader, now): (LeadershipEpoch, MonotonicMs),
+    leader: LeadershipEpoch,
+    now: MonotonicMs,
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
-    let lost_at = silence.heard_at.after(timings.lost_ms);
-    let lost_at = lost_at.max(silence.not_before);
+    let lost_at = silence
+        .heard_at
+        .after(timings.lost_ms)
+        .max(silence.not_before);
     let suspect_at = silence.since.after(timings.suspect_ms);
     let (health, next) = if now >= lost_at {
         (HostHealth::Lost, None)
@@ -59,7 +62,8 @@ pub(super) fn fence(
     state: &State,
     host: &Host,
     contact: &Contact,
-    (leader, now): (LeadershipEpoch, MonotonicMs),
+    leader: LeadershipEpoch,
+    now: MonotonicMs,
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
     let mut next: Option<MonotonicMs> = None;

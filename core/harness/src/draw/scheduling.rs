@@ -7,7 +7,7 @@ use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Attempt, Job, amounts_of};
 use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
 };
@@ -338,7 +338,7 @@ impl Draw<'_> {
     }
 
     /// The claims on the GPUs of these tasks.
-    fn superseded(&mut self, tasks: &[TaskPlacement]) -> Vec<(JobId, UnitIndex)> {
+    fn superseded(&mut self, tasks: &[TaskPlacement]) -> Vec<UnitId> {
         if self.once_in(3) {
             return Vec::new();
         }

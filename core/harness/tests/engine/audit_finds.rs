@@ -14,7 +14,7 @@ use muster_model::command::{
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Holder, Host};
 use muster_model::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitId, UnitIndex,
 };
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::topology::CellId;
@@ -236,7 +236,7 @@ fn sums_that_do_not_add_up() {
 #[test]
 fn claims_that_nobody_made() {
     found(Rule::Claims, |state, train, _| {
-        host(state, 3).gpus[0].claim = Some((train, UnitIndex(0)));
+        host(state, 3).gpus[0].claim = Some(UnitId::new(train, UnitIndex(0)));
     });
     found(Rule::Claims, |state, train, _| {
         attempt(state, train).standing = Standing::Cells(vec![CellId::Host(HostId(1))]);

@@ -147,8 +147,8 @@ impl Amounts {
         }));
         kinds.into_iter().find_map(|(name, used, more, limit)| {
             let wanted = used.saturating_add(more);
-            let limit = limit.filter(|limit| more > 0 && wanted > *limit)?;
-            Some((name, wanted, limit))
+            let exceeded = limit.filter(|limit| more > 0 && wanted > *limit)?;
+            Some((name, wanted, exceeded))
         })
     }
 }

@@ -128,7 +128,8 @@ impl FromStr for UlimitKind {
         let unknown = || UnknownUlimit {
             name: name.to_owned(),
         };
-        { Self::ALL.into_iter() }
+        Self::ALL
+            .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(unknown)
     }

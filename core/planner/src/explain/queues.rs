@@ -15,7 +15,8 @@ use crate::{LimitKind, LimitReached};
 pub(super) fn with_queue(
     state: &State,
     now: TimeMs,
-    (name, change): (&str, impl FnOnce(&mut QueueConfig)),
+    name: &str,
+    change: impl FnOnce(&mut QueueConfig),
 ) -> Option<State> {
     let live = state.queues.iter().filter(|(_, queue)| !queue.retired);
     let mut tree = QueueTree {

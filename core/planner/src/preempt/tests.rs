@@ -44,8 +44,8 @@ fn configure(cluster: &mut Cluster) {
         preempt_by_priority,
         ..QueueConfig::default()
     };
-    let queues = [queue(4, false), queue(3, true), queue(0, true)];
-    let queues = QUEUES.map(str::to_owned).into_iter().zip(queues);
+    let configs = [queue(4, false), queue(3, true), queue(0, true)];
+    let queues = QUEUES.map(str::to_owned).into_iter().zip(configs);
     cluster.configure(QueueTree {
         queues: queues.collect(),
         history_half_life_ms: None,

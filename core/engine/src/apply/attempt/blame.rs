@@ -207,7 +207,7 @@ fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> BadEnd {
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
     if let Some(run) = culprit.filter(|_| exit.is_some_and(Exit::names_what_is_not_there)) {
-        return BadEnd::of_a_name(state.time, (job.id, &job.spec.user), run.host);
+        return BadEnd::of_a_name(state.time, job.id, &job.spec.user, run.host);
     }
     BadEnd {
         at: state.time,

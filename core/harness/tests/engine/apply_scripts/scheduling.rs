@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
-use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
 };
@@ -95,7 +95,7 @@ impl Runner {
         };
         let mut supersedes = Vec::new();
         for name in names(args.key("supersedes")?) {
-            supersedes.push((self.named(&name)?, UnitIndex(0)));
+            supersedes.push(UnitId::new(self.named(&name)?, UnitIndex(0)));
         }
         Ok(Command::Claim(Claiming {
             leader,

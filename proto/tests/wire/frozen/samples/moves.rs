@@ -7,7 +7,7 @@ use muster_engine::state::{Claim, EventLog, Losses, Purpose, Queue, State, Unit}
 use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::{Defragment, QueueConfig, QueueTree};
 use muster_model::time::TimeMs;
 
@@ -137,8 +137,8 @@ pub(crate) fn state() -> State {
     gatherer.claim = Some(claim(place(1, 1), gathered));
     waiting.units.insert(UnitIndex(1), Arc::new(gatherer));
     let host = &mut parts.hosts[0];
-    host.gpus[0].claim = Some((MOVED, UnitIndex(0)));
-    host.gpus[1].claim = Some((MOVED, UnitIndex(1)));
+    host.gpus[0].claim = Some(UnitId::new(MOVED, UnitIndex(0)));
+    host.gpus[1].claim = Some(UnitId::new(MOVED, UnitIndex(1)));
     let host_claims = [0, 1].map(|unit| HostClaim {
         job: MOVED,
         unit: UnitIndex(unit),

@@ -141,7 +141,7 @@ impl Step<'_> {
             name: &name,
             hosts: &hosts,
         };
-        let effects = self.state.health.sum_up(rule, (id, finding), rack);
+        let effects = self.state.health.sum_up(rule, id, finding, rack);
         self.follow(effects);
     }
 
@@ -230,7 +230,7 @@ impl Step<'_> {
         let limit = EVIDENCE_BYTES_MAX;
         require_length("evidence", evidence, "EVIDENCE_BYTES_MAX", limit)?;
         let now = self.state.time;
-        let effects = self.state.health.restarted((host, rule), since, now);
+        let effects = self.state.health.restarted(host, rule, since, now);
         let component = Component::Host(host);
         let effects = effects.ok_or_else(|| Rejection::HealthWork {
             component: component.to_string(),
@@ -256,7 +256,7 @@ impl Step<'_> {
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let excludes = self.state.excludes();
         self.tell_book(&place, |book, place| {
-            book.drain_lemon(&rules, host, (place, &excludes), now)
+            book.drain_lemon(&rules, host, place, &excludes, now)
         });
         Ok(Answer::Done)
     }
@@ -355,7 +355,7 @@ impl Step<'_> {
         let groups = groups_of(self.state, host);
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let book = &mut self.state.health;
-        let effects = book.fell_silent(&rules, (id, &groups), now);
+        let effects = book.fell_silent(&rules, id, &groups, now);
         self.follow(effects);
     }
 
