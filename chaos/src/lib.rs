@@ -6,7 +6,7 @@
 //! repeatedly under load, and compares all observations with the replicated log.
 #![forbid(unsafe_code)]
 
-pub mod check;
+pub mod checkers;
 pub mod cluster;
 pub mod demo;
 pub mod dev;

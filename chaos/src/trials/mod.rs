@@ -30,7 +30,7 @@ pub use trial::Trial;
 use options::{FINISH_PATIENCE, RANKS, TRAINING};
 use stage::Stage;
 
-use crate::check::{Lives, LivesError};
+use crate::checkers::{RunRecords, RunRecordsError};
 use crate::cluster::{ClusterError, raise_loopback};
 use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::demo::{Missed, ReferenceError, reference};
@@ -57,7 +57,7 @@ pub enum TrialError {
     Reference(#[from] ReferenceError),
     /// The run records could not be read.
     #[error(transparent)]
-    Lives(#[from] LivesError),
+    RunRecords(#[from] RunRecordsError),
     /// I/O error of a file or a process.
     #[error("{operation}")]
     Io {
@@ -153,7 +153,7 @@ impl Stage<'_> {
         let (from, began, strike_ms) = (self.observed.here(), Instant::now(), wall_ms());
         self.break_and_repair(from).await?;
         let phase = self.await_end().await;
-        let lives = Lives::read(&self.traces.lives, self.training)?;
+        let lives = RunRecords::read(&self.traces.lives, self.training)?;
         let weights = match phase {
             Some(JobPhase::Succeeded) => reference::read_digest(&self.traces.report)?,
             _ => "none".to_owned(),

@@ -5,7 +5,7 @@ use std::fmt;
 use muster_model::lifecycle::JobPhase;
 use serde::Serialize;
 
-use crate::check::{LivedAtOnce, Repeated};
+use crate::checkers::{ConcurrentAttempts, RepeatedWork};
 use crate::trials::Trial;
 use crate::trials::options::{RANKS, THAW_MS_MAX};
 
@@ -25,9 +25,9 @@ pub struct Measured {
     /// Number of attempts with running processes.
     pub attempts: usize,
     /// Repeated steps.
-    pub repeated: Repeated,
+    pub repeated: RepeatedWork,
     /// Attempts whose processes ran concurrently.
-    pub lived_at_once: Vec<LivedAtOnce>,
+    pub lived_at_once: Vec<ConcurrentAttempts>,
     /// GPUs with two owners at once, as detected by the tasks.
     pub double_allocations: Vec<String>,
     /// Final phase of the job; `None` if it did not end in time.
@@ -54,7 +54,7 @@ pub struct TrialReport {
     /// Time lost by them, over all ranks, in thousandths of GPU-seconds.
     pub lost_gpu_ms: u64,
     /// Attempts whose processes ran concurrently.
-    pub lived_at_once: Vec<LivedAtOnce>,
+    pub lived_at_once: Vec<ConcurrentAttempts>,
     /// Violations, or the reason why the trial could not be carried out; empty if everything held.
     pub broken: Vec<String>,
 }
@@ -123,7 +123,7 @@ fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
         _ => 0,
     };
     for at_once in &measured.lived_at_once {
-        let LivedAtOnce {
+        let ConcurrentAttempts {
             older,
             newer,
             overlap_ms,
@@ -242,7 +242,7 @@ mod tests {
             noticed_ms: Some(120),
             back_ms: Some(900),
             attempts: 2,
-            repeated: Repeated {
+            repeated: RepeatedWork {
                 steps: 24,
                 time_ms: 600,
             },
@@ -263,7 +263,7 @@ mod tests {
     fn each_promise_is_judged() {
         let trial = Trial::SupervisorKilled;
         assert_eq!(broken_in(trial, |_| {}), [""; 0]);
-        let at_once = |overlap_ms| LivedAtOnce {
+        let at_once = |overlap_ms| ConcurrentAttempts {
             older: AttemptEpoch(3),
             newer: AttemptEpoch(9),
             overlap_ms,

@@ -10,7 +10,7 @@ use muster_model::ids::{
 use muster_model::lifecycle::JobPhase;
 use muster_proto::v1;
 
-use crate::check::Acknowledged;
+use crate::checkers::AcknowledgedWrites;
 use crate::run::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
@@ -199,7 +199,7 @@ impl Story {
 
 /// I4 and I5: acknowledged jobs exist, once; refused ones do not.
 fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violation> {
-    let mut acknowledged = Acknowledged::default();
+    let mut acknowledged = AcknowledgedWrites::default();
     let mut asked = BTreeSet::new();
     let there: BTreeMap<JobId, &v1::Job> = own.iter().map(|job| (JobId(job.id), job)).collect();
     let mut found = Vec::new();

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::health::{HEALTH_WORK, name_host};
-use crate::check::Owner;
+use crate::checkers::Owner;
 use crate::sim::clock::SimClock;
 use crate::sim::coverage::Situation;
 use crate::sim::gateway::Stream;

@@ -14,7 +14,7 @@ use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 
 /// Blocked components, and placements on them.
 #[derive(Clone, Debug, Default)]
-pub struct Closed {
+pub struct PlacementBlocks {
     hosts: BTreeSet<HostId>,
     gpus: BTreeSet<GpuUuid>,
     /// Holds by rules on hosts, on the host itself or an adapter, after the last entry.
@@ -75,7 +75,7 @@ pub enum Misplaced {
     },
 }
 
-impl Closed {
+impl PlacementBlocks {
     /// Processes an event; `state` is the state after the event's entry.
     pub fn happened(&mut self, kind: &EventKind, state: &State) {
         match kind {
@@ -286,7 +286,7 @@ mod tests {
         let run = { &state.job(job).unwrap().units }.values().next().unwrap();
         let run = &run.attempt.as_deref().unwrap().tasks[0];
         let after = |before: Vec<EventKind>| {
-            let mut closed = Closed::default();
+            let mut closed = PlacementBlocks::default();
             for kind in before.iter().chain(&kinds) {
                 closed.happened(kind, state);
             }
@@ -301,7 +301,7 @@ mod tests {
         let again = vec![of_host(Phase::Blocked), of_host(Phase::Probation)];
         assert_eq!(after(again), []);
         // A checker that continues from an earlier state adopts its blocks.
-        let mut closed = Closed::default();
+        let mut closed = PlacementBlocks::default();
         closed.happened(&of_host(Phase::Blocked), state);
         closed.goes_back(state);
         kinds.iter().for_each(|kind| closed.happened(kind, state));
@@ -354,7 +354,7 @@ mod tests {
                 author,
             },
         ];
-        let mut closed = Closed::default();
+        let mut closed = PlacementBlocks::default();
         over.iter().for_each(|kind| closed.happened(kind, &held));
         assert!(closed.hosts.is_empty());
         closed.goes_back(&held);

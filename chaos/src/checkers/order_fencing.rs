@@ -6,7 +6,7 @@ use muster_model::ids::{LeadershipEpoch, Revision};
 
 /// Newest order that each host acted on, across restarts of its agent.
 #[derive(Clone, Debug, Default)]
-pub struct Obedience {
+pub struct OrderFencing {
     newest: BTreeMap<u32, Order>,
     obeyed: u64,
     found: Vec<StaleOrder>,
@@ -38,7 +38,7 @@ pub struct StaleOrder {
     pub newest_revision: Revision,
 }
 
-impl Obedience {
+impl OrderFencing {
     /// Records that a host's agent carried out an order.
     pub fn obeyed(&mut self, host: u32, leader: LeadershipEpoch, revision: Revision) {
         self.obeyed += 1;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_older_leadership_and_an_older_revision_are_noticed() {
-        let mut obedience = Obedience::default();
+        let mut obedience = OrderFencing::default();
         obedience.obeyed(1, LeadershipEpoch(10), Revision(20));
         obedience.obeyed(1, LeadershipEpoch(30), Revision(31));
         obedience.obeyed(2, LeadershipEpoch(10), Revision(25));

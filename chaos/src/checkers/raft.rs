@@ -17,15 +17,15 @@ pub struct RaftRules {
     terms: BTreeMap<u32, u64>,
     /// Applied index of each replica since its start.
     applied: BTreeMap<u32, u64>,
-    entries: BTreeMap<u64, Shown>,
+    entries: BTreeMap<u64, FirstApplied>,
     /// Last entry of each leader that some replica has applied, by term and leader: it is committed.
     committed: BTreeMap<(u64, u64), u64>,
-    found: Vec<RaftBreach>,
+    found: Vec<RaftViolation>,
 }
 
 /// First replica that applied an entry, and the entry.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct FirstApplied {
     replica: u32,
     term: u64,
     leader: u64,
@@ -47,7 +47,7 @@ pub struct Entry {
 
 /// A violated guarantee of Raft.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RaftBreach {
+pub enum RaftViolation {
     /// A replica led in a term after one with a higher id did.
     #[error(
         "replicas {first} and {second} both lead in term {term}, the one with the lower id second"
@@ -133,7 +133,7 @@ impl RaftRules {
         if seen.insert(leader)
             && let Some(first) = newest.filter(|newest| *newest > leader)
         {
-            self.found.push(RaftBreach::TwoLeaders {
+            self.found.push(RaftViolation::TwoLeaders {
                 term,
                 first,
                 second: leader,
@@ -146,7 +146,7 @@ impl RaftRules {
         let before = self.committed.range(..(term, leader)).next_back();
         let committed = before.map_or(0, |(_, index)| *index);
         if last.unwrap_or_default() < committed {
-            self.found.push(RaftBreach::Incomplete {
+            self.found.push(RaftViolation::Incomplete {
                 leader,
                 term,
                 last,
@@ -167,7 +167,7 @@ impl RaftRules {
         let from = *known;
         *known = from.max(term);
         if term < from {
-            self.found.push(RaftBreach::TermBack {
+            self.found.push(RaftViolation::TermBack {
                 replica,
                 from,
                 to: term,
@@ -185,13 +185,13 @@ impl RaftRules {
         } = entry;
         let from = self.applied.insert(replica, index);
         if let Some(from) = from.filter(|from| from + 1 != index) {
-            self.found.push(RaftBreach::OutOfOrder {
+            self.found.push(RaftViolation::OutOfOrder {
                 replica,
                 from,
                 to: index,
             });
         }
-        let shown = Shown {
+        let shown = FirstApplied {
             replica,
             term,
             leader,
@@ -204,7 +204,7 @@ impl RaftRules {
             return true;
         };
         if (first.term, first.leader, first.digest) != (term, leader, digest) {
-            self.found.push(RaftBreach::Changed {
+            self.found.push(RaftViolation::Changed {
                 index,
                 first: first.replica,
                 second: replica,
@@ -214,13 +214,13 @@ impl RaftRules {
     }
 
     /// Checks that the writer of an entry did not lead before the writer of the previous entry.
-    fn judge_writer(&mut self, index: u64, entry: &Shown) {
+    fn judge_writer(&mut self, index: u64, entry: &FirstApplied) {
         let before = self.entries.range(..index).next_back();
         let Some((_, before)) = before else {
             return;
         };
         if before.term == entry.term && before.leader > entry.leader {
-            self.found.push(RaftBreach::TwoLeaders {
+            self.found.push(RaftViolation::TwoLeaders {
                 term: entry.term,
                 first: before.leader,
                 second: entry.leader,
@@ -232,7 +232,7 @@ impl RaftRules {
     pub fn installed(&mut self, replica: u32, index: u64) {
         let from = self.applied.insert(replica, index);
         if let Some(from) = from.filter(|from| *from > index) {
-            self.found.push(RaftBreach::OutOfOrder {
+            self.found.push(RaftViolation::OutOfOrder {
                 replica,
                 from,
                 to: index,
@@ -243,7 +243,7 @@ impl RaftRules {
     /// Records how far a replica's log is purged and how far its snapshot reaches.
     pub fn keeps(&mut self, replica: u32, purged: Option<u64>, snapshot: Option<u64>) {
         if let Some(purged) = purged.filter(|purged| snapshot.is_none_or(|upto| *purged > upto)) {
-            self.found.push(RaftBreach::Purged {
+            self.found.push(RaftViolation::Purged {
                 replica,
                 purged,
                 snapshot,
@@ -259,7 +259,7 @@ impl RaftRules {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[RaftBreach] {
+    pub fn found(&self) -> &[RaftViolation] {
         &self.found
     }
 }
@@ -321,14 +321,14 @@ mod tests {
         assert!(matches!(
             rules.found(),
             [
-                RaftBreach::TwoLeaders { .. },
-                RaftBreach::TermBack { .. },
-                RaftBreach::OutOfOrder { .. },
-                RaftBreach::Changed { .. },
-                RaftBreach::OutOfOrder { .. },
-                RaftBreach::Incomplete { committed: 3, .. },
-                RaftBreach::Purged { .. },
-                RaftBreach::Purged { .. },
+                RaftViolation::TwoLeaders { .. },
+                RaftViolation::TermBack { .. },
+                RaftViolation::OutOfOrder { .. },
+                RaftViolation::Changed { .. },
+                RaftViolation::OutOfOrder { .. },
+                RaftViolation::Incomplete { committed: 3, .. },
+                RaftViolation::Purged { .. },
+                RaftViolation::Purged { .. },
             ]
         ));
     }

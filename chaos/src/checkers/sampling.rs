@@ -9,7 +9,7 @@ pub const LOOKED_AT_MAX: usize = 5_000;
 
 /// Sampling interval for `state`: one in this many states is inspected; 1 unless it is large.
 #[must_use]
-pub fn looked_at_one_in(state: &State) -> u64 {
+pub fn sampling_interval(state: &State) -> u64 {
     let records = state.jobs.len() + state.hosts.len() + state.events.len();
     1 + (records / LOOKED_AT_MAX) as u64
 }

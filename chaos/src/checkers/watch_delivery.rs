@@ -9,17 +9,17 @@ use muster_model::ids::Revision;
 
 /// Comparison of events received by watchers with the events of the log.
 #[derive(Clone, Debug, Default)]
-pub struct Watching {
+pub struct WatchDeliveries {
     /// Events of every revision that has any.
     happened: BTreeMap<Revision, Arc<[Event]>>,
     /// Last revision delivered to each watcher.
     positions: BTreeMap<u32, Revision>,
-    found: Vec<WatchGap>,
+    found: Vec<DeliveryError>,
 }
 
 /// A wrong delivery to a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WatchGap {
+pub enum DeliveryError {
     /// Events were skipped.
     #[error("watcher {watcher} received revision {next}, but never revision {missed}")]
     Missed {
@@ -75,7 +75,7 @@ pub enum WatchGap {
     },
 }
 
-impl Watching {
+impl WatchDeliveries {
     /// Adds a watcher that starts before the first revision.
     pub fn began(&mut self, watcher: u32) {
         self.positions.insert(watcher, Revision(0));
@@ -92,7 +92,7 @@ impl Watching {
     pub fn told(&mut self, watcher: u32, revision: Revision, events: &[Event]) {
         let position = self.position(watcher);
         if revision <= position {
-            self.found.push(WatchGap::Repeated {
+            self.found.push(DeliveryError::Repeated {
                 watcher,
                 again: revision,
                 position,
@@ -105,7 +105,7 @@ impl Watching {
             .get(&revision)
             .is_none_or(|known| **known != *events)
         {
-            self.found.push(WatchGap::Other { watcher, revision });
+            self.found.push(DeliveryError::Other { watcher, revision });
         }
         self.positions.insert(watcher, revision);
     }
@@ -124,7 +124,7 @@ impl Watching {
     /// it lacks events up to `lacked`.
     pub fn gone(&mut self, watcher: u32, asked: Revision, (told, lacked): (Revision, Revision)) {
         if told <= asked || told > lacked {
-            self.found.push(WatchGap::NotGone {
+            self.found.push(DeliveryError::NotGone {
                 watcher,
                 asked,
                 told,
@@ -137,11 +137,11 @@ impl Watching {
 
     /// Returns watchers whose deliveries are incomplete.
     #[must_use]
-    pub fn behind(&self) -> Vec<WatchGap> {
+    pub fn behind(&self) -> Vec<DeliveryError> {
         let due = self.happened.last_key_value().map(|(due, _)| *due);
         let due = due.unwrap_or_default();
         let late = self.positions.iter().filter(|(_, at)| **at < due);
-        late.map(|(watcher, position)| WatchGap::Behind {
+        late.map(|(watcher, position)| DeliveryError::Behind {
             watcher: *watcher,
             position: *position,
             due,
@@ -151,7 +151,7 @@ impl Watching {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[WatchGap] {
+    pub fn found(&self) -> &[DeliveryError] {
         &self.found
     }
 
@@ -168,7 +168,7 @@ impl Watching {
         if from < to
             && let Some((missed, _)) = self.happened.range(after).next()
         {
-            self.found.push(WatchGap::Missed {
+            self.found.push(DeliveryError::Missed {
                 watcher,
                 missed: *missed,
                 next,
@@ -195,8 +195,8 @@ mod tests {
         }])
     }
 
-    fn watching() -> Watching {
-        let mut watching = Watching::default();
+    fn watching() -> WatchDeliveries {
+        let mut watching = WatchDeliveries::default();
         watching.began(1);
         for revision in [2, 4, 5] {
             watching.happened(Revision(revision), &events(revision));
@@ -229,7 +229,7 @@ mod tests {
             let mut watching = watching();
             let (asked, of_hub) = (Revision(asked), (Revision(told), Revision(lacked)));
             watching.gone(1, asked, of_hub);
-            assert!(matches!(watching.found(), [WatchGap::NotGone { .. }]));
+            assert!(matches!(watching.found(), [DeliveryError::NotGone { .. }]));
         }
         let mut newer = watching();
         newer.gone(1, Revision(2), (Revision(4), Revision(5)));
@@ -240,20 +240,20 @@ mod tests {
     fn what_is_missing_doubled_or_made_up_is_noticed() {
         let mut missed = watching();
         missed.told(1, Revision(4), &events(4));
-        assert!(matches!(missed.found(), [WatchGap::Missed { .. }]));
+        assert!(matches!(missed.found(), [DeliveryError::Missed { .. }]));
         let mut passed = watching();
         passed.bookmark(1, Revision(2));
-        assert!(matches!(passed.found(), [WatchGap::Missed { .. }]));
+        assert!(matches!(passed.found(), [DeliveryError::Missed { .. }]));
         let mut again = watching();
         again.told(1, Revision(2), &events(2));
         again.told(1, Revision(2), &events(2));
-        assert!(matches!(again.found(), [WatchGap::Repeated { .. }]));
+        assert!(matches!(again.found(), [DeliveryError::Repeated { .. }]));
         let mut other = watching();
         other.told(1, Revision(2), &events(9));
         other.told(1, Revision(3), &events(3));
         assert!(matches!(
             other.found(),
-            [WatchGap::Other { .. }, WatchGap::Other { .. }]
+            [DeliveryError::Other { .. }, DeliveryError::Other { .. }]
         ));
     }
 }

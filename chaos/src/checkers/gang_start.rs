@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey};
 
-use crate::check::{Gang, Owner};
+use crate::checkers::{Owner, UnitAttempt};
 
 /// Prepared members of each attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly {
     /// By attempt: a replacement member finds the others prepared long ago.
-    prepared: BTreeMap<(JobId, Gang), BTreeSet<TaskIndex>>,
+    prepared: BTreeMap<(JobId, UnitAttempt), BTreeSet<TaskIndex>>,
     begun: u64,
     found: Vec<EarlyStart>,
 }
@@ -35,13 +35,13 @@ pub struct EarlyStart {
 
 impl Assembly {
     /// Records that a member is prepared and waits at the barrier.
-    pub fn prepared(&mut self, owner: Owner, gang: Gang) {
+    pub fn prepared(&mut self, owner: Owner, gang: UnitAttempt) {
         let members = self.prepared.entry((owner.key.job, gang));
         members.or_default().insert(owner.key.task);
     }
 
     /// Records that a member left the barrier; `members` is the size of its gang.
-    pub fn begun(&mut self, owner: Owner, gang: Gang, members: u32) {
+    pub fn begun(&mut self, owner: Owner, gang: UnitAttempt, members: u32) {
         self.begun += 1;
         let known = self.prepared.get(&(owner.key.job, gang));
         let prepared = known.map_or(0, BTreeSet::len);
@@ -82,8 +82,8 @@ mod tests {
         }
     }
 
-    const fn gang(number: u32) -> Gang {
-        Gang {
+    const fn gang(number: u32) -> UnitAttempt {
+        UnitAttempt {
             unit: muster_model::ids::UnitIndex(0),
             number,
         }

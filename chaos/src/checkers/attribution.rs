@@ -11,7 +11,7 @@ use muster_model::ids::{AttemptEpoch, JobId};
 #[error(
     "attempt {epoch} of job {job} lacked an account, but is attributed to {class} and charged to {charge:?}"
 )]
-pub struct FalseBlame {
+pub struct FalseAttribution {
     /// The job.
     pub job: JobId,
     /// The attempt.
@@ -24,7 +24,7 @@ pub struct FalseBlame {
 
 /// Returns the violation if an event attributes or charges a missing account.
 #[must_use]
-pub fn false_blame(kind: &EventKind) -> Option<FalseBlame> {
+pub fn false_attribution(kind: &EventKind) -> Option<FalseAttribution> {
     let EventKind::AttemptEnded {
         job, epoch, blame, ..
     } = kind
@@ -34,7 +34,7 @@ pub fn false_blame(kind: &EventKind) -> Option<FalseBlame> {
     let blame = blame.as_ref()?;
     let is_missing = |line: &String| line.starts_with(NO_ACCOUNT);
     let is_just = (blame.class, blame.charge) == (Class::Site, Charge::None);
-    (blame.evidence.iter().any(is_missing) && !is_just).then_some(FalseBlame {
+    (blame.evidence.iter().any(is_missing) && !is_just).then_some(FalseAttribution {
         job: *job,
         epoch: *epoch,
         class: blame.class,
@@ -74,16 +74,16 @@ mod tests {
     fn a_host_that_is_blamed_for_a_missing_account_is_noticed() {
         let missing = "NO_ACCOUNT: unknown user ada";
         let of_host = blamed_on(Class::Host, Charge::Infra, missing);
-        let expected = FalseBlame {
+        let expected = FalseAttribution {
             job: JobId(3),
             epoch: AttemptEpoch(7),
             class: Class::Host,
             charge: Charge::Infra,
         };
-        assert_eq!(false_blame(&of_host), Some(expected));
+        assert_eq!(false_attribution(&of_host), Some(expected));
         let of_site = blamed_on(Class::Site, Charge::None, missing);
-        assert_eq!(false_blame(&of_site), None);
+        assert_eq!(false_attribution(&of_site), None);
         let of_other = blamed_on(Class::Host, Charge::Infra, "no such program");
-        assert_eq!(false_blame(&of_other), None);
+        assert_eq!(false_attribution(&of_other), None);
     }
 }

@@ -7,14 +7,14 @@ use muster_model::ids::Revision;
 /// State hashes reported by all replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
-    seen: BTreeMap<Revision, Shown>,
+    seen: BTreeMap<Revision, FirstReport>,
     compared: u64,
     found: Vec<Disagreement>,
 }
 
 /// First report of a hash: replica and hash.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct FirstReport {
     replica: u32,
     hash: u64,
 }
@@ -41,7 +41,10 @@ pub struct Disagreement {
 impl Agreement {
     /// Records the state hash of a replica at a revision.
     pub fn shown(&mut self, replica: u32, revision: Revision, hash: u64) {
-        let first = *self.seen.entry(revision).or_insert(Shown { replica, hash });
+        let first = *self
+            .seen
+            .entry(revision)
+            .or_insert(FirstReport { replica, hash });
         self.compared += u64::from(first.replica != replica);
         if first.hash != hash {
             self.found.push(Disagreement {

@@ -17,7 +17,7 @@ const STANDSTILL_MS_MIN: u64 = 500;
 
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LivesError {
+pub enum RunRecordsError {
     /// I/O error.
     #[error("reading {}", path.display())]
     Io {
@@ -47,7 +47,7 @@ pub enum LivesError {
 
 /// One line of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct RecordLine {
     /// Wall-clock time in milliseconds.
     at_ms: u64,
     /// Steps done, once the ranks have met.
@@ -56,14 +56,14 @@ struct Mark {
 
 /// The record of one rank of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Life {
+struct RankRecord {
     rank: u32,
-    marks: Vec<Mark>,
+    marks: Vec<RecordLine>,
 }
 
 /// Two attempts whose processes ran at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct LivedAtOnce {
+pub struct ConcurrentAttempts {
     /// The older attempt.
     pub older: AttemptEpoch,
     /// The newer attempt.
@@ -74,7 +74,7 @@ pub struct LivedAtOnce {
 
 /// Work that was done twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Repeated {
+pub struct RepeatedWork {
     /// Repeated steps of the gang.
     pub steps: u64,
     /// Milliseconds that these steps took the first time.
@@ -83,19 +83,19 @@ pub struct Repeated {
 
 /// All records of one job, by attempt.
 #[derive(Clone, Debug, Default)]
-pub struct Lives {
-    attempts: BTreeMap<AttemptEpoch, Vec<Life>>,
+pub struct RunRecords {
+    attempts: BTreeMap<AttemptEpoch, Vec<RankRecord>>,
 }
 
-impl Lives {
+impl RunRecords {
     /// Reads the records of a job in `folder`.
     ///
     /// # Errors
-    /// [`LivesError`] if a record cannot be read or none exists.
-    pub fn read(folder: &Path, job: JobId) -> Result<Self, LivesError> {
+    /// [`RunRecordsError`] if a record cannot be read or none exists.
+    pub fn read(folder: &Path, job: JobId) -> Result<Self, RunRecordsError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |source| LivesError::Io { path, source }
+            move |source| RunRecordsError::Io { path, source }
         };
         let mut lives = Self::default();
         for entry in fs::read_dir(folder).map_err(failed(folder))? {
@@ -103,18 +103,19 @@ impl Lives {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let Some((of, epoch, rank)) = parse_name(&name) else {
                 let what = name.into_owned();
-                return Err(LivesError::Odd { path, what });
+                return Err(RunRecordsError::Odd { path, what });
             };
             if of == job {
                 let text = fs::read_to_string(&path).map_err(failed(&path))?;
-                let marks = parse_marks(&text).map_err(|what| LivesError::Odd { path, what })?;
+                let marks =
+                    parse_marks(&text).map_err(|what| RunRecordsError::Odd { path, what })?;
                 let attempt = lives.attempts.entry(epoch).or_default();
-                attempt.push(Life { rank, marks });
+                attempt.push(RankRecord { rank, marks });
             }
         }
         if lives.attempts.is_empty() {
             let path = folder.to_owned();
-            return Err(LivesError::None { path, job });
+            return Err(RunRecordsError::None { path, job });
         }
         Ok(lives)
     }
@@ -128,7 +129,7 @@ impl Lives {
     /// Every pair of attempts that ran concurrently, whichever their ranks: a gang has one attempt at a
     /// time.
     #[must_use]
-    pub fn at_once(&self) -> Vec<LivedAtOnce> {
+    pub fn at_once(&self) -> Vec<ConcurrentAttempts> {
         let mut found = Vec::new();
         for (older, before) in &self.attempts {
             for (newer, after) in self.attempts.range(*older..).skip(1) {
@@ -137,7 +138,7 @@ impl Lives {
                     .flat_map(|one| after.iter().map(|other| overlap_ms(one, other)))
                     .max();
                 if let Some(overlap_ms) = overlap.filter(|overlap| *overlap > 0) {
-                    found.push(LivedAtOnce {
+                    found.push(ConcurrentAttempts {
                         older: *older,
                         newer: *newer,
                         overlap_ms,
@@ -150,9 +151,9 @@ impl Lives {
 
     /// Steps that were repeated because they were lost with their attempt.
     #[must_use]
-    pub fn repeated(&self) -> Repeated {
-        let leaders: Vec<&Life> = self.leaders().map(|(_, life)| life).collect();
-        let mut total = Repeated::default();
+    pub fn repeated(&self) -> RepeatedWork {
+        let leaders: Vec<&RankRecord> = self.leaders().map(|(_, life)| life).collect();
+        let mut total = RepeatedWork::default();
         for (life, next) in leaders.iter().zip(leaders.iter().skip(1)) {
             let (Some(last), Some(first)) = (life.last_step(), next.first_step()) else {
                 continue;
@@ -186,14 +187,14 @@ impl Lives {
     }
 
     /// Rank 0 of every attempt that made a step, in order: all ranks take their steps together.
-    fn leaders(&self) -> impl Iterator<Item = (AttemptEpoch, &Life)> {
+    fn leaders(&self) -> impl Iterator<Item = (AttemptEpoch, &RankRecord)> {
         let attempts = self.attempts.iter();
         let ranks = attempts.flat_map(|(epoch, lives)| lives.iter().map(|life| (*epoch, life)));
         ranks.filter(|(_, life)| life.rank == 0 && life.first_step().is_some())
     }
 }
 
-impl Life {
+impl RankRecord {
     fn first_step(&self) -> Option<u64> {
         self.marks.iter().find_map(|mark| mark.step)
     }
@@ -237,7 +238,7 @@ impl Life {
 }
 
 /// Milliseconds in which both ran.
-fn overlap_ms(one: &Life, other: &Life) -> u64 {
+fn overlap_ms(one: &RankRecord, other: &RankRecord) -> u64 {
     let others = other.stretches();
     let mut total = 0;
     for (from, to) in one.stretches() {
@@ -258,12 +259,12 @@ fn parse_name(name: &str) -> Option<(JobId, AttemptEpoch, u32)> {
 }
 
 /// Parses the complete lines of a record; the end of the process may have cut off the last one.
-fn parse_marks(text: &str) -> Result<Vec<Mark>, String> {
+fn parse_marks(text: &str) -> Result<Vec<RecordLine>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(parse_mark).collect()
 }
 
-fn parse_mark(line: &str) -> Result<Mark, String> {
+fn parse_mark(line: &str) -> Result<RecordLine, String> {
     let odd = || line.to_owned();
     let (at, step) = line.split_once(' ').ok_or_else(odd)?;
     let step = match step {
@@ -271,7 +272,7 @@ fn parse_mark(line: &str) -> Result<Mark, String> {
         step => Some(step.parse().map_err(|_| odd())?),
     };
     let at_ms = at.parse().map_err(|_| odd())?;
-    Ok(Mark { at_ms, step })
+    Ok(RecordLine { at_ms, step })
 }
 
 #[cfg(test)]
@@ -295,8 +296,8 @@ mod tests {
         record(folder.path(), "3-7-0", 1_000, 0..=30);
         record(folder.path(), "3-9-0", 5_000, 25..=40);
         record(folder.path(), "4-9-0", 1_000, 0..=30);
-        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
-        let expected = Repeated {
+        let lives = RunRecords::read(folder.path(), JobId(3)).unwrap();
+        let expected = RepeatedWork {
             steps: 5,
             time_ms: 100,
         };
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(lives.back_after(1_700), Some(Duration::from_millis(3_340)));
         assert_eq!(lives.back_after(5_100), None);
         record(folder.path(), "3-9-0", 1_640, 25..=40);
-        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
+        let lives = RunRecords::read(folder.path(), JobId(3)).unwrap();
         assert_eq!(lives.back_after(1_600), Some(Duration::from_millis(80)));
     }
 
@@ -316,7 +317,7 @@ mod tests {
         record(folder.path(), "3-7-0", 1_000, 0..=5);
         record(folder.path(), "3-7-1", 1_000, 0..=30);
         record(folder.path(), "3-9-0", 1_500, 25..=40);
-        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
+        let lives = RunRecords::read(folder.path(), JobId(3)).unwrap();
         let found = lives.at_once();
         assert_eq!((found.len(), found[0].overlap_ms), (1, 121), "{found:?}");
     }
@@ -327,19 +328,19 @@ mod tests {
         let frozen = "1000 -\n1020 1\n9000 1\n9040 1\n";
         fs::write(folder.path().join("3-7-0"), frozen).unwrap();
         record(folder.path(), "3-9-0", 5_000, 0..=10);
-        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
+        let lives = RunRecords::read(folder.path(), JobId(3)).unwrap();
         assert_eq!(lives.at_once(), []);
         record(folder.path(), "3-9-0", 5_000, 0..=300);
-        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
+        let lives = RunRecords::read(folder.path(), JobId(3)).unwrap();
         assert_eq!(lives.at_once()[0].overlap_ms, 41);
     }
 
     #[test]
     fn no_record_and_an_odd_one_are_errors() {
         let folder = tempfile::tempdir().unwrap();
-        let read = || Lives::read(folder.path(), JobId(3)).unwrap_err();
-        assert!(matches!(read(), LivesError::None { .. }));
+        let read = || RunRecords::read(folder.path(), JobId(3)).unwrap_err();
+        assert!(matches!(read(), RunRecordsError::None { .. }));
         fs::write(folder.path().join("3-7-0"), "now 5\n").unwrap();
-        assert!(matches!(read(), LivesError::Odd { .. }));
+        assert!(matches!(read(), RunRecordsError::Odd { .. }));
     }
 }

@@ -4,7 +4,7 @@ use muster_engine::state::{Job, State};
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 
-use crate::check::{Exclusivity, Gang};
+use crate::checkers::{GpuLedger, UnitAttempt};
 
 /// The state counts a unit as success, but no process of one of its tasks exited with code 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,12 +24,12 @@ pub struct PhantomSuccess {
 
 /// Returns units that succeeded in the state but not in the GPU ledger.
 #[must_use]
-pub fn phantom_successes(state: &State, book: &Exclusivity) -> Vec<PhantomSuccess> {
+pub fn phantom_successes(state: &State, book: &GpuLedger) -> Vec<PhantomSuccess> {
     let jobs = state.jobs.values();
     jobs.flat_map(|job| of_job(job, book)).collect()
 }
 
-fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
+fn of_job(job: &Job, book: &GpuLedger) -> Vec<PhantomSuccess> {
     let succeeded = job
         .units
         .iter()
@@ -45,7 +45,7 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
                 task: *task,
             };
             let ended_well = last.is_some_and(|last| {
-                let gang = Gang {
+                let gang = UnitAttempt {
                     unit: *index,
                     number: last.number,
                 };
@@ -79,7 +79,7 @@ mod tests {
         let job = cluster.submit(single("done", 1, 1));
         cluster.place_all(job);
         cluster.finish_all(job);
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         let found = phantom_successes(&cluster.state, &book);
         assert_eq!(found.len(), 1);
         let key = TaskKey {
@@ -90,7 +90,7 @@ mod tests {
             key,
             epoch: found[0].epoch,
         };
-        let gang = Gang {
+        let gang = UnitAttempt {
             unit: found[0].unit,
             number: 1,
         };

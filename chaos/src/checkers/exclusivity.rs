@@ -77,7 +77,7 @@ pub enum Overlap {
 /// Attempt of a unit, by number: shared by all members, including replacements with their own attempt
 /// epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gang {
+pub struct UnitAttempt {
     /// The unit.
     pub unit: UnitIndex,
     /// Number of the attempt within its unit.
@@ -86,19 +86,19 @@ pub struct Gang {
 
 /// The GPU ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Exclusivity {
+pub struct GpuLedger {
     gpus: BTreeMap<GpuUuid, Owner>,
-    running: BTreeMap<TaskKey, (AttemptEpoch, Gang)>,
+    running: BTreeMap<TaskKey, (AttemptEpoch, UnitAttempt)>,
     newest: BTreeMap<TaskKey, AttemptEpoch>,
     ended_well: BTreeSet<Owner>,
-    gangs: BTreeMap<Owner, Gang>,
+    gangs: BTreeMap<Owner, UnitAttempt>,
     overlaps: Vec<Overlap>,
     starts: u64,
 }
 
-impl Exclusivity {
+impl GpuLedger {
     /// Records that a process of a unit started and took its GPUs.
-    pub fn started(&mut self, owner: Owner, gang: Gang, gpus: &[GpuUuid]) {
+    pub fn started(&mut self, owner: Owner, gang: UnitAttempt, gpus: &[GpuUuid]) {
         self.starts += 1;
         self.check_gang(owner, gang);
         self.gangs.insert(owner, gang);
@@ -161,7 +161,7 @@ impl Exclusivity {
 
     /// Whether a process of a task exited with code 0 in this attempt of its unit.
     #[must_use]
-    pub fn ended_well(&self, key: TaskKey, gang: Gang) -> bool {
+    pub fn ended_well(&self, key: TaskKey, gang: UnitAttempt) -> bool {
         let at = |epoch| Owner {
             key,
             epoch: AttemptEpoch(epoch),
@@ -187,7 +187,7 @@ impl Exclusivity {
         }
     }
 
-    fn check_gang(&mut self, owner: Owner, gang: Gang) {
+    fn check_gang(&mut self, owner: Owner, gang: UnitAttempt) {
         let first = member(owner.key.job, 0);
         let last = member(owner.key.job, u32::MAX);
         let other = self.running.range(first..=last).find(|(key, (_, of))| {
@@ -217,7 +217,7 @@ impl Exclusivity {
 
     /// Running attempts of tasks; a replacement member has its own attempt epoch.
     pub fn attempts(&self) -> impl Iterator<Item = Owner> + '_ {
-        let owner = |(key, (epoch, _)): (&TaskKey, &(AttemptEpoch, Gang))| Owner {
+        let owner = |(key, (epoch, _)): (&TaskKey, &(AttemptEpoch, UnitAttempt))| Owner {
             key: *key,
             epoch: *epoch,
         };
@@ -242,10 +242,10 @@ fn member(job: JobId, task: u32) -> TaskKey {
 mod tests {
     use super::*;
 
-    const FIRST: Gang = gang(0, 1);
+    const FIRST: UnitAttempt = gang(0, 1);
 
-    const fn gang(unit: u32, number: u32) -> Gang {
-        Gang {
+    const fn gang(unit: u32, number: u32) -> UnitAttempt {
+        UnitAttempt {
             unit: UnitIndex(unit),
             number,
         }
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_was_given_back_may_be_taken() {
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
         book.ended(owner(1, 10), None);
         book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_overlap_is_noticed() {
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
         book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
         assert!(matches!(book.overlaps(), [Overlap::Gpu { .. }]));
@@ -289,7 +289,7 @@ mod tests {
             key: member(JobId(1), task),
             epoch: AttemptEpoch(epoch),
         };
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         book.started(task(0, 10), FIRST, &[]);
         book.started(task(1, 10), FIRST, &[]);
         book.ended(task(0, 10), None);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_stands_still_may_not_go_on_beside_its_successor() {
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
         book.froze(owner(1, 10));
         assert_eq!(book.running(), 0);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn only_exit_code_0_is_a_good_end() {
-        let mut book = Exclusivity::default();
+        let mut book = GpuLedger::default();
         for (number, code) in [(1, None), (2, Some(1)), (3, Some(0))] {
             let owner = owner(1, u64::from(number));
             book.started(owner, gang(0, number), &[]);

@@ -9,7 +9,7 @@ use muster_model::limits::REQUEST_KEPT_MS;
 
 /// Acknowledged submissions and cancels, as clients received them.
 #[derive(Clone, Debug, Default)]
-pub struct Acknowledged {
+pub struct AcknowledgedWrites {
     /// Number of jobs that each request submits.
     asked: BTreeMap<RequestId, u64>,
     jobs: BTreeMap<RequestId, JobId>,
@@ -106,7 +106,7 @@ pub enum LostWrite {
     },
 }
 
-impl Acknowledged {
+impl AcknowledgedWrites {
     /// Records that a client is about to send a submission.
     pub fn asked(&mut self, request: RequestId) {
         self.asked.insert(request, 1);
@@ -326,8 +326,8 @@ mod tests {
     use super::*;
 
     /// A checker in which every request of `state` was sent by a client.
-    fn asked_for(state: &State) -> Acknowledged {
-        let mut acknowledged = Acknowledged::default();
+    fn asked_for(state: &State) -> AcknowledgedWrites {
+        let mut acknowledged = AcknowledgedWrites::default();
         for (request, _) in state.requests.iter() {
             acknowledged.asked(request);
         }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_job_that_the_state_does_not_know_is_lost() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedWrites::default();
         acknowledged.asked(RequestId(1));
         acknowledged.submitted(RequestId(1), JobId(5));
         let found = acknowledged.judge(&State::default());
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_pipeline_of_which_a_job_is_missing_is_lost() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedWrites::default();
         acknowledged.asked_pipeline(RequestId(1), 2);
         acknowledged.submitted_pipeline(RequestId(1), PipelineId(5));
         assert_eq!(
@@ -374,7 +374,7 @@ mod tests {
             .find(|(_, stored)| stored.answer == Answer::Job(job))
             .map(|(request, _)| request)
             .unwrap();
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedWrites::default();
         acknowledged.asked(request);
         acknowledged.submitted(request, job);
         assert_eq!(acknowledged.judge(&cluster.state), []);
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn two_answers_to_one_request_are_noticed() {
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedWrites::default();
         acknowledged.submitted(RequestId(1), JobId(5));
         acknowledged.submitted(RequestId(1), JobId(5));
         assert_eq!(acknowledged.contradictions(), []);
