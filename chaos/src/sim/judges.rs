@@ -15,8 +15,8 @@ use crate::checkers::{
     PlacementBlocks, RaftRules, WatchDeliveries, false_attribution, phantom_successes,
     sampling_interval,
 };
-use crate::sim::coverage::{Coverage, Preemptions, Situation};
 use crate::sim::digest::Digest;
+use crate::sim::faults::coverage::{Coverage, Preemptions, Situation};
 use crate::sim::record::{Record, Scene, SceneKind};
 use crate::sim::report::Violation;
 use crate::sim::runtime::NodeId;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkers::{DeliveryError, LostWrite, Misplaced, RaftViolation};
 use crate::sim::disk::Deceit;
-use crate::sim::plan::losses;
+use crate::sim::faults::plan::losses;
 use crate::sim::report::Violation;
 
 /// A known bug.

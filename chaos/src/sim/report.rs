@@ -7,7 +7,7 @@ use crate::checkers::{
     DeliveryError, Disagreement, EarlyStart, FalseAttribution, LostWrite, Misplaced, Overlap,
     PhantomSuccess, RaftViolation, StaleCommand, StaleOrder,
 };
-use crate::sim::coverage::Coverage;
+use crate::sim::faults::coverage::Coverage;
 
 /// Maximum violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;
@@ -136,7 +136,7 @@ pub struct Report {
     pub simulated_ms: u64,
     /// Simulated milliseconds until the first violation.
     pub first_violation_ms: Option<u64>,
-    /// Acts that could not be executed.
+    /// Faults that could not be executed.
     pub skipped: u64,
     /// Final revision.
     pub revision: u64,

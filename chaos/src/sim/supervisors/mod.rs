@@ -20,7 +20,7 @@ pub use self::task::Behaviour;
 use self::task::{Supervised, Turn};
 use crate::checkers::{Owner, UnitAttempt};
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::current_node;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use self::health::{HEALTH_WORK, name_host};
 use crate::checkers::Owner;
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::gateway::Stream;
 use crate::sim::host::beats::Beats;
 use crate::sim::host::senses::Watch;

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::error_chain::chain;
 use crate::sim::clients::CLIENT_NODES;
+use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::host::SimHost;
 use crate::sim::operator::Errand;
-use crate::sim::plan::{Act, Deed, Place};
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::report::{Incident, Report, Violation};
 use crate::sim::runtime::{NodeId, freeze, thaw};
@@ -32,7 +32,7 @@ pub struct Nemesis {
     hosts_down: BTreeSet<usize>,
     hosts_frozen: BTreeSet<usize>,
     /// Replicas with a full, failing or decayed disk, and those with a stalled one.
-    disks_ill: BTreeSet<u32>,
+    disks_faulty: BTreeSet<u32>,
     disks_stalled: BTreeSet<u32>,
     frozen: BTreeSet<NodeId>,
     gpus_out: BTreeSet<(usize, GpuUuid)>,
@@ -47,7 +47,7 @@ pub struct Nemesis {
     incidents: Vec<Incident>,
 }
 
-/// Outcome of an act.
+/// Outcome of a fault.
 pub(super) enum Done {
     /// It was executed.
     Yes,
@@ -64,7 +64,7 @@ impl Nemesis {
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
             hosts_frozen: BTreeSet::new(),
-            disks_ill: BTreeSet::new(),
+            disks_faulty: BTreeSet::new(),
             disks_stalled: BTreeSet::new(),
             frozen: BTreeSet::new(),
             gpus_out: BTreeSet::new(),
@@ -86,75 +86,75 @@ impl Nemesis {
         report.incidents = self.incidents;
     }
 
-    /// Executes an act. If its target is down or missing, the act is recorded as skipped.
-    pub async fn perform(&mut self, world: &mut World, act: &Act) {
-        if let Done::Skipped(why) = self.carry_out(world, &act.deed).await {
+    /// Executes a fault. If its target is down or missing, the fault is recorded as skipped.
+    pub async fn perform(&mut self, world: &mut World, scheduled: &ScheduledFault) {
+        if let Done::Skipped(why) = self.carry_out(world, &scheduled.fault).await {
             self.skipped += 1;
-            let Act { number, deed, .. } = act;
+            let ScheduledFault { number, fault, .. } = scheduled;
             self.note(
                 world,
                 "skipped",
-                format_args!("act {number} {deed:?}: {why}"),
+                format_args!("fault {number} {fault:?}: {why}"),
             );
         }
     }
 
-    async fn carry_out(&mut self, world: &mut World, deed: &Deed) -> Done {
-        if !exists(world, deed) {
+    async fn carry_out(&mut self, world: &mut World, fault: &Fault) -> Done {
+        if !exists(world, fault) {
             return Done::Skipped("its target does not exist");
         }
-        if disk_of(deed).is_some_and(|id| self.replicas_lost.contains(&id)) {
+        if disk_of(fault).is_some_and(|id| self.replicas_lost.contains(&id)) {
             return Done::Skipped("its machine is lost");
         }
-        if disk_of(deed).is_some_and(|id| world.replicas.life(id) == 0) {
+        if disk_of(fault).is_some_and(|id| world.replicas.life(id) == 0) {
             return Done::Skipped("no replica has run on that machine");
         }
-        match deed {
-            Deed::KillReplica(id) => return self.kill_replica(world, *id),
-            Deed::Isolate(place) => return self.isolate(world, *place),
-            Deed::Cut { from, to } => return self.cut(world, *from, *to),
-            Deed::Spoil { from, to } => return self.spoil(world, *from, *to),
-            Deed::KillAgent(host) => return self.kill_agent(world, *host as usize),
-            Deed::KillHost(host) => return self.kill_host(world, *host as usize),
-            Deed::BreakGpu { host, gpu, xid } => {
+        match fault {
+            Fault::KillReplica(id) => return self.kill_replica(world, *id),
+            Fault::Isolate(node) => return self.isolate(world, *node),
+            Fault::Cut { from, to } => return self.cut(world, *from, *to),
+            Fault::DegradeLink { from, to } => return self.degrade_link(world, *from, *to),
+            Fault::KillAgent(host) => return self.kill_agent(world, *host as usize),
+            Fault::KillHost(host) => return self.kill_host(world, *host as usize),
+            Fault::BreakGpu { host, gpu, xid } => {
                 self.break_gpu(world, (*host as usize, *gpu as usize), *xid);
             }
-            Deed::FallIll {
+            Fault::HostFault {
                 host,
                 port,
-                ailment,
-                lasts,
-            } => self.make_ill(world, (*host as usize, *port), *ailment, *lasts),
-            Deed::StepHostClocks { by_ms } => self.step_host_clocks(world, *by_ms),
-            Deed::StepReplicaClock { replica, by_ms } => {
+                fault,
+                persists,
+            } => self.break_host(world, (*host as usize, *port), *fault, *persists),
+            Fault::StepHostClocks { by_ms } => self.step_host_clocks(world, *by_ms),
+            Fault::StepReplicaClock { replica, by_ms } => {
                 self.step_replica_clock(world, *replica, *by_ms);
             }
-            Deed::FillDisk(id) => return self.fill_disk(world, *id),
-            Deed::FailDisk(id) => return self.fail_disk(world, *id),
-            Deed::StallDisk(id) => return self.stall_disk(world, *id),
-            Deed::RotDisk { replica, at } => return self.rot_disk(world, *replica, *at),
-            Deed::RepeatOrder(host) => self.repeat_order(world, *host as usize),
-            Deed::ForgetAccounts(host) => return self.forget_accounts(world, *host as usize),
-            Deed::AddReplica => return self.bring_replica(world, Errand::Add).await,
-            Deed::RemoveReplica(id) => return self.remove_replica(world, *id),
-            Deed::ReplaceReplica(old) => {
+            Fault::FillDisk(id) => return self.fill_disk(world, *id),
+            Fault::FailDisk(id) => return self.fail_disk(world, *id),
+            Fault::StallDisk(id) => return self.stall_disk(world, *id),
+            Fault::CorruptDisk { replica, at } => return self.corrupt_disk(world, *replica, *at),
+            Fault::RepeatOrder(host) => self.repeat_order(world, *host as usize),
+            Fault::ForgetAccounts(host) => return self.forget_accounts(world, *host as usize),
+            Fault::AddReplica => return self.bring_replica(world, Errand::Add).await,
+            Fault::RemoveReplica(id) => return self.remove_replica(world, *id),
+            Fault::ReplaceReplica(old) => {
                 let replace = |new| Errand::Replace { old: *old, new };
                 return self.bring_replica(world, replace).await;
             }
-            Deed::BackUp => return self.back_up(world).await,
-            Deed::LoseReplicas => return self.lose_replicas(world).await,
-            Deed::FreezeReplica(id) => return self.freeze_replica(world, *id),
-            Deed::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
-            Deed::FreezeHost(host) => return self.freeze_host(world, *host as usize),
-            Deed::HealLinks => self.heal_links(world),
-            Deed::StartReplicas => self.start_replicas(world).await,
-            Deed::Thaw => self.thaw(world),
-            Deed::StartAgents => self.start_agents(world),
-            Deed::StartHosts => self.start_hosts(world),
-            Deed::HealGpus => self.heal_gpus(world),
-            Deed::HealHosts => self.heal_hosts(world),
+            Fault::BackUp => return self.back_up(world).await,
+            Fault::LoseReplicas => return self.lose_replicas(world).await,
+            Fault::FreezeReplica(id) => return self.freeze_replica(world, *id),
+            Fault::FreezeAgent(host) => return self.freeze_agent(world, *host as usize),
+            Fault::FreezeHost(host) => return self.freeze_host(world, *host as usize),
+            Fault::HealLinks => self.heal_links(world),
+            Fault::StartReplicas => self.start_replicas(world).await,
+            Fault::Thaw => self.thaw(world),
+            Fault::StartAgents => self.start_agents(world),
+            Fault::StartHosts => self.start_hosts(world),
+            Fault::HealGpus => self.heal_gpus(world),
+            Fault::HealHosts => self.heal_hosts(world),
         }
-        if matches!(deed, Deed::HealGpus | Deed::HealHosts) && gives_back(world) {
+        if matches!(fault, Fault::HealGpus | Fault::HealHosts) && gives_back(world) {
             world.give_back().await;
         }
         Done::Yes
@@ -186,7 +186,7 @@ impl Nemesis {
     fn note(&mut self, world: &World, kind: &str, what: fmt::Arguments<'_>) {
         let at_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = format!("{kind}: {what}");
-        world.judges.scene(|| Scene::new(SceneKind::Act, &what));
+        world.judges.scene(|| Scene::new(SceneKind::Fault, &what));
         self.incidents.push(Incident { at_ms, what });
     }
 
@@ -376,49 +376,51 @@ impl Default for Nemesis {
 }
 
 /// Whether all targets of a fault exist: a script may not match the cluster.
-fn exists(world: &World, deed: &Deed) -> bool {
+fn exists(world: &World, fault: &Fault) -> bool {
     let has_replica = |id: u32| (1..=world.replicas_count()).contains(&id);
     let has_host = |host: u32| (host as usize) < world.hosts.len();
-    let has_place = |place: Place| match place {
-        Place::Replica(id) => has_replica(id),
-        Place::Agent(host) => has_host(host),
-        Place::User(number) => number < world.users(),
+    let has_node = |node: NodeRef| match node {
+        NodeRef::Replica(id) => has_replica(id),
+        NodeRef::Agent(host) => has_host(host),
+        NodeRef::User(number) => number < world.users(),
     };
-    match deed {
-        Deed::KillReplica(id)
-        | Deed::FillDisk(id)
-        | Deed::FailDisk(id)
-        | Deed::StallDisk(id)
-        | Deed::FreezeReplica(id)
-        | Deed::RemoveReplica(id)
-        | Deed::ReplaceReplica(id) => has_replica(*id),
-        Deed::StepReplicaClock { replica, .. } | Deed::RotDisk { replica, .. } => {
+    match fault {
+        Fault::KillReplica(id)
+        | Fault::FillDisk(id)
+        | Fault::FailDisk(id)
+        | Fault::StallDisk(id)
+        | Fault::FreezeReplica(id)
+        | Fault::RemoveReplica(id)
+        | Fault::ReplaceReplica(id) => has_replica(*id),
+        Fault::StepReplicaClock { replica, .. } | Fault::CorruptDisk { replica, .. } => {
             has_replica(*replica)
         }
-        Deed::Isolate(place) => has_place(*place),
-        Deed::Cut { from, to } | Deed::Spoil { from, to } => has_place(*from) && has_place(*to),
-        Deed::KillAgent(host)
-        | Deed::KillHost(host)
-        | Deed::RepeatOrder(host)
-        | Deed::ForgetAccounts(host)
-        | Deed::FreezeAgent(host)
-        | Deed::FreezeHost(host)
-        | Deed::FallIll { host, .. } => has_host(*host),
-        Deed::BreakGpu { host, gpu, .. } => {
+        Fault::Isolate(node) => has_node(*node),
+        Fault::Cut { from, to } | Fault::DegradeLink { from, to } => {
+            has_node(*from) && has_node(*to)
+        }
+        Fault::KillAgent(host)
+        | Fault::KillHost(host)
+        | Fault::RepeatOrder(host)
+        | Fault::ForgetAccounts(host)
+        | Fault::FreezeAgent(host)
+        | Fault::FreezeHost(host)
+        | Fault::HostFault { host, .. } => has_host(*host),
+        Fault::BreakGpu { host, gpu, .. } => {
             let machine = world.hosts.get(*host as usize);
             machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())
         }
-        Deed::StepHostClocks { .. }
-        | Deed::AddReplica
-        | Deed::BackUp
-        | Deed::LoseReplicas
-        | Deed::HealLinks
-        | Deed::StartReplicas
-        | Deed::Thaw
-        | Deed::StartAgents
-        | Deed::StartHosts
-        | Deed::HealGpus
-        | Deed::HealHosts => true,
+        Fault::StepHostClocks { .. }
+        | Fault::AddReplica
+        | Fault::BackUp
+        | Fault::LoseReplicas
+        | Fault::HealLinks
+        | Fault::StartReplicas
+        | Fault::Thaw
+        | Fault::StartAgents
+        | Fault::StartHosts
+        | Fault::HealGpus
+        | Fault::HealHosts => true,
     }
 }
 
@@ -437,10 +439,10 @@ fn last_used(world: &World) -> u32 {
 }
 
 /// The replica whose disk a fault hits.
-const fn disk_of(deed: &Deed) -> Option<u32> {
-    match deed {
-        Deed::FillDisk(id) | Deed::FailDisk(id) | Deed::StallDisk(id) => Some(*id),
-        Deed::RotDisk { replica, .. } => Some(*replica),
+const fn disk_of(fault: &Fault) -> Option<u32> {
+    match fault {
+        Fault::FillDisk(id) | Fault::FailDisk(id) | Fault::StallDisk(id) => Some(*id),
+        Fault::CorruptDisk { replica, .. } => Some(*replica),
         _ => None,
     }
 }
@@ -449,11 +451,11 @@ fn host_name(host: usize) -> String {
     format!("node{host:02}")
 }
 
-const fn node_of(place: Place) -> NodeId {
-    match place {
-        Place::Replica(id) => NodeId(id),
-        Place::Agent(host) => SimHost::agent_node_of(host),
-        Place::User(number) => NodeId(CLIENT_NODES + number),
+const fn node_of(node: NodeRef) -> NodeId {
+    match node {
+        NodeRef::Replica(id) => NodeId(id),
+        NodeRef::Agent(host) => SimHost::agent_node_of(host),
+        NodeRef::User(number) => NodeId(CLIENT_NODES + number),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Faults of the replicas' disks, and the required reactions of the replicas.
 
 use crate::error_chain::chain;
-use crate::sim::coverage::Situation;
-use crate::sim::nemesis::{Done, Nemesis};
+use crate::sim::faults::coverage::Situation;
+use crate::sim::faults::nemesis::{Done, Nemesis};
 use crate::sim::replicas::StartError;
 use crate::sim::report::Violation;
 use crate::sim::world::World;
 
 impl Nemesis {
     pub(super) fn fill_disk(&mut self, world: &World, id: u32) -> Done {
-        if !self.disks_ill.insert(id) {
+        if !self.disks_faulty.insert(id) {
             return Done::Skipped("the disk is already faulty");
         }
         world.replicas.disk(id).set_condition(|now| now.full = true);
@@ -17,7 +17,7 @@ impl Nemesis {
     }
 
     pub(super) fn fail_disk(&mut self, world: &World, id: u32) -> Done {
-        if !self.disks_ill.insert(id) {
+        if !self.disks_faulty.insert(id) {
             return Done::Skipped("the disk is already faulty");
         }
         let disk = world.replicas.disk(id);
@@ -34,14 +34,14 @@ impl Nemesis {
         self.broke(world, "disk stalled", format_args!("replica {id}"))
     }
 
-    pub(super) fn rot_disk(&mut self, world: &World, id: u32, at: u32) -> Done {
-        if self.disks_ill.contains(&id) {
+    pub(super) fn corrupt_disk(&mut self, world: &World, id: u32, at: u32) -> Done {
+        if self.disks_faulty.contains(&id) {
             return Done::Skipped("the disk is already faulty");
         }
         if !world.replicas.disk(id).decay(at) {
             return Done::Skipped("the disk is empty");
         }
-        self.disks_ill.insert(id);
+        self.disks_faulty.insert(id);
         self.broke(world, "disk decayed", format_args!("replica {id}"))
     }
 
@@ -55,7 +55,7 @@ impl Nemesis {
             world.judges.with(|seen| seen.coverage.reached(reached));
             self.repaired(world, "disk resumed", format_args!("replica {id}"));
         }
-        for id in std::mem::take(&mut self.disks_ill) {
+        for id in std::mem::take(&mut self.disks_faulty) {
             judge_failed(world, id);
             if world.replicas.is_up(id) {
                 world.kill_replica(id);

@@ -1,10 +1,10 @@
 //! Fault plan of a world: faults and repairs with their times. It is drawn before the world begins, each
-//! act from its own random stream, so that acts can be left out one by one.
+//! fault from its own random stream, so that faults can be left out one by one.
 
 mod accounts;
 mod links;
 mod loss;
-mod rare;
+mod optional;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,14 +14,15 @@ use std::sync::Arc;
 
 use accounts::draw_forgotten_accounts;
 use links::{draw_bad_links, draw_link};
-pub(super) use loss::losses;
+pub(in crate::sim) use loss::losses;
 use loss::{USERS_MORE, draw_loss};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::sim::ailments::Ailment;
 use crate::sim::draws::{Domain, draws};
+use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
+use crate::sim::faults::host_fault::HostFault;
 use crate::sim::scale::{Scale, Tempo};
 
 /// GPUs per host if the number of hosts is given.
@@ -37,8 +38,9 @@ const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
 const XIDS: [u32; 7] = [48, 31, 64, 74, 79, 94, 119];
 /// Adapter ports per host.
 const PORTS: u32 = 2;
-/// Largest number in a list of acts.
+/// Largest number in a list of faults.
 const NUMBER_MAX: u32 = 1_000_000;
+
 /// Size of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -49,7 +51,7 @@ pub struct Shape {
     pub spares: u32,
     /// Recovery machines for rebuilding the group after the loss of all replicas.
     #[serde(default)]
-    pub heirs: u32,
+    pub recovery_machines: u32,
     /// GPUs of each host.
     pub hosts: Vec<u32>,
     /// Number of users; the first one is the admin.
@@ -70,7 +72,7 @@ impl Shape {
         Self {
             replicas,
             spares: draw_spares(seed, replicas, scale.tempo),
-            heirs: losses(seed) * replicas,
+            recovery_machines: losses(seed) * replicas,
             hosts: (0..hosts).map(|_| random.random_range(2..9)).collect(),
             users: random.random_range(1..4) + if losses(seed) > 0 { USERS_MORE } else { 0 },
         }
@@ -92,14 +94,14 @@ impl Shape {
     /// Number of machines for replicas.
     #[must_use]
     pub const fn machines(&self) -> u32 {
-        self.replicas + self.spares + self.heirs
+        self.replicas + self.spares + self.recovery_machines
     }
 
     /// Replicas initially known to users: the initial ones, including those of a restored group. Users
     /// discover the others.
     pub fn known(&self) -> impl Iterator<Item = u32> + use<> {
-        let heirs = self.machines() - self.heirs + 1..=self.machines();
-        (1..=self.replicas).chain(heirs)
+        let restored = self.machines() - self.recovery_machines + 1..=self.machines();
+        (1..=self.replicas).chain(restored)
     }
 
     fn draw_replica(&self, random: &mut ChaCha8Rng) -> u32 {
@@ -131,335 +133,188 @@ fn draw_spares(seed: u64, replicas: u32, tempo: Tempo) -> u32 {
     random.random_range(1..4)
 }
 
-/// A node in the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Place {
-    /// A replica, by its id.
-    Replica(u32),
-    /// The agent of a host, by the host's number.
-    Agent(u32),
-    /// A user.
-    User(u32),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Replica(id) => write!(formatter, "replica-{id}"),
-            Self::Agent(host) => write!(formatter, "node{host:02}"),
-            Self::User(number) => write!(formatter, "user-{number}"),
-        }
-    }
-}
-
-/// A fault or repair. Replicas count from 1; hosts, their GPUs and users from 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Deed {
-    /// A replica is killed.
-    KillReplica(u32),
-    /// A node is cut off from all others, both ways.
-    Isolate(Place),
-    /// A link is cut, one way.
-    Cut {
-        /// The sender.
-        from: Place,
-        /// The receiver.
-        to: Place,
-    },
-    /// A link loses and delays some messages, and delivers some requests twice.
-    Spoil {
-        /// The sender.
-        from: Place,
-        /// The receiver.
-        to: Place,
-    },
-    /// A host's agent is killed.
-    KillAgent(u32),
-    /// A host dies with all its processes.
-    KillHost(u32),
-    /// A GPU reports an XID error.
-    BreakGpu {
-        /// The host.
-        host: u32,
-        /// Index of the GPU.
-        gpu: u32,
-        /// XID of the error.
-        xid: u32,
-    },
-    /// A host, or a port of one of its adapters, becomes faulty.
-    FallIll {
-        /// The host.
-        host: u32,
-        /// The port, for an adapter's fault.
-        port: u32,
-        /// The fault.
-        ailment: Ailment,
-        /// Whether it persists until repaired; otherwise it is read once.
-        lasts: bool,
-    },
-    /// The wall clocks of all hosts are set: a time server is wrong.
-    StepHostClocks {
-        /// Step in milliseconds.
-        by_ms: i64,
-    },
-    /// The wall clock of a replica is set.
-    StepReplicaClock {
-        /// The replica.
-        replica: u32,
-        /// Step in milliseconds.
-        by_ms: i64,
-    },
-    /// The disk of a replica is full.
-    FillDisk(u32),
-    /// The disk of a replica fails.
-    FailDisk(u32),
-    /// The disk of a replica stalls.
-    StallDisk(u32),
-    /// A bit on the disk of a replica flips.
-    RotDisk {
-        /// The replica.
-        replica: u32,
-        /// Selects the entry and the bit.
-        at: u32,
-    },
-    /// One of the past orders of a host's agent arrives again.
-    RepeatOrder(u32),
-    /// The submitting users lose their accounts on a host.
-    ForgetAccounts(u32),
-    /// A new replica is started and added, and votes once it has caught up.
-    AddReplica,
-    /// A replica is removed from the group.
-    RemoveReplica(u32),
-    /// A new replica becomes a voter in place of another one.
-    ReplaceReplica(u32),
-    /// A replica is paused.
-    FreezeReplica(u32),
-    /// A host's agent is paused; its supervisors and tasks continue.
-    FreezeAgent(u32),
-    /// A whole host is paused: agent, supervisors and tasks.
-    FreezeHost(u32),
-    /// A backup is taken.
-    BackUp,
-    /// All replicas are lost with their disks, and a new group is restored from the backup.
-    LoseReplicas,
-    /// All links are repaired.
-    HealLinks,
-    /// All stopped replicas are started; full disks get space, and others are repaired.
-    StartReplicas,
-    /// Everything paused is resumed.
-    Thaw,
-    /// All stopped agents are started.
-    StartAgents,
-    /// All hosts that are down are switched on.
-    StartHosts,
-    /// All GPUs are repaired.
-    HealGpus,
-    /// All hosts, adapters and accounts are repaired.
-    HealHosts,
-}
-
-/// A fault or repair with its time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Act {
-    /// Number, from 1.
-    pub number: u32,
-    /// Milliseconds since the users began.
-    pub at_ms: u64,
-    /// The fault or repair.
-    pub deed: Deed,
-}
-
-impl fmt::Display for Act {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, millis) = (self.at_ms / 1_000, self.at_ms % 1_000);
-        let Self { number, deed, .. } = self;
-        write!(
-            formatter,
-            "{seconds:>4}.{millis:03} s  act {number:>3}  {deed:?}"
-        )
-    }
-}
-
-/// Selection of the acts that a world executes.
+/// Selection of the faults that a world executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Acts {
+pub enum FaultSelection {
     /// All of them.
     #[default]
     All,
     /// Those with these numbers.
     Only(Numbers),
-    /// Acts and cluster from a script instead of drawn ones.
+    /// Faults and cluster from a script instead of drawn ones.
     Script(Arc<Plan>),
 }
 
-/// A cluster with its acts.
+/// A cluster with its faults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The cluster.
     pub shape: Shape,
-    /// The acts in order of their times.
-    pub acts: Vec<Act>,
+    /// The faults in order of their times.
+    pub faults: Vec<ScheduledFault>,
 }
 
 impl Plan {
-    /// Acts of a seed's world with `faults_s` seconds of faults.
+    /// Faults of a seed's world with `faults_s` seconds of faults.
     #[must_use]
-    pub fn of(seed: u64, faults_s: u64, scale: Scale, chosen: &Acts) -> Self {
-        if let Acts::Script(plan) = chosen {
+    pub fn of(seed: u64, faults_s: u64, scale: Scale, chosen: &FaultSelection) -> Self {
+        if let FaultSelection::Script(plan) = chosen {
             return Self::clone(plan);
         }
         let shape = Shape::draw(seed, scale);
-        let mut acts = draw(seed, &shape, faults_s, scale.tempo);
-        if let Acts::Only(numbers) = chosen {
-            acts.retain(|act| numbers.0.contains(&act.number));
+        let mut faults = draw(seed, &shape, faults_s, scale.tempo);
+        if let FaultSelection::Only(numbers) = chosen {
+            faults.retain(|scheduled| numbers.0.contains(&scheduled.number));
         }
-        Self { shape, acts }
+        Self { shape, faults }
     }
 }
 
-/// Number of acts from a persistent host fault to the death of the host's agent, where that follows: by
+/// Number of faults from a persistent host fault to the death of the host's agent, where that follows: by
 /// then the agent has reported the fault, and the next one must know it.
-const AGENT_DIES_ACTS_LATER: usize = 2;
+const AGENT_DIES_FAULTS_LATER: usize = 2;
 
-/// The fault or repair `distance` acts before the next one.
-fn before(acts: &[Act], distance: usize) -> Option<&Deed> {
-    let index = acts.len().checked_sub(distance)?;
-    acts.get(index).map(|act| &act.deed)
+/// The fault or repair `distance` faults before the next one.
+fn before(faults: &[ScheduledFault], distance: usize) -> Option<&Fault> {
+    let index = faults.len().checked_sub(distance)?;
+    faults.get(index).map(|scheduled| &scheduled.fault)
 }
 
-/// All acts of a seed's world. Each depends only on the seed, its number, the cluster's shape and the acts
+/// All faults of a seed's world. Each depends only on the seed, its number, the cluster's shape and the faults
 /// just before it; its time also on the pauses before it.
 #[must_use]
-pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Act> {
-    let mut acts = Vec::new();
+pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<ScheduledFault> {
+    let mut faults = Vec::new();
     let mut at_ms = 0;
     for number in 1.. {
-        let mut random = draws(seed, Domain::Act, number, 0);
+        let mut random = draws(seed, Domain::Fault, number, 0);
         at_ms += random.random_range(tempo.act_pause_ms());
         if at_ms >= faults_s * 1_000 {
             break;
         }
-        let deed = match before(&acts, AGENT_DIES_ACTS_LATER) {
-            Some(Deed::FallIll {
-                host, lasts: true, ..
-            }) if random.random_ratio(2, 3) => Deed::KillAgent(*host),
-            _ => draw_deed(&mut random, shape),
+        let fault = match before(&faults, AGENT_DIES_FAULTS_LATER) {
+            Some(Fault::HostFault {
+                host,
+                persists: true,
+                ..
+            }) if random.random_ratio(2, 3) => Fault::KillAgent(*host),
+            _ => draw_fault(&mut random, shape),
         };
-        acts.push(Act {
+        faults.push(ScheduledFault {
             number,
             at_ms,
-            deed,
+            fault,
         });
     }
-    acts.extend(draw_loss(seed, shape, faults_s));
-    acts.extend(draw_forgotten_accounts(seed, shape, faults_s, tempo));
-    acts.extend(draw_bad_links(seed, shape, faults_s, tempo));
-    acts.sort_by_key(|act| act.at_ms);
-    acts
+    faults.extend(draw_loss(seed, shape, faults_s));
+    faults.extend(draw_forgotten_accounts(seed, shape, faults_s, tempo));
+    faults.extend(draw_bad_links(seed, shape, faults_s, tempo));
+    faults.sort_by_key(|scheduled| scheduled.at_ms);
+    faults
 }
 
 /// Total weight of all faults, without and with membership changes.
-const DEEDS: u32 = 44;
-const DEEDS_WITH_SPARES: u32 = 50;
+const WEIGHTS: u32 = 44;
+const WEIGHTS_WITH_SPARES: u32 = 50;
 
-fn draw_deed(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+fn draw_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
     let kinds = if shape.spares > 0 {
-        DEEDS_WITH_SPARES
+        WEIGHTS_WITH_SPARES
     } else {
-        DEEDS
+        WEIGHTS
     };
     match random.random_range(0..kinds) {
-        0..3 => Deed::KillReplica(shape.draw_replica(random)),
-        3..5 => Deed::Isolate(Place::Replica(shape.draw_replica(random))),
+        0..3 => Fault::KillReplica(shape.draw_replica(random)),
+        3..5 => Fault::Isolate(NodeRef::Replica(shape.draw_replica(random))),
         5..7 => {
             let (from, to) = draw_link(random, shape);
-            Deed::Cut { from, to }
+            Fault::Cut { from, to }
         }
-        7..9 => Deed::KillAgent(shape.draw_host(random)),
-        9 => Deed::KillHost(shape.draw_host(random)),
-        10 => Deed::Isolate(Place::Agent(shape.draw_host(random))),
-        11 => Deed::Isolate(Place::User(shape.draw_user(random))),
+        7..9 => Fault::KillAgent(shape.draw_host(random)),
+        9 => Fault::KillHost(shape.draw_host(random)),
+        10 => Fault::Isolate(NodeRef::Agent(shape.draw_host(random))),
+        11 => Fault::Isolate(NodeRef::User(shape.draw_user(random))),
         12..14 => draw_gpu_fault(random, shape),
         14..17 => draw_clock_step(random, shape),
-        17 => Deed::FillDisk(shape.draw_replica(random)),
-        18..20 => Deed::RepeatOrder(shape.draw_host(random)),
-        20 => Deed::FreezeReplica(shape.draw_replica(random)),
-        21 => Deed::FreezeAgent(shape.draw_host(random)),
-        22 => Deed::FreezeHost(shape.draw_host(random)),
-        23..25 => Deed::HealLinks,
-        25..28 => Deed::StartReplicas,
-        28..30 => Deed::Thaw,
-        30..33 => Deed::StartAgents,
-        33 => Deed::HealGpus,
-        34 | 35 => Deed::StartHosts,
-        36 => Deed::FailDisk(shape.draw_replica(random)),
-        37 => Deed::StallDisk(shape.draw_replica(random)),
-        38 => Deed::RotDisk {
+        17 => Fault::FillDisk(shape.draw_replica(random)),
+        18..20 => Fault::RepeatOrder(shape.draw_host(random)),
+        20 => Fault::FreezeReplica(shape.draw_replica(random)),
+        21 => Fault::FreezeAgent(shape.draw_host(random)),
+        22 => Fault::FreezeHost(shape.draw_host(random)),
+        23..25 => Fault::HealLinks,
+        25..28 => Fault::StartReplicas,
+        28..30 => Fault::Thaw,
+        30..33 => Fault::StartAgents,
+        33 => Fault::HealGpus,
+        34 | 35 => Fault::StartHosts,
+        36 => Fault::FailDisk(shape.draw_replica(random)),
+        37 => Fault::StallDisk(shape.draw_replica(random)),
+        38 => Fault::CorruptDisk {
             replica: shape.draw_replica(random),
             at: random.random(),
         },
-        39..43 => draw_ailment(random, shape),
-        43 => Deed::HealHosts,
-        44..46 => Deed::AddReplica,
-        46 => Deed::RemoveReplica(shape.draw_replica(random)),
-        _ => Deed::ReplaceReplica(shape.draw_replica(random)),
+        39..43 => draw_host_fault(random, shape),
+        43 => Fault::HealHosts,
+        44..46 => Fault::AddReplica,
+        46 => Fault::RemoveReplica(shape.draw_replica(random)),
+        _ => Fault::ReplaceReplica(shape.draw_replica(random)),
     }
 }
 
-fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
     let host = shape.draw_host(random);
-    Deed::BreakGpu {
+    Fault::BreakGpu {
         host,
         gpu: random.random_range(0..shape.hosts[host as usize]),
         xid: XIDS[random.random_range(0..XIDS.len())],
     }
 }
 
-fn draw_ailment(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
-    Deed::FallIll {
+fn draw_host_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
+    Fault::HostFault {
         host: shape.draw_host(random),
         port: random.random_range(0..PORTS),
-        ailment: draw_kind(random),
-        lasts: random.random_bool(0.5),
+        fault: draw_kind(random),
+        persists: random.random_bool(0.5),
     }
 }
 
 /// One in three is an adapter's fault: rules that only hold off gangs are reported and reverted most often.
-fn draw_kind(random: &mut ChaCha8Rng) -> Ailment {
-    let is_adapters = |it: &Ailment| it.signs().is_adapters;
-    let adapters: Vec<Ailment> = Ailment::ALL.into_iter().filter(is_adapters).collect();
-    let kinds: &[Ailment] = if random.random_ratio(1, 3) {
+fn draw_kind(random: &mut ChaCha8Rng) -> HostFault {
+    let is_adapters = |it: &HostFault| it.readings().is_adapters;
+    let adapters: Vec<HostFault> = HostFault::ALL.into_iter().filter(is_adapters).collect();
+    let kinds: &[HostFault] = if random.random_ratio(1, 3) {
         &adapters
     } else {
-        &Ailment::ALL
+        &HostFault::ALL
     };
     kinds[random.random_range(0..kinds.len())]
 }
 
-fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Deed {
+fn draw_clock_step(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
     let by_ms = random.random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
     if random.random_ratio(2, 3) {
-        return Deed::StepHostClocks { by_ms };
+        return Fault::StepHostClocks { by_ms };
     }
     let replica = shape.draw_replica(random);
-    Deed::StepReplicaClock { replica, by_ms }
+    Fault::StepReplicaClock { replica, by_ms }
 }
 
-/// Numbers of acts as users write them: `3,7-9`.
+/// Numbers of faults as users write them: `3,7-9`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers(pub BTreeSet<u32>);
 
 /// A list of numbers that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a list of acts; expected for example 3,7-9, with numbers up to {NUMBER_MAX}")]
+#[error(
+    "{0:?} is not a list of fault numbers; expected for example 3,7-9, with numbers up to {NUMBER_MAX}"
+)]
 pub struct OddNumbers(String);
 
 impl FromStr for Numbers {
     type Err = OddNumbers;
 
-    /// An empty text contains no act.
+    /// An empty text contains no fault.
     fn from_str(text: &str) -> Result<Self, OddNumbers> {
         let odd = || OddNumbers(text.to_owned());
         let mut numbers = BTreeSet::new();
@@ -504,7 +359,7 @@ impl fmt::Display for Numbers {
 mod tests {
     use super::*;
 
-    /// A seed with only the acts that all worlds have: the times of others depend on the duration.
+    /// A seed with only the faults that all worlds have: the times of others depend on the duration.
     fn plain_seed() -> u64 {
         let is_plain = |seed: &u64| {
             let shape = Shape::draw(*seed, Scale::default());
@@ -518,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_act_does_not_depend_on_the_others() {
+    fn a_fault_does_not_depend_on_the_others() {
         let seed = plain_seed();
         let shape = Shape::draw(seed, Scale::default());
         let long = draw(seed, &shape, 60, Tempo::Hurried);
@@ -526,21 +381,21 @@ mod tests {
         assert!(short.len() < long.len());
         assert_eq!(short[..], long[..short.len()]);
         let numbers = Numbers([2, 4].into());
-        let some = Plan::of(seed, 60, Scale::default(), &Acts::Only(numbers));
-        assert_eq!(some.acts, [long[1].clone(), long[3].clone()]);
+        let some = Plan::of(seed, 60, Scale::default(), &FaultSelection::Only(numbers));
+        assert_eq!(some.faults, [long[1].clone(), long[3].clone()]);
         assert!(long.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms));
     }
 
     #[test]
-    fn every_deed_is_drawn_within_the_cluster() {
+    fn every_fault_is_drawn_within_the_cluster() {
         let mut kinds = BTreeSet::new();
         for seed in 0..400 {
             let shape = Shape::draw(seed, Scale::default());
-            for act in draw(seed, &shape, 60, Tempo::Hurried) {
-                let text = format!("{:?}", act.deed);
+            for scheduled in draw(seed, &shape, 60, Tempo::Hurried) {
+                let text = format!("{:?}", scheduled.fault);
                 let kind = text.split(['(', ' ']).next().unwrap().to_owned();
                 kinds.insert(kind);
-                if let Deed::BreakGpu { host, gpu, .. } = act.deed {
+                if let Fault::BreakGpu { host, gpu, .. } = scheduled.fault {
                     assert!(gpu < shape.hosts[host as usize]);
                 }
             }
@@ -564,13 +419,13 @@ mod tests {
             hosts: Some(200),
             tempo: Tempo::Production,
         };
-        let day = Plan::of(1, 86_400, scale, &Acts::All);
+        let day = Plan::of(1, 86_400, scale, &FaultSelection::All);
         assert_eq!((day.shape.hosts.len(), day.shape.users), (200, 20));
         // About one a minute.
         assert!(
-            (1_200..1_700).contains(&day.acts.len()),
+            (1_200..1_700).contains(&day.faults.len()),
             "{}",
-            day.acts.len()
+            day.faults.len()
         );
     }
 

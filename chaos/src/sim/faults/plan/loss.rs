@@ -5,10 +5,11 @@ use std::ops::Range;
 use rand::Rng as _;
 
 use crate::sim::draws::{Domain, draws};
-use crate::sim::plan::{Act, Deed, Place, Shape};
+use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
+use crate::sim::faults::plan::Shape;
 
-/// First number of the acts that lose all replicas: other acts have lower numbers.
-const LOSS_ACTS: u32 = 900_000;
+/// First number of the faults that lose all replicas: other faults have lower numbers.
+const LOSS_FAULTS: u32 = 900_000;
 /// Minimum fault phase for the loss of all replicas, and time from the backup to the loss, in milliseconds.
 const LOSS_FAULTS_MS_MIN: u64 = 20_000;
 const LOST_AFTER_MS: Range<u64> = 500..12_000;
@@ -30,7 +31,7 @@ pub(in crate::sim) fn losses(seed: u64) -> u32 {
 
 /// A backup, and the loss of all replicas a while later, just after some hosts were isolated: they learn of
 /// the new group late, or never. Empty if there is no time for it.
-pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
+pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<ScheduledFault> {
     let faults_ms = faults_s * 1_000;
     let losses = losses(seed);
     if losses == 0 || faults_ms < LOSS_FAULTS_MS_MIN {
@@ -39,22 +40,22 @@ pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Act> {
     let mut random = draws(seed, Domain::Loss, 0, 1);
     let backup_ms = random.random_range(faults_ms / 8..faults_ms / 2);
     let lost_ms = backup_ms + random.random_range(LOST_AFTER_MS).min(faults_ms / 3);
-    let mut deeds = vec![(backup_ms, Deed::BackUp), (lost_ms, Deed::LoseReplicas)];
+    let mut faults = vec![(backup_ms, Fault::BackUp), (lost_ms, Fault::LoseReplicas)];
     for host in 0..u32::try_from(shape.hosts.len()).unwrap_or(u32::MAX) {
         let before_ms = random.random_range(CUT_BEFORE_MS);
         if random.random_bool(0.5) {
-            let cut = Deed::Isolate(Place::Agent(host));
-            deeds.push((lost_ms.saturating_sub(before_ms), cut));
+            let cut = Fault::Isolate(NodeRef::Agent(host));
+            faults.push((lost_ms.saturating_sub(before_ms), cut));
         }
     }
     for _ in 1..losses {
         let again_ms = lost_ms + random.random_range(LOST_AGAIN_AFTER_MS).min(faults_ms / 3);
-        deeds.push((again_ms, Deed::LoseReplicas));
+        faults.push((again_ms, Fault::LoseReplicas));
     }
-    let act = |(number, (at_ms, deed))| Act {
+    let scheduled = |(number, (at_ms, fault))| ScheduledFault {
         number,
         at_ms,
-        deed,
+        fault,
     };
-    (LOSS_ACTS..).zip(deeds).map(act).collect()
+    (LOSS_FAULTS..).zip(faults).map(scheduled).collect()
 }

@@ -2,8 +2,8 @@
 
 use muster_model::command::GpuHealth;
 
-use crate::sim::ailments::Ailment;
-use crate::sim::nemesis::{Done, Nemesis, host_name};
+use crate::sim::faults::host_fault::HostFault;
+use crate::sim::faults::nemesis::{Done, Nemesis, host_name};
 use crate::sim::world::World;
 
 impl Nemesis {
@@ -31,15 +31,15 @@ impl Nemesis {
         }
     }
 
-    pub(super) fn make_ill(
+    pub(super) fn break_host(
         &mut self,
         world: &World,
         (host, port): (usize, u32),
-        ailment: Ailment,
-        lasts: bool,
+        fault: HostFault,
+        persists: bool,
     ) {
-        world.hosts[host].fall_ill(ailment, port, lasts);
-        let fault = match (ailment.signs().is_adapters, lasts) {
+        world.hosts[host].inject_fault(fault, port, persists);
+        let kind = match (fault.readings().is_adapters, persists) {
             (false, false) => "transient host fault",
             (false, true) => "host fault",
             (true, false) => "transient adapter fault",
@@ -48,8 +48,8 @@ impl Nemesis {
         let name = host_name(host);
         self.broke(
             world,
-            fault,
-            format_args!("{ailment:?} of {name}, port {port}"),
+            kind,
+            format_args!("{fault:?} of {name}, port {port}"),
         );
     }
 

@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::error_chain::chain;
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
+use crate::sim::faults::nemesis::{Done, Nemesis, last_used};
 use crate::sim::mutant::Mutant;
-use crate::sim::nemesis::{Done, Nemesis, last_used};
 use crate::sim::operator::{Errand, OPERATOR_NODES};
 use crate::sim::report::Violation;
 use crate::sim::runtime::{NodeId, kill};
@@ -123,7 +123,7 @@ impl Nemesis {
                 world.kill_replica(id);
             }
             world.replicas.disk(id).wipe();
-            self.disks_ill.remove(&id);
+            self.disks_faulty.remove(&id);
             self.disks_stalled.remove(&id);
             self.replicas_lost.insert(id);
         }

@@ -14,7 +14,7 @@ type Metrics = &'static [(&'static str, i64)];
 /// A fault of a host or an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ailment {
+pub enum HostFault {
     /// A disk refuses writes: no new placements.
     DiskFull,
     /// A file system is read-only: reboot.
@@ -69,18 +69,18 @@ pub enum Ailment {
 
 /// Readings of a fault.
 #[derive(Clone, Copy, Debug)]
-pub struct Signs {
+pub struct FaultReadings {
     /// The rule that detects it.
     pub rule: &'static str,
     /// Readings while the fault is present.
-    pub ill: Metrics,
+    pub faulty: Metrics,
     /// Readings without the fault; empty for one-time events.
-    pub well: Metrics,
+    pub healthy: Metrics,
     /// Whether it is a fault of an adapter and not of the host itself.
     pub is_adapters: bool,
 }
 
-impl Ailment {
+impl HostFault {
     /// All faults.
     pub const ALL: [Self; 25] = [
         Self::DiskFull,
@@ -112,14 +112,14 @@ impl Ailment {
 
     /// Readings of the fault.
     #[must_use]
-    pub const fn signs(self) -> Signs {
-        SIGNS[self as usize]
+    pub const fn readings(self) -> FaultReadings {
+        READINGS[self as usize]
     }
 
     /// The faulty component of a host; ports count from 0.
     #[must_use]
     pub fn component(self, port: u32) -> Component {
-        if !self.signs().is_adapters {
+        if !self.readings().is_adapters {
             return THIS_HOST;
         }
         Component::Nic {
@@ -130,7 +130,7 @@ impl Ailment {
 }
 
 /// Readings of each fault, in their order, by the metrics of the shipped rules.
-const SIGNS: [Signs; 25] = [
+const READINGS: [FaultReadings; 25] = [
     level(
         "disk_free",
         &[("refused", 1)],
@@ -193,23 +193,23 @@ const SIGNS: [Signs; 25] = [
 /// A mounted shared file system.
 const MOUNTED: Metrics = &[("missing", 0), ("timeouts", 0)];
 
-const fn level(rule: &'static str, ill: Metrics, well: Metrics) -> Signs {
-    Signs {
+const fn level(rule: &'static str, faulty: Metrics, healthy: Metrics) -> FaultReadings {
+    FaultReadings {
         rule,
-        ill,
-        well,
+        faulty,
+        healthy,
         is_adapters: false,
     }
 }
 
-const fn event(rule: &'static str, ill: Metrics) -> Signs {
-    level(rule, ill, &[])
+const fn event(rule: &'static str, faulty: Metrics) -> FaultReadings {
+    level(rule, faulty, &[])
 }
 
-const fn of_adapter(signs: Signs) -> Signs {
-    Signs {
+const fn of_adapter(readings: FaultReadings) -> FaultReadings {
+    FaultReadings {
         is_adapters: true,
-        ..signs
+        ..readings
     }
 }
 
@@ -223,25 +223,31 @@ mod tests {
 
     /// A fault that no shipped rule detects would have no effect.
     #[test]
-    fn every_ailment_is_one_of_a_shipped_rule() {
+    fn every_fault_is_detected_by_a_shipped_rule() {
         let rules = RuleSet::shipped().unwrap();
-        for ailment in Ailment::ALL {
-            let signs = ailment.signs();
-            let rule = rules.rule(signs.rule).unwrap();
+        for fault in HostFault::ALL {
+            let readings = fault.readings();
+            let rule = rules.rule(readings.rule).unwrap();
             let is_nics = rule.component == ComponentKind::Nic;
-            assert_eq!(is_nics, signs.is_adapters, "{ailment:?}");
+            assert_eq!(is_nics, readings.is_adapters, "{fault:?}");
             let bad = rule.degraded.when.iter().chain(&rule.fatal.when);
             let is_met = bad.clone().any(|it| {
-                let read = signs.ill.iter().find(|(metric, _)| *metric == it.metric);
+                let read = readings
+                    .faulty
+                    .iter()
+                    .find(|(metric, _)| *metric == it.metric);
                 read.is_some_and(|(_, value)| it.operator.holds(*value, it.value))
             });
-            assert!(is_met, "{ailment:?}");
+            assert!(is_met, "{fault:?}");
             let is_over = { bad.chain(&rule.healthy) }.all(|it| {
-                let read = signs.well.iter().find(|(metric, _)| *metric == it.metric);
+                let read = readings
+                    .healthy
+                    .iter()
+                    .find(|(metric, _)| *metric == it.metric);
                 let is_bad = !rule.healthy.contains(it);
                 read.is_none_or(|(_, value)| it.operator.holds(*value, it.value) != is_bad)
             });
-            assert!(is_over, "{ailment:?}");
+            assert!(is_over, "{fault:?}");
         }
     }
 }

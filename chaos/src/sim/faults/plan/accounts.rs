@@ -1,14 +1,15 @@
 //! Fault plan: hosts on which the submitting users temporarily have no accounts.
 
 use crate::sim::draws::Domain;
-use crate::sim::plan::rare::{Rare, draw_rare};
-use crate::sim::plan::{Act, Deed, Shape};
+use crate::sim::faults::fault::{Fault, ScheduledFault};
+use crate::sim::faults::plan::Shape;
+use crate::sim::faults::plan::optional::{OptionalFaults, draw_optional};
 use crate::sim::scale::Tempo;
 
 /// Frequency of lost accounts: a few per short world, and one an hour in long ones.
-const FORGETFUL: Rare = Rare {
+const FORGETFUL: OptionalFaults = OptionalFaults {
     domain: Domain::Accounts,
-    first_act: 910_000,
+    first_number: 910_000,
     count_max: 3,
     every_s: 3_600,
 };
@@ -19,8 +20,8 @@ pub(super) fn draw_forgotten_accounts(
     shape: &Shape,
     faults_s: u64,
     tempo: Tempo,
-) -> Vec<Act> {
-    draw_rare(&FORGETFUL, (seed, tempo), faults_s, |random| {
-        Deed::ForgetAccounts(shape.draw_host(random))
+) -> Vec<ScheduledFault> {
+    draw_optional(&FORGETFUL, (seed, tempo), faults_s, |random| {
+        Fault::ForgetAccounts(shape.draw_host(random))
     })
 }
