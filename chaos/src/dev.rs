@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_client::{Client, ClientConfig, ClientError};
+use muster_client::{Client, ClientError};
 use muster_proto::v1;
 use rustix::process::Pid;
 use serde::Serialize;
@@ -132,11 +132,7 @@ async fn serve(
 /// # Errors
 /// [`DevError::NotReady`] after a minute, [`DevError::Ended`] as soon as a process has ended.
 pub async fn await_ready(cluster: &LocalCluster) -> Result<(), DevError> {
-    let config = ClientConfig {
-        discover: false,
-        ..ClientConfig::new(cluster.addresses())
-    };
-    let client = Client::connect(config).await?;
+    let client = cluster.client().await?;
     let workers = cluster.workers().len();
     tokio::select! {
         ready = timeout(READY_PATIENCE, comes_up(&client, workers)) => {

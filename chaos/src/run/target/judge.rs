@@ -11,7 +11,7 @@ use muster_model::lifecycle::JobPhase;
 use muster_proto::v1;
 
 use crate::checkers::AcknowledgedWrites;
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
 use crate::run::load::Heard;
@@ -316,7 +316,7 @@ fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
 /// L4 and L5: the cluster recovered after each fault, and cancelled jobs ended.
 fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
     let odd = evidence.episodes.iter().flat_map(|episode| {
-        let (what, target) = (episode.fault.words(), &episode.target);
+        let (what, target) = (episode.fault.description(), &episode.target);
         { episode.odd.iter() }.map(move |odd| format!("{what} ({target}): {odd}"))
     });
     let live = own.iter().filter(|job| !has_ended(job));

@@ -10,8 +10,10 @@ use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::demo::timeline::{Timeline, Voice};
+use crate::cluster::Fault;
+use crate::cluster::timeline::{LineKind, Timeline};
 use crate::error_chain::chain;
+use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::history::History;
 use crate::run::nemesis::Episode;
@@ -19,7 +21,6 @@ use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
 use crate::run::target::Tag;
 use crate::run::target::processes::NamedProcess;
 use crate::run::target::replicas::Replica;
-use crate::run::{Fault, RunError};
 
 /// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
@@ -113,14 +114,15 @@ impl Outside {
     /// failure.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         if !self.allowed.contains(&fault) {
-            let text = format!("{} is not allowed", fault.words());
+            let text = format!("{} is not allowed", fault.description());
             return Err(RunError::Harness(text));
         }
         let calm_us = now_us();
         sleep(CALM).await;
         let began_us = now_us();
         let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline.say(Voice::Fault, fault.words());
+        self.timeline
+            .print_line(LineKind::Fault, fault.description());
         let act = match self.act(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd
@@ -133,14 +135,14 @@ impl Outside {
         let missing = self.await_whole().await;
         let whole_us = missing.is_none().then(now_us);
         let sign = if act.made {
-            Voice::Recovery
+            LineKind::Recovery
         } else {
-            Voice::Stage
+            LineKind::Stage
         };
-        self.timeline.say(sign, &act.target);
+        self.timeline.print_line(sign, &act.target);
         if let Some(missing) = missing {
             let late = format!("the cluster did not recover in time: {missing}");
-            self.timeline.say(Voice::Fault, &late);
+            self.timeline.print_line(LineKind::Fault, &late);
             self.odd.push(late);
         }
         Ok(Episode {
@@ -170,7 +172,10 @@ impl Outside {
             Fault::ReplicaFrozen => self.freeze_replica().await,
             Fault::ReplicaKilled => self.kill_replica().await,
             other => {
-                let text = format!("{} is not possible on an external cluster", other.words());
+                let text = format!(
+                    "{} is not possible on an external cluster",
+                    other.description()
+                );
                 Err(RunError::Harness(text))
             }
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Subject of a line: decides its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
+pub enum LineKind {
     /// An action of the demo itself.
     Stage,
     /// A fault.
@@ -24,7 +24,7 @@ pub enum Voice {
     Training,
 }
 
-impl Voice {
+impl LineKind {
     const fn style(self) -> Style {
         let style = Style::new();
         match self {
@@ -78,12 +78,12 @@ impl Timeline {
     }
 
     /// Prints one line, coloured only on a terminal.
-    pub fn say(&self, voice: Voice, text: &str) {
-        let style = voice.style();
+    pub fn print_line(&self, kind: LineKind, text: &str) {
+        let style = kind.style();
         self.write(&format!(
             "{:7.2}s {style}{} {text}{style:#}",
             self.began.elapsed().as_secs_f64(),
-            voice.sign(),
+            kind.sign(),
         ));
     }
 
@@ -101,9 +101,9 @@ impl Timeline {
     }
 
     /// Prints an event if it is of interest to operators.
-    pub fn tell(&self, event: &Event, training: Option<JobId>) {
-        if let Some((voice, text)) = describe(&event.kind, training) {
-            self.say(voice, &text);
+    pub fn print_event(&self, event: &Event, training: Option<JobId>) {
+        if let Some((kind, text)) = describe(&event.kind, training) {
+            self.print_line(kind, &text);
         }
     }
 }
@@ -119,20 +119,20 @@ fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Op
 }
 
 /// Describes an event of interest to operators.
-fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)> {
+fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(LineKind, String)> {
     let line = match kind {
         EventKind::LeaderBegan { replica, epoch } => (
-            Voice::Recovery,
+            LineKind::Recovery,
             format!("replica {replica} leads, leadership epoch {epoch}"),
         ),
         EventKind::HostHealthChanged { name, health, .. } => match health {
-            HostHealth::Up => (Voice::Recovery, format!("{name} is back")),
+            HostHealth::Up => (LineKind::Recovery, format!("{name} is back")),
             HostHealth::Suspect => (
-                Voice::Cluster,
+                LineKind::Cluster,
                 format!("{name} is silent: nothing new is placed there"),
             ),
             HostHealth::Lost => (
-                Voice::Recovery,
+                LineKind::Recovery,
                 format!("{name} is lost: its lease has expired"),
             ),
         },
@@ -143,11 +143,11 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
             ..
         } => match health {
             GpuHealth::Healthy => (
-                Voice::Recovery,
+                LineKind::Recovery,
                 format!("{gpu} on {host_name} is healthy again"),
             ),
             GpuHealth::Faulted { signal, .. } => (
-                Voice::Recovery,
+                LineKind::Recovery,
                 format!("{gpu} on {host_name} is out of placement ({signal})"),
             ),
         },
@@ -164,10 +164,10 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
                 part => format!("{part} on {host_name}"),
             };
             return describe_placement(&place, (*from, *to), rule)
-                .map(|text| (Voice::Recovery, text));
+                .map(|text| (LineKind::Recovery, text));
         }
         EventKind::Blocked { target, block } => (
-            Voice::Recovery,
+            LineKind::Recovery,
             format!(
                 "{} is blocked by {}: {}",
                 target_name(target),
@@ -176,11 +176,11 @@ fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)
             ),
         ),
         EventKind::Unblocked { target, author } => (
-            Voice::Recovery,
+            LineKind::Recovery,
             format!("{} is unblocked by {author}", target_name(target)),
         ),
         other if training.is_some() && other.job() == training => {
-            return describe_training(other).map(|text| (Voice::Training, text));
+            return describe_training(other).map(|text| (LineKind::Training, text));
         }
         _ => return None,
     };
@@ -236,10 +236,10 @@ mod tests {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(9),
         };
-        let (voice, text) = describe(&began, None).unwrap_or((Voice::Stage, String::new()));
+        let (kind, text) = describe(&began, None).unwrap_or((LineKind::Stage, String::new()));
         assert_eq!(
-            (voice, text.as_str()),
-            (Voice::Recovery, "replica 2 leads, leadership epoch 9")
+            (kind, text.as_str()),
+            (LineKind::Recovery, "replica 2 leads, leadership epoch 9")
         );
     }
 }

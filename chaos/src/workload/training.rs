@@ -1,4 +1,4 @@
-//! Undisturbed reference run: the same training as plain processes, without a scheduler.
+//! The training of the tests, and an undisturbed reference run of it as plain processes, without a scheduler.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,7 +7,31 @@ use std::{fs, io};
 use tokio::process::Command;
 
 use crate::cluster::free_addresses;
-use crate::demo::jobs::Training;
+
+/// A training with bit-identical results with and without a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Training {
+    /// Total steps.
+    pub(crate) steps: u64,
+    /// Minimum seconds between two checkpoints.
+    pub(crate) checkpoint_seconds: u64,
+}
+
+impl Training {
+    /// Arguments of the trainer; a step takes at least `step_ms`.
+    pub(crate) fn arguments(&self, step_ms: u64, report: &Path) -> Vec<String> {
+        [
+            ("--steps", self.steps.to_string()),
+            ("--step-ms", step_ms.to_string()),
+            ("--checkpoint-seconds", self.checkpoint_seconds.to_string()),
+            ("--peer-timeout-seconds", "5".to_owned()),
+            ("--report", report.display().to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
+}
 
 /// Failure of the undisturbed run.
 #[derive(Debug, thiserror::Error)]

@@ -10,33 +10,33 @@
 #include <time.h>
 #include <unistd.h>
 
-struct orders {
+struct commands {
     int64_t sync_delay_ms;
     int64_t sync_error;
     int64_t clock_offset_s;
     /* Number of calls delayed, failed or falsified by these commands; written by this library. */
-    uint64_t obeyed;
+    uint64_t applied;
 };
 
-static volatile struct orders none;
-static volatile struct orders *orders = &none;
+static volatile struct commands none;
+static volatile struct commands *commands = &none;
 
-__attribute__((constructor)) static void read_orders(void) {
-    const char *path = getenv("MUSTER_CHAOS_ORDERS");
+__attribute__((constructor)) static void map_commands(void) {
+    const char *path = getenv("MUSTER_CHAOS_LIBRARY");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0)
         return;
-    void *mapped = mmap(NULL, sizeof *orders, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *mapped = mmap(NULL, sizeof *commands, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (mapped != MAP_FAILED)
-        orders = mapped;
+        commands = mapped;
 }
 
-static int obey_sync(long number, int file) {
-    int64_t delay_ms = orders->sync_delay_ms;
-    int64_t error = orders->sync_error;
+static int sync_file(long number, int file) {
+    int64_t delay_ms = commands->sync_delay_ms;
+    int64_t error = commands->sync_error;
     if (delay_ms > 0 || error > 0)
-        __atomic_fetch_add(&orders->obeyed, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&commands->applied, 1, __ATOMIC_RELAXED);
     if (delay_ms > 0) {
         struct timespec delay = {delay_ms / 1000, delay_ms % 1000 * 1000000};
         nanosleep(&delay, NULL);
@@ -49,19 +49,19 @@ static int obey_sync(long number, int file) {
 }
 
 int fsync(int file) {
-    return obey_sync(SYS_fsync, file);
+    return sync_file(SYS_fsync, file);
 }
 
 int fdatasync(int file) {
-    return obey_sync(SYS_fdatasync, file);
+    return sync_file(SYS_fdatasync, file);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int result = (int)syscall(SYS_clock_gettime, clock, now);
-    int64_t offset_s = orders->clock_offset_s;
+    int64_t offset_s = commands->clock_offset_s;
     if (result == 0 && clock == CLOCK_REALTIME && offset_s != 0) {
         now->tv_sec += offset_s;
-        __atomic_fetch_add(&orders->obeyed, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&commands->applied, 1, __ATOMIC_RELAXED);
     }
     return result;
 }

@@ -1,4 +1,4 @@
-//! Event observer: follows all events through every failover, and lets the demo wait for expected ones.
+//! Event log of a cluster: follows all events through every failover, so that a test can wait for expected ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,40 +10,37 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::demo::scoreboard::Scoreboard;
-use crate::demo::timeline::{Timeline, Voice};
+use crate::cluster::timeline::{LineKind, Timeline};
 
 /// An event with its time of arrival.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedEvent {
     /// Time of arrival.
     pub at: Instant,
     /// The event.
     pub event: Event,
 }
 
-/// All observed events.
+/// All events received so far.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
-    events: Mutex<Vec<Seen>>,
+pub(crate) struct EventLog {
+    events: Mutex<Vec<ReceivedEvent>>,
     training: Mutex<Option<JobId>>,
     arrived: Notify,
-    /// Counts derived from the events.
-    pub board: Mutex<Scoreboard>,
 }
 
 /// An expected event did not happen.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} did not happen within {} s", patience.as_secs())]
-pub struct Missed {
+pub struct EventTimeout {
     what: String,
     patience: Duration,
 }
 
-impl Observed {
+impl EventLog {
     /// Number of events so far: a position to wait from.
     #[must_use]
-    pub(crate) fn here(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         lock(&self.events).len()
     }
 
@@ -55,14 +52,14 @@ impl Observed {
     /// Returns the first event from position `from` on for which `expected` holds.
     ///
     /// # Errors
-    /// [`Missed`] after `patience`.
+    /// [`EventTimeout`] after `patience`.
     pub(crate) async fn wait_for(
         &self,
         what: &str,
         from: usize,
         patience: Duration,
         expected: impl Fn(&Event) -> bool,
-    ) -> Result<Seen, Missed> {
+    ) -> Result<ReceivedEvent, EventTimeout> {
         let search = async {
             let mut position = from;
             loop {
@@ -83,7 +80,7 @@ impl Observed {
         };
         tokio::time::timeout(patience, search)
             .await
-            .map_err(|_| Missed {
+            .map_err(|_| EventTimeout {
                 what: what.to_owned(),
                 patience,
             })
@@ -98,7 +95,11 @@ impl Observed {
 
     /// The first event from position `from` on for which `wanted` holds, if it has arrived.
     #[must_use]
-    pub(crate) fn first_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> Option<Seen> {
+    pub(crate) fn first_since(
+        &self,
+        from: usize,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Option<ReceivedEvent> {
         let events = lock(&self.events);
         let found = events[from..].iter().find(|seen| wanted(&seen.event));
         found.cloned()
@@ -110,7 +111,7 @@ impl Observed {
         &self,
         end: Instant,
         wanted: impl Fn(&Event) -> bool,
-    ) -> Option<Seen> {
+    ) -> Option<ReceivedEvent> {
         let events = lock(&self.events);
         let found = events
             .iter()
@@ -119,10 +120,16 @@ impl Observed {
         found.cloned()
     }
 
+    /// Calls `visit` with every event so far, in order.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&Event)) {
+        lock(&self.events)
+            .iter()
+            .for_each(|seen| visit(&seen.event));
+    }
+
     fn take(&self, event: Event, timeline: Timeline) {
-        timeline.tell(&event, *lock(&self.training));
-        lock(&self.board).observe(&event);
-        lock(&self.events).push(Seen {
+        timeline.print_event(&event, *lock(&self.training));
+        lock(&self.events).push(ReceivedEvent {
             at: Instant::now(),
             event,
         });
@@ -132,11 +139,7 @@ impl Observed {
 
 /// Watches all events from the first revision on, until aborted.
 #[must_use]
-pub(crate) fn observe(
-    client: Client,
-    observed: Arc<Observed>,
-    timeline: Timeline,
-) -> JoinHandle<()> {
+pub(crate) fn observe(client: Client, log: Arc<EventLog>, timeline: Timeline) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut watch = client.watch(Some(Revision(0)), WatchFilter::default());
         loop {
@@ -148,7 +151,7 @@ pub(crate) fn observe(
                 }) => {
                     for event in events {
                         match EventKind::try_from(event) {
-                            Ok(kind) => observed.take(
+                            Ok(kind) => log.take(
                                 Event {
                                     revision,
                                     time,
@@ -156,21 +159,21 @@ pub(crate) fn observe(
                                 },
                                 timeline,
                             ),
-                            Err(error) => {
-                                timeline.say(Voice::Fault, &format!("unexpected event: {error}"))
-                            }
+                            Err(error) => timeline
+                                .print_line(LineKind::Fault, &format!("unexpected event: {error}")),
                         }
                     }
                 }
                 Ok(WatchUpdate::Bookmark { .. }) => {}
                 Ok(WatchUpdate::Resumed { replica, .. }) => {
-                    timeline.say(
-                        Voice::Cluster,
+                    timeline.print_line(
+                        LineKind::Cluster,
                         &format!("event stream resumed at {replica}"),
                     );
                 }
                 Err(error) => {
-                    timeline.say(Voice::Fault, &format!("the event stream ended: {error}"));
+                    timeline
+                        .print_line(LineKind::Fault, &format!("the event stream ended: {error}"));
                     return;
                 }
             }
@@ -178,7 +181,7 @@ pub(crate) fn observe(
     })
 }
 
-/// Locks; a panic elsewhere ends the demo anyway.
+/// Locks; a panic elsewhere ends the test anyway.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ const KEPT: &str = "kept";
 
 /// A file system in memory; unmounted when dropped.
 #[derive(Debug)]
-pub struct SmallDisk {
+pub(in crate::cluster) struct SmallDisk {
     path: PathBuf,
 }
 
@@ -23,10 +23,15 @@ impl SmallDisk {
     ///
     /// # Errors
     /// If it cannot be mounted or filled with the contents.
-    pub fn mount(path: &Path, size_mib: u64) -> Result<Self, ClusterError> {
+    pub(super) fn mount(path: &Path, size_mib: u64) -> Result<Self, ClusterError> {
         let operation = format!("creating a disk of {size_mib} MiB at {}", path.display());
         let disk = Self::try_mount(path, size_mib).map_err(failed(operation))?;
         Ok(disk)
+    }
+
+    /// The folder over which it is mounted.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     fn try_mount(path: &Path, size_mib: u64) -> io::Result<Self> {
@@ -60,7 +65,7 @@ impl SmallDisk {
     ///
     /// # Errors
     /// If writing fails for a reason other than lack of space.
-    pub fn fill(&self) -> Result<(), ClusterError> {
+    pub(super) fn fill(&self) -> Result<(), ClusterError> {
         let operation = format!("filling {}", self.path.display());
         let filled = fs::File::create(self.path.join(BALLAST))
             .and_then(|mut ballast| io::copy(&mut io::repeat(1), &mut ballast));
@@ -75,19 +80,17 @@ impl SmallDisk {
     ///
     /// # Errors
     /// If the file that fills it cannot be removed.
-    pub fn relieve(&self) -> Result<(), ClusterError> {
+    pub(super) fn free_space(&self) -> Result<(), ClusterError> {
         let ballast = self.path.join(BALLAST);
         fs::remove_file(&ballast).map_err(failed(format!("removing {}", ballast.display())))
     }
-}
 
-impl SmallDisk {
     /// Copies its contents to a neighbouring folder, since they disappear with the disk; the file that
     /// fills it is left out.
     ///
     /// # Errors
     /// If it cannot be read, or the copy cannot be written.
-    pub fn copy_beside(&self) -> Result<(), ClusterError> {
+    pub(super) fn copy_beside(&self) -> Result<(), ClusterError> {
         let operation = format!("copying the disk at {}", self.path.display());
         copy_beside(&self.path).map_err(failed(operation))
     }
