@@ -47,7 +47,9 @@ impl Trial {
     /// The trial of the fault with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|trial| trial.fault.name() == name)
+        Self::ALL
+            .into_iter()
+            .find(|trial| trial.fault.name() == name)
     }
 
     /// Permitted range of the number of attempts.
