@@ -10,6 +10,7 @@ mod network;
 pub(crate) mod observer;
 mod ports;
 mod process;
+mod ready;
 mod seats;
 mod sweep;
 pub(crate) mod testbed;
@@ -22,7 +23,8 @@ use std::{fs, io};
 
 use certificates::Certificates;
 pub use faults::{
-    Disruption, Fault, GpuError, LibraryCommands, Part, break_gpu, flip_bit, repair_gpu,
+    DOUBLE_BIT_XID, Disruption, Fault, LibraryCommands, OFF_THE_BUS_XID, Part, flip_bit,
+    set_gpu_error,
 };
 use faults::{SmallDisk, build_library};
 pub use folder::ClusterFolder;
@@ -40,10 +42,10 @@ pub use network::{Direction, NetworkError, NetworkKind};
 pub use observer::EventTimeout;
 pub use ports::free_addresses;
 pub use process::ManagedProcess;
+pub use ready::TestbedError;
 pub use seats::Newcomer;
 use seats::{Places, Seat, Spare, host_address};
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
-pub use testbed::TestbedError;
 
 /// Memory of a simulated GPU.
 const GPU_MEMORY_MIB: u64 = 81_920;

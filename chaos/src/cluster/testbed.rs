@@ -1,43 +1,22 @@
 //! A local cluster under test: with a client, a log of its events, and a timeline.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use muster_client::{Client, ClientError};
+use muster_client::Client;
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::JobId;
-use rustix::process::Pid;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::Duration;
 
 use crate::cluster::observer::{EventLog, ReceivedEvent, observe};
 use crate::cluster::timeline::{LineKind, Timeline};
 use crate::cluster::{
-    ClusterError, ClusterOptions, Disruption, EventTimeout, LocalCluster, processes_of,
+    ClusterError, ClusterOptions, Disruption, EventTimeout, LocalCluster, TestbedError,
+    processes_of,
 };
 
 /// Maximum wait for an expected event.
 const EVENT_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Failure to start or to end a cluster under test.
-#[derive(Debug, thiserror::Error)]
-pub enum TestbedError {
-    /// The local cluster failed.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// No client could be made.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// Stopping the cluster panicked.
-    #[error("stopping the cluster")]
-    Stop(#[source] JoinError),
-    /// Processes of the cluster remained.
-    #[error("processes are still running: {0:?}")]
-    ProcessesLeft(Vec<Pid>),
-    /// The cluster's folder remained.
-    #[error("{} is left behind", .0.display())]
-    FolderLeft(PathBuf),
-}
 
 /// A running cluster.
 #[derive(Debug)]
@@ -117,7 +96,7 @@ impl Testbed {
     /// # Errors
     /// If it cannot be injected.
     pub(crate) fn inject(&mut self, disruption: &Disruption) -> Result<(), ClusterError> {
-        let [what, _] = self.cluster.describe(disruption);
+        let what = self.cluster.describe(disruption);
         self.timeline.print_line(LineKind::Fault, &what);
         self.cluster.inject(disruption)
     }
@@ -127,7 +106,7 @@ impl Testbed {
     /// # Errors
     /// If it cannot be repaired.
     pub(crate) fn repair(&mut self, disruption: &Disruption) -> Result<(), ClusterError> {
-        let [_, repaired] = self.cluster.describe(disruption);
+        let repaired = format!("repaired: {}", self.cluster.describe(disruption));
         self.timeline.print_line(LineKind::Stage, &repaired);
         self.cluster.repair(disruption)
     }
@@ -141,16 +120,18 @@ impl Testbed {
         let folder = self.cluster.folder().to_owned();
         let cluster = self.cluster;
         let stopped = tokio::task::spawn_blocking(move || cluster.stop());
-        stopped.await.map_err(TestbedError::Stop)??;
+        stopped.await.map_err(TestbedError::Panicked)??;
         let left = processes_of(&folder);
         if !left.is_empty() {
-            return Err(TestbedError::ProcessesLeft(left));
+            let text = format!("processes are still running: {left:?}");
+            return Err(TestbedError::Left(text));
         }
         if self.keep {
             let kept = format!("kept for inspection: {}", folder.display());
             self.timeline.print_line(LineKind::Stage, &kept);
         } else if folder.exists() {
-            return Err(TestbedError::FolderLeft(folder));
+            let text = format!("{} is left behind", folder.display());
+            return Err(TestbedError::Left(text));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use muster_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::timeline::LineKind;
-use crate::cluster::{Disruption, Fault, GpuError, Part, break_gpu};
+use crate::cluster::{Disruption, Fault, OFF_THE_BUS_XID, Part, set_gpu_error};
 use crate::demo::options::RANKS;
 use crate::demo::scoreboard::FaultRecord;
 use crate::demo::stage::Stage;
@@ -192,8 +192,9 @@ async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
     stage.print_line(LineKind::Fault, &text);
     let from = stage.testbed.events.position();
     let began = Instant::now();
-    break_gpu(&stage.testbed.client, &host, &gpu, GpuError::OffTheBus).await?;
-    // An XID 79 takes the whole host out of placement: its other components cannot be trusted.
+    let client = &stage.testbed.client;
+    set_gpu_error(client, &host, &gpu, Some(OFF_THE_BUS_XID)).await?;
+    // It takes the whole host out of placement: its other components cannot be trusted.
     let is_noticed = move |event: &Event| match &event.kind {
         EventKind::HealthChanged {
             component,

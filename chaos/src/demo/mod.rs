@@ -29,12 +29,9 @@ pub enum DemoError {
     /// An expected event did not happen.
     #[error(transparent)]
     Timeout(#[from] EventTimeout),
-    /// The cluster could not be started or ended.
+    /// The cluster did not start or end.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
-    /// The cluster did not start.
-    #[error(transparent)]
-    Dev(#[from] crate::dev::DevError),
     /// The undisturbed run failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),

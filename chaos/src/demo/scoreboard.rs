@@ -140,7 +140,7 @@ impl fmt::Display for Scoreboard {
             writeln!(
                 formatter,
                 "{:<42} {:>8.2} s {resumed:>12} {:>16.1}",
-                fault.fault.description(),
+                fault.fault.name(),
                 fault.detected.as_secs_f64(),
                 fault.lost_gpu_seconds,
             )?;

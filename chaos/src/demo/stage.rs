@@ -102,7 +102,7 @@ impl Stage {
 
     /// Waits until there is a leader and every worker is registered.
     pub(super) async fn await_cluster(&self) -> Result<(), DemoError> {
-        crate::dev::await_ready(&self.testbed.cluster).await?;
+        self.testbed.cluster.await_ready().await?;
         let workers = self.testbed.cluster.workers().len();
         self.print_line(
             LineKind::Recovery,

@@ -55,9 +55,8 @@ use truth::Sight;
 
 use crate::cluster::timeline::{LineKind, Output, Timeline};
 use crate::cluster::{
-    ClusterError, ClusterOptions, Fault, LocalCluster, NetworkKind, raise_loopback,
+    ClusterError, ClusterOptions, Fault, LocalCluster, NetworkKind, TestbedError, raise_loopback,
 };
-use crate::dev::DevError;
 use crate::error_chain::chain;
 
 /// A run without a verdict: the harness failed, not the cluster.
@@ -68,7 +67,7 @@ pub enum RunError {
     Cluster(#[from] ClusterError),
     /// The cluster did not start.
     #[error(transparent)]
-    Dev(#[from] DevError),
+    Testbed(#[from] TestbedError),
     /// A call that an undisturbed cluster must answer failed.
     #[error(transparent)]
     Client(#[from] ClientError),

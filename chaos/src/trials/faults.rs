@@ -8,7 +8,7 @@ use muster_proto::v1;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::cluster::timeline::LineKind;
-use crate::cluster::{Disruption, Fault, GpuError, Part, break_gpu, flip_bit};
+use crate::cluster::{DOUBLE_BIT_XID, Disruption, Fault, Part, flip_bit, set_gpu_error};
 use crate::trials::options::{BEFORE_RETURN, DISK_FULL, SHORT_CUT};
 use crate::trials::stage::{RankLocation, Stage};
 use crate::trials::{TrialError, jobs};
@@ -141,10 +141,10 @@ impl Stage<'_> {
 
     async fn break_gpu(&self, rank: &RankLocation) -> Result<(), TrialError> {
         let RankLocation { host, gpu, .. } = rank;
-        let text = format!("XID 48 of {gpu} on {host}");
+        let text = format!("XID {DOUBLE_BIT_XID} of {gpu} on {host}");
         self.testbed.print_line(LineKind::Fault, &text);
         let client = &self.testbed.client;
-        Ok(break_gpu(client, host, gpu, GpuError::DoubleBit).await?)
+        Ok(set_gpu_error(client, host, gpu, Some(DOUBLE_BIT_XID)).await?)
     }
 
     /// Waits until all ranks run on other hosts than this one, and a little longer.

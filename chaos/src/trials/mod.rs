@@ -33,7 +33,6 @@ use stage::Stage;
 use crate::checkers::{RunRecords, RunRecordsError};
 use crate::cluster::timeline::{LineKind, Output, Timeline};
 use crate::cluster::{ClusterError, EventTimeout, TestbedError, raise_loopback};
-use crate::dev::DevError;
 use crate::error_chain::chain;
 use crate::workload::ReferenceError;
 use crate::workload::training::{self, read_digest};
@@ -44,18 +43,15 @@ pub enum TrialError {
     /// The local cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The cluster did not start.
+    /// The cluster did not start or end.
     #[error(transparent)]
-    Dev(#[from] DevError),
+    Testbed(#[from] TestbedError),
     /// The cluster did not answer a call as expected.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// An expected event did not happen.
     #[error(transparent)]
     Timeout(#[from] EventTimeout),
-    /// The cluster could not be started or ended.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
     /// The undisturbed run, or the report of a disturbed one, failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
@@ -100,11 +96,7 @@ pub async fn run(options: &TrialsOptions) -> Result<TrialsReport, TrialError> {
     };
     let count = options.trials.len();
     for (number, trial) in (1..).zip(&options.trials) {
-        let what = format!(
-            "trial {number} of {count}, {}: {}",
-            trial.fault.name(),
-            trial.fault.description()
-        );
+        let what = format!("trial {number} of {count}: {}", trial.fault.name());
         timeline.print_line(LineKind::Stage, &what);
         let played = play(options, *trial, &weights, timeline).await;
         let outcome = match played {

@@ -205,7 +205,7 @@ impl fmt::Display for TrialsReport {
             writeln!(
                 formatter,
                 "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>10}",
-                trial.fault.description(),
+                trial.fault.name(),
                 seconds(trial.noticed_ms, "never"),
                 seconds(trial.back_ms, "unaffected"),
                 trial.attempts,

@@ -70,7 +70,7 @@ impl<'a> Stage<'a> {
 
     /// Waits for the cluster, and configures it for the trial.
     pub(super) async fn prepare(&mut self) -> Result<(), TrialError> {
-        crate::dev::await_ready(&self.testbed.cluster).await?;
+        self.testbed.cluster.await_ready().await?;
         if self.trial.preempts() {
             let_priority_preempt(&self.testbed.client, "trials").await?;
         }

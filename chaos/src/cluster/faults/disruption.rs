@@ -86,41 +86,26 @@ impl LocalCluster {
         }
     }
 
-    /// Describes a disruption and its repair, for a timeline.
+    /// Describes a disruption, for a timeline.
     #[must_use]
-    pub fn describe(&self, disruption: &Disruption) -> [String; 2] {
-        let (what, repaired) = match disruption {
-            Disruption::Killed(part) => {
-                let what = self.name_of(*part);
-                (format!("kill -9 of {what}"), format!("{what} is restarted"))
-            }
-            Disruption::Frozen(part) => {
-                let what = self.name_of(*part);
-                (format!("{what} is frozen"), format!("{what} is resumed"))
-            }
+    pub fn describe(&self, disruption: &Disruption) -> String {
+        match disruption {
+            Disruption::Killed(part) => format!("kill -9 of {}", self.name_of(*part)),
+            Disruption::Frozen(part) => format!("{} is frozen", self.name_of(*part)),
             Disruption::Cut(part, direction) => {
                 let name = &self.member_of(*part).name;
-                let what = match direction {
+                match direction {
                     Direction::Both => format!("{name} is cut off, both ways"),
                     Direction::Out => format!("packets from {name} are lost"),
                     Direction::In => format!("packets to {name} are lost"),
-                };
-                (what, format!("{name} is reconnected"))
+                }
             }
             Disruption::Isolated(replica) => {
                 let name = &self.replicas[*replica].name;
-                let what = format!("{name} is cut off, but not from clients");
-                (what, format!("{name} is reconnected"))
+                format!("{name} is cut off, but not from clients")
             }
-            Disruption::DiskFull(folder) => {
-                let folder = folder.display();
-                (
-                    format!("the disk at {folder} is full"),
-                    format!("the disk at {folder} has space again"),
-                )
-            }
-        };
-        [what, repaired]
+            Disruption::DiskFull(folder) => format!("the disk at {} is full", folder.display()),
+        }
     }
 
     /// Mounts a small disk over a folder, which can be filled without side effects; the folder's contents are

@@ -1,5 +1,4 @@
-//! Faults of a cluster of processes: the names that reports, timelines, JSON and the command line use, and what
-//! is known about the effects of each.
+//! Faults of a cluster of processes: their names, and what is known about the effects of each.
 
 use serde::{Serialize, Serializer};
 
@@ -89,7 +88,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Name on the command line and in JSON.
+    /// Its name everywhere: on the command line, in timelines, in reports and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -144,57 +143,6 @@ impl Fault {
     #[must_use]
     pub fn named(name: &str, faults: &[Self]) -> Option<Self> {
         faults.iter().copied().find(|fault| fault.name() == name)
-    }
-
-    /// Description in reports and timelines.
-    #[must_use]
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::LeaderKilled => "leader killed",
-            Self::FollowerKilled => "follower killed",
-            Self::LeaderFrozen => "leader frozen",
-            Self::LeaderCut(Direction::Both) => "leader cut off",
-            Self::LeaderCut(Direction::Out) => "leader's messages lost",
-            Self::LeaderCut(Direction::In) => "leader receives nothing",
-            Self::LeaderIsolated => "leader isolated, clients connected",
-            Self::LeaderKilledInPreemption => "leader killed during preemption",
-            Self::AgentKilled => "agent killed",
-            Self::AgentFrozen => "agent frozen",
-            Self::AgentUpgraded => "agent replaced by another program",
-            Self::SupervisorKilled => "supervisor killed",
-            Self::HostKilled => "host killed",
-            Self::HostFrozen => "host frozen",
-            Self::LeaderAndHostKilled => "leader and a host killed",
-            Self::HostCut(Direction::Both) => "host cut off",
-            Self::HostCut(Direction::Out) => "host cut off, what it sends",
-            Self::HostCut(Direction::In) => "host cut off, what is sent to it",
-            Self::HostCutBriefly(Direction::Both) => "host cut off briefly",
-            Self::HostCutBriefly(Direction::Out) => "host cut off briefly, what it sends",
-            Self::HostCutBriefly(Direction::In) => "host cut off briefly, what is sent to it",
-            Self::LeaderDiskFull => "leader's disk full",
-            Self::HostDiskFull => "host's disk full",
-            Self::CheckpointDiskFull => "disk of the checkpoints full",
-            Self::CheckpointDamaged => "newest checkpoint damaged, then a supervisor killed",
-            Self::SyncsSlow => "leader's syncs slow",
-            Self::SyncFailed => "leader's sync fails",
-            Self::ClockSet => "leader's clock set by an hour",
-            Self::RollingRestart => "rolling restart",
-            Self::RollingUpgrade => "rolling upgrade",
-            Self::SnapshotStorm => "snapshots while a replica is away",
-            Self::DataWiped => "data of a replica lost",
-            Self::MembersChanged => "replicas added and removed",
-            Self::GpuFaulted => "GPU faulted",
-            Self::GpuLost => "GPU off the bus",
-            Self::PreemptStorm => "storm of urgent gangs",
-            Self::StopIgnored => "preempted, and the task ignores SIGTERM",
-            Self::GpuBlocked => "GPU blocked",
-            Self::HostBlocked => "host blocked",
-            Self::HostDrained => "host drained",
-            Self::JobsCancelled => "all jobs of the run cancelled",
-            Self::LeadershipTransferred => "leadership transferred",
-            Self::ReplicaKilled => "replica killed",
-            Self::ReplicaFrozen => "replica frozen",
-        }
     }
 
     /// Whether it is injected by the library preloaded into the replicas.
@@ -297,7 +245,7 @@ mod tests {
     use crate::trials::Trial;
 
     #[test]
-    fn names_and_descriptions_are_unique_and_names_lead_back() {
+    fn names_are_unique_and_lead_back() {
         let of_runs = Profile::ALL.into_iter().flat_map(Profile::faults);
         let of_trials = Trial::ALL.map(|trial| trial.fault);
         let others = [&EXTERNAL_FAULTS[..], &of_trials, &[Fault::GpuLost]].concat();
@@ -307,8 +255,6 @@ mod tests {
             assert_eq!(Fault::named(fault.name(), &all), Some(*fault));
         }
         assert_eq!(Fault::named("nothing", &all), None);
-        let descriptions: BTreeSet<&str> = all.iter().map(|fault| fault.description()).collect();
-        assert_eq!(descriptions.len(), all.len());
     }
 
     #[test]

@@ -3,46 +3,24 @@
 use muster_client::{Client, ClientError};
 use muster_proto::v1;
 
-/// An error of a GPU, as its driver reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GpuError {
-    /// A double bit error of its memory (XID 48): the GPU is taken out of placement.
-    DoubleBit,
-    /// It has fallen off the bus (XID 79): its whole host is taken out of placement.
-    OffTheBus,
-}
+/// A double bit error of its memory: the GPU is taken out of placement.
+pub const DOUBLE_BIT_XID: u32 = 48;
+/// A GPU has fallen off the bus: its whole host is taken out of placement.
+pub const OFF_THE_BUS_XID: u32 = 79;
 
-impl GpuError {
-    fn fault(self) -> v1::GpuFault {
-        let (signal, detail) = match self {
-            Self::DoubleBit => ("xid-48", "a double bit error (injected)"),
-            Self::OffTheBus => ("xid-79", "GPU has fallen off the bus (injected)"),
-        };
-        v1::GpuFault {
-            signal: signal.to_owned(),
-            detail: detail.to_owned(),
-        }
-    }
-}
-
-/// Lets a simulated GPU report an error until it is repaired.
+/// Lets a simulated GPU report an XID error until it is repaired; without an error, it is repaired.
 ///
 /// # Errors
 /// If the cluster does not accept it.
-pub async fn break_gpu(
+pub async fn set_gpu_error(
     client: &Client,
     host: &str,
     gpu: &str,
-    error: GpuError,
+    xid: Option<u32>,
 ) -> Result<(), ClientError> {
-    let fault = Some(error.fault());
+    let fault = xid.map(|xid| v1::GpuFault {
+        signal: format!("xid-{xid}"),
+        detail: "injected by a test".to_owned(),
+    });
     client.inject_gpu_fault(host, gpu, fault).await
-}
-
-/// Repairs a simulated GPU.
-///
-/// # Errors
-/// If the cluster does not accept it.
-pub async fn repair_gpu(client: &Client, host: &str, gpu: &str) -> Result<(), ClientError> {
-    client.inject_gpu_fault(host, gpu, None).await
 }

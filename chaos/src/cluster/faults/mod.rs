@@ -12,7 +12,7 @@ mod small_disk;
 
 pub use disruption::{Disruption, Part};
 pub use fault::Fault;
-pub use gpu::{GpuError, break_gpu, repair_gpu};
+pub use gpu::{DOUBLE_BIT_XID, OFF_THE_BUS_XID, set_gpu_error};
 pub use library::LibraryCommands;
 pub(super) use library::build_library;
 pub use processes::flip_bit;

@@ -28,11 +28,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     let mut violation = |invariant, text| found.push(Violation { invariant, text });
     for episode in &evidence.episodes {
         for odd in &episode.odd {
-            let text = format!(
-                "{} ({}): {odd}",
-                episode.fault.description(),
-                episode.target
-            );
+            let text = format!("{} ({}): {odd}", episode.fault.name(), episode.target);
             violation(Invariant::Progress, text);
         }
     }

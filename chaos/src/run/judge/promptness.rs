@@ -44,7 +44,7 @@ pub(in crate::run) fn judge(figures: &[FaultFigures]) -> Vec<Violation> {
         invariant: Invariant::Promptness,
         text: format!(
             "{}: {} took {} ms, the median of {}; the limit is {} ms",
-            it.fault.description(),
+            it.fault.name(),
             it.what,
             it.measured.p50_ms,
             it.measured.count,

@@ -5,7 +5,7 @@ use muster_proto::v1;
 use rand::Rng as _;
 use tokio::time::{Duration, sleep};
 
-use crate::cluster::{Disruption, GpuError, Part, break_gpu, repair_gpu};
+use crate::cluster::{DOUBLE_BIT_XID, Disruption, Part, set_gpu_error};
 use crate::run::RunError;
 use crate::run::load::storm_job;
 use crate::run::nemesis::Nemesis;
@@ -69,9 +69,9 @@ impl Nemesis {
         } = gpus.swap_remove(drawn);
         self.broken_gpus.insert(gpu.clone());
         self.gpu = gpu.parse().ok();
-        break_gpu(&self.client, &host, &gpu, GpuError::DoubleBit).await?;
+        set_gpu_error(&self.client, &host, &gpu, Some(DOUBLE_BIT_XID)).await?;
         sleep(SHORT_FAULT).await;
-        repair_gpu(&self.client, &host, &gpu).await?;
+        set_gpu_error(&self.client, &host, &gpu, None).await?;
         Ok(format!("{gpu} on {host}"))
     }
 

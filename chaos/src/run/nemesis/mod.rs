@@ -186,7 +186,7 @@ impl Nemesis {
 
     /// Prepares the cluster for the faults, before any load.
     pub(super) async fn prepare(&mut self, faults: &[Fault]) -> Result<(), RunError> {
-        crate::dev::await_ready(&self.cluster).await?;
+        self.cluster.await_ready().await?;
         if faults.contains(&Fault::LeaderDiskFull) {
             self.move_replicas_to_small_disks().await?;
         }
@@ -206,8 +206,7 @@ impl Nemesis {
         tokio::time::sleep(CALM).await;
         let began_us = now_us();
         let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline
-            .print_line(LineKind::Fault, fault.description());
+        self.timeline.print_line(LineKind::Fault, fault.name());
         let target = match self.break_and_repair(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd

@@ -66,13 +66,13 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
         for episode in &evidence.episodes {
             if let Some(colour) = struck(episode, *id) {
                 let span = (seconds(episode.began_us), seconds(episode.healed_us));
-                picture.bar(row, span, colour, episode.fault.description());
+                picture.bar(row, span, colour, episode.fault.name());
             }
         }
     }
     picture.row_name(replicas, "faults");
     for episode in &evidence.episodes {
-        let title = format!("{}: {}", episode.fault.description(), episode.target);
+        let title = format!("{}: {}", episode.fault.name(), episode.target);
         let [began, healed, ended] =
             [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
         picture.bar(replicas, (began, healed), FAULT, &title);

@@ -87,7 +87,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
         void => format!("{} (+{void} invalid)", figures.made),
     };
     vec![
-        figures.fault.description().to_owned(),
+        figures.fault.name().to_owned(),
         made,
         spread(figures.unwritable),
         spread(figures.placed),
@@ -109,7 +109,7 @@ fn back(figures: &FaultFigures) -> String {
 /// Sentence on P4, if GPUs were broken.
 fn of_gpus(figures: &FaultFigures) -> Option<String> {
     let bystanders = figures.bystanders?;
-    let what = figures.fault.description();
+    let what = figures.fault.name();
     let closed = spread(figures.closed);
     Some(format!(
         "{what}: the GPU was out of placement after {closed}; {bystanders} units that did not hold it were displaced."

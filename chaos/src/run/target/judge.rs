@@ -316,7 +316,7 @@ fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
 /// L4 and L5: the cluster recovered after each fault, and cancelled jobs ended.
 fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
     let odd = evidence.episodes.iter().flat_map(|episode| {
-        let (what, target) = (episode.fault.description(), &episode.target);
+        let (what, target) = (episode.fault.name(), &episode.target);
         { episode.odd.iter() }.map(move |odd| format!("{what} ({target}): {odd}"))
     });
     let live = own.iter().filter(|job| !has_ended(job));

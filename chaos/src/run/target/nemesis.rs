@@ -114,15 +114,14 @@ impl Outside {
     /// failure.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         if !self.allowed.contains(&fault) {
-            let text = format!("{} is not allowed", fault.description());
+            let text = format!("{} is not allowed", fault.name());
             return Err(RunError::Harness(text));
         }
         let calm_us = now_us();
         sleep(CALM).await;
         let began_us = now_us();
         let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline
-            .print_line(LineKind::Fault, fault.description());
+        self.timeline.print_line(LineKind::Fault, fault.name());
         let act = match self.act(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd
@@ -172,10 +171,7 @@ impl Outside {
             Fault::ReplicaFrozen => self.freeze_replica().await,
             Fault::ReplicaKilled => self.kill_replica().await,
             other => {
-                let text = format!(
-                    "{} is not possible on an external cluster",
-                    other.description()
-                );
+                let text = format!("{} is not possible on an external cluster", other.name());
                 Err(RunError::Harness(text))
             }
         }
