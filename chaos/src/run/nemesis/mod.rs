@@ -81,6 +81,28 @@ pub(super) struct Episode {
 }
 
 impl Episode {
+    /// Measures the load in a calm, and begins a fault.
+    pub(super) async fn begin(fault: Fault, history: &History, timeline: Timeline) -> Self {
+        let calm_us = now_us();
+        tokio::time::sleep(CALM).await;
+        let began_us = now_us();
+        let answered = history.answered_between(calm_us, began_us);
+        timeline.print_line(LineKind::Fault, fault.name());
+        Self {
+            fault,
+            target: NOBODY.to_owned(),
+            load_per_s: answered as f64 / CALM.as_secs_f64(),
+            gpu: None,
+            severed: None,
+            began_us,
+            healed_us: began_us,
+            whole_us: None,
+            effect: None,
+            given_back: Vec::new(),
+            odd: Vec::new(),
+        }
+    }
+
     /// An episode injected at 1,000, repaired at 5,000 and recovered at 6,000, under load.
     #[cfg(test)]
     pub(super) fn of(fault: Fault) -> Self {
@@ -202,60 +224,51 @@ impl Nemesis {
     /// # Errors
     /// If the fault cannot be injected or repaired: the harness failed, not the cluster.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
-        let calm_us = now_us();
-        tokio::time::sleep(CALM).await;
-        let began_us = now_us();
-        let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline.print_line(LineKind::Fault, fault.name());
-        let target = match self.break_and_repair(fault).await {
+        let mut episode = Episode::begin(fault, &self.history, self.timeline).await;
+        match self.break_and_repair(fault).await {
+            Ok(target) => episode.target = target,
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                NOBODY.to_owned()
             }
-            made => made?,
-        };
-        let healed_us = now_us();
+            Err(error) => return Err(error),
+        }
+        episode.healed_us = now_us();
         let expected = self.effect.take();
         let whole = async { self.await_whole().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
-        let given_back = self.tidy_up().await;
+        episode.given_back = self.tidy_up().await;
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);
                 self.odd.push(ended);
             }
         }
-        let took_s = |until_us: u64| (until_us - began_us) as f64 / 1e6;
+        let took_s = |until_us: u64| (until_us - episode.began_us) as f64 / 1e6;
         match whole_us {
             Some(whole_us) => self.timeline.print_line(
                 LineKind::Recovery,
                 &format!(
-                    "{target}: repaired after {:.1} s, recovered after {:.1} s",
-                    took_s(healed_us),
+                    "{}: repaired after {:.1} s, recovered after {:.1} s",
+                    episode.target,
+                    took_s(episode.healed_us),
                     took_s(whole_us)
                 ),
             ),
             None => {
                 let why = self.what_is_missing().await;
-                self.timeline
-                    .print_line(LineKind::Fault, &format!("not recovered: {why}"));
                 let late = format!("the cluster did not recover in time: {why}");
+                self.timeline.print_line(LineKind::Fault, &late);
                 self.odd.push(late);
             }
         }
         Ok(Episode {
-            fault,
-            target,
-            load_per_s: answered as f64 / CALM.as_secs_f64(),
-            gpu: self.gpu.take(),
-            severed: self.severed.take(),
-            began_us,
-            healed_us,
             whole_us,
             effect: effect?,
-            given_back,
+            gpu: self.gpu.take(),
+            severed: self.severed.take(),
             odd: std::mem::take(&mut self.odd),
+            ..episode
         })
     }
 

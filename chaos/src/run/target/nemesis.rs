@@ -16,8 +16,8 @@ use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::history::History;
-use crate::run::nemesis::Episode;
-use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
+use crate::run::nemesis::{Episode, NOBODY};
+use crate::run::options::{POLL, WHOLE_PATIENCE};
 use crate::run::target::Tag;
 use crate::run::target::processes::NamedProcess;
 use crate::run::target::replicas::Replica;
@@ -117,16 +117,12 @@ impl Outside {
             let text = format!("{} is not allowed", fault.name());
             return Err(RunError::Harness(text));
         }
-        let calm_us = now_us();
-        sleep(CALM).await;
-        let began_us = now_us();
-        let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline.print_line(LineKind::Fault, fault.name());
+        let episode = Episode::begin(fault, &self.history, self.timeline).await;
         let act = match self.act(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                Act::not_made("?")
+                Act::not_made(NOBODY)
             }
             done => done?,
         };
@@ -145,17 +141,12 @@ impl Outside {
             self.odd.push(late);
         }
         Ok(Episode {
-            fault,
             target: act.target,
-            load_per_s: answered as f64 / CALM.as_secs_f64(),
-            gpu: None,
-            severed: None,
-            began_us,
             healed_us,
             whole_us,
             effect: Some(act.made),
-            given_back: Vec::new(),
             odd: std::mem::take(&mut self.odd),
+            ..episode
         })
     }
 

@@ -43,7 +43,7 @@ impl Nemesis {
         if from == to {
             return Done::Skipped("both ends are the same node");
         }
-        world.network.spoil(node_of(from), node_of(to));
+        world.network.degrade(node_of(from), node_of(to));
         if self.is_vacant(world, from) || self.is_vacant(world, to) {
             return Done::Skipped(VACANT);
         }

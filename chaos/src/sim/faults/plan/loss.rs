@@ -9,7 +9,7 @@ use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::faults::plan::Shape;
 
 /// First number of the faults that lose all replicas: other faults have lower numbers.
-const LOSS_FAULTS: u32 = 900_000;
+const FIRST_LOSS: u32 = 900_000;
 /// Minimum fault phase for the loss of all replicas, and time from the backup to the loss, in milliseconds.
 const LOSS_FAULTS_MS_MIN: u64 = 20_000;
 const LOST_AFTER_MS: Range<u64> = 500..12_000;
@@ -57,5 +57,5 @@ pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Schedule
         at_ms,
         fault,
     };
-    (LOSS_FAULTS..).zip(faults).map(scheduled).collect()
+    (FIRST_LOSS..).zip(faults).map(scheduled).collect()
 }

@@ -188,7 +188,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Schedu
     let mut at_ms = 0;
     for number in 1.. {
         let mut random = draws(seed, Domain::Fault, number, 0);
-        at_ms += random.random_range(tempo.act_pause_ms());
+        at_ms += random.random_range(tempo.fault_pause_ms());
         if at_ms >= faults_s * 1_000 {
             break;
         }
