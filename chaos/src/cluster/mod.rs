@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use certificates::Certificates;
+pub(crate) use faults::NamedProcess;
 pub use faults::{
-    DOUBLE_BIT_XID, Disruption, Fault, LibraryCommands, OFF_THE_BUS_XID, Part, flip_bit,
-    set_gpu_error,
+    DOUBLE_BIT_XID, Disruption, Fault, LibraryCommands, NamedAgent, OFF_THE_BUS_XID, Part,
+    UnfitProcess, flip_bit, set_gpu_error,
 };
 use faults::{SmallDisk, build_library};
 pub use folder::ClusterFolder;

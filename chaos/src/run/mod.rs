@@ -38,7 +38,7 @@ pub use judge::{Check, Invariant, Violation};
 pub use options::RunOptions;
 pub use profile::Profile;
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
-pub use target::{EXTERNAL_FAULTS, NamedAgent, TargetOptions, UnfitProcess, run_target};
+pub use target::{EXTERNAL_FAULTS, TargetOptions, run_target};
 
 use book::Book;
 use clock::now_us;

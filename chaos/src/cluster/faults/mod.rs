@@ -7,6 +7,7 @@ mod disruption;
 mod fault;
 mod gpu;
 mod library;
+mod named_process;
 mod processes;
 mod small_disk;
 
@@ -15,5 +16,7 @@ pub use fault::Fault;
 pub use gpu::{DOUBLE_BIT_XID, OFF_THE_BUS_XID, set_gpu_error};
 pub use library::LibraryCommands;
 pub(super) use library::build_library;
+pub(crate) use named_process::NamedProcess;
+pub use named_process::{NamedAgent, UnfitProcess};
 pub use processes::flip_bit;
 pub(super) use small_disk::SmallDisk;

@@ -1,6 +1,7 @@
 //! Command that repeats a run on an external cluster.
 
-use crate::run::target::{NamedAgent, TargetOptions};
+use crate::cluster::NamedAgent;
+use crate::run::target::TargetOptions;
 
 /// The command with the same random draws, applied to the cluster as it is by then. Process ids are
 /// repeated although killed processes have new ones; certificates and tokens from variables are not

@@ -15,7 +15,6 @@ mod clean;
 mod hosts;
 mod judge;
 mod nemesis;
-mod processes;
 mod replicas;
 mod tag;
 mod written;
@@ -30,7 +29,6 @@ use muster_client::{Client, ClientConfig};
 use muster_model::ids::{HostId, Revision};
 use muster_proto::v1;
 use nemesis::Outside;
-use processes::NamedProcess;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use replicas::Replica;
@@ -38,8 +36,8 @@ use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
 use written::Kept;
 
-use crate::cluster::Fault;
 use crate::cluster::timeline::{LineKind, Output, Timeline};
+use crate::cluster::{Fault, NamedAgent, NamedProcess, UnfitProcess};
 use crate::run::clock::now_us;
 use crate::run::history::History;
 use crate::run::judge::Evidence;
@@ -49,7 +47,6 @@ use crate::run::options::{DRAIN_PATIENCE, NEMESIS, POLL};
 use crate::run::report::{self, Asked};
 use crate::run::{RunError, RunReport};
 
-pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
 
 /// Faults that the owner of an external cluster can allow, in the order of injection: through the API, or on

@@ -10,8 +10,8 @@ use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::cluster::Fault;
 use crate::cluster::timeline::{LineKind, Timeline};
+use crate::cluster::{Fault, NamedProcess};
 use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::clock::now_us;
@@ -19,7 +19,6 @@ use crate::run::history::History;
 use crate::run::nemesis::{Episode, NOBODY};
 use crate::run::options::{POLL, WHOLE_PATIENCE};
 use crate::run::target::Tag;
-use crate::run::target::processes::NamedProcess;
 use crate::run::target::replicas::Replica;
 
 /// Timeout of one check: a replica that does not answer is not healthy.

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use muster_chaos::cluster::Fault;
-use muster_chaos::run::{EXTERNAL_FAULTS, NamedAgent, TargetOptions};
+use muster_chaos::cluster::{Fault, NamedAgent};
+use muster_chaos::run::{EXTERNAL_FAULTS, TargetOptions};
 
 use crate::command::demo::{own_binary, trainer_program};
 use crate::connection::{Options, current_user};

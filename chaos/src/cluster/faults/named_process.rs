@@ -1,5 +1,5 @@
-//! Processes named by the user, held by file descriptors from the start: if the system reuses a process id
-//! later, the new process is not hit.
+//! Faults of processes that others started and the user names. They are held by file descriptors from the
+//! start: if the system reuses a process id later, the new process is not hit.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::{fs, io};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::run::RunError;
+use crate::cluster::{ClusterError, failed};
 
 /// An agent that may be frozen or killed, as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub struct UnfitProcess {
 
 /// A process held by a file descriptor.
 #[derive(Debug)]
-pub(super) struct NamedProcess {
+pub(crate) struct NamedProcess {
     /// Process id for messages.
-    pub(super) pid: i32,
+    pub(crate) pid: i32,
     /// The host of an agent; `None` for a replica.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
     descriptor: OwnedFd,
     is_frozen: AtomicBool,
 }
@@ -46,7 +46,7 @@ impl NamedProcess {
     ///
     /// # Errors
     /// If it does not run, is no agent, or belongs to another host.
-    pub(super) fn agent(named: &NamedAgent) -> Result<Self, UnfitProcess> {
+    pub(crate) fn agent(named: &NamedAgent) -> Result<Self, UnfitProcess> {
         let (process, words) = Self::of(named.pid, "worker")?;
         let name = name_in(&words, named.pid);
         if name.as_ref() != Some(&named.host) {
@@ -64,7 +64,7 @@ impl NamedProcess {
     ///
     /// # Errors
     /// If it does not run or is no replica.
-    pub(super) fn replica(pid: i32) -> Result<Self, UnfitProcess> {
+    pub(crate) fn replica(pid: i32) -> Result<Self, UnfitProcess> {
         Ok(Self::of(pid, "scheduler")?.0)
     }
 
@@ -100,7 +100,7 @@ impl NamedProcess {
     }
 
     /// Whether it still runs, even if paused.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let at_once = Timespec {
             tv_sec: 0,
@@ -111,19 +111,19 @@ impl NamedProcess {
     }
 
     /// Kills it at once (SIGKILL).
-    pub(super) fn kill(&self) -> Result<(), RunError> {
+    pub(crate) fn kill(&self) -> Result<(), ClusterError> {
         self.signal(Signal::KILL)
     }
 
     /// Pauses it (SIGSTOP).
-    pub(super) fn freeze(&self) -> Result<(), RunError> {
+    pub(crate) fn freeze(&self) -> Result<(), ClusterError> {
         // Set before the signal: the clean-up must not miss it.
         self.is_frozen.store(true, Ordering::SeqCst);
         self.signal(Signal::STOP)
     }
 
     /// Resumes it, if we paused it.
-    pub(super) fn thaw(&self) -> Result<(), RunError> {
+    pub(crate) fn thaw(&self) -> Result<(), ClusterError> {
         if !self.is_frozen.load(Ordering::SeqCst) || !self.is_alive() {
             return Ok(());
         }
@@ -133,9 +133,9 @@ impl NamedProcess {
         Ok(())
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), RunError> {
+    fn signal(&self, signal: Signal) -> Result<(), ClusterError> {
         let sent = pidfd_send_signal(&self.descriptor, signal).map_err(io::Error::from);
-        sent.map_err(RunError::io(format!("signalling process {}", self.pid)))
+        sent.map_err(failed(format!("signalling process {}", self.pid)))
     }
 }
 
