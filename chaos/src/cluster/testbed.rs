@@ -28,7 +28,7 @@ pub(crate) struct Testbed {
     /// All events since the start of the cluster.
     pub(crate) events: Arc<EventLog>,
     /// The timeline, which shows important events.
-    pub(crate) timeline: Timeline,
+    timeline: Timeline,
     /// Whether the folder is kept.
     keep: bool,
     watcher: JoinHandle<()>,
