@@ -200,7 +200,9 @@ fn write(
         return Err(Failure::OtherState);
     }
     let path = folder.join(name_of(&about.cluster_id, about.time_ms));
-    let named = { partial.publish(&path) }.and_then(|()| File::open(folder)?.sync_all());
+    let named = partial
+        .publish(&path)
+        .and_then(|()| File::open(folder)?.sync_all());
     named.map_err(|source| disk("naming", &path, source))?;
     remove_oldest(folder, about, settings.keep)?;
     Ok(path)

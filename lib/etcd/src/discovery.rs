@@ -36,7 +36,10 @@ impl Discovered {
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let leader = self.leader.and_then(|id| self.replicas.get(&id));
-        let others = { self.replicas.iter() }.filter(|(id, _)| Some(**id) != self.leader);
+        let others = self
+            .replicas
+            .iter()
+            .filter(|(id, _)| Some(**id) != self.leader);
         let others = others.map(|(_, address)| address);
         leader.into_iter().chain(others).cloned().collect()
     }

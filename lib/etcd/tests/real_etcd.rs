@@ -34,7 +34,8 @@ fn missing() -> bool {
 
 async fn has_plan(server: &EtcdServer, wanted: &Contents) {
     let plan = keys().plan();
-    let wanted: BTreeMap<String, Value> = { wanted.iter() }
+    let wanted: BTreeMap<String, Value> = wanted
+        .iter()
         .map(|(key, value)| (key.trim_start_matches(&plan).to_owned(), (&**value).into()))
         .collect();
     eventually("the plan is mirrored", async || {

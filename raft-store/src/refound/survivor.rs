@@ -158,7 +158,9 @@ impl<M: StateMachine> Survivor<M> {
     /// Write errors. Until the new data is complete nothing has changed.
     pub fn recover(mut self) -> Result<PathBuf, RefoundError> {
         let members = self.members();
-        let own = { members.iter() }.find(|(peer, _)| peer.id == self.identity.replica_id);
+        let own = members
+            .iter()
+            .find(|(peer, _)| peer.id == self.identity.replica_id);
         let Some((own, _)) = own.cloned() else {
             return Err(RefoundError::Refused(format!(
                 "replica {} is no longer a member of its group: recover from one that is",

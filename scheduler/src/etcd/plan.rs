@@ -33,8 +33,7 @@ impl Plan {
         for key in state.index.attempts.values().flatten() {
             let id = (key.job.0, key.unit);
             let Some(job) = state.job(id.0) else { continue };
-            let Some(attempt) = { job.units.get(&id.1) }.and_then(|unit| unit.attempt.as_ref())
-            else {
+            let Some(attempt) = job.units.get(&id.1).and_then(|unit| unit.attempt.as_ref()) else {
                 continue;
             };
             let known = self.written.remove(&id);

@@ -232,7 +232,10 @@ pub(crate) fn unreachable(host: &str) -> Status {
 /// The GPU of an injection, if it concerns one; an empty injection is refused.
 pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<GpuUuid>, Status> {
     use v1::injection::What;
-    let what = { request.injection.as_ref() }.and_then(|injection| injection.what.as_ref());
+    let what = request
+        .injection
+        .as_ref()
+        .and_then(|injection| injection.what.as_ref());
     let (field, gpu) = match what {
         None => {
             let rule = "must contain a fault to inject";
@@ -302,11 +305,15 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
         return Err(InvalidField::new("injection.reading.rule", problem));
     }
     let sides = rule.degraded.when.iter().chain(&rule.fatal.when);
-    let known: BTreeSet<&str> = { sides.chain(&rule.healthy) }
+    let known: BTreeSet<&str> = sides
+        .chain(&rule.healthy)
         .map(|condition| condition.metric.as_str())
         .collect();
     let names: Vec<&str> = known.iter().copied().collect();
-    let unknown = { reading.metrics.keys() }.find(|metric| !known.contains(metric.as_str()));
+    let unknown = reading
+        .metrics
+        .keys()
+        .find(|metric| !known.contains(metric.as_str()));
     let problem = match unknown {
         Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
         None if reading.metrics.is_empty() => format!("needs a metric; rule {} has", rule.id),
@@ -330,7 +337,7 @@ pub(crate) async fn inject(
     }
     let gpu = injected_gpu(&request)?;
     let state = context.fork();
-    if let Some(what) = { request.injection.as_ref() }.and_then(|it| it.what.as_ref()) {
+    if let Some(what) = request.injection.as_ref().and_then(|it| it.what.as_ref()) {
         check_injection(&state.health_rules.set, what)?;
     }
     let host = state

@@ -134,7 +134,7 @@ impl Look<'_> {
         let Some(trace) = trace_of(job.get()).filter(|_| self.leads) else {
             return;
         };
-        let run = { self.state.job(job) }.and_then(|job| run_of(job, unit, epoch));
+        let run = self.state.job(job).and_then(|job| run_of(job, unit, epoch));
         let Some(run) = run else { return };
         if ended.is_some() && run.has_run {
             return;
@@ -178,7 +178,7 @@ fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
 
 /// The end of the previous attempt; without one, the submission.
 fn waited_since(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> TimeMs {
-    let past = { job.units.get(&unit) }.map_or(&[][..], |unit| &unit.past);
+    let past = job.units.get(&unit).map_or(&[][..], |unit| &unit.past);
     let before = past.iter().rev().find(|past| past.epoch < epoch);
     before.map_or(job.submitted_at, |past| past.ended_at)
 }

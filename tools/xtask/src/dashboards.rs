@@ -315,10 +315,13 @@ impl Panel {
             .zip(&self.queries)
             .map(|(reference, (title, _))| (value(reference), title.clone()));
         let columns: Vec<(String, String)> = labels.chain(values).collect();
-        let order: BTreeMap<&str, usize> = { columns.iter().map(|(field, _)| field.as_str()) }
+        let order: BTreeMap<&str, usize> = columns
+            .iter()
+            .map(|(field, _)| field.as_str())
             .zip(0..)
             .collect();
-        let titles: BTreeMap<&str, &str> = { columns.iter() }
+        let titles: BTreeMap<&str, &str> = columns
+            .iter()
             .map(|(field, title)| (field.as_str(), title.as_str()))
             .collect();
         vec![

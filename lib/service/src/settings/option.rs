@@ -70,7 +70,7 @@ impl Kind {
             Self::Truth => value.is_boolean(),
             Self::Number => value.is_u64(),
             Self::Text => value.is_string(),
-            Self::Word(words) => { words.iter() }.any(|word| value.as_str() == Some(word)),
+            Self::Word(words) => words.iter().any(|word| value.as_str() == Some(word)),
             Self::Texts => value
                 .as_array()
                 .is_some_and(|items| items.iter().all(Value::is_string)),
@@ -168,7 +168,9 @@ impl SettingsOption {
 }
 
 fn may_be_null(schema: &Value) -> bool {
-    { schema["type"].as_array() }.is_some_and(|names| names.iter().any(|name| name == "null"))
+    schema["type"]
+        .as_array()
+        .is_some_and(|names| names.iter().any(|name| name == "null"))
 }
 
 fn kind(schema: &Value) -> Kind {
@@ -189,7 +191,8 @@ fn kind(schema: &Value) -> Kind {
 fn type_of(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::String(name) => Some(name),
-        Value::Array(names) => { names.iter() }
+        Value::Array(names) => names
+            .iter()
             .filter_map(Value::as_str)
             .find(|name| *name != "null"),
         _ => None,

@@ -147,7 +147,9 @@ impl From<Span> for otlp::Span {
             attributes: attributes
                 .map(|(key, value)| otlp::KeyValue::new(key, value))
                 .collect(),
-            links: { span.link.into_iter() }
+            links: span
+                .link
+                .into_iter()
                 .map(|link| otlp::Link {
                     trace_id: link.trace.bytes(),
                     span_id: link.span.bytes(),

@@ -225,7 +225,8 @@ fn proven(
     let user = claims.get(&expected.user_claim).and_then(Value::as_str);
     let user = user.filter(|user| is_name(user));
     Ok(Proven {
-        user: { user.map(str::to_owned) }
+        user: user
+            .map(str::to_owned)
             .ok_or_else(|| JwtError::User(expected.user_claim.clone()))?,
         groups: texts(claims.get(&expected.groups_claim)),
         until_ms: until.saturating_mul(1_000),
@@ -236,7 +237,8 @@ fn proven(
 fn texts(claim: Option<&Value>) -> Vec<String> {
     match claim {
         Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(items)) => { items.iter() }
+        Some(Value::Array(items)) => items
+            .iter()
             .filter_map(|item| item.as_str().map(str::to_owned))
             .collect(),
         _ => Vec::new(),

@@ -189,7 +189,9 @@ impl JobService for Jobs {
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
         let id = PipelineId(request.pipeline_id);
-        { state.jobs_of(id) }.try_for_each(|job| caller.require_sight(&state, job))?;
+        state
+            .jobs_of(id)
+            .try_for_each(|job| caller.require_sight(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
     }
 

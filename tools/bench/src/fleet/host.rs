@@ -148,7 +148,9 @@ impl SimulatedHost {
     /// Time since the finding that the leader now acknowledges.
     pub(super) fn heard(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
         let heard = desired.health.as_ref().map_or(0, |health| health.heard);
-        let (_, at) = { &mut self.found }.take_if(|(finding, _)| finding.sequence <= heard)?;
+        let (_, at) = self
+            .found
+            .take_if(|(finding, _)| finding.sequence <= heard)?;
         Some(at.elapsed())
     }
 
@@ -181,7 +183,9 @@ impl SimulatedHost {
         v1::WorkerStatus {
             tasks: tasks.collect(),
             gpus: gpus.collect(),
-            findings: { self.found.iter() }
+            findings: self
+                .found
+                .iter()
                 .map(|(finding, _)| finding.clone())
                 .collect(),
             ..v1::WorkerStatus::default()

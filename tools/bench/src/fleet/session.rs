@@ -181,7 +181,8 @@ impl Stream {
     /// Sets the heartbeat period that the leader requests; if none, the one of the session's start.
     fn beat_every(&mut self, period_ms: Option<u64>) {
         let period = period_ms.map_or(self.usual, Duration::from_millis);
-        if { &self.beats }
+        if self
+            .beats
             .as_ref()
             .is_some_and(|beats| beats.period() != period)
         {

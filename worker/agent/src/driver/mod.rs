@@ -318,7 +318,10 @@ impl Driver {
             self.executor.compact(self.agent.journal()).await?;
         }
         let status = self.agent.status();
-        let unfit = { status.gpus.iter() }.filter(|(_, health)| *health != GpuHealth::Healthy);
+        let unfit = status
+            .gpus
+            .iter()
+            .filter(|(_, health)| *health != GpuHealth::Healthy);
         let faulted: BTreeSet<GpuUuid> = unfit.map(|(gpu, _)| *gpu).collect();
         let remaining = self
             .agent

@@ -48,7 +48,9 @@ pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let channel = { dialer.connect(&endpoint).await }
+    let channel = dialer
+        .connect(&endpoint)
+        .await
         .map_err(|error| format!("connecting to {leader} failed: {error}"))?;
     let (up, outgoing) = mpsc::channel(EXEC_MESSAGES_MAX);
     let first = v1::ExecUp {

@@ -350,7 +350,9 @@ mod tests {
         let nothing = Expected::default();
         let places = (home.path(), &nothing);
         let mut sensors = HostSensors::new(places, home.path(), std::iter::empty());
-        let rules: Vec<String> = { sensors.read(MonotonicMs(1)).into_iter() }
+        let rules: Vec<String> = sensors
+            .read(MonotonicMs(1))
+            .into_iter()
             .map(|sample| sample.rule)
             .collect();
         assert_eq!(rules, ["disk_free"]);

@@ -241,8 +241,9 @@ impl GpuWatch {
 
 /// Merges power readings into one of the host: it is braked if any of its GPUs is.
 fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
-    let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) =
-        { samples.into_iter() }.partition(|sample| sample.rule == POWER_BRAKE_RULE);
+    let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) = samples
+        .into_iter()
+        .partition(|sample| sample.rule == POWER_BRAKE_RULE);
     let metrics = brakes.into_iter().flat_map(|sample| sample.metrics);
     let worst = metrics.map(|(_, braked)| braked).max();
     let of_host = |braked| Sample::new(POWER_BRAKE_RULE, THIS_HOST, &[("braked", braked)]);
@@ -252,8 +253,9 @@ fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
 
 /// Sums the link pairs of GPUs for the host: each pair is reported by one GPU.
 fn pairs_of_host(samples: Vec<Sample>) -> Vec<Sample> {
-    let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) =
-        { samples.into_iter() }.partition(|sample| sample.rule == PAIRS_RULE);
+    let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) = samples
+        .into_iter()
+        .partition(|sample| sample.rule == PAIRS_RULE);
     let sum = |wanted: &str| {
         let metrics = pairs.iter().flat_map(|sample| &sample.metrics);
         let of = metrics.filter(|(metric, _)| metric == wanted);

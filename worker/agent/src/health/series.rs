@@ -158,7 +158,9 @@ mod tests {
                 model: "NVIDIA H100".to_owned(),
                 memory_mib: 81_920,
             });
-            let texts = { labels.iter() }.map(|label| format!("{}={}", label.key(), label.value()));
+            let texts = labels
+                .iter()
+                .map(|label| format!("{}={}", label.key(), label.value()));
             texts.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(

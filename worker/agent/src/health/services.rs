@@ -142,7 +142,8 @@ fn is_idle(unit: &Unit<'_>) -> bool {
 fn of_units(text: &str) -> Vec<Sample> {
     let enabled = enabled(text);
     let count = |names: &[&str], is_so: fn(&BTreeMap<&str, &str>) -> bool| {
-        let mut ours = { enabled.iter() }
+        let mut ours = enabled
+            .iter()
             .filter(|unit| unit.get("Id").is_some_and(|id| names.contains(id)))
             .peekable();
         ours.peek()?;

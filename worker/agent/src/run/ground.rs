@@ -116,8 +116,9 @@ fn cpu_ledger(
         .map_err(|error| system("reading the CPUs of this process")(error.into()))?;
     let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
     let sysfs = Sysfs::new(&config.topology.sysfs_root);
-    let near =
-        { addresses.iter() }.filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
+    let near = addresses
+        .iter()
+        .filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
     let layout = CpuLayout::read(&config.topology.sysfs_root, allowed);
     Ok(CpuLedger::new(layout, near.collect()))
 }

@@ -355,8 +355,11 @@ fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
             _ => None,
         };
     }
-    let is_found =
-        |run: &RunId| { found.iter() }.any(|it| (it.key, it.epoch) == (run.key, run.epoch));
+    let is_found = |run: &RunId| {
+        found
+            .iter()
+            .any(|it| (it.key, it.epoch) == (run.key, run.epoch))
+    };
     let lost = held.into_iter().map(|(key, epoch)| RunId { key, epoch });
     lost.filter(|run| !is_found(run))
         .map(runner::rebooted)
@@ -444,7 +447,8 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     }
     let host = CgroupHost::find(&data.mark());
     let has = |controller| host.as_ref().is_some_and(|host| host.has(controller));
-    let missing: Vec<&str> = { LIMITING.into_iter() }
+    let missing: Vec<&str> = LIMITING
+        .into_iter()
         .filter(|controller| !has(*controller))
         .map(Controller::word)
         .collect();

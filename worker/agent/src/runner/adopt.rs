@@ -107,7 +107,7 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
             is_suspended: matches!(&case, Case::Alive(alive) if alive.suspended),
-            assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
+            assignment: spec.as_ref().map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
         let spec = spec.filter(|_| !matches!(case, Case::Over(_)));

@@ -85,7 +85,10 @@ fn confinement(
 ) -> Confinement {
     // A container has only its own devices anyway, and engines cannot work below a cgroup that hides some.
     let is_process = assignment.execution.container.is_none();
-    let devices = { config.hardware.devices.iter() }
+    let devices = config
+        .hardware
+        .devices
+        .iter()
         .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
         .map(|(_, device)| *device);
     let devices_denied: Vec<DeviceNumber> = devices.collect();
@@ -96,7 +99,8 @@ fn confinement(
         (Controller::Cpuset, cpus.is_some()),
         (Controller::Devices, !devices_denied.is_empty()),
     ];
-    let wanted: Vec<Controller> = { wanted.into_iter() }
+    let wanted: Vec<Controller> = wanted
+        .into_iter()
         .filter(|(_, is_wanted)| *is_wanted)
         .map(|(controller, _)| controller)
         .collect();
@@ -109,7 +113,10 @@ fn confinement(
         cpu_quota: config.cpu_quota,
         devices_denied,
         cpus,
-        shared_memory: { config.shared_memory.as_ref() }.and_then(|host| host.place(assignment)),
+        shared_memory: config
+            .shared_memory
+            .as_ref()
+            .and_then(|host| host.place(assignment)),
     }
 }
 

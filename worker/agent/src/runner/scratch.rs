@@ -157,7 +157,8 @@ impl ScratchFolders {
         let used: BTreeSet<PathBuf> = tasks.filter_map(|task| self.of(task)).collect();
         let numbers = self.numbers()?;
         self.pool().next = Some(numbers.last().map_or(0, |last| last + 1));
-        let unused: Vec<PathBuf> = { numbers.iter() }
+        let unused: Vec<PathBuf> = numbers
+            .iter()
             .map(|number| self.root.join(number.to_string()))
             .filter(|path| !used.contains(path))
             .collect();

@@ -117,11 +117,13 @@ fn holdings(host: &Host) -> Holdings {
     Holdings {
         descriptors: entries.count(),
         // A child that ends at this moment has none.
-        children: { children.into_iter() }
+        children: children
+            .into_iter()
             .filter_map(|child| std::fs::read_dir(format!("/proc/{child}/fd")).ok())
             .map(Iterator::count)
             .collect(),
-        cgroups: { host.cgroups() }
+        cgroups: host
+            .cgroups()
             .map(|cgroups| cgroups.tasks())
             .unwrap_or_default(),
         files,

@@ -347,7 +347,10 @@ impl Engine {
         let reply = self.ask(operation, ("GET", &target), None)?;
         let listed: Vec<ListAnswer> = read(operation, &reply)?;
         let listed = listed.into_iter().map(|one| Listed {
-            run: { one.labels.as_ref() }.and_then(|labels| labels.get(RUN_LABEL)?.parse().ok()),
+            run: one
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(RUN_LABEL)?.parse().ok()),
             id: one.id,
         });
         Ok(listed.collect())

@@ -94,7 +94,9 @@ pub(super) fn obtain(
 fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), String> {
     let login = auth_file.map(|file| login(file, image)).transpose();
     let login = login.map_err(|error| error.to_string())?.flatten();
-    let mut exchange = { engine.pull(image, login.as_ref()) }.map_err(|error| error.to_string())?;
+    let mut exchange = engine
+        .pull(image, login.as_ref())
+        .map_err(|error| error.to_string())?;
     let broken = |source| {
         let operation = "pulling the image";
         EngineError::Broken { operation, source }.to_string()

@@ -101,7 +101,12 @@ impl<'a> Plan<'a> {
 
     /// CDI names of the task's GPUs.
     fn devices(&self) -> Vec<String> {
-        let gpus = { self.spec.assignment.gpus.iter() }.filter(|_| self.access.has_real_gpus);
+        let gpus = self
+            .spec
+            .assignment
+            .gpus
+            .iter()
+            .filter(|_| self.access.has_real_gpus);
         gpus.map(|gpu| self.container.gpu_device(gpu)).collect()
     }
 
@@ -222,7 +227,7 @@ impl<'a> Plan<'a> {
     /// Supplementary groups of that user.
     fn groups(&self) -> Option<Vec<String>> {
         let (account, first) = rights::whose(self.container, &self.spec.identity)?;
-        let further = { account.groups.iter() }.filter(|group| **group != first);
+        let further = account.groups.iter().filter(|group| **group != first);
         Some(further.map(ToString::to_string).collect())
     }
 

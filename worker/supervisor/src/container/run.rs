@@ -299,7 +299,8 @@ impl<'a> Runner<'a> {
         self.end.out_of_memory = is_told || self.memory.has_run_out();
         discard(&self.engine, &self.id, self.directory);
         if self.end.out_of_memory {
-            { self.end.write(self.directory) }
+            self.end
+                .write(self.directory)
                 .map_err(during("recording that it ran out of memory"))?;
         }
         Ok(code)
@@ -441,7 +442,8 @@ impl<'a> Runner<'a> {
                 complain("the container engine was unreachable; output may be missing here");
                 self.orphaned_at_ms = None;
                 self.attach = self.engine.attach(&self.id).ok();
-                { self.attach.iter_mut() }
+                self.attach
+                    .iter_mut()
                     .try_for_each(Exchange::never_wait)
                     .map_err(during("reading the output"))?;
                 self.wait = self.begin_to_wait();

@@ -330,7 +330,8 @@ fn signal_descendants(
     // A failed listing is repeated with the next check of the task.
     let entries = ProcessEntry::all().unwrap_or_default();
     let family = descendants(&entries, me);
-    let others: Vec<i32> = { beside.iter() }
+    let others: Vec<i32> = beside
+        .iter()
         .flat_map(|leader| descendants(&entries, *leader))
         .collect();
     let is_beside =

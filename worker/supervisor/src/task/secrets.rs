@@ -51,7 +51,8 @@ impl Secrets {
             added.map_err(|error| failed(secret, &error))?;
         }
         match (&spec.identity.account, folder) {
-            (Some(account), Some(folder)) => { folder.give_to(account) }
+            (Some(account), Some(folder)) => folder
+                .give_to(account)
                 .map_err(|error| format!("providing the secrets failed: {error}")),
             _ => Ok(()),
         }
@@ -81,7 +82,8 @@ impl Secrets {
                     None => folder.insert(self.make_folder(spec)?),
                 };
                 let account = spec.identity.account.as_ref();
-                let path = { folder.write(&secret.name, &bytes, account) }
+                let path = folder
+                    .write(&secret.name, &bytes, account)
                     .map_err(|error| format!("{}: {error}", folder.path().display()))?;
                 (variable, path.into())
             }

@@ -121,9 +121,7 @@ fn cgroups_go_to_a_task_with_the_same_limits_and_to_no_other() {
         "succession-3",
         "succession-4",
     ];
-    let all: Option<Vec<_>> = { names.iter() }
-        .map(|name| cgroups(name, &wanted))
-        .collect();
+    let all: Option<Vec<_>> = names.iter().map(|name| cgroups(name, &wanted)).collect();
     let Some([first, second, third, fourth]) = all.as_deref() else {
         return;
     };

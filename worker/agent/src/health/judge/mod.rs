@@ -282,10 +282,11 @@ impl Judge {
 
     /// Whether another GPU has the same fault, which concerns the host as a whole.
     fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
-        signal.is_hosts && { self.notes.signals.iter() }.any(|(of, word)| {
-            let theirs = signals::find(word).map(|theirs| theirs.rule);
-            *of != gpu && theirs == Some(signal.rule)
-        })
+        signal.is_hosts
+            && self.notes.signals.iter().any(|(of, word)| {
+                let theirs = signals::find(word).map(|theirs| theirs.rule);
+                *of != gpu && theirs == Some(signal.rule)
+            })
     }
 
     fn checked(&mut self, name: &str, result: &CheckResult) {
@@ -300,7 +301,7 @@ impl Judge {
             return;
         };
         let id = format!("{RULE_PREFIX}{name}");
-        let standing = { self.notes.standing.iter() }.find(|(rule, _, _)| *rule == id);
+        let standing = self.notes.standing.iter().find(|(rule, _, _)| *rule == id);
         let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
         if severity == before {
             return;

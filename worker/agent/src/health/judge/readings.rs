@@ -50,7 +50,8 @@ impl Judge {
 
 /// Description of the reading for operators.
 fn evidence(transition: &Transition, metrics: &[(&str, i64)]) -> String {
-    let read: Vec<String> = { metrics.iter() }
+    let read: Vec<String> = metrics
+        .iter()
         .map(|(name, value)| format!("{name} is {value}"))
         .collect();
     let read = read.join(", ");

@@ -153,7 +153,7 @@ impl Works {
     ) -> Option<Measured> {
         let checker = &self.0.checker;
         let command = self.of_gpu(&checker.command, gpu);
-        let peers = { together.iter() }.filter(|peer| peer.uuid != gpu.uuid);
+        let peers = together.iter().filter(|peer| peer.uuid != gpu.uuid);
         let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
         let seconds = if course.is_thorough {
             SECONDS_THOROUGH
@@ -184,7 +184,8 @@ impl Works {
             self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
         }
         let by_rule = by_rule(&figures);
-        let samples: Vec<Sample> = { by_rule.iter() }
+        let samples: Vec<Sample> = by_rule
+            .iter()
             .map(|(rule, metrics)| Sample::new(rule, Component::Gpu(gpu.uuid), metrics))
             .collect();
         if !samples.is_empty() {

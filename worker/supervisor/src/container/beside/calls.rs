@@ -125,7 +125,9 @@ impl Errand {
             login: None,
         };
         let mut exchange = engine.send(purpose.operation(), &request, ANSWER_MAX)?;
-        { exchange.never_wait() }.map_err(EngineError::broken(purpose.operation()))?;
+        exchange
+            .never_wait()
+            .map_err(EngineError::broken(purpose.operation()))?;
         Ok(Self {
             purpose,
             exchange,

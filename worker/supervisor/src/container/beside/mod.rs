@@ -118,7 +118,9 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     let size = is_terminal
         .then(|| tcgetwinsize(io::stdin()).ok())
         .flatten();
-    let stream = { engine.start_exec(&exec, is_terminal, size) }.map_err(not_started)?;
+    let stream = engine
+        .start_exec(&exec, is_terminal, size)
+        .map_err(not_started)?;
     let session = Session {
         engine,
         exec,

@@ -241,7 +241,7 @@ impl Relay {
 
     /// Time of the next scheduled action.
     fn next_due(&self) -> Option<u64> {
-        let quiet = { self.code }.map(|_| self.heard_ms + QUIET_MS);
+        let quiet = self.code.map(|_| self.heard_ms + QUIET_MS);
         let quiet = quiet.filter(|_| self.output.blocked().is_none());
         let errands = match &self.errand {
             Some(errand) => [Some(errand.until_ms), None],
@@ -394,7 +394,10 @@ impl Relay {
 
     /// Gives up on a command without a stream if its engine does not come back.
     fn miss_engine(&self) -> Result<(), BesideError> {
-        let away_ms = { self.looks.failing_since_ms }.map(|since_ms| boottime_ms() - since_ms);
+        let away_ms = self
+            .looks
+            .failing_since_ms
+            .map(|since_ms| boottime_ms() - since_ms);
         if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
             if let Process::Runs(inside) = &self.process {
                 inside.signal(Signal::KILL);

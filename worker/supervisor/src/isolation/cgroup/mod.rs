@@ -151,7 +151,11 @@ impl Cgroups {
     }
 
     fn unified_index(&self) -> Option<usize> {
-        let find = || { self.0.iter() }.position(|path| path.join("cgroup.controllers").exists());
+        let find = || {
+            self.0
+                .iter()
+                .position(|path| path.join("cgroup.controllers").exists())
+        };
         *self.1.unified.get_or_init(find)
     }
 
@@ -175,7 +179,11 @@ impl Cgroups {
     /// Kills all processes in the cgroups, including those started meanwhile; does nothing if the cgroups are
     /// gone.
     pub fn kill(&self) {
-        if { self.0.iter() }.any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok()) {
+        if self
+            .0
+            .iter()
+            .any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok())
+        {
             return;
         }
         // Version 1 and kernels before 5.14 have no such file. Freezing prevents forks during the scan; where
@@ -264,8 +272,9 @@ impl Cgroups {
     /// Processes in the cgroups and their children.
     fn processes(&self) -> Vec<i32> {
         let all = self.with_all_below();
-        let lists =
-            { all.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+        let lists = all
+            .iter()
+            .filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
         let mut pids: Vec<i32> = lists
             .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
             .filter_map(Result::ok)
@@ -308,7 +317,7 @@ impl Cgroups {
     /// exists.
     fn write_either(&self, all: &[(&str, &str)]) -> io::Result<Option<usize>> {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        for (path, is_legacy) in { self.likely(&names) }.map(|(index, is)| (&self.0[index], is)) {
+        for (path, is_legacy) in self.likely(&names).map(|(index, is)| (&self.0[index], is)) {
             for at in 0..all.len() {
                 let index = if is_legacy { all.len() - 1 - at } else { at };
                 let (name, text) = all[index];
@@ -326,9 +335,9 @@ impl Cgroups {
     /// as is customary with version 1, whose names come last. Looking up an absent file costs the kernel more
     /// than finding an existing one. True marks the likely directory.
     fn likely(&self, names: &[&str]) -> impl Iterator<Item = (usize, bool)> {
-        let controller = { names.first() }.and_then(|name| name.split('.').next());
+        let controller = names.first().and_then(|name| name.split('.').next());
         let is_named = move |index: &usize| {
-            let mount = { self.0[*index].ancestors().nth(2) };
+            let mount = self.0[*index].ancestors().nth(2);
             let name = mount.and_then(|mount| mount.file_name()?.to_str());
             name.is_some_and(|name| name.split(',').any(|word| Some(word) == controller))
         };
@@ -412,7 +421,8 @@ fn write_existing(path: &Path, text: &str) -> io::Result<()> {
 
 /// Value of a name in a list of `name number` lines; 0 if absent.
 fn count(events: &str, name: &str) -> u64 {
-    { events.lines() }
+    events
+        .lines()
         .filter_map(|line| {
             line.strip_prefix(name)?
                 .strip_prefix(' ')?
