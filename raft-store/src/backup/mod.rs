@@ -122,11 +122,11 @@ impl<M: StateMachine> Picture<M> {
 pub fn reseal(
     input: &mut dyn Read,
     out: &mut dyn Write,
-    keys: (Option<&Key>, Option<&Key>),
+    old_key: Option<&Key>,
+    new_key: Option<&Key>,
 ) -> Result<String, BackupError> {
-    let (old, new) = keys;
-    let mut reader = ChunkReader::start(input, old)?;
-    let mut writer = ChunkWriter::start(out, new).map_err(BackupError::Read)?;
+    let mut reader = ChunkReader::start(input, old_key)?;
+    let mut writer = ChunkWriter::start(out, new_key).map_err(BackupError::Read)?;
     while let Some(content) = reader.next()? {
         writer.write_all(&content).map_err(BackupError::Read)?;
     }

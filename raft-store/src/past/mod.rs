@@ -130,7 +130,7 @@ impl<M: StateMachine> Past<M> {
         loop {
             let told = self
                 .base(&*log, revision)
-                .and_then(|base| replay(&*log, base, (revision, end), lasts));
+                .and_then(|base| replay(&*log, base, revision, end, lasts));
             match told {
                 Err(PastError::Unreadable { .. }) if looks < LOOKS_MAX => looks += 1,
                 told => return told,
@@ -186,7 +186,8 @@ impl<M: StateMachine> Past<M> {
 fn replay<M: StateMachine>(
     log: &dyn LogDisk,
     base: Applied<M>,
-    (revision, end): (u64, u64),
+    revision: u64,
+    end: u64,
     lasts: &dyn Fn() -> bool,
 ) -> Result<M, PastError> {
     let mut next = base.last.map_or(0, |last| last.index + 1);

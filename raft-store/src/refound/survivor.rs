@@ -176,7 +176,7 @@ impl<M: StateMachine> Survivor<M> {
         };
         let staged = staging::clear(&self.directory)?;
         let term = self.loss.term.max(self.loss.voted_term);
-        foundation.write(&staged, (term, self.loss.index, now_ms), self.state)?;
+        foundation.write(&staged, term, self.loss.index, now_ms, self.state)?;
         staging::seal(&self.directory)?;
         // The database must be closed before its folder moves; that also releases the directory lock.
         drop(self.log);

@@ -244,8 +244,10 @@ impl<'a> Multiplier<'a> {
     /// order; the size of a factor's elements follows from its precision.
     pub(crate) fn multiply<T>(
         &self,
-        (precision, size): (Precision, usize),
-        (left, right): (&Block<T>, &Block<T>),
+        precision: Precision,
+        size: usize,
+        left: &Block<T>,
+        right: &Block<T>,
         sum: &mut Block<f32>,
         adds: bool,
     ) -> Result<(), CheckError> {

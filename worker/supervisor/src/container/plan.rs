@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::container::engine::{RUN_LABEL, WORKER_LABEL};
 use crate::container::record::container_name;
 use crate::container::rights;
+use crate::container::task::Task;
 use crate::isolation::cgroup::{CpuQuota, CpuTime};
 use crate::task::directory::TaskDirectory;
 use crate::task::run_id::RunId;
@@ -44,11 +45,17 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Derives the container from a task's specification.
     pub(super) fn new(
-        (spec, container, access): (&'a TaskSpec, &'a Container, &'a EngineAccess),
+        task: &'a Task,
         directory: &TaskDirectory,
         image: String,
         environment: BTreeMap<String, String>,
     ) -> Self {
+        let Task {
+            spec,
+            container,
+            access,
+            ..
+        } = task;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let scratch = directory.scratch();
         let same = |path: &Path| Mount {

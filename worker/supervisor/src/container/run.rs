@@ -79,8 +79,7 @@ fn start(
     let image = task.image(directory)?;
     let is_podman = task.engine.identify()?.is_podman;
     task.give_folders(directory);
-    let parts = (&task.spec, &task.container, &task.access);
-    let mut plan = Plan::new(parts, directory, image, environment);
+    let mut plan = Plan::new(&task, directory, image, environment);
     if let Some(cgroup) = task.spec.cgroups().first()
         && task.engine.takes_cgroup_paths()?
     {
@@ -118,8 +117,13 @@ fn start(
     }
     record.init = init;
     record.write(directory).map_err(written())?;
-    let told = (end, memory);
-    Runner::new(task.engine, id, directory, told, (signals, attach, init))
+    let started = Started {
+        engine: task.engine,
+        id,
+        attach,
+        init,
+    };
+    Runner::new(started, directory, end, memory, signals)
 }
 
 /// Starts the container; returns its first process.
@@ -170,6 +174,17 @@ fn passed_on() -> impl Iterator<Item = i32> {
     let all = (1..libc::SIGRTMIN()).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
     // The two below the real-time signals belong to the C library.
     all.filter(move |signal| !own.contains(signal) && !(32..libc::SIGRTMIN()).contains(signal))
+}
+
+/// A container that was just started.
+struct Started {
+    engine: Engine,
+    /// The engine's id for it.
+    id: String,
+    /// Stream of its output.
+    attach: Exchange,
+    /// Its first process, if it was still alive when it was looked up.
+    init: Option<ProcessIdentity>,
 }
 
 /// A running container and its observed state.
@@ -244,12 +259,18 @@ struct WaitAnswer {
 
 impl<'a> Runner<'a> {
     fn new(
-        engine: Engine,
-        id: String,
+        started: Started,
         directory: &'a TaskDirectory,
-        (end, memory): (ContainerEnd, MemoryWatch),
-        (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
+        end: ContainerEnd,
+        memory: MemoryWatch,
+        signals: OwnedFd,
     ) -> Result<Self, RunError> {
+        let Started {
+            engine,
+            id,
+            mut attach,
+            init,
+        } = started;
         let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
         let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up the output")));
         attach.never_wait().map_err(during("reading the output"))?;

@@ -51,7 +51,7 @@ impl Beside {
         request: &ExecRequest,
         [input, output, errors]: [OwnedFd; FILES],
     ) -> Result<Command, String> {
-        let words = request
+        let (program, arguments) = request
             .command
             .split_first()
             .ok_or("the command is empty")?;
@@ -61,7 +61,7 @@ impl Beside {
                 (command.map_err(|error| error.to_string())?, None)
             }
             false => {
-                let (command, place) = self.process(directory, words)?;
+                let (command, place) = self.process(directory, program, arguments)?;
                 (command, Some(place))
             }
         };
@@ -110,7 +110,8 @@ impl Beside {
     fn process(
         &self,
         directory: &TaskDirectory,
-        (program, arguments): (&String, &[String]),
+        program: &str,
+        arguments: &[String],
     ) -> Result<(Command, CString), String> {
         let environment = environment::of_task(&self.spec, directory, &self.secrets);
         let place = working_directory(&self.spec, directory)?;

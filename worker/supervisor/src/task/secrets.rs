@@ -47,7 +47,7 @@ impl Secrets {
         let mut folder = None;
         for secret in &spec.assignment.execution.secrets {
             let bytes = find(secret, spec)?;
-            let added = self.add((secret, bytes), spec, &mut folder);
+            let added = self.add(secret, bytes, spec, &mut folder);
             added.map_err(|error| failed(secret, &error))?;
         }
         match (&spec.identity.account, folder) {
@@ -70,7 +70,8 @@ impl Secrets {
 
     fn add(
         &mut self,
-        (secret, bytes): (&Secret, Vec<u8>),
+        secret: &Secret,
+        bytes: Vec<u8>,
         spec: &TaskSpec,
         folder: &mut Option<SecretFolder>,
     ) -> Result<(), String> {

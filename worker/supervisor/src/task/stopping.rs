@@ -32,12 +32,12 @@ impl Stopping {
     /// terminated.
     pub(crate) fn begin(
         directory: &TaskDirectory,
-        order: (String, u64),
+        reason: String,
+        grace_ms: u64,
         now: MonotonicMs,
         warning: Option<StopWarning>,
         listens: bool,
     ) -> Self {
-        let (reason, grace_ms) = order;
         // Taken before the flag file is written: a save that it triggers is later.
         let asked_at = file_clock();
         let notice = PreemptFlag {
