@@ -291,7 +291,7 @@ impl SchedulerConfig {
         )?;
         self.etcd.validate()?;
         self.etcd_publish
-            .validate(self.etcd.is_on(), (self.advertise.is_some(), joins(self)))?;
+            .validate(self.etcd.is_on(), self.advertise.is_some(), joins(self))?;
         self.logging.filter()?;
         self.tracing.validate()?;
         self.limits.validate()

@@ -153,7 +153,7 @@ fn health_changed(changes: &Changes) {
 }
 
 /// Records the silence of a host when it was declared suspect or lost.
-pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
+pub(super) fn silent(health: HostHealth, one_way: bool, silence: Duration) {
     let conclusion = match health {
         HostHealth::Up => return,
         HostHealth::Suspect => "suspect",
@@ -164,7 +164,7 @@ pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
         .record(silence);
 }
 
-pub(super) fn planned(took: Duration, (scope, plan): (&'static str, &Plan)) {
+pub(super) fn planned(took: Duration, scope: &'static str, plan: &Plan) {
     histogram!(names::PLAN_SECONDS, "scope" => scope).record(took);
     Phase::Plan.took(took);
     counter!(names::PLAN_CUT_SHORT_TOTAL).increment(u64::from(plan.more));

@@ -103,7 +103,8 @@ impl Pairings {
 pub(crate) async fn start(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
-    (from, caller): (Option<SocketAddr>, Caller),
+    from: Option<SocketAddr>,
+    caller: Caller,
 ) -> Result<Answers, Status> {
     let mut open = opening(&mut messages).await?;
     open.author = caller.author(open.author);

@@ -40,8 +40,12 @@ fn opened(first: Option<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
         Some(FromUser::Open(open)) if !open.command.is_empty() => open,
         _ => return Err(invalid("the first message must be `open` with a command")),
     };
-    let limit = ("EXEC_OPEN_BYTES_MAX", EXEC_OPEN_BYTES_MAX);
-    check_bytes("the command", open.encoded_len(), limit)?;
+    check_bytes(
+        "the command",
+        open.encoded_len(),
+        "EXEC_OPEN_BYTES_MAX",
+        EXEC_OPEN_BYTES_MAX,
+    )?;
     Ok(open)
 }
 
@@ -66,15 +70,17 @@ pub(crate) async fn pass_down(
 fn check_later(message: &v1::ExecRequest) -> Result<(), Status> {
     match &message.kind {
         Some(FromUser::Open(_)) => Err(invalid("the command was already sent")),
-        Some(FromUser::Input(bytes)) => {
-            let limit = ("EXEC_INPUT_BYTES_MAX", EXEC_INPUT_BYTES_MAX);
-            check_bytes("a message of input", bytes.len(), limit)
-        }
+        Some(FromUser::Input(bytes)) => check_bytes(
+            "a message of input",
+            bytes.len(),
+            "EXEC_INPUT_BYTES_MAX",
+            EXEC_INPUT_BYTES_MAX,
+        ),
         Some(FromUser::InputEnd(_) | FromUser::Resized(_)) | None => Ok(()),
     }
 }
 
-fn check_bytes(what: &str, bytes: usize, (limit_name, limit): (&str, usize)) -> Result<(), Status> {
+fn check_bytes(what: &str, bytes: usize, limit_name: &str, limit: usize) -> Result<(), Status> {
     if bytes <= limit {
         return Ok(());
     }

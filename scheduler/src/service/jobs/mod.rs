@@ -54,8 +54,8 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<v1::ExecRequest>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let from = (request.remote_addr(), caller_of(&request));
-        let answers = exec::start(&self.0, request.into_inner(), from).await?;
+        let (from, caller) = (request.remote_addr(), caller_of(&request));
+        let answers = exec::start(&self.0, request.into_inner(), from, caller).await?;
         Ok(Response::new(answers))
     }
 
@@ -101,7 +101,7 @@ impl JobService for Jobs {
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
         let limit = self.0.page_limit();
-        list((&state, &caller), &request, limit).map(Response::new)
+        list(&state, &caller, &request, limit).map(Response::new)
     }
 
     async fn cancel_job(
@@ -205,7 +205,7 @@ impl JobService for Jobs {
         let moment = (request.consistency, request.at_revision);
         let state = read::shown(&self.0, moment, deadline).await?;
         let limit = self.0.page_limit();
-        pipelines::list((&state, &caller), &request, limit).map(Response::new)
+        pipelines::list(&state, &caller, &request, limit).map(Response::new)
     }
 
     async fn stream_logs(
@@ -308,7 +308,8 @@ fn get(
 }
 
 fn list(
-    (state, caller): (&State, &Caller),
+    state: &State,
+    caller: &Caller,
     request: &v1::ListJobsRequest,
     limit: page::Limit,
 ) -> Result<v1::ListJobsResponse, Status> {
@@ -379,7 +380,7 @@ mod tests {
         };
         let (mut listed, mut pages) = (Vec::new(), 0);
         loop {
-            let answer = list((&cluster.state, &Caller::Open), &request, limit).unwrap();
+            let answer = list(&cluster.state, &Caller::Open, &request, limit).unwrap();
             assert!(answer.encoded_len() < MESSAGE_BYTES);
             pages += 1;
             listed.extend(answer.jobs.iter().map(|job| job.id));
