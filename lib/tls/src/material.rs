@@ -229,7 +229,7 @@ impl Material {
             path: path.clone(),
             problem,
         };
-        let server = server_config(&roots, (chain.clone(), key.clone_key())).map_err(unusable)?;
+        let server = server_config(&roots, chain.clone(), key.clone_key()).map_err(unusable)?;
         let client = client_config(&roots).with_client_auth_cert(chain, key);
         let client = client.map_err(|error| unusable(error.to_string()))?;
         Ok(Self {
@@ -262,7 +262,8 @@ fn speaking(mut client: ClientConfig) -> ClientConfig {
 /// A client may present a certificate; one without is authenticated by its token, or not at all.
 fn server_config(
     roots: &Arc<RootCertStore>,
-    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, String> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         .allow_unauthenticated()

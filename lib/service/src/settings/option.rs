@@ -89,7 +89,7 @@ pub fn options<S: Settings>() -> Vec<SettingsOption> {
     let schema = generator.into_root_schema_for::<S>().to_value();
     let defaults = defaults::<S>();
     let mut found = Vec::new();
-    collect(S::ROLE, "", (&schema, &defaults), &mut found);
+    collect(S::ROLE, "", &schema, &defaults, &mut found);
     found
 }
 
@@ -104,7 +104,8 @@ pub(crate) fn defaults<S: Settings>() -> Value {
 fn collect(
     role: &str,
     key: &str,
-    (schema, default): (&Value, &Value),
+    schema: &Value,
+    default: &Value,
     found: &mut Vec<SettingsOption>,
 ) {
     let Some(fields) = fields(schema) else {
@@ -120,7 +121,8 @@ fn collect(
         collect(
             role,
             &key,
-            (field, default.get(name).unwrap_or(&Value::Null)),
+            field,
+            default.get(name).unwrap_or(&Value::Null),
             found,
         );
     }

@@ -185,7 +185,8 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
         return Err(JwtError::Form("it has extensions that must be understood"));
     }
     keys.verify(
-        (&header.alg, header.kid.as_deref()),
+        &header.alg,
+        header.kid.as_deref(),
         message.as_bytes(),
         &decoded(signature)?,
     )?;
