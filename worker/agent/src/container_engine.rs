@@ -81,7 +81,8 @@ pub(crate) struct EngineFinder {
 
 impl EngineFinder {
     pub(crate) fn new(
-        (config, registry_auth_file): (&ContainerEngineConfig, Option<PathBuf>),
+        config: &ContainerEngineConfig,
+        registry_auth_file: Option<PathBuf>,
         worker: String,
         has_real_gpus: bool,
         tasks: PathBuf,

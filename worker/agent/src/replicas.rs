@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_supervisor::files;
+use muster_tls::Dialer;
 
 /// Number of addresses kept in addition to the configured ones.
 const LEARNED_MAX: usize = 16;
@@ -14,6 +15,15 @@ const LEARNED_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReplicas {
     known: Arc<Mutex<Known>>,
+}
+
+/// How this worker reaches the scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaAccess {
+    /// Addresses of the replicas.
+    pub(crate) replicas: KnownReplicas,
+    /// Opens connections to them, with this worker's certificate if it has one.
+    pub(crate) dialer: Dialer,
 }
 
 #[derive(Debug)]

@@ -101,7 +101,7 @@ impl Call {
             // Dropping the supervisor's socket ends the command.
             () = &mut user => return,
             () = up.closed() => return,
-            ending = relay(&supervisor, (&output, errors.as_deref()), &up) => ending,
+            ending = relay(&supervisor, &output, errors.as_deref(), &up) => ending,
         };
         say(&up, ending).await;
         farewell(up, user).await;
@@ -123,7 +123,8 @@ async fn until_gone(mut down: Streaming<v1::ExecRequest>) {
 /// Relays the start and the output of the command; returns how it ended once all output is relayed.
 async fn relay(
     supervisor: &AsyncFd<OwnedFd>,
-    (output, errors): (&End, Option<&End>),
+    output: &End,
+    errors: Option<&End>,
     up: &mpsc::Sender<v1::ExecUp>,
 ) -> ToUser {
     let over = CancellationToken::new();

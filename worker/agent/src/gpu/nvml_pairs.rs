@@ -28,7 +28,8 @@ impl Pairs {
     /// Reads the pairs of a GPU with all GPUs of higher index.
     pub(super) fn read(
         &mut self,
-        (nvml, device): (&'static Nvml, &Device<'static>),
+        nvml: &'static Nvml,
+        device: &Device<'static>,
         index: u32,
         readings: &mut GpuReadings,
     ) {

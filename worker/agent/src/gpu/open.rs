@@ -43,7 +43,8 @@ impl OpenedGpus {
 /// host should have GPUs is read from its `sysfs`.
 pub(crate) async fn open_gpus(
     config: &GpuConfig,
-    (host, host_root): (&str, Option<&Path>),
+    host: &str,
+    host_root: Option<&Path>,
     systemd: Option<&Systemd>,
 ) -> Result<OpenedGpus, Error> {
     match config {

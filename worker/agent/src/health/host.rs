@@ -37,7 +37,8 @@ pub(super) struct HostSensors {
 
 impl HostSensors {
     pub(super) fn new(
-        (root, expected): (&Path, &Expected),
+        root: &Path,
+        expected: &Expected,
         data: &Path,
         gpus: impl Iterator<Item = PciAddress>,
     ) -> Self {
@@ -314,8 +315,8 @@ mod tests {
             memory_mib: Some(8_000),
             adapter_gbit_per_s: None,
         };
-        let places = (home.path(), &expected);
-        let mut sensors = HostSensors::new(places, home.path(), gpu.into_iter());
+        let root = home.path();
+        let mut sensors = HostSensors::new(root, &expected, root, gpu.into_iter());
         let first = sensors.read(MonotonicMs(1_000));
         let of = |rule, metric| read(&first, rule, metric);
         assert_eq!(of("mem_available", "available_permille"), Some(10));
@@ -348,8 +349,8 @@ mod tests {
     fn what_is_not_there_is_not_read() {
         let home = tempfile::tempdir().unwrap();
         let nothing = Expected::default();
-        let places = (home.path(), &nothing);
-        let mut sensors = HostSensors::new(places, home.path(), std::iter::empty());
+        let root = home.path();
+        let mut sensors = HostSensors::new(root, &nothing, root, std::iter::empty());
         let rules: Vec<String> = sensors
             .read(MonotonicMs(1))
             .into_iter()

@@ -84,34 +84,45 @@ impl Sweep {
     }
 }
 
+/// The GPUs that are read.
+pub(super) struct Gpus {
+    pub(super) described: Vec<GpuDescription>,
+    pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
+    pub(super) sensors: Box<dyn GpuSensors>,
+    /// Records their utilization.
+    pub(super) uses: GpuUse,
+}
+
 /// Starts both threads, each only if there is something to read.
 pub(super) fn start(
     config: &HealthConfig,
-    (gpus, addresses, sensors, uses): (
-        Vec<GpuDescription>,
-        BTreeMap<GpuUuid, PciAddress>,
-        Box<dyn GpuSensors>,
-        GpuUse,
-    ),
     place: &Place,
-    (sweep, against): (Arc<Sweep>, Against),
+    gpus: Gpus,
+    sweep: Arc<Sweep>,
+    against: Against,
     seen: &Sender<Seen>,
 ) {
+    let Gpus {
+        described,
+        addresses,
+        sensors,
+        uses,
+    } = gpus;
     let period = Duration::from_millis(config.sample_ms);
     if let Some(root) = config.host() {
-        let places = (root, &config.expected);
-        let host = HostSensors::new(places, &place.data, addresses.values().copied());
+        let addresses = addresses.values().copied();
+        let host = HostSensors::new(root, &config.expected, &place.data, addresses);
         let (clock, sender) = (place.clock, seen.clone());
         thread("host-health", move || {
             watch_host(host, clock, period, &sender)
         });
     }
-    if gpus.is_empty() {
+    if described.is_empty() {
         return;
     }
     let series = || GpuSeries::new(&place.host, &config.host_root, addresses);
     let watch = GpuWatch {
-        gpus,
+        gpus: described,
         sensors,
         sweep,
         against,

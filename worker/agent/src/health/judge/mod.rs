@@ -47,6 +47,20 @@ pub(super) struct Host {
 /// The monotonic clock of the rules' time windows.
 pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
 
+/// Clock of the judge, and where its results go.
+pub(super) struct Links {
+    /// The clock of the rules' time windows.
+    pub(super) clock: Monotonic,
+    /// Current faults, for checks.
+    pub(super) against: Against,
+    /// Notes for the next agent.
+    pub(super) writer: watch::Sender<Notes>,
+    /// Findings for the leader.
+    pub(super) outbox: Outbox,
+    /// The judge's own queue, for observations that arrive later: fetched rules, XIDs that wait for details.
+    pub(super) seen: mpsc::Sender<Seen>,
+}
+
 /// State of the rule evaluation.
 pub(super) struct Judge {
     rules: RuleSet,
@@ -77,13 +91,14 @@ pub(super) struct Judge {
 impl Judge {
     /// Continues from an earlier agent's notes; findings that the leader has not acknowledged are reported
     /// again.
-    pub(super) fn new(
-        (mut notes, writer): (Notes, watch::Sender<Notes>),
-        host: Host,
-        (clock, against): (Monotonic, Against),
-        (outbox, seen): (Outbox, mpsc::Sender<Seen>),
-        source: RulesSource,
-    ) -> Self {
+    pub(super) fn new(mut notes: Notes, host: Host, source: RulesSource, links: Links) -> Self {
+        let Links {
+            clock,
+            against,
+            writer,
+            outbox,
+            seen,
+        } = links;
         let found = std::mem::take(&mut notes.waiting);
         let mut judge = Self {
             rules: shipped(),
@@ -126,8 +141,10 @@ impl Judge {
         let evidence = "the host has booted, and the scheduler did not order it";
         self.find(
             "reboot_unexpected",
-            (THIS_HOST, Severity::Degraded),
-            ("reboots", 1),
+            THIS_HOST,
+            Severity::Degraded,
+            "reboots",
+            1,
             evidence,
         );
     }
@@ -194,7 +211,7 @@ impl Judge {
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
             let evidence = "not observed for long enough";
-            self.find(&id, (component, Severity::Healthy), ("", 0), evidence);
+            self.find(&id, component, Severity::Healthy, "", 0, evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
             let metrics = [("unfinished_s", unfinished_s)];
@@ -259,8 +276,10 @@ impl Judge {
         };
         self.find(
             signal.rule,
-            (signal.component(gpu), severity),
-            (signal.metric, 1),
+            signal.component(gpu),
+            severity,
+            signal.metric,
+            1,
             evidence,
         );
     }
@@ -273,8 +292,10 @@ impl Judge {
             let evidence = "no longer reported for the GPU";
             self.find(
                 signal.rule,
-                (component, Severity::Healthy),
-                (signal.metric, 0),
+                component,
+                Severity::Healthy,
+                signal.metric,
+                0,
                 evidence,
             );
         }
@@ -312,12 +333,7 @@ impl Judge {
             Severity::Warn | Severity::Degraded => 1,
             Severity::Fatal => 2,
         };
-        self.find(
-            &id,
-            (THIS_HOST, severity),
-            ("result", measured),
-            &result.text,
-        );
+        self.find(&id, THIS_HOST, severity, "result", measured, &result.text);
     }
 
     /// Stores the severity of a component under a rule, for the next agent.
@@ -345,8 +361,10 @@ impl Judge {
     fn find(
         &mut self,
         rule: &str,
-        (component, severity): (Component, Severity),
-        (metric, measured): (&str, i64),
+        component: Component,
+        severity: Severity,
+        metric: &str,
+        measured: i64,
         evidence: &str,
     ) {
         self.found.push(Finding {

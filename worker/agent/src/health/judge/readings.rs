@@ -37,12 +37,13 @@ impl Judge {
             Some(line) => line.to_owned(),
             None => evidence(&transition, &metrics),
         };
-        let measured = (transition.metric.as_str(), transition.measured);
         self.stands(&sample.rule, &sample.component, transition.severity);
         self.find(
             &sample.rule,
-            (sample.component.clone(), transition.severity),
-            measured,
+            sample.component.clone(),
+            transition.severity,
+            &transition.metric,
+            transition.measured,
             &evidence,
         );
     }

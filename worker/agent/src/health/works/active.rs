@@ -181,7 +181,7 @@ impl Works {
         }
         let wrong = figures.get(MISCOMPARES).copied().unwrap_or_default();
         if wrong > 0 {
-            self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
+            self.tell(MISCOMPARE, MISCOMPARES, gpu.uuid, wrong).await;
         }
         let by_rule = by_rule(&figures);
         let samples: Vec<Sample> = by_rule

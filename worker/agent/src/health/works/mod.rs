@@ -88,8 +88,10 @@ impl Works {
     pub(super) fn new(
         config: HealthConfig,
         gpus: Gpus,
-        (clock, reboot_mark): (LeaseClock, PathBuf),
-        (seen, outbox): (mpsc::Sender<Seen>, Outbox),
+        clock: LeaseClock,
+        reboot_mark: PathBuf,
+        seen: mpsc::Sender<Seen>,
+        outbox: Outbox,
     ) -> Self {
         let checker = Checker::of(&config, gpus.is_simulated, &shipped_beside_this());
         Self(Arc::new(Shared {
@@ -195,13 +197,13 @@ impl Works {
             return (false, evidence);
         }
         for (gpu, _) in bad {
-            self.tell((ACTIVE_CHECK, FAILED), gpu, 1).await;
+            self.tell(ACTIVE_CHECK, FAILED, gpu, 1).await;
         }
         (true, evidence)
     }
 
     /// Reports the result for a GPU as a new event each time, even if it equals the last one.
-    async fn tell(&self, (rule, metric): (&str, &str), gpu: GpuUuid, found: i64) {
+    async fn tell(&self, rule: &str, metric: &str, gpu: GpuUuid, found: i64) {
         let samples = [0, found].map(|value| {
             let of_gpu = Component::Gpu(gpu);
             Sample::new(rule, of_gpu, &[(metric, value)])
