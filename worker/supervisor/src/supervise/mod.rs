@@ -241,6 +241,23 @@ impl Supervisor<'_> {
 
     /// Watches the task until no process of it is alive. Returns its exit, and its resources like
     /// [`Self::conclude`].
+    ///
+    /// No process of the task may live longer than its lease, and no exit may be reported before all of them
+    /// are dead. That is why each turn has this order:
+    ///
+    /// 1. Reap. Nothing else ends the loop, so whoever learns the exit may use the task's resources again.
+    /// 2. Read the clock, once a turn, and tell the guard. If this process freezes in any later step, the
+    ///    guard kills it and the task soon after the deadline that it was told last.
+    /// 3. Judge the lease, before any message is read: an extension that waited in a socket while this process
+    ///    was frozen does not revive an expired lease. A stop request caused by the approaching end is made
+    ///    first, because its grace counts for the judgement.
+    /// 4. Decide about the kill. It is never taken back, whatever is received later.
+    /// 5. Signal the processes, in every turn anew: a kill misses processes that are being forked.
+    /// 6. Watch checkpoints and report progress: needed by nobody for safety, so after the signals.
+    /// 7. Set the alarm and tell the guard when the lease must be judged again, before sleeping.
+    /// 8. Sleep, never longer than [`LEASE_TICK`]: the timeout does not count time in which the machine is
+    ///    suspended, and the alarm is not required.
+    /// 9. Handle what arrived, a bounded number of bytes, so that the next turn comes in time.
     fn watch(&mut self, mut task: Watched) -> Result<(Exit, Option<Family>), SuperviseError> {
         let mut killing = Killing::default();
         let mut rounds = Rounds::default();
@@ -248,28 +265,11 @@ impl Supervisor<'_> {
             let now = self.clock.now();
             self.pulse.into_iter().for_each(Pulse::looked);
             let has_ended = task.family.status().is_some();
-            if !has_ended && let Some(grace_ms) = self.lease.grace_left(now) {
-                self.is_asked_by_lease = true;
-                self.ask_to_stop(LEASE_ENDS.to_owned(), grace_ms);
-            }
-            let verdict = self.lease.verdict(now);
-            self.expired |= verdict == Verdict::LeaseOver && !has_ended;
-            // Processes that outlive the main process are not the task; while it stops, they may be its
-            // clean-up.
-            let orphaned = has_ended && !self.lease.is_stopping();
-            let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            if (is_lost || self.broken.is_some()) && killing.begin(now) {
+            let verdict = self.judge(now, has_ended);
+            if self.must_kill(verdict, has_ended) && killing.begin(now) {
                 rounds = Rounds::default();
             }
-            if has_ended {
-                self.execs.kill();
-            }
-            self.stance.hold(&task.family, &self.execs);
-            if killing.has_begun() {
-                self.kill(&killing, &task, now);
-            } else if let Some(stopping) = &mut self.stopping {
-                stopping.act(now, &task.family);
-            }
+            self.signal(&task, &killing, now);
             if now >= task.keeper_due {
                 self.keep(&mut task);
             }
@@ -295,6 +295,37 @@ impl Supervisor<'_> {
             }
         }
         Ok(self.conclude(task))
+    }
+
+    /// The state of the lease. Asks the task to stop if the lease is about to end.
+    fn judge(&mut self, now: MonotonicMs, has_ended: bool) -> Verdict {
+        if !has_ended && let Some(grace_ms) = self.lease.grace_left(now) {
+            self.is_asked_by_lease = true;
+            self.ask_to_stop(LEASE_ENDS.to_owned(), grace_ms);
+        }
+        let verdict = self.lease.verdict(now);
+        self.expired |= verdict == Verdict::LeaseOver && !has_ended;
+        verdict
+    }
+
+    /// Whether the task, or what is left of it after its main process, must be killed.
+    fn must_kill(&self, verdict: Verdict, has_ended: bool) -> bool {
+        // Processes that outlive the main process are not the task; while it stops, they may be its clean-up.
+        let is_orphaned = has_ended && !self.lease.is_stopping();
+        is_orphaned || !matches!(verdict, Verdict::LivesUntil(_)) || self.broken.is_some()
+    }
+
+    /// Sends the signals that are due: kill, pause or resume, or those of a stop request.
+    fn signal(&mut self, task: &Watched, killing: &Killing, now: MonotonicMs) {
+        if task.family.status().is_some() {
+            self.execs.kill();
+        }
+        self.stance.hold(&task.family, &self.execs);
+        if killing.has_begun() {
+            self.kill(killing, task, now);
+        } else if let Some(stopping) = &mut self.stopping {
+            stopping.act(now, &task.family);
+        }
     }
 
     /// Starts the checkpoint thread if there is none yet.
