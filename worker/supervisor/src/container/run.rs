@@ -46,7 +46,7 @@ pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
 
 /// Runs a task's container with this environment.
 pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, String>) -> ExitCode {
-    let ended = start(directory, environment).and_then(Runner::see_to_its_end);
+    let ended = start(directory, environment).and_then(Runner::run_to_end);
     match ended {
         Ok(code) => end_like(code),
         Err(error) => {
@@ -297,7 +297,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Copies output and forwards signals until the container has ended; returns its shell exit code.
-    fn see_to_its_end(mut self) -> Result<i32, RunError> {
+    fn run_to_end(mut self) -> Result<i32, RunError> {
         let code = loop {
             self.copy()?;
             match self.ended {
@@ -305,7 +305,7 @@ impl<'a> Runner<'a> {
                 Some((code, until)) if boottime_ms() >= until => break code,
                 _ => {}
             }
-            self.await_news()?;
+            self.sleep()?;
             self.memory.look();
             self.hear_signals()?;
             self.hold();
@@ -339,8 +339,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Waits until anything can be done.
-    fn await_news(&self) -> Result<(), RunError> {
+    /// Sleeps until a source has something, or an action is due.
+    fn sleep(&self) -> Result<(), RunError> {
         let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
         match self.blocked {
             Some(stream) => {
@@ -355,13 +355,13 @@ impl<'a> Runner<'a> {
         polled.extend(self.memory.polled());
         let wait = self.wait.iter();
         polled.extend(wait.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
-        let timeout = match (&self.ended, &self.wait) {
+        let timeout_ms = match (&self.ended, &self.wait) {
             (Some((_, until)), _) => Some(until.saturating_sub(boottime_ms())),
             (None, None) => Some(ENGINE_RETRY_MS),
             (None, Some(_)) if !self.stance.is_held() => Some(ENGINE_RETRY_MS),
             (None, Some(_)) => None,
         };
-        let timeout = timeout.map(span);
+        let timeout = timeout_ms.map(span);
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(during("polling")(error.into())),

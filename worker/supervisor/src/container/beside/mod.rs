@@ -77,7 +77,7 @@ pub(super) fn run(directory: &TaskDirectory, request: &OsStr) -> Option<ExitCode
         request.command.first()?,
         container_name(directory.run_id()?),
     );
-    let error = match enter(directory, &request).and_then(Relay::see_to_its_end) {
+    let error = match enter(directory, &request).and_then(Relay::run_to_end) {
         Ok(code) => return Some(end_like(code)),
         Err(error) => error,
     };
