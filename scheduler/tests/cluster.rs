@@ -167,8 +167,10 @@ async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over(
     let client = group.client(left);
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
     // The result is unknown, if it was proposed before the lease ended.
-    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    let submitted = submitted.await.unwrap().unwrap_err();
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)))
+        .await
+        .unwrap()
+        .unwrap_err();
     let reason = retryable(&submitted);
     assert!(
         ["UNKNOWN_OUTCOME", "NOT_LEADER"].contains(&&*reason),
@@ -193,8 +195,10 @@ async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
     let read = timeout(waits / 2, client.job(1)).await.unwrap();
     assert_eq!(retryable(&read.unwrap_err()), "NOT_LEADER");
-    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    let submitted = submitted.await.unwrap().unwrap_err();
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)))
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(retryable(&submitted), "NOT_LEADER");
     assert_eq!(client.is_serving().await, Some(false));
 }

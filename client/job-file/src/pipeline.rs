@@ -58,8 +58,9 @@ pub fn read_pipeline(
     let document = documents.remove(0);
     let places = LazyCell::new(|| Places::of(document.text));
     let place = |(field, message): (String, String)| {
-        let position = places.find(&field);
-        let position = position.map(|(line, column)| (line + document.lines_before, column));
+        let position = places
+            .find(&field)
+            .map(|(line, column)| (line + document.lines_before, column));
         error(&field, position, message)
     };
     match spec_of(&document, user) {
@@ -193,8 +194,11 @@ fn cycle(jobs: &[JobFile], named: &[Vec<Named>], done: &BTreeSet<usize>) -> Vec<
         }
     }
     let circle: Vec<usize> = path.into_iter().skip_while(|job| *job != at).collect();
-    let names = circle.iter().chain(std::iter::once(&at));
-    let names: Vec<&str> = names.map(|job| jobs[*job].name.as_str()).collect();
+    let names: Vec<&str> = circle
+        .iter()
+        .chain(std::iter::once(&at))
+        .map(|job| jobs[*job].name.as_str())
+        .collect();
     let field = open_of(at).map_or_else(String::new, |dependency| dependency.field.clone());
     let rule = format!("forms a cycle: {}", names.join(" waits for "));
     vec![(field, rule)]

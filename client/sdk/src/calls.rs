@@ -423,8 +423,10 @@ mod tests {
             panic!("{result:?}");
         };
         tried.sort_by(|one, other| one.address.cmp(&other.address));
-        let answers = tried.iter().map(|it| (&*it.address, it.is_answer));
-        let answers: Vec<_> = answers.collect();
+        let answers: Vec<_> = tried
+            .iter()
+            .map(|it| (&*it.address, it.is_answer))
+            .collect();
         assert_eq!(answers, [("a:1", false), ("b:1", true), ("c:1", false)]);
         assert!(asked.len() > 12, "{} tries", asked.len());
         assert!(began.elapsed() <= OPERATION.deadline);

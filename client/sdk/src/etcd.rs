@@ -46,10 +46,10 @@ pub(crate) async fn discovered(
         });
     }
     let given = std::mem::replace(&mut config.addresses, found);
-    let new = given
+    let new: Vec<String> = given
         .into_iter()
-        .filter(|address| !config.addresses.contains(address));
-    let new: Vec<String> = new.collect();
+        .filter(|address| !config.addresses.contains(address))
+        .collect();
     config.addresses.extend(new);
     Ok((config, Some(settings)))
 }

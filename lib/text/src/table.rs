@@ -143,13 +143,14 @@ impl Table {
     /// Adds a row with a cell for every column, shown or not.
     pub fn push(&mut self, mut cells: Vec<Cell>) {
         let shown = self.columns.iter();
-        let row = shown.map(|(position, _)| {
-            cells
-                .get_mut(*position)
-                .map(std::mem::take)
-                .unwrap_or_default()
-        });
-        let row = row.collect();
+        let row = shown
+            .map(|(position, _)| {
+                cells
+                    .get_mut(*position)
+                    .map(std::mem::take)
+                    .unwrap_or_default()
+            })
+            .collect();
         self.rows.push(row);
     }
 
@@ -213,8 +214,10 @@ impl Table {
     }
 
     fn line(&self, cells: &[Cell], widths: &[usize], show: fn(&Cell) -> String) -> String {
-        let shown = cells.iter().rposition(|cell| !cell.text.is_empty());
-        let shown = shown.map_or(0, |last| last + 1);
+        let shown = cells
+            .iter()
+            .rposition(|cell| !cell.text.is_empty())
+            .map_or(0, |last| last + 1);
         let mut text = String::new();
         for (position, cell) in cells.iter().enumerate().take(shown) {
             let (_, column) = self.columns[position];

@@ -92,8 +92,9 @@ impl AuthoritiesHash {
     /// Hash of certificates in PEM, in any order; none if there are none or the text is invalid.
     #[must_use]
     pub fn of(pem: &str) -> Option<Self> {
-        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let certificates = certificates.collect::<Result<Vec<_>, _>>().ok()?;
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .ok()?;
         let mut certificates: Vec<&[u8]> = certificates.iter().map(AsRef::as_ref).collect();
         certificates.sort_unstable();
         certificates.dedup();

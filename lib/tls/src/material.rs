@@ -230,8 +230,9 @@ impl Material {
             problem,
         };
         let server = server_config(&roots, chain.clone(), key.clone_key()).map_err(unusable)?;
-        let client = client_config(&roots).with_client_auth_cert(chain, key);
-        let client = client.map_err(|error| unusable(error.to_string()))?;
+        let client = client_config(&roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| unusable(error.to_string()))?;
         Ok(Self {
             client: Arc::new(speaking(client)),
             server: Some(Arc::new(server)),
@@ -387,8 +388,9 @@ mod tests {
             page.render().lines().any(|it| it == line)
         };
         metrics::with_local_recorder(&recorder, || {
-            let tls = Tls::load_as(&own, Some(PeerRole::Replica)).unwrap();
-            let tls = tls.unwrap();
+            let tls = Tls::load_as(&own, Some(PeerRole::Replica))
+                .unwrap()
+                .unwrap();
             assert!(shown(&tls));
             let of_client = Tls::load(&longer).unwrap().unwrap();
             assert!(shown(&tls) && !shown(&of_client), "{}", page.render());

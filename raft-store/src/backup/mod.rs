@@ -193,8 +193,8 @@ impl<M: StateMachine> Decoded<M> {
             )));
         }
         let last = convert::optional_log_id(header.last).map_err(|error| unusable(&error))?;
-        let membership = convert::stored_membership_from_proto(header.membership);
-        let membership = membership.map_err(|error| unusable(&error))?;
+        let membership = convert::stored_membership_from_proto(header.membership)
+            .map_err(|error| unusable(&error))?;
         let voters: Vec<u64> = membership.membership().voter_ids().collect();
         let member = |(id, node): (&u64, &crate::types::Node)| {
             (Peer::new(*id, node.address.clone()), voters.contains(id))

@@ -165,8 +165,10 @@ impl<M: StateMachine> Past<M> {
 
     /// Snapshots kept, oldest first.
     fn bases(&self) -> Result<Vec<Base>, PastError> {
-        let files = self.snapshots.all();
-        let files = files.map_err(|error| unreadable("the snapshot folder".to_owned(), &error))?;
+        let files = self
+            .snapshots
+            .all()
+            .map_err(|error| unreadable("the snapshot folder".to_owned(), &error))?;
         let base = |file: SnapshotFile| {
             let (revision, last) = self
                 .snapshots

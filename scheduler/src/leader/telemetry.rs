@@ -124,8 +124,9 @@ pub(super) fn changed(changes: &Changes) {
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
     counter!(names::MOVES_TOTAL).increment(changes.moved);
-    let lost_ms = MOVES_LOST_MS.fetch_add(changes.moves_lost_gpu_ms, Ordering::Relaxed);
-    let lost_ms = lost_ms.saturating_add(changes.moves_lost_gpu_ms);
+    let lost_ms = MOVES_LOST_MS
+        .fetch_add(changes.moves_lost_gpu_ms, Ordering::Relaxed)
+        .saturating_add(changes.moves_lost_gpu_ms);
     counter!(names::MOVES_LOST_GPU_SECONDS_TOTAL).absolute(lost_ms / MS_PER_SECOND);
     health_changed(changes);
 }

@@ -28,8 +28,12 @@ struct Figures {
 
 impl Figures {
     fn of(state: &State, queue: &Queue) -> Self {
-        let usage = state.index.usage.get(&queue.name);
-        let usage = usage.map(|usage| usage.total.clone()).unwrap_or_default();
+        let usage = state
+            .index
+            .usage
+            .get(&queue.name)
+            .map(|usage| usage.total.clone())
+            .unwrap_or_default();
         let guaranteed = match &queue.config.guarantee {
             Guarantee::Amounts(amounts) => amounts.gpus,
             Guarantee::Cells(quotas) => quotas

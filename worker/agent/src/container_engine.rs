@@ -165,11 +165,12 @@ impl EngineFinder {
     /// Looks off the runtime's threads.
     pub(crate) async fn find(&self, known: Option<FoundEngine>) -> Option<FoundEngine> {
         let finder = self.clone();
-        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref())).await;
-        let found = found.unwrap_or_else(|error| {
-            tracing::error!(%error, "looking for a container engine failed");
-            None
-        });
+        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref()))
+            .await
+            .unwrap_or_else(|error| {
+                tracing::error!(%error, "looking for a container engine failed");
+                None
+            });
         metrics::container_engine(found.is_some());
         found
     }

@@ -94,8 +94,12 @@ impl Known {
     /// Replaces the learned addresses; returns whether they changed.
     fn learn(&mut self, replicas: &[String]) -> bool {
         let is_new = |address: &&String| !self.configured.contains(address);
-        let new = replicas.iter().filter(is_new).take(LEARNED_MAX);
-        let new: Vec<String> = new.cloned().collect();
+        let new: Vec<String> = replicas
+            .iter()
+            .filter(is_new)
+            .take(LEARNED_MAX)
+            .cloned()
+            .collect();
         let changed = new != self.learned;
         self.learned = new;
         changed

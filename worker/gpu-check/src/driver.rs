@@ -54,8 +54,11 @@ impl Driver {
 
     /// Opens a GPU.
     pub(crate) fn gpu(&self, uuid: GpuUuid) -> Result<Gpu, CheckError> {
-        let ordinal = self.gpus.iter().position(|gpu| *gpu == uuid);
-        let ordinal = ordinal.ok_or(CheckError::UnknownGpu(uuid))?;
+        let ordinal = self
+            .gpus
+            .iter()
+            .position(|gpu| *gpu == uuid)
+            .ok_or(CheckError::UnknownGpu(uuid))?;
         let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         Ok(Gpu {
             uuid,
@@ -174,8 +177,8 @@ impl Gpu {
         let mark = || {
             let event = self
                 .context
-                .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-            let event = event.map_err(failed("cuEventCreate"))?;
+                .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+                .map_err(failed("cuEventCreate"))?;
             event
                 .record(&self.stream)
                 .map_err(failed("cuEventRecord"))?;
@@ -228,8 +231,7 @@ impl<'a> Multiplier<'a> {
         if !unsafe { cublas::sys::is_culib_present() } {
             return Err(CheckError::NoProducts);
         }
-        let blas = CudaBlas::new(Arc::clone(&gpu.stream));
-        let blas = blas.map_err(refused("cublasCreate"))?;
+        let blas = CudaBlas::new(Arc::clone(&gpu.stream)).map_err(refused("cublasCreate"))?;
         Ok(Self {
             gpu,
             blas: ManuallyDrop::new(blas),

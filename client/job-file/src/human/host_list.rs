@@ -222,14 +222,16 @@ impl Run {
             [] => self.stem.clone(),
             [(low, high)] if low == high => format!("{}{low:0width$}", self.stem),
             ranges => {
-                let texts = ranges.iter().map(|(low, high)| {
-                    if low == high {
-                        format!("{low:0width$}")
-                    } else {
-                        format!("{low:0width$}-{high:0width$}")
-                    }
-                });
-                let texts: Vec<String> = texts.collect();
+                let texts: Vec<String> = ranges
+                    .iter()
+                    .map(|(low, high)| {
+                        if low == high {
+                            format!("{low:0width$}")
+                        } else {
+                            format!("{low:0width$}-{high:0width$}")
+                        }
+                    })
+                    .collect();
                 format!("{}[{}]", self.stem, texts.join(","))
             }
         }

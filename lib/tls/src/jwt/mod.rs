@@ -212,8 +212,9 @@ fn proven(
         return Err(JwtError::Audience(expected.audience.clone()));
     }
     let now_s = now_ms / 1_000;
-    let until = seconds(claims.get("exp")).ok_or(JwtError::Form("it has no `exp` claim"))?;
-    let until = until.saturating_add(CLOCKS_DIFFER_S);
+    let until = seconds(claims.get("exp"))
+        .ok_or(JwtError::Form("it has no `exp` claim"))?
+        .saturating_add(CLOCKS_DIFFER_S);
     if now_s >= until {
         return Err(JwtError::Expired(now_s - until + CLOCKS_DIFFER_S));
     }
@@ -223,8 +224,10 @@ fn proven(
             return Err(JwtError::NotYet(begin - now_s));
         }
     }
-    let user = claims.get(&expected.user_claim).and_then(Value::as_str);
-    let user = user.filter(|user| is_name(user));
+    let user = claims
+        .get(&expected.user_claim)
+        .and_then(Value::as_str)
+        .filter(|user| is_name(user));
     Ok(Proven {
         user: user
             .map(str::to_owned)

@@ -29,8 +29,8 @@ pub(crate) type Inputs = Messages<v1::ExecRequest>;
 pub(crate) async fn opening(
     messages: &mut Streaming<v1::ExecRequest>,
 ) -> Result<v1::ExecOpen, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first
+    let first = timeout(OPEN_MAX, messages.message())
+        .await
         .map_err(|_| Status::deadline_exceeded("no command received before the timeout"))??;
     opened(first)
 }

@@ -99,8 +99,10 @@ impl SimulatedHost {
                 continue;
             }
             let key = (task.job_id, task.task);
-            let known = self.tasks.remove(&key);
-            let known = known.filter(|held| held.epoch == task.epoch);
+            let known = self
+                .tasks
+                .remove(&key)
+                .filter(|held| held.epoch == task.epoch);
             new += u64::from(known.is_none());
             let mut held = known.unwrap_or_else(|| Held {
                 unit: task.unit,

@@ -328,11 +328,12 @@ impl Driver {
             .next_deadline()
             .map(|deadline| deadline.since(now));
         let running = || self.agent.tasks().values().filter(|task| task.is_alive());
-        let holders = running().flat_map(|task| {
-            let TaskAssignment { key, gpus, .. } = &*task.assignment;
-            gpus.iter().map(|gpu| (*gpu, key.job))
-        });
-        let holders = holders.collect();
+        let holders = running()
+            .flat_map(|task| {
+                let TaskAssignment { key, gpus, .. } = &*task.assignment;
+                gpus.iter().map(|gpu| (*gpu, key.job))
+            })
+            .collect();
         self.uses.held_by(&holders);
         self.gpu_occupancy.show(&faulted, &holders);
         metrics::levels(running().count(), faulted.len(), remaining);

@@ -41,9 +41,8 @@ pub(super) struct Call {
 
 /// Calls the leader back for an order.
 pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result<Call, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{leader}"));
-    let endpoint = endpoint.map_err(|error| format!("address `{leader}`: {error}"))?;
-    let endpoint = endpoint
+    let endpoint = Endpoint::from_shared(format!("http://{leader}"))
+        .map_err(|error| format!("address `{leader}`: {error}"))?
         .connect_timeout(CONNECT_MAX)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)

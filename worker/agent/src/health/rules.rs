@@ -177,8 +177,8 @@ async fn ask(dialer: &Dialer, address: &str, revision: Revision, sum: u64) -> An
 }
 
 async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|error| error.to_string())?;
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
     let channel = dialer.connect(&endpoint).await;
     let mut client = AdminServiceClient::new(channel.map_err(|error| error.to_string())?)
         .max_decoding_message_size(WORKER_MESSAGE_BYTES_MAX);

@@ -101,8 +101,8 @@ impl GpuSeries {
             ("Hostname", Some(self.host.clone())),
             ("hostname", Some(self.host.clone())),
             ("DCGM_FI_DRIVER_VERSION", self.driver.clone()),
-        ];
-        let known = known.into_iter();
+        ]
+        .into_iter();
         known
             .filter_map(|(name, value)| Some(Label::new(name, value?)))
             .collect()

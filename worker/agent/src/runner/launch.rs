@@ -94,18 +94,17 @@ fn confinement(
         .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
         .map(|(_, device)| *device);
     let devices_denied: Vec<DeviceNumber> = devices.collect();
-    let wanted = [
+    let wanted: Vec<Controller> = [
         (Controller::Memory, assignment.memory_mib > 0),
         (Controller::Cpu, assignment.cpus_milli > 0),
         (Controller::Pids, assignment.execution.pids_max.is_some()),
         (Controller::Cpuset, cpus.is_some()),
         (Controller::Devices, !devices_denied.is_empty()),
-    ];
-    let wanted: Vec<Controller> = wanted
-        .into_iter()
-        .filter(|(_, is_wanted)| *is_wanted)
-        .map(|(controller, _)| controller)
-        .collect();
+    ]
+    .into_iter()
+    .filter(|(_, is_wanted)| *is_wanted)
+    .map(|(controller, _)| controller)
+    .collect();
     let name = RunId::of(assignment).to_string();
     let host = config.cgroups.as_ref();
     Confinement {

@@ -64,11 +64,15 @@ impl<'a> Plan<'a> {
             read_only: false,
         };
         let ours = [same(&directory.control()), same(&scratch)];
-        let secrets = spec.secrets.target.as_deref().filter(|path| path.is_dir());
-        let secrets = secrets.map(|path| Mount {
-            read_only: true,
-            ..same(path)
-        });
+        let secrets = spec
+            .secrets
+            .target
+            .as_deref()
+            .filter(|path| path.is_dir())
+            .map(|path| Mount {
+                read_only: true,
+                ..same(path)
+            });
         let checkpoints = same(&spec.checkpoint_directory);
         // The folder above may belong to the account too, which creates its own in it.
         let (of_account, of_others) = match spec.owner() {
@@ -155,8 +159,10 @@ impl<'a> Plan<'a> {
     /// Body for docker's API and podman's compatible one.
     fn for_docker(&self) -> Value {
         let container = self.container;
-        let variables = self.environment.iter();
-        let variables = variables.map(|(name, value)| format!("{name}={value}"));
+        let variables = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
         let mounts = self.all_mounts().map(|mount| {
             json!({
                 "Type": "bind", "Source": mount.source, "Target": mount.target,
@@ -226,8 +232,8 @@ impl<'a> Plan<'a> {
 
     /// User of its processes; the image's if `None`.
     fn user(&self) -> Option<String> {
-        let account = rights::whose(self.container, &self.spec.identity);
-        let account = account.map(|(account, group)| format!("{}:{group}", account.uid));
+        let account = rights::whose(self.container, &self.spec.identity)
+            .map(|(account, group)| format!("{}:{group}", account.uid));
         account.or_else(|| self.container.user.clone())
     }
 

@@ -56,10 +56,16 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn read(directory: &TaskDirectory) -> Result<Self, RunError> {
-        let spec = directory.read_spec().map_err(during("reading spec.json"))?;
-        let spec = spec.ok_or(RunError::NoContainer)?;
-        let container = spec.assignment.execution.container.clone();
-        let container = container.ok_or(RunError::NoContainer)?;
+        let spec = directory
+            .read_spec()
+            .map_err(during("reading spec.json"))?
+            .ok_or(RunError::NoContainer)?;
+        let container = spec
+            .assignment
+            .execution
+            .container
+            .clone()
+            .ok_or(RunError::NoContainer)?;
         let access = spec.engine.clone().ok_or(RunError::NoEngine)?;
         Ok(Self {
             engine: Engine::at(&access.socket),

@@ -94,8 +94,11 @@ impl Secrets {
     }
 
     fn make_folder(&mut self, spec: &TaskSpec) -> Result<SecretFolder, String> {
-        let target = spec.secrets.target.as_deref();
-        let target = target.ok_or("this host has no folder in memory (run_dir)")?;
+        let target = spec
+            .secrets
+            .target
+            .as_deref()
+            .ok_or("this host has no folder in memory (run_dir)")?;
         let made = SecretFolder::make(target)?;
         self.folder = Some(target.to_owned());
         Ok(made)

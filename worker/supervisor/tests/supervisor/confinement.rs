@@ -181,8 +181,8 @@ fn keeps_from_a_device(paths: &[PathBuf]) {
     let mut rig = Rig::start_spec(script(text), LONG_LEASE_MS, |spec| {
         spec.confinement.cgroups = paths.to_vec();
         // `/dev/full` plays a GPU.
-        let others = [(195, 0), (1, 7), (195, 1)];
-        let others = others.map(|(major, minor)| DeviceNumber { major, minor });
+        let others =
+            [(195, 0), (1, 7), (195, 1)].map(|(major, minor)| DeviceNumber { major, minor });
         spec.confinement.devices_denied = others.to_vec();
     });
     assert_eq!(rig.hear_exit().code, Some(0));

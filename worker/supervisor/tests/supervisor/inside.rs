@@ -114,8 +114,10 @@ impl AtTerminal {
     fn sees(&mut self, text: &str) {
         while !self.printed.contains(text) {
             let mut bytes = [0u8; 1_024];
-            let count = self.terminal.read(&mut bytes);
-            let count = count.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.printed));
+            let count = self
+                .terminal
+                .read(&mut bytes)
+                .unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.printed));
             self.printed += &String::from_utf8_lossy(&bytes[..count]);
         }
     }

@@ -147,8 +147,9 @@ impl HelpedBackend {
         let first_new = self.orders.len();
         let room = INJECTIONS_WAITING_MAX.saturating_sub(first_new);
         self.orders.extend(self.ordered.try_iter().take(room));
-        let repaired = self.orders[first_new..].iter();
-        let repaired = repaired.filter(|(_, health)| *health == GpuHealth::Healthy);
+        let repaired = self.orders[first_new..]
+            .iter()
+            .filter(|(_, health)| *health == GpuHealth::Healthy);
         let found_again: Vec<GpuUuid> = repaired
             .map(|(gpu, _)| *gpu)
             .filter(|gpu| self.lost.remove(gpu))

@@ -231,8 +231,12 @@ impl Judge {
             }
             GpuHealth::Faulted { signal, detail } => Some((signal, detail)),
         };
-        let before = self.notes.signals.iter().position(|(of, _)| *of == gpu);
-        let before = before.map(|at| self.notes.signals.remove(at).1);
+        let before = self
+            .notes
+            .signals
+            .iter()
+            .position(|(of, _)| *of == gpu)
+            .map(|at| self.notes.signals.remove(at).1);
         if let Some((word, _)) = word {
             self.notes.signals.push((gpu, word.clone()));
         }
@@ -353,8 +357,9 @@ impl Judge {
             rule.is_some_and(|rule| rule.clears == Clears::Reading)
         };
         let standing = self.notes.standing.iter();
-        let ill = standing.filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id));
-        let ill = ill.map(|(id, component, _)| (id.clone(), component.clone()));
+        let ill = standing
+            .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
+            .map(|(id, component, _)| (id.clone(), component.clone()));
         self.against.set_ill(ill.collect());
     }
 
@@ -418,8 +423,13 @@ impl Judge {
 
     /// Stores the notes.
     fn write(&mut self) {
-        let waiting = self.waiting.iter().map(|(_, finding)| finding);
-        let waiting = waiting.chain(&self.found).cloned().collect();
+        let waiting = self
+            .waiting
+            .iter()
+            .map(|(_, finding)| finding)
+            .chain(&self.found)
+            .cloned()
+            .collect();
         self.writer.send_replace(Notes {
             waiting,
             ..self.notes.clone()

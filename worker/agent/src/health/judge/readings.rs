@@ -23,8 +23,11 @@ impl Judge {
             Component::Gpu(gpu) => self.host.models.get(gpu),
             _ => None,
         };
-        let metrics = sample.metrics.iter();
-        let metrics: Vec<(&str, i64)> = metrics.map(|(name, value)| (&**name, *value)).collect();
+        let metrics: Vec<(&str, i64)> = sample
+            .metrics
+            .iter()
+            .map(|(name, value)| (&**name, *value))
+            .collect();
         let reading = Reading {
             component: &sample.component,
             model: model.map_or("", String::as_str),

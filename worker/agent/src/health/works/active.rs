@@ -153,8 +153,11 @@ impl Works {
     ) -> Option<Measured> {
         let checker = &self.0.checker;
         let command = self.of_gpu(&checker.command, gpu);
-        let peers = together.iter().filter(|peer| peer.uuid != gpu.uuid);
-        let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
+        let peers: Vec<String> = together
+            .iter()
+            .filter(|peer| peer.uuid != gpu.uuid)
+            .map(|peer| peer.uuid.to_string())
+            .collect();
         let seconds = if course.is_thorough {
             SECONDS_THOROUGH
         } else {

@@ -98,8 +98,9 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     if is_terminal {
         make_raw().map_err(|error| not_started(format!("setting up the terminal: {error}")))?;
     }
-    let record = ContainerRecord::read(directory).map_err(not_started)?;
-    let record = record.ok_or(BesideError::NoContainer)?;
+    let record = ContainerRecord::read(directory)
+        .map_err(not_started)?
+        .ok_or(BesideError::NoContainer)?;
     let first = record.init.ok_or(BesideError::NoContainer)?;
     let engine = Engine::at(&record.socket);
     check(&engine, &record)?;

@@ -100,8 +100,9 @@ impl Cgroups {
     #[must_use]
     pub fn likewise(path: &Path) -> Self {
         let mounts = mount_table::own().unwrap_or_default();
-        let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
-        let below = below.filter(|below| !below.as_os_str().is_empty());
+        let below = points(&mounts)
+            .find_map(|point| path.strip_prefix(point).ok())
+            .filter(|below| !below.as_os_str().is_empty());
         let Some(below) = below else {
             return Self::at(&[]);
         };
