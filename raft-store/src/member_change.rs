@@ -421,8 +421,8 @@ mod tests {
         let odd = plan(&group(&[1, 2, 3, 4], &[5], &[]), &MemberChange::Promote(5)).unwrap();
         assert_eq!(odd.warning(), None);
         // An additional learner causes no warning.
-        let learner = MemberChange::Add(Peer::new(5, "host-5:1"));
-        let learner = plan(&group(&[1, 2, 3, 4], &[], &[]), &learner).unwrap();
+        let addition = MemberChange::Add(Peer::new(5, "host-5:1"));
+        let learner = plan(&group(&[1, 2, 3, 4], &[], &[]), &addition).unwrap();
         assert_eq!(learner.warning(), None);
     }
 

@@ -464,8 +464,9 @@ async fn stopped(handle: &Handle<State>) -> Error {
     let status = handle.status();
     if let Some(removal) = status.removal {
         let members: Vec<String> = removal.members.iter().map(Peer::to_string).collect();
-        let members = members.join(", ");
-        return Error::Removed { members };
+        return Error::Removed {
+            members: members.join(", "),
+        };
     }
     let reason = status.stopped;
     Error::Stopped(reason.unwrap_or_else(|| "the engine is gone".to_owned()))

@@ -68,13 +68,13 @@ impl JoinToken {
         let mut parts = self.0.split(SEPARATOR);
         let (prefix, id) = (parts.next()?, parts.next()?);
         let (secret, authorities) = (parts.next()?, parts.next()?);
-        let authorities = HEXLOWER.decode(authorities.as_bytes()).ok()?;
-        let authorities = authorities.try_into().ok()?;
+        let hash = HEXLOWER.decode(authorities.as_bytes()).ok()?;
+        let authorities = AuthoritiesHash(hash.try_into().ok()?);
         let is_one = prefix == PREFIX
             && is_name(id)
             && secret.len() == 2 * SECRET_BYTES
             && parts.next().is_none();
-        is_one.then_some((id, AuthoritiesHash(authorities)))
+        is_one.then_some((id, authorities))
     }
 }
 

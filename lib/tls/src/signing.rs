@@ -182,8 +182,8 @@ mod tests {
         let again = SigningRequest::parse(&signing_request(&key).unwrap()).unwrap();
         assert_eq!(fs::read(&key).unwrap(), kept);
         assert_eq!(again.public_key(), request.public_key());
-        let other = signing_request(&folder.path().join("other.key")).unwrap();
-        let other = SigningRequest::parse(&other).unwrap();
+        let pem = signing_request(&folder.path().join("other.key")).unwrap();
+        let other = SigningRequest::parse(&pem).unwrap();
         assert_ne!(other.public_key(), request.public_key());
     }
 

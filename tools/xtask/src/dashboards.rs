@@ -289,8 +289,9 @@ impl Panel {
         let Some(name) = &self.colors else {
             return Ok(Vec::new());
         };
-        let set = colors.get(name);
-        let set = set.with_context(|| format!("{}: there are no colors.{name}", self.title))?;
+        let set = colors
+            .get(name)
+            .with_context(|| format!("{}: there are no colors.{name}", self.title))?;
         let one = |(series, color): (&String, &String)| {
             json!({
                 "matcher": {"id": "byName", "options": series},

@@ -112,8 +112,8 @@ impl Gpu {
     /// Allocates zeroed memory of the host near this GPU.
     pub(crate) fn host_block<T: Element>(&self, length: usize) -> Result<HostBlock<T>, CheckError> {
         // SAFETY: all of it is set below before any read.
-        let block = unsafe { self.context.alloc_pinned_with_flags::<T>(length, 0) };
-        let mut block = block.map_err(failed("cuMemHostAlloc"))?;
+        let allocated = unsafe { self.context.alloc_pinned_with_flags::<T>(length, 0) };
+        let mut block = allocated.map_err(failed("cuMemHostAlloc"))?;
         let start = block.as_mut_ptr().map_err(failed("cuEventSynchronize"))?;
         // SAFETY: `start` has room for `length` values of a type for which zero bits are valid.
         unsafe { start.write_bytes(0, length) };

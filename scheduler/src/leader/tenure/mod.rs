@@ -129,8 +129,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.learn_level();
         telemetry::epoch(self.fence.epoch);
         while self.step(stop).await.is_some() {}
-        let leader = self.leadership.borrow().leader.clone();
-        let leader = leader.filter(|peer| peer.id != self.parts.settings.replica.get());
+        let newest = self.leadership.borrow().leader.clone();
+        let leader = newest.filter(|peer| peer.id != self.parts.settings.replica.get());
         tracing::info!(epoch = %self.fence.epoch, "leadership ended");
         self.sessions.end_all(&CloseReason::NotLeader { leader });
         telemetry::workers_connected(0);
@@ -199,13 +199,13 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     fn wake_at(&self) -> Option<Instant> {
         let clock = &self.parts.clock;
         let round = self.rounds.due_at().map(|at| clock.instant(at));
-        let round = [round, self.reform.wake_at()].into_iter().flatten().min();
+        let without_proposals = [round, self.reform.wake_at()].into_iter().flatten().min();
         if self.in_flight.is_some() {
-            return round;
+            return without_proposals;
         }
         let tick = self.tick_at.map(|at| clock.instant(at));
         let plan = self.planning.wake_at(self.now());
-        [round, tick, plan].into_iter().flatten().min()
+        [without_proposals, tick, plan].into_iter().flatten().min()
     }
 
     /// Leadership may have been lost, or lost and regained: both end this term.

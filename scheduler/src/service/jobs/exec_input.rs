@@ -136,8 +136,8 @@ mod tests {
         let small = open(&["cat", "file"]);
         let told = opened(Some(message(FromUser::Open(small.clone()))));
         assert_eq!(told.unwrap(), small);
-        let long = "x".repeat(EXEC_OPEN_BYTES_MAX);
-        let long = message(FromUser::Open(open(&["echo", &long])));
+        let word = "x".repeat(EXEC_OPEN_BYTES_MAX);
+        let long = message(FromUser::Open(open(&["echo", &word])));
         let refused = opened(Some(long)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
         let report = ErrorReport::of(&refused);
@@ -176,8 +176,8 @@ mod tests {
     fn a_log_shows_the_begin_of_a_long_name() {
         assert_eq!(program(&open(&["cat", "file"])), Some("cat"));
         let long = format!("x{}", "é".repeat(PROGRAM_BYTES_SHOWN));
-        let shown = open(&[&long]);
-        let shown = program(&shown).unwrap();
+        let command = open(&[&long]);
+        let shown = program(&command).unwrap();
         assert_eq!(shown.len(), PROGRAM_BYTES_SHOWN - 1);
         assert!(long.starts_with(shown));
     }

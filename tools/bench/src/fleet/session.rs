@@ -84,8 +84,10 @@ impl Session {
             beats: None,
         };
         stream.send(ToLeader::Hello(self.host.hello())).await;
-        let incoming = client.session(ReceiverStream::new(receiver)).await?;
-        let mut incoming = incoming.into_inner();
+        let mut incoming = client
+            .session(ReceiverStream::new(receiver))
+            .await?
+            .into_inner();
         loop {
             tokio::select! {
                 message = incoming.message() => {

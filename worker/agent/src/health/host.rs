@@ -136,8 +136,8 @@ impl HostSensors {
     }
 
     fn files_and_processes(&self) -> Option<Sample> {
-        let files = self.text("proc/sys/fs/file-nr")?;
-        let mut files = files.split_whitespace().map(str::parse::<u64>);
+        let text = self.text("proc/sys/fs/file-nr")?;
+        let mut files = text.split_whitespace().map(str::parse::<u64>);
         let (open, _, open_max) = (files.next()?.ok()?, files.next(), files.next()?.ok()?);
         let load = self.text("proc/loadavg")?;
         let tasks = load.split_whitespace().nth(3)?.split_once('/')?.1;
@@ -150,8 +150,8 @@ impl HostSensors {
         if self.gpus.is_empty() {
             return None;
         }
-        let missing = self.gpus.iter().filter(|path| !path.exists()).count();
-        let missing = i64::try_from(missing).unwrap_or(i64::MAX);
+        let count = self.gpus.iter().filter(|path| !path.exists()).count();
+        let missing = i64::try_from(count).unwrap_or(i64::MAX);
         Some(of_host("gpu_count", &[("missing", missing)]))
     }
 

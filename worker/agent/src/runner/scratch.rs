@@ -80,10 +80,10 @@ impl ScratchFolders {
         directory: &TaskDirectory,
         account: Option<&Account>,
     ) -> io::Result<()> {
-        let folder = self.take()?;
+        let taken = self.take()?;
         let folder = match account {
-            Some(account) => folder.given_to(account)?,
-            None => folder,
+            Some(account) => taken.given_to(account)?,
+            None => taken,
         };
         let link = directory.scratch();
         match std::os::unix::fs::symlink(&folder.path, &link) {

@@ -341,12 +341,12 @@ impl Engine {
     /// See [`EngineError`].
     pub fn list(&self, worker: &str) -> Result<Vec<Listed>, EngineError> {
         let operation = "listing containers";
-        let filters = serde_json::json!({"label": [format!("{WORKER_LABEL}={worker}")]});
-        let filters = encoded(&filters.to_string(), false);
+        let label = serde_json::json!({"label": [format!("{WORKER_LABEL}={worker}")]});
+        let filters = encoded(&label.to_string(), false);
         let target = format!("/containers/json?all=true&filters={filters}");
         let reply = self.ask(operation, "GET", &target, None)?;
-        let listed: Vec<ListAnswer> = read(operation, &reply)?;
-        let listed = listed.into_iter().map(|one| Listed {
+        let answers: Vec<ListAnswer> = read(operation, &reply)?;
+        let listed = answers.into_iter().map(|one| Listed {
             run: one
                 .labels
                 .as_ref()

@@ -108,8 +108,8 @@ impl Task {
         // An unspecified group stays as it is.
         let group = group.parse::<u32>().ok();
         // This link was made by the agent, in a folder of its own.
-        let scratch = directory.scratch();
-        let scratch = fs::read_link(&scratch).unwrap_or(scratch);
+        let link = directory.scratch();
+        let scratch = fs::read_link(&link).unwrap_or(link);
         let folders = [
             directory.control(),
             directory.control_socket(),

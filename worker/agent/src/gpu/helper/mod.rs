@@ -177,8 +177,7 @@ impl GpuBackend for HelpedBackend {
     fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
         let addresses = self.opened.pci_addresses.iter();
         let address = |(gpu, text): &(GpuUuid, String)| {
-            let address: Result<PciAddress, _> = text.parse();
-            let address = address.inspect_err(
+            let address = text.parse::<PciAddress>().inspect_err(
                 |error| tracing::warn!(%gpu, %error, "the PCI address of a GPU is unknown"),
             );
             Some((*gpu, address.ok()?))

@@ -58,10 +58,10 @@ fn evidence(transition: &Transition, metrics: &[(&str, i64)]) -> String {
         .iter()
         .map(|(name, value)| format!("{name} is {value}"))
         .collect();
-    let read = read.join(", ");
+    let metrics = read.join(", ");
     if transition.severity == Severity::Healthy {
-        read
+        metrics
     } else {
-        format!("{read} ({})", transition.condition)
+        format!("{metrics} ({})", transition.condition)
     }
 }

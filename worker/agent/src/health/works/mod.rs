@@ -191,8 +191,8 @@ impl Works {
             }
         }
         let count = gpus.len();
-        let evidence: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
-        let evidence = format!("{well} of {count} GPUs pass; {}", evidence.join("; "));
+        let failures: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
+        let evidence = format!("{well} of {count} GPUs pass; {}", failures.join("; "));
         if well == 0 {
             return (false, evidence);
         }
@@ -405,8 +405,8 @@ fn diagnostics(gpus: &[&GpuDescription], course: Course) -> ([String; 6], Durati
         (LEVEL, HEALTH_DIAGNOSTIC_MAX)
     };
     let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
-    let indices = indices.join(",");
-    let command = [DIAGNOSTICS, "diag", "-r", level, "-i", &indices].map(str::to_owned);
+    let list = indices.join(",");
+    let command = [DIAGNOSTICS, "diag", "-r", level, "-i", &list].map(str::to_owned);
     (command, limit)
 }
 

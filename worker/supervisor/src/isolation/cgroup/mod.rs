@@ -167,12 +167,11 @@ impl Cgroups {
             return Ok(Arc::clone(file));
         }
         let path = self.0.get(index).ok_or(io::ErrorKind::NotFound)?.join(name);
-        let both = OpenOptions::new().read(true).write(true).open(&path);
-        let file = match both {
+        let opened = match OpenOptions::new().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
-            file => file?,
+            both => both?,
         };
-        let file = Arc::new(file);
+        let file = Arc::new(opened);
         self.1.files.borrow_mut().insert(key, Arc::clone(&file));
         Ok(file)
     }
@@ -226,8 +225,7 @@ impl Cgroups {
         };
         // Usually there are no children.
         let rest: Vec<PathBuf> = self.0.iter().filter(remains).cloned().collect();
-        let rest = Self::at(&rest);
-        for path in rest.with_all_below().iter().rev() {
+        for path in Self::at(&rest).with_all_below().iter().rev() {
             drop(fs::remove_dir(path));
         }
     }
