@@ -72,12 +72,10 @@ pub struct Cell {
 impl Cell {
     /// A cell with a tone; control characters are replaced, so that no name can forge output.
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
-        let text: String = text.into();
-        let text = if text.chars().any(char::is_control) {
-            text.replace(char::is_control, "\u{fffd}")
-        } else {
-            text
-        };
+        let mut text: String = text.into();
+        if text.chars().any(char::is_control) {
+            text = text.replace(char::is_control, "\u{fffd}");
+        }
         Self { text, tone }
     }
 

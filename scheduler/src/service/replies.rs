@@ -314,12 +314,12 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
         .metrics
         .keys()
         .find(|metric| !known.contains(metric.as_str()));
-    let problem = match unknown {
+    let what_is_wrong = match unknown {
         Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
         None if reading.metrics.is_empty() => format!("needs a metric; rule {} has", rule.id),
         None => return Ok(()),
     };
-    let problem = format!("{problem} {}", names.join(", "));
+    let problem = format!("{what_is_wrong} {}", names.join(", "));
     Err(InvalidField::new("injection.reading.metrics", problem))
 }
 

@@ -178,8 +178,7 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     let form = || JwtError::Form("it does not have three parts");
     let (message, signature) = text.rsplit_once('.').ok_or_else(form)?;
     let (header, payload) = message.split_once('.').ok_or_else(form)?;
-    let header = decoded(header)?;
-    let header: Header = serde_json::from_slice(&header)
+    let header: Header = serde_json::from_slice(&decoded(header)?)
         .map_err(|_| JwtError::Form("its first part is not a header"))?;
     if header.crit.is_some() {
         return Err(JwtError::Form("it has extensions that must be understood"));

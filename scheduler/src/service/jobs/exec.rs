@@ -413,9 +413,9 @@ pub(crate) async fn answered(
     context: &Context,
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
-    let first = timeout(ORDER_MAX, messages.message()).await;
-    let first =
-        first.map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
+    let first = timeout(ORDER_MAX, messages.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
         let told = "this command is no longer awaited";

@@ -58,9 +58,9 @@ impl NvmlBackend {
     /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start;
     /// else the reason why it cannot count the GPUs.
     pub fn open(ecc_counts: &BTreeMap<GpuUuid, u64>) -> Result<Self, GpuError> {
-        let nvml = Nvml::init().map_err(|error| not_started(&error))?;
+        let library = Nvml::init().map_err(|error| not_started(&error))?;
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
-        let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+        let nvml: &'static Nvml = Box::leak(Box::new(library));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
         let gpus = answering(count, |index| describe(nvml, index));
         let (injector, repaired) = sync_channel(INJECTIONS_WAITING_MAX);

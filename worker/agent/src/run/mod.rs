@@ -327,15 +327,18 @@ async fn recover(
         found.extend(lost_by_reboot(&records, &found));
     }
     let (agent, actions) = Agent::recover(records, found);
-    let checkpoints = adopted.checkpoints.into_iter();
-    let checkpoints =
-        checkpoints.map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
-    let spoiled = adopted.spoiled.into_iter();
-    let spoiled =
-        spoiled.map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
-    let progress = adopted.progress.into_iter();
-    let progress =
-        progress.map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
+    let checkpoints = adopted
+        .checkpoints
+        .into_iter()
+        .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
+    let spoiled = adopted
+        .spoiled
+        .into_iter()
+        .map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
+    let progress = adopted
+        .progress
+        .into_iter()
+        .map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
     let late = checkpoints.chain(spoiled).chain(progress);
     Ok((agent, actions, late.collect()))
 }
@@ -383,12 +386,12 @@ fn runner_config(
         Some(path) => path.clone(),
         None => supervisor_beside(std::env::current_exe().map_err(system("finding this program"))?),
     };
-    let checkpoints = config
+    let root = config
         .checkpoint_root
         .clone()
         .unwrap_or_else(|| data.path().join("checkpoints"));
-    std::fs::create_dir_all(&checkpoints).map_err(system("creating the checkpoint root"))?;
-    let checkpoints = absolute(checkpoints)?;
+    std::fs::create_dir_all(&root).map_err(system("creating the checkpoint root"))?;
+    let checkpoints = absolute(root)?;
     Ok(RunnerConfig {
         supervisor,
         tasks: data.tasks(),

@@ -195,8 +195,9 @@ impl Engine {
     /// Whether containers can be placed below a given cgroup: with the systemd cgroup driver, they go into
     /// slices instead.
     pub(super) fn takes_cgroup_paths(&self) -> Result<bool, EngineError> {
-        let info = self.ask("querying cgroup support", "GET", "/info", None)?;
-        let info: Value = read("querying cgroup support", &info)?;
+        let operation = "querying cgroup support";
+        let reply = self.ask(operation, "GET", "/info", None)?;
+        let info: Value = read(operation, &reply)?;
         Ok(info["CgroupDriver"] == "cgroupfs")
     }
 

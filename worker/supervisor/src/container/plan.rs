@@ -187,9 +187,9 @@ impl<'a> Plan<'a> {
             }),
         });
         let devices = self.devices();
-        let devices =
+        let requests =
             (!devices.is_empty()).then(|| json!([{"Driver": "cdi", "DeviceIDs": devices}]));
-        put(&mut host, "DeviceRequests", devices);
+        put(&mut host, "DeviceRequests", requests);
         let place = self.spec.confinement.cpus.as_ref();
         put(
             &mut host,

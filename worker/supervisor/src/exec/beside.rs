@@ -115,9 +115,8 @@ impl Beside {
     ) -> Result<(Command, CString), String> {
         let environment = environment::of_task(&self.spec, directory, &self.secrets);
         let place = working_directory(&self.spec, directory)?;
-        let path = environment.get(OsStr::new("PATH"));
+        let path = environment.get(OsStr::new("PATH")).map(OsString::as_os_str);
         // The same error message as for the start of a task.
-        let path = path.map(OsString::as_os_str);
         let find = || program::find(program.as_ref(), path, &place);
         self.spec
             .identity

@@ -104,9 +104,10 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     let first = record.init.ok_or(BesideError::NoContainer)?;
     let engine = Engine::at(&record.socket);
     check(&engine, &record)?;
-    let exec = engine.make_exec(&record.name, &body(request));
-    // A state change in the meantime explains more than the engine's refusal.
-    let exec = exec.or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
+    let exec = engine
+        .make_exec(&record.name, &body(request))
+        // A state change in the meantime explains more than the engine's refusal.
+        .or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
     let heard = [
         libc::SIGHUP,
         libc::SIGTERM,
