@@ -1,10 +1,11 @@
-//! Required role of every call: one row each.
+//! Required role of every call, declared in one place each.
 
 use std::fmt;
 
 use muster_model::access::Role;
 
 use crate::service::gate::caller::Caller;
+use crate::service::write::request::WRITE_METHODS;
 
 /// Minimum requirement on a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,25 +47,57 @@ impl fmt::Display for Need {
     }
 }
 
+/// A method that a replica serves, with its requirement on callers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    service: &'static str,
+    pub(crate) name: &'static str,
+    need: Need,
+}
+
+impl Method {
+    /// A method of `JobService` for users, who may change only some jobs.
+    pub(crate) const fn of_jobs(name: &'static str) -> Self {
+        Self {
+            service: "muster.v1.JobService",
+            name,
+            need: USER,
+        }
+    }
+
+    /// A method of `AdminService` for users of this role.
+    pub(crate) const fn of_admin(name: &'static str, role: Role) -> Self {
+        Self {
+            service: "muster.v1.AdminService",
+            name,
+            need: Need::Role(role),
+        }
+    }
+
+    /// A method of `JoinService` for workers without a certificate; their token is checked where it is known.
+    pub(crate) const fn of_joining(name: &'static str) -> Self {
+        Self {
+            service: "muster.v1.JoinService",
+            name,
+            need: Need::Nothing,
+        }
+    }
+}
+
 const VIEWER: Need = Need::Role(Role::Viewer);
 const USER: Need = Need::Role(Role::User);
 const OPERATOR: Need = Need::Role(Role::Operator);
 const ADMIN: Need = Need::Role(Role::Admin);
 
-/// Every call, by its service. Which jobs a viewer or user may see and act on is checked where the job is
-/// known.
+/// Every call that is no write, by its service; each write names its method and role itself. Which jobs a
+/// viewer or user may see and act on is checked where the job is known.
 const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "muster.v1.JobService",
         &[
-            ("SubmitJob", USER),
             ("GetJob", VIEWER),
             ("ListJobs", VIEWER),
-            ("CancelJob", USER),
-            ("SuspendJob", USER),
-            ("ResumeJob", USER),
             ("ExplainJob", VIEWER),
-            ("SubmitPipeline", USER),
             ("GetPipeline", VIEWER),
             ("ListPipelines", VIEWER),
             ("StreamLogs", VIEWER),
@@ -88,28 +121,13 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "muster.v1.AdminService",
         &[
-            ("Block", OPERATOR),
-            ("Unblock", OPERATOR),
-            ("ResetBreaker", OPERATOR),
             ("GetHealth", Need::ViewerOrWorker),
-            ("SetQueue", ADMIN),
-            ("ConfigureQueues", ADMIN),
-            ("SetTopology", ADMIN),
-            ("SetHealthRules", ADMIN),
-            ("TransferLeader", ADMIN),
-            ("ChangeReplicas", ADMIN),
             ("TriggerSnapshot", ADMIN),
             ("SaveSnapshot", ADMIN),
             ("ReadAuditLog", ADMIN),
-            ("InjectFault", ADMIN),
             ("SetLogLevel", ADMIN),
             ("GetDebugInfo", ADMIN),
-            ("AddUser", ADMIN),
-            ("RemoveUser", ADMIN),
-            ("RotateUserToken", ADMIN),
             ("ListUsers", ADMIN),
-            ("AddJoinToken", ADMIN),
-            ("RevokeJoinToken", ADMIN),
             ("ListJoinTokens", ADMIN),
         ],
     ),
@@ -120,9 +138,7 @@ const TABLE: &[(&str, &[(&str, Need)])] = &[
     (
         "muster.v1.JoinService",
         &[
-            // Access is checked where the object is known.
             ("GetAuthorities", Need::Nothing),
-            ("Join", Need::Nothing),
             ("RenewCertificate", Need::Worker),
         ],
     ),
@@ -160,29 +176,36 @@ pub(super) fn is_costly(path: &str) -> bool {
 /// Requirement of a call, by its path (`/muster.v1.JobService/GetJob`). For a call without a row only an
 /// admin learns that it does not exist.
 pub(super) fn need(path: &str) -> Need {
-    row(path).map_or(ADMIN, |(_, _, need)| need)
+    method(path).map_or(ADMIN, |method| method.need)
 }
 
-/// Service and method of a call from the table; `None` without a row.
+/// Service and method of a call that a replica serves.
 pub(super) fn name(path: &str) -> Option<(&'static str, &'static str)> {
-    row(path).map(|(service, method, _)| (service, method))
+    method(path).map(|method| (method.service, method.name))
 }
 
 /// Service and method of every call that users make.
 pub(super) fn of_users() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let rows = { TABLE.iter() }.flat_map(|(service, methods)| {
-        let needs = |(method, need): &(&'static str, Need)| (*service, *method, *need);
-        methods.iter().map(needs)
-    });
-    rows.filter(|(_, _, need)| matches!(need, Need::Role(_) | Need::ViewerOrWorker))
-        .map(|(service, method, _)| (service, method))
+    methods()
+        .filter(|method| matches!(method.need, Need::Role(_) | Need::ViewerOrWorker))
+        .map(|method| (method.service, method.name))
 }
 
-fn row(path: &str) -> Option<(&'static str, &'static str, Need)> {
-    let (service, method) = path.trim_start_matches('/').split_once('/')?;
-    let (service, methods) = TABLE.iter().find(|(name, _)| *name == service)?;
-    let (method, need) = methods.iter().find(|(name, _)| *name == method)?;
-    Some((service, method, *need))
+fn method(path: &str) -> Option<Method> {
+    let (service, name) = path.trim_start_matches('/').split_once('/')?;
+    methods().find(|method| method.service == service && method.name == name)
+}
+
+/// Every method that a replica serves.
+fn methods() -> impl Iterator<Item = Method> {
+    let others = TABLE.iter().flat_map(|(service, methods)| {
+        methods.iter().map(move |(name, need)| Method {
+            service,
+            name,
+            need: *need,
+        })
+    });
+    others.chain(WRITE_METHODS.iter().copied())
 }
 
 #[cfg(test)]
@@ -221,13 +244,11 @@ mod tests {
         assert!(served.contains(&("muster.raft.v1.RaftService".to_owned(), "Append".to_owned())));
         served.insert(reflection);
         let mut rows = BTreeSet::new();
-        for (service, methods) in TABLE {
-            for (method, _) in *methods {
-                assert!(
-                    rows.insert(((*service).to_owned(), (*method).to_owned())),
-                    "{service}/{method} twice"
-                );
-            }
+        for Method { service, name, .. } in methods() {
+            assert!(
+                rows.insert((service.to_owned(), name.to_owned())),
+                "{service}/{name} twice"
+            );
         }
         assert_eq!(rows, served);
     }

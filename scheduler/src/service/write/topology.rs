@@ -1,60 +1,61 @@
-//! Changes of the queue tree and of the topology, with their effect on existing objects.
+//! Changes of the topology, with their effect on registered hosts.
 
 use std::collections::BTreeSet;
 
-use muster_engine::effects::queue_effects;
 use muster_engine::state::State;
+use muster_model::access::Role;
 use muster_model::host::Host;
 use muster_model::topology::HostCells;
-use muster_proto::convert::{configure_queues_command, set_topology_command};
+use muster_proto::convert::set_topology_command;
 use muster_proto::v1;
+use tokio::time::Instant;
 use tonic::Status;
 
+use crate::audit_log::Record;
 use crate::service::context::Context;
-use crate::service::write::local_write::{command, propose, rehearse};
+use crate::service::gate::Method;
+use crate::service::write::propose::{Proposal, carry_out};
+use crate::service::write::request::WriteRequest;
 
 /// Hosts listed in one answer.
 const HOSTS_LISTED_MAX: usize = 100;
 
-/// Replaces the queue tree, unless the request is a dry run.
-pub(crate) async fn configure_queues(
-    context: &Context,
-    request: v1::ConfigureQueuesRequest,
-) -> Result<v1::ConfigureQueuesResponse, Status> {
-    let is_rehearsal = request.dry_run;
-    let command = command(configure_queues_command(request))?;
-    let (before, after) = rehearse(context, &command)?;
-    let revision = if is_rehearsal {
-        before.revision
-    } else {
-        propose(context, command).await?.0
-    };
-    Ok(v1::ConfigureQueuesResponse {
-        revision: revision.get(),
-        changes: queue_effects(&before, &after)
-            .into_iter()
-            .map(Into::into)
-            .collect(),
-    })
-}
+impl WriteRequest for v1::SetTopologyRequest {
+    const METHOD: Method = Method::of_admin("SetTopology", Role::Admin);
 
-/// Replaces the topology, unless the request is a dry run.
-pub(crate) async fn set_topology(
-    context: &Context,
-    request: v1::SetTopologyRequest,
-) -> Result<v1::SetTopologyResponse, Status> {
-    let is_rehearsal = request.dry_run;
-    let command = command(set_topology_command(request))?;
-    let (before, after) = rehearse(context, &command)?;
-    let revision = if is_rehearsal {
-        before.revision
-    } else {
-        propose(context, command).await?.0
-    };
-    Ok(v1::SetTopologyResponse {
-        revision: revision.get(),
-        ..effect(&before, &after)
-    })
+    type Order = Proposal;
+
+    fn authors(&mut self) -> Vec<&mut String> {
+        vec![&mut self.author]
+    }
+
+    fn record(&self) -> Record {
+        Record {
+            dry_run: self.dry_run,
+            ..Record::about(&self.request_id, "topology".to_owned())
+        }
+    }
+
+    fn order(self) -> Result<Proposal, Status> {
+        let is_dry_run = self.dry_run;
+        Proposal::new(set_topology_command(self), is_dry_run)
+    }
+
+    async fn execute(
+        order: Proposal,
+        context: &Context,
+        _: Instant,
+    ) -> Result<v1::SetTopologyResponse, Status> {
+        let carried_out = carry_out(context, order).await?;
+        Ok(v1::SetTopologyResponse {
+            revision: carried_out.revision,
+            ..effect(&carried_out.before, &carried_out.after)
+        })
+    }
+
+    fn complete(record: Record, response: &v1::SetTopologyResponse) -> Record {
+        record.at_revision(response.revision)
+    }
 }
 
 /// Effect of a new topology on the registered hosts.

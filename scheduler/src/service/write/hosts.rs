@@ -1,0 +1,102 @@
+//! Blocks of hosts and GPUs.
+
+use muster_model::access::Role;
+use muster_model::command::Command;
+use muster_proto::convert::{block_command, unblock_command};
+use muster_proto::v1::block_target::Target;
+use muster_proto::{status, v1};
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::audit_log::Record;
+use crate::leader::feature_level;
+use crate::service::context::Context;
+use crate::service::gate::Method;
+use crate::service::write::impact;
+use crate::service::write::propose::{Proposal, commit};
+use crate::service::write::request::{WriteRequest, plain_write};
+
+impl WriteRequest for v1::BlockRequest {
+    const METHOD: Method = Method::of_admin("Block", Role::Operator);
+
+    type Order = Proposal;
+
+    fn authors(&mut self) -> Vec<&mut String> {
+        vec![&mut self.author]
+    }
+
+    fn record(&self) -> Record {
+        Record {
+            why: self.reason.clone(),
+            dry_run: self.dry_run,
+            ..Record::about(&self.request_id, subject(self.target.as_ref()))
+        }
+    }
+
+    fn order(self) -> Result<Proposal, Status> {
+        let is_dry_run = self.dry_run;
+        Proposal::new(block_command(self), is_dry_run)
+    }
+
+    async fn execute(
+        order: Proposal,
+        context: &Context,
+        _: Instant,
+    ) -> Result<v1::BlockResponse, Status> {
+        let mut command = order.command;
+        let level = context.shadows.lock().command_format();
+        let is_overlooked = feature_level::check(&command, level).is_err();
+        let Command::Block {
+            target,
+            block,
+            spares_last,
+            ..
+        } = &mut command
+        else {
+            return Err(Status::internal("unexpected block command"));
+        };
+        let state = context.fork();
+        let impact = impact::of_block(&state, target, block.planned.is_some());
+        let impact = impact.map_err(|error| status::status_of(&error))?;
+        if order.is_dry_run {
+            return Ok(v1::BlockResponse {
+                revision: state.revision.get(),
+                impact: Some(impact),
+            });
+        }
+        // Replicas of older builds would treat it as forced: for them the leader checks, and the answer contains
+        // only what they know.
+        if is_overlooked && *spares_last && block.planned.is_none() {
+            impact::spare_last(target, &impact)?;
+            *spares_last = false;
+        }
+        Ok(v1::BlockResponse {
+            revision: commit(context, command).await?,
+            impact: Some(impact),
+        })
+    }
+
+    fn complete(record: Record, response: &v1::BlockResponse) -> Record {
+        record.at_revision(response.revision)
+    }
+}
+
+plain_write! {
+    UnblockRequest => UnblockResponse, Method::of_admin("Unblock", Role::Operator), unblock_command {
+        fn authors(&mut self) -> Vec<&mut String> {
+            vec![&mut self.author]
+        }
+
+        fn record(&self) -> Record {
+            Record::about(&self.request_id, subject(self.target.as_ref()))
+        }
+    }
+}
+
+fn subject(target: Option<&v1::BlockTarget>) -> String {
+    match target.and_then(|target| target.target.as_ref()) {
+        Some(Target::Host(host)) => format!("host {host}"),
+        Some(Target::Gpu(gpu)) => format!("gpu {gpu}"),
+        None => String::new(),
+    }
+}
