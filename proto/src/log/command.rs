@@ -1,7 +1,8 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
 use muster_model::command::{
-    CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, HostCommand, Placement, Standing,
+    StopReason, TaskOutcome, TaskReport,
 };
 use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
 use muster_model::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
@@ -42,7 +43,9 @@ pub fn format_of(command: &Command) -> u8 {
         return COMMAND_FORMAT;
     }
     let has_queues = match command {
-        Command::RegisterHost { registration, .. } if !registration.learnt.is_empty() => {
+        Command::Host(HostCommand::RegisterHost { registration, .. })
+            if !registration.learnt.is_empty() =>
+        {
             return LEARNT_CELLS;
         }
         Command::SubmitJob { spec, .. } => asks_for_layout(spec),
@@ -51,8 +54,8 @@ pub fn format_of(command: &Command) -> u8 {
             reason,
             StopReason::RunTime | StopReason::Assembly | StopReason::Moved
         ),
-        Command::ConfigureQueues { .. }
-        | Command::SetTopology { .. }
+        Command::Config(ConfigCommand::ConfigureQueues { .. })
+        | Command::Config(ConfigCommand::SetTopology { .. })
         | Command::Claim(_)
         | Command::DropClaim { .. }
         | Command::SetStanding { .. } => true,
@@ -87,14 +90,16 @@ fn tells_of_lives(command: &Command) -> bool {
                 StopReason::Suspended | StopReason::NotSwapped | StopReason::HostFault { .. }
             )
         }
-        Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SetHostHealth { one_way, .. } => *one_way,
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint { checkpoint, .. }) => {
+            checkpoint.save_ms.is_some()
+        }
+        Command::Host(HostCommand::SetHostHealth { one_way, .. }) => *one_way,
         Command::Block {
             block, spares_last, ..
         } => *spares_last || block.planned.is_some(),
         Command::Unblock { planned, .. } => *planned,
-        Command::SpoilCheckpoint { .. }
-        | Command::SetJobDefaults { .. }
+        Command::Checkpoint(CheckpointCommand::SpoilCheckpoint { .. })
+        | Command::Config(ConfigCommand::SetJobDefaults { .. })
         | Command::RecordReplicas { .. }
         | Command::SubmitPipeline { .. } => true,
         _ => false,
@@ -149,23 +154,29 @@ twin_variants! {
         CancelJob { request: request, job: job, author: author, reason: reason },
         SuspendJob { request: request, job: job, author: author, reason: reason },
         ResumeJob { request: request, job: job, author: author, reason: reason },
-        RegisterHost { leader: leader, registration: registration },
-        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
-        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
         Block { request: request, target: target, block: block, spares_last: spares_last },
         Unblock { request: request, target: target, author: author, planned: planned },
         ExpireBlocks { leader: leader },
-        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
         Prune { leader: leader },
-        ConfigureQueues { request: request, author: author, tree: tree },
-        SetTopology { request: request, author: author, topology: topology },
         ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+    }
+    within Host(HostCommand) {
+        RegisterHost { leader: leader, registration: registration },
+        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
+        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
+    }
+    within Checkpoint(CheckpointCommand) {
         SpoilCheckpoint {
             leader: leader, job: job, unit: unit, reporter: reporter, epoch: epoch, step: step, reason: reason,
         },
+    }
+    within Config(ConfigCommand) {
+        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
+        ConfigureQueues { request: request, author: author, tree: tree },
+        SetTopology { request: request, author: author, topology: topology },
     }
     also {
         Command::SubmitPipeline { request, pipeline } =>
@@ -179,7 +190,7 @@ twin_variants! {
         Kind::Claim(wire) => Command::Claim(claim::from_wire(wire)?);
         Command::ReportTask(report) => Kind::ReportTask(report_to_wire(report)),
         Kind::ReportTask(wire) => Command::ReportTask(report_from_wire(wire)?);
-        Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint { leader, job, unit, checkpoint }) =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
         Command::Access(command) => Kind::Access(access::to_wire(command)),
@@ -194,14 +205,15 @@ twin_variants! {
             leader: LeadershipEpoch(wire.leader),
             replicas: replicas::from_wire(wire.replicas),
         };
-        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
-            leader: leader.get(),
-            defaults: Some(defaults::to_wire(*defaults)),
-        }),
-        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults { leader, defaults }) =>
+            Kind::SetJobDefaults(v1::SetJobDefaults {
+                leader: leader.get(),
+                defaults: Some(defaults::to_wire(*defaults)),
+            }),
+        Kind::SetJobDefaults(wire) => Command::Config(ConfigCommand::SetJobDefaults {
             leader: LeadershipEpoch(wire.leader),
             defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
-        };
+        });
     }
 }
 
@@ -225,7 +237,7 @@ fn checkpoint_to_wire(
 }
 
 fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
-    Command::CommitCheckpoint {
+    Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
@@ -237,7 +249,7 @@ fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
             digest: wire.digest,
             save_ms: wire.save_ms,
         },
-    }
+    })
 }
 
 fn placement_to_wire(placement: &Placement) -> v1::Place {

@@ -5,7 +5,7 @@
 //! ask again. The level never falls: once a command of a format is in the log, every replica has to read it.
 //! User requests above the level are refused; worker reports above it are stored without the details.
 
-use muster_model::command::{Command, TaskOutcome};
+use muster_model::command::{CheckpointCommand, Command, HostCommand, TaskOutcome};
 use muster_proto::log::format_of;
 use muster_proto::status;
 use tonic::{Code, Status};
@@ -50,34 +50,34 @@ fn without_details(command: Command) -> Option<Command> {
             }
             Some(Command::ReportTask(report))
         }
-        Command::SetHostHealth {
+        Command::Host(HostCommand::SetHostHealth {
             leader,
             host,
             health,
             ..
-        } => Some(Command::SetHostHealth {
+        }) => Some(Command::Host(HostCommand::SetHostHealth {
             leader,
             host,
             health,
             one_way: false,
-        }),
+        })),
         Command::Place(mut placement) => {
             placement.barrier = false;
             Some(Command::Place(placement))
         }
-        Command::CommitCheckpoint {
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader,
             job,
             unit,
             mut checkpoint,
-        } => {
+        }) => {
             checkpoint.save_ms = None;
-            Some(Command::CommitCheckpoint {
+            Some(Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader,
                 job,
                 unit,
                 checkpoint,
-            })
+            }))
         }
         _ => None,
     }
@@ -117,11 +117,13 @@ mod tests {
 
     #[test]
     fn older_readers_are_told_of_a_silent_host_without_the_cause() {
-        let silent = |one_way| Command::SetHostHealth {
-            leader: LeadershipEpoch(1),
-            host: HostId(4),
-            health: HostHealth::Suspect,
-            one_way,
+        let silent = |one_way| {
+            Command::Host(HostCommand::SetHostHealth {
+                leader: LeadershipEpoch(1),
+                host: HostId(4),
+                health: HostHealth::Suspect,
+                one_way,
+            })
         };
         let lower = |level| lowered(vec![silent(true)], level);
         assert_eq!(lower(FORMAT_UNSAID), vec![silent(false)]);
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn older_readers_are_not_told_what_they_have_no_word_for() {
-        let spoil = Command::SpoilCheckpoint {
+        let spoil = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
             leader: LeadershipEpoch(1),
             job: JobId(2),
             unit: UnitIndex(0),
@@ -138,7 +140,7 @@ mod tests {
             epoch: AttemptEpoch(3),
             step: 7,
             reason: String::new(),
-        };
+        });
         assert_eq!(lowered(vec![spoil.clone()], FORMAT_UNSAID), Vec::new());
         assert_eq!(lowered(vec![spoil.clone()], COMMAND_FORMAT), vec![spoil]);
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_engine::desired;
 use muster_engine::state::{Attempt, Checkpoint, Job, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
+};
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
@@ -73,11 +75,13 @@ fn checkpoints(
         }
     }
     news.into_iter()
-        .map(|((job, unit, _), checkpoint)| Command::CommitCheckpoint {
-            leader,
-            job,
-            unit,
-            checkpoint,
+        .map(|((job, unit, _), checkpoint)| {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+                leader,
+                job,
+                unit,
+                checkpoint,
+            })
         })
         .collect()
 }
@@ -109,7 +113,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
                 continue;
             };
-            let command = Command::SpoilCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 leader,
                 job: job.id,
                 unit: told.unit,
@@ -117,7 +121,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
                 epoch: checkpoint.epoch,
                 step: spoil.step,
                 reason: limits::shortened(&spoil.reason).to_owned(),
-            };
+            });
             news.entry((job.id, told.unit, spoil.step))
                 .or_insert(command);
         }
@@ -284,11 +288,13 @@ fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
         let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
         known.is_some_and(|gpu| gpu.health != *health)
     })
-    .map(|(gpu, health)| Command::SetGpuHealth {
-        leader,
-        host: host.id,
-        gpu: *gpu,
-        health: health.clone(),
+    .map(|(gpu, health)| {
+        Command::Host(HostCommand::SetGpuHealth {
+            leader,
+            host: host.id,
+            gpu: *gpu,
+            health: health.clone(),
+        })
     })
     .collect()
 }
