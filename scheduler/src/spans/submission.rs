@@ -16,32 +16,21 @@ const PIPELINE_JOBS_TRACED_MAX: usize = 64;
 
 /// The answer to a submission.
 pub(crate) trait Submitted {
-    /// Its jobs, as many as have spans.
-    fn jobs(&self) -> Vec<u64>;
-
-    /// Whether the submission repeats an earlier one.
-    fn is_repetition(&self) -> bool;
+    /// Its jobs, as many as have spans, and whether it repeats an earlier submission.
+    fn jobs(&self) -> (Vec<u64>, bool);
 }
 
 impl Submitted for v1::SubmitJobResponse {
-    fn jobs(&self) -> Vec<u64> {
+    fn jobs(&self) -> (Vec<u64>, bool) {
         let id = (self.job_id > 0).then_some(self.job_id);
-        id.into_iter().collect()
-    }
-
-    fn is_repetition(&self) -> bool {
-        self.repeated
+        (id.into_iter().collect(), self.repeated)
     }
 }
 
 impl Submitted for v1::SubmitPipelineResponse {
-    fn jobs(&self) -> Vec<u64> {
+    fn jobs(&self) -> (Vec<u64>, bool) {
         let jobs = self.job_ids.iter().take(PIPELINE_JOBS_TRACED_MAX);
-        jobs.copied().collect()
-    }
-
-    fn is_repetition(&self) -> bool {
-        self.repeated
+        (jobs.copied().collect(), self.repeated)
     }
 }
 
@@ -71,7 +60,7 @@ impl Submission {
     ) -> Option<TraceContext> {
         let ended_ns = now_ns();
         let (jobs, repeated) = match answer {
-            Ok(answer) => (answer.jobs(), answer.is_repetition()),
+            Ok(answer) => answer.jobs(),
             Err(status) => {
                 let trace = TraceId::of_request(&self.request_id);
                 let id = SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]);
@@ -136,8 +125,8 @@ fn caller(metadata: &MetadataMap) -> Option<TraceContext> {
 /// The jobs of an outcome, if it is one of a submission.
 fn jobs(outcome: &Outcome) -> Vec<u64> {
     match outcome {
-        Outcome::SubmitJob(answer) => answer.jobs(),
-        Outcome::SubmitPipeline(answer) => answer.jobs(),
+        Outcome::SubmitJob(answer) => answer.jobs().0,
+        Outcome::SubmitPipeline(answer) => answer.jobs().0,
         _ => Vec::new(),
     }
 }

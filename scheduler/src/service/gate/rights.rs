@@ -56,31 +56,27 @@ pub(crate) struct Method {
 }
 
 impl Method {
+    const fn new(service: &'static str, name: &'static str, need: Need) -> Self {
+        Self {
+            service,
+            name,
+            need,
+        }
+    }
+
     /// A method of `JobService` for users, who may change only some jobs.
     pub(crate) const fn of_jobs(name: &'static str) -> Self {
-        Self {
-            service: "muster.v1.JobService",
-            name,
-            need: USER,
-        }
+        Self::new(JOBS, name, USER)
     }
 
     /// A method of `AdminService` for users of this role.
     pub(crate) const fn of_admin(name: &'static str, role: Role) -> Self {
-        Self {
-            service: "muster.v1.AdminService",
-            name,
-            need: Need::Role(role),
-        }
+        Self::new(ADMINS, name, Need::Role(role))
     }
 
     /// A method of `JoinService` for workers without a certificate; their token is checked where it is known.
     pub(crate) const fn of_joining(name: &'static str) -> Self {
-        Self {
-            service: "muster.v1.JoinService",
-            name,
-            need: Need::Nothing,
-        }
+        Self::new(JOINING, name, Need::Nothing)
     }
 }
 
@@ -89,81 +85,60 @@ const USER: Need = Need::Role(Role::User);
 const OPERATOR: Need = Need::Role(Role::Operator);
 const ADMIN: Need = Need::Role(Role::Admin);
 
-/// Every call that is no write, by its service; each write names its method and role itself. Which jobs a
-/// viewer or user may see and act on is checked where the job is known.
-const TABLE: &[(&str, &[(&str, Need)])] = &[
-    (
-        "muster.v1.JobService",
-        &[
-            ("GetJob", VIEWER),
-            ("ListJobs", VIEWER),
-            ("ExplainJob", VIEWER),
-            ("GetPipeline", VIEWER),
-            ("ListPipelines", VIEWER),
-            ("StreamLogs", VIEWER),
-            ("GetProgress", VIEWER),
-            ("Exec", USER),
-        ],
-    ),
-    (
-        "muster.v1.ClusterService",
-        &[
-            ("GetStatus", VIEWER),
-            ("ListHosts", VIEWER),
-            ("ListGpus", VIEWER),
-            ("ListQueues", VIEWER),
-            ("GetTopology", VIEWER),
-            // Contains the jobs of all users.
-            ("ExportState", OPERATOR),
-        ],
-    ),
-    ("muster.v1.WatchService", &[("Watch", VIEWER)]),
-    (
-        "muster.v1.AdminService",
-        &[
-            ("GetHealth", Need::ViewerOrWorker),
-            ("TriggerSnapshot", ADMIN),
-            ("SaveSnapshot", ADMIN),
-            ("ReadAuditLog", ADMIN),
-            ("SetLogLevel", ADMIN),
-            ("GetDebugInfo", ADMIN),
-            ("ListUsers", ADMIN),
-            ("ListJoinTokens", ADMIN),
-        ],
-    ),
-    (
-        "muster.v1.WorkerService",
-        &[("Session", Need::Worker), ("Exec", Need::Worker)],
-    ),
-    (
-        "muster.v1.JoinService",
-        &[
-            ("GetAuthorities", Need::Nothing),
-            ("RenewCertificate", Need::Worker),
-        ],
-    ),
-    (
-        "muster.v1.PeerService",
-        &[
-            ("ForwardWrites", Need::Replica),
-            ("ForwardLogs", Need::Replica),
-            ("ForwardProgress", Need::Replica),
-            ("ForwardExec", Need::Replica),
-            ("ShadowBeats", Need::Replica),
-            ("GetShadows", Need::Replica),
-        ],
-    ),
-    (
-        "muster.raft.v1.RaftService",
-        &[("Call", Need::Replica), ("Append", Need::Replica)],
-    ),
-    (
-        "grpc.health.v1.Health",
-        &[("Check", Need::Nothing), ("Watch", Need::Nothing)],
-    ),
-    (
+const JOBS: &str = "muster.v1.JobService";
+const CLUSTER: &str = "muster.v1.ClusterService";
+const ADMINS: &str = "muster.v1.AdminService";
+const WORKERS: &str = "muster.v1.WorkerService";
+const JOINING: &str = "muster.v1.JoinService";
+const PEERS: &str = "muster.v1.PeerService";
+const RAFT: &str = "muster.raft.v1.RaftService";
+const HEALTH: &str = "grpc.health.v1.Health";
+
+/// Every method that is no write; each write names its own. Which jobs a viewer or user may see and act on is
+/// checked where the job is known.
+const METHODS: &[Method] = &[
+    Method::new(JOBS, "GetJob", VIEWER),
+    Method::new(JOBS, "ListJobs", VIEWER),
+    Method::new(JOBS, "ExplainJob", VIEWER),
+    Method::new(JOBS, "GetPipeline", VIEWER),
+    Method::new(JOBS, "ListPipelines", VIEWER),
+    Method::new(JOBS, "StreamLogs", VIEWER),
+    Method::new(JOBS, "GetProgress", VIEWER),
+    Method::new(JOBS, "Exec", USER),
+    Method::new(CLUSTER, "GetStatus", VIEWER),
+    Method::new(CLUSTER, "ListHosts", VIEWER),
+    Method::new(CLUSTER, "ListGpus", VIEWER),
+    Method::new(CLUSTER, "ListQueues", VIEWER),
+    Method::new(CLUSTER, "GetTopology", VIEWER),
+    // Contains the jobs of all users.
+    Method::new(CLUSTER, "ExportState", OPERATOR),
+    Method::new("muster.v1.WatchService", "Watch", VIEWER),
+    Method::new(ADMINS, "GetHealth", Need::ViewerOrWorker),
+    Method::new(ADMINS, "TriggerSnapshot", ADMIN),
+    Method::new(ADMINS, "SaveSnapshot", ADMIN),
+    Method::new(ADMINS, "ReadAuditLog", ADMIN),
+    Method::new(ADMINS, "SetLogLevel", ADMIN),
+    Method::new(ADMINS, "GetDebugInfo", ADMIN),
+    Method::new(ADMINS, "ListUsers", ADMIN),
+    Method::new(ADMINS, "ListJoinTokens", ADMIN),
+    Method::new(WORKERS, "Session", Need::Worker),
+    Method::new(WORKERS, "Exec", Need::Worker),
+    Method::new(JOINING, "GetAuthorities", Need::Nothing),
+    Method::new(JOINING, "RenewCertificate", Need::Worker),
+    Method::new(PEERS, "ForwardWrites", Need::Replica),
+    Method::new(PEERS, "ForwardLogs", Need::Replica),
+    Method::new(PEERS, "ForwardProgress", Need::Replica),
+    Method::new(PEERS, "ForwardExec", Need::Replica),
+    Method::new(PEERS, "ShadowBeats", Need::Replica),
+    Method::new(PEERS, "GetShadows", Need::Replica),
+    Method::new(RAFT, "Call", Need::Replica),
+    Method::new(RAFT, "Append", Need::Replica),
+    Method::new(HEALTH, "Check", Need::Nothing),
+    Method::new(HEALTH, "Watch", Need::Nothing),
+    Method::new(
         "grpc.reflection.v1.ServerReflection",
-        &[("ServerReflectionInfo", VIEWER)],
+        "ServerReflectionInfo",
+        VIEWER,
     ),
 ];
 
@@ -198,14 +173,7 @@ fn method(path: &str) -> Option<Method> {
 
 /// Every method that a replica serves.
 fn methods() -> impl Iterator<Item = Method> {
-    let others = TABLE.iter().flat_map(|(service, methods)| {
-        methods.iter().map(move |(name, need)| Method {
-            service,
-            name,
-            need: *need,
-        })
-    });
-    others.chain(WRITE_METHODS.iter().copied())
+    METHODS.iter().chain(WRITE_METHODS).copied()
 }
 
 #[cfg(test)]

@@ -66,13 +66,13 @@ impl JobService for Jobs {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let Calling {
-            deadline, caller, ..
-        } = Calling::of(&self.0, &request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
-        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        calling
+            .caller
+            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
         let limit = self.0.page_limit();
         get(&state, &request, limit).map(Response::new)
     }
@@ -82,14 +82,12 @@ impl JobService for Jobs {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let _place = self.0.admit()?;
-        let Calling {
-            deadline, caller, ..
-        } = Calling::of(&self.0, &request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let limit = self.0.page_limit();
-        list((&state, &caller), &request, limit).map(Response::new)
+        list((&state, &calling.caller), &request, limit).map(Response::new)
     }
 
     async fn cancel_job(
@@ -118,15 +116,15 @@ impl JobService for Jobs {
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let Calling {
-            deadline, caller, ..
-        } = Calling::of(&self.0, &request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
-        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        calling
+            .caller
+            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
         // Planning ahead takes long enough to block other tasks of this thread.
-        let until = explain::patience(Instant::now(), deadline);
+        let until = explain::patience(Instant::now(), calling.deadline);
         let explained =
             tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
         let answer = explained
@@ -148,14 +146,12 @@ impl JobService for Jobs {
         request: Request<v1::GetPipelineRequest>,
     ) -> Result<Response<v1::GetPipelineResponse>, Status> {
         let _place = self.0.admit()?;
-        let Calling {
-            deadline, caller, ..
-        } = Calling::of(&self.0, &request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let id = PipelineId(request.pipeline_id);
-        { state.jobs_of(id) }.try_for_each(|job| caller.require_sight(&state, job))?;
+        { state.jobs_of(id) }.try_for_each(|job| calling.caller.require_sight(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
     }
 
@@ -164,14 +160,12 @@ impl JobService for Jobs {
         request: Request<v1::ListPipelinesRequest>,
     ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
         let _place = self.0.admit()?;
-        let Calling {
-            deadline, caller, ..
-        } = Calling::of(&self.0, &request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let limit = self.0.page_limit();
-        pipelines::list((&state, &caller), &request, limit).map(Response::new)
+        pipelines::list((&state, &calling.caller), &request, limit).map(Response::new)
     }
 
     async fn stream_logs(

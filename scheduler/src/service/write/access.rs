@@ -11,81 +11,44 @@ use crate::service::gate::Method;
 use crate::service::write::request::plain_write;
 
 plain_write! {
-    AddUserRequest => AddUserResponse, Method::of_admin("AddUser", Role::Admin), add_user_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            let role = role_from_wire(self.role()).map_or_else(String::new, |role| role.to_string());
-            Record::about(&self.request_id, format!("user {}, role {role}", self.name))
-        }
-    }
+    AddUserRequest => AddUserResponse, Method::of_admin("AddUser", Role::Admin),
+    add_user_command, by [author],
+    record |it| {
+        let role = role_from_wire(it.role()).map_or_else(String::new, |role| role.to_string());
+        Record::about(&it.request_id, format!("user {}, role {role}", it.name))
+    },
 }
 
 plain_write! {
-    RemoveUserRequest => RemoveUserResponse, Method::of_admin("RemoveUser", Role::Admin), remove_user_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            Record::about(&self.request_id, format!("user {}", self.name))
-        }
-    }
+    RemoveUserRequest => RemoveUserResponse, Method::of_admin("RemoveUser", Role::Admin),
+    remove_user_command, by [author],
+    record |it| Record::about(&it.request_id, format!("user {}", it.name)),
 }
 
 plain_write! {
-    RotateUserTokenRequest => RotateUserTokenResponse,
-    Method::of_admin("RotateUserToken", Role::Admin),
-    rotate_token_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            Record::about(&self.request_id, format!("token of user {}", self.name))
-        }
-    }
+    RotateUserTokenRequest => RotateUserTokenResponse, Method::of_admin("RotateUserToken", Role::Admin),
+    rotate_token_command, by [author],
+    record |it| Record::about(&it.request_id, format!("token of user {}", it.name)),
 }
 
 plain_write! {
-    AddJoinTokenRequest => AddJoinTokenResponse,
-    Method::of_admin("AddJoinToken", Role::Admin),
-    add_join_token_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            let subject = format!("join token {}, {} uses", self.id, self.uses_max);
-            Record::about(&self.request_id, subject)
-        }
-    }
+    AddJoinTokenRequest => AddJoinTokenResponse, Method::of_admin("AddJoinToken", Role::Admin),
+    add_join_token_command, by [author],
+    record |it| Record::about(&it.request_id, format!("join token {}, {} uses", it.id, it.uses_max)),
 }
 
 plain_write! {
-    RevokeJoinTokenRequest => RevokeJoinTokenResponse,
-    Method::of_admin("RevokeJoinToken", Role::Admin),
-    revoke_join_token_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            Record::about(&self.request_id, format!("join token {}", self.id))
-        }
-    }
+    RevokeJoinTokenRequest => RevokeJoinTokenResponse, Method::of_admin("RevokeJoinToken", Role::Admin),
+    revoke_join_token_command, by [author],
+    record |it| Record::about(&it.request_id, format!("join token {}", it.id)),
 }
 
 // The part of a join in which the token is known only by its hash.
 plain_write! {
-    UseJoinTokenRequest => UseJoinTokenResponse, Method::of_joining("Join"), use_join_token_command {
-        fn record(&self) -> Record {
-            Record {
-                user: format!("join token {}", self.id),
-                ..Record::about(&self.request_id, format!("host {}", self.host))
-            }
-        }
-    }
+    UseJoinTokenRequest => UseJoinTokenResponse, Method::of_joining("Join"),
+    use_join_token_command, by [],
+    record |it| Record {
+        user: format!("join token {}", it.id),
+        ..Record::about(&it.request_id, format!("host {}", it.host))
+    },
 }

@@ -20,7 +20,7 @@ use crate::leader::ToWorker;
 use crate::service::context::Context;
 use crate::service::gate::Method;
 use crate::service::replies::{HOST_UNREACHABLE, unreachable};
-use crate::service::write::request::WriteRequest;
+use crate::service::write::request::{Reply, WriteRequest};
 
 /// A checked injection.
 pub(crate) struct InjectionOrder {
@@ -51,11 +51,7 @@ impl WriteRequest for v1::InjectFaultRequest {
         })
     }
 
-    async fn execute(
-        order: InjectionOrder,
-        context: &Context,
-        deadline: Instant,
-    ) -> Result<v1::InjectFaultResponse, Status> {
+    async fn execute(order: InjectionOrder, context: &Context, deadline: Instant) -> Reply<Self> {
         let InjectionOrder {
             host: name,
             what,

@@ -6,68 +6,23 @@ use muster_model::access::Role;
 use muster_model::health::Finding;
 use muster_proto::convert::{reset_breaker_command, set_health_rules_command, would_block_to_wire};
 use muster_proto::v1;
-use tokio::time::Instant;
-use tonic::Status;
 
 use crate::audit_log::Record;
-use crate::service::context::Context;
 use crate::service::gate::Method;
-use crate::service::write::propose::{Proposal, carry_out};
-use crate::service::write::request::{WriteRequest, plain_write};
+use crate::service::write::request::{configuration_write, plain_write};
 
 /// Blocks listed in one answer.
 const BLOCKS_LISTED_MAX: usize = 100;
 
-impl WriteRequest for v1::SetHealthRulesRequest {
-    const METHOD: Method = Method::of_admin("SetHealthRules", Role::Admin);
-
-    type Order = Proposal;
-
-    fn authors(&mut self) -> Vec<&mut String> {
-        vec![&mut self.author]
-    }
-
-    fn record(&self) -> Record {
-        Record {
-            dry_run: self.dry_run,
-            ..Record::about(&self.request_id, "health rules".to_owned())
-        }
-    }
-
-    fn order(self) -> Result<Proposal, Status> {
-        let is_dry_run = self.dry_run;
-        Proposal::new(set_health_rules_command(self), is_dry_run)
-    }
-
-    async fn execute(
-        order: Proposal,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::SetHealthRulesResponse, Status> {
-        let carried_out = carry_out(context, order).await?;
-        Ok(v1::SetHealthRulesResponse {
-            revision: carried_out.revision,
-            ..effect(&carried_out.before, &carried_out.after)
-        })
-    }
-
-    fn complete(record: Record, response: &v1::SetHealthRulesResponse) -> Record {
-        record.at_revision(response.revision)
-    }
+configuration_write! {
+    SetHealthRulesRequest => SetHealthRulesResponse, Method::of_admin("SetHealthRules", Role::Admin),
+    set_health_rules_command, "health rules", effect
 }
 
 plain_write! {
-    ResetBreakerRequest => ResetBreakerResponse,
-    Method::of_admin("ResetBreaker", Role::Operator),
-    reset_breaker_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            Record::about(&self.request_id, format!("pool {}", self.pool))
-        }
-    }
+    ResetBreakerRequest => ResetBreakerResponse, Method::of_admin("ResetBreaker", Role::Operator),
+    reset_breaker_command, by [author],
+    record |it| Record::about(&it.request_id, format!("pool {}", it.pool)),
 }
 
 /// Effect that new rules would have had on recent findings.

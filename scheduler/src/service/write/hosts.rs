@@ -14,7 +14,7 @@ use crate::service::context::Context;
 use crate::service::gate::Method;
 use crate::service::write::impact;
 use crate::service::write::propose::{Proposal, commit};
-use crate::service::write::request::{WriteRequest, plain_write};
+use crate::service::write::request::{Reply, WriteRequest, plain_write};
 
 impl WriteRequest for v1::BlockRequest {
     const METHOD: Method = Method::of_admin("Block", Role::Operator);
@@ -34,15 +34,10 @@ impl WriteRequest for v1::BlockRequest {
     }
 
     fn order(self) -> Result<Proposal, Status> {
-        let is_dry_run = self.dry_run;
-        Proposal::new(block_command(self), is_dry_run)
+        Proposal::new(self.dry_run, block_command(self))
     }
 
-    async fn execute(
-        order: Proposal,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::BlockResponse, Status> {
+    async fn execute(order: Proposal, context: &Context, _: Instant) -> Reply<Self> {
         let mut command = order.command;
         let level = context.shadows.lock().command_format();
         let is_overlooked = feature_level::check(&command, level).is_err();
@@ -82,15 +77,9 @@ impl WriteRequest for v1::BlockRequest {
 }
 
 plain_write! {
-    UnblockRequest => UnblockResponse, Method::of_admin("Unblock", Role::Operator), unblock_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn record(&self) -> Record {
-            Record::about(&self.request_id, subject(self.target.as_ref()))
-        }
-    }
+    UnblockRequest => UnblockResponse, Method::of_admin("Unblock", Role::Operator),
+    unblock_command, by [author],
+    record |it| Record::about(&it.request_id, subject(it.target.as_ref())),
 }
 
 fn subject(target: Option<&v1::BlockTarget>) -> String {

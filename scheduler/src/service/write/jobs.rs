@@ -16,9 +16,8 @@ use tonic::Status;
 use crate::audit_log::Record;
 use crate::service::context::Context;
 use crate::service::gate::{Method, Scope};
-use crate::service::write::kept_answers;
-use crate::service::write::propose::{Proposal, check_level, checked, commit, propose, rehearse};
-use crate::service::write::request::{WriteRequest, plain_write};
+use crate::service::write::propose::{Proposal, check_level, propose, rehearse};
+use crate::service::write::request::{Reply, WriteRequest, plain_write};
 use crate::spans;
 
 impl WriteRequest for v1::SubmitJobRequest {
@@ -44,15 +43,10 @@ impl WriteRequest for v1::SubmitJobRequest {
     }
 
     fn order(self) -> Result<Proposal, Status> {
-        let is_dry_run = self.validate_only;
-        Proposal::new(submit_command(self), is_dry_run)
+        Proposal::new(self.validate_only, submit_command(self))
     }
 
-    async fn execute(
-        order: Proposal,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::SubmitJobResponse, Status> {
+    async fn execute(order: Proposal, context: &Context, _: Instant) -> Reply<Self> {
         check_specs(context, &order.command)?;
         check_level(context, &order.command)?;
         if order.is_dry_run {
@@ -121,17 +115,12 @@ impl WriteRequest for v1::SubmitPipelineRequest {
     }
 
     fn order(self) -> Result<PipelineOrder, Status> {
-        let is_dry_run = self.validate_only;
         let jobs = self.spec.as_ref().map_or(0, |spec| spec.jobs.len());
-        let proposal = Proposal::new(submit_pipeline_command(self), is_dry_run)?;
+        let proposal = Proposal::new(self.validate_only, submit_pipeline_command(self))?;
         Ok(PipelineOrder { proposal, jobs })
     }
 
-    async fn execute(
-        order: PipelineOrder,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::SubmitPipelineResponse, Status> {
+    async fn execute(order: PipelineOrder, context: &Context, _: Instant) -> Reply<Self> {
         let PipelineOrder { proposal, jobs } = order;
         check_specs(context, &proposal.command)?;
         check_level(context, &proposal.command)?;
@@ -162,77 +151,25 @@ impl WriteRequest for v1::SubmitPipelineRequest {
     }
 }
 
-impl WriteRequest for v1::CancelJobRequest {
-    const METHOD: Method = Method::of_jobs("CancelJob");
-
-    type Order = Command;
-
-    fn authors(&mut self) -> Vec<&mut String> {
-        vec![&mut self.author]
-    }
-
-    fn scope(&self) -> Scope<'_> {
-        Scope::Job(JobId(self.job_id))
-    }
-
-    fn record(&self) -> Record {
-        order_to_job(self.job_id, &self.reason, &self.request_id)
-    }
-
-    fn order(self) -> Result<Command, Status> {
-        checked(cancel_command(self))
-    }
-
-    async fn execute(
-        command: Command,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::CancelJobResponse, Status> {
-        let done = context
-            .handle
-            .with_state(|state| kept_answers::is_done(state, &command).then_some(state.revision));
-        let revision = match done {
-            Some(revision) => revision.get(),
-            None => commit(context, command).await?,
-        };
-        Ok(v1::CancelJobResponse { revision })
-    }
-
-    fn complete(record: Record, response: &v1::CancelJobResponse) -> Record {
-        record.at_revision(response.revision)
-    }
+plain_write! {
+    CancelJobRequest => CancelJobResponse, Method::of_jobs("CancelJob"),
+    cancel_command, by [author],
+    record |it| order_to_job(it.job_id, &it.reason, &it.request_id),
+    scope |it| Scope::Job(JobId(it.job_id)),
 }
 
 plain_write! {
-    SuspendJobRequest => SuspendJobResponse, Method::of_jobs("SuspendJob"), suspend_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn scope(&self) -> Scope<'_> {
-            Scope::Job(JobId(self.job_id))
-        }
-
-        fn record(&self) -> Record {
-            order_to_job(self.job_id, &self.reason, &self.request_id)
-        }
-    }
+    SuspendJobRequest => SuspendJobResponse, Method::of_jobs("SuspendJob"),
+    suspend_command, by [author],
+    record |it| order_to_job(it.job_id, &it.reason, &it.request_id),
+    scope |it| Scope::Job(JobId(it.job_id)),
 }
 
 plain_write! {
-    ResumeJobRequest => ResumeJobResponse, Method::of_jobs("ResumeJob"), resume_command {
-        fn authors(&mut self) -> Vec<&mut String> {
-            vec![&mut self.author]
-        }
-
-        fn scope(&self) -> Scope<'_> {
-            Scope::Job(JobId(self.job_id))
-        }
-
-        fn record(&self) -> Record {
-            order_to_job(self.job_id, &self.reason, &self.request_id)
-        }
-    }
+    ResumeJobRequest => ResumeJobResponse, Method::of_jobs("ResumeJob"),
+    resume_command, by [author],
+    record |it| order_to_job(it.job_id, &it.reason, &it.request_id),
+    scope |it| Scope::Job(JobId(it.job_id)),
 }
 
 /// Queue to which a job is submitted.

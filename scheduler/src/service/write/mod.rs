@@ -37,7 +37,7 @@ use crate::service::read;
 use crate::service::write::forward::{Forward, unknown};
 use crate::service::write::leaders::Leaders;
 pub use crate::service::write::propose::propose_status;
-use crate::service::write::request::{WriteRequest, execute};
+use crate::service::write::request::{Reply, WriteRequest, execute};
 use crate::spans;
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
@@ -88,7 +88,7 @@ pub(crate) async fn write<R: WriteRequest>(
     context: &Context,
     mut request: R,
     calling: Calling,
-) -> Result<R::Response, Status> {
+) -> Reply<R> {
     let Calling {
         deadline,
         from,
@@ -115,7 +115,7 @@ fn record<R: WriteRequest>(request: &mut R, caller: &Caller, from: Option<Socket
 }
 
 /// Completes an audit record with the answer.
-fn answered<R: WriteRequest>(record: Record, result: &Result<R::Response, Status>) -> Record {
+fn answered<R: WriteRequest>(record: Record, result: &Reply<R>) -> Record {
     let record = record.answered_with(result.as_ref().err());
     match result {
         Ok(response) => R::complete(record, response),
@@ -144,11 +144,7 @@ async fn permit<R: WriteRequest>(
     }
 }
 
-async fn attempts<R: WriteRequest>(
-    context: &Context,
-    request: R,
-    deadline: Instant,
-) -> Result<R::Response, Status> {
+async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Instant) -> Reply<R> {
     let mut leadership = context.handle.leadership();
     if !leadership.borrow().is_self {
         // The leader checks when it executes; here a bad request need not wait for a leader.
@@ -201,7 +197,7 @@ async fn attempt<R: WriteRequest>(
     now: &Leadership,
     request: R,
     deadline: Instant,
-) -> Result<R::Response, Status> {
+) -> Reply<R> {
     match &now.leader {
         _ if now.is_self => {
             let executed = timeout_at(deadline, execute(context, request, deadline)).await;

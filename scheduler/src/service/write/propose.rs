@@ -23,11 +23,10 @@ pub(crate) struct Proposal {
 impl Proposal {
     /// The proposal of a converted request.
     pub(super) fn new(
-        converted: Result<Command, Rejection>,
         is_dry_run: bool,
+        converted: Result<Command, Rejection>,
     ) -> Result<Self, Status> {
-        let command = checked(converted)?;
-        Ok(Self {
+        checked(converted).map(|command| Self {
             command,
             is_dry_run,
         })
@@ -81,9 +80,15 @@ pub(super) fn check_level(context: &Context, command: &Command) -> Result<(), St
     feature_level::check(command, level)
 }
 
-/// Proposes one command and returns its revision.
+/// Proposes one command and returns its revision; a command that is done already is not proposed.
 pub(super) async fn commit(context: &Context, command: Command) -> Result<u64, Status> {
-    let (revision, _) = propose(context, command).await?;
+    let done = context
+        .handle
+        .with_state(|state| kept_answers::is_done(state, &command).then_some(state.revision));
+    let revision = match done {
+        Some(revision) => revision,
+        None => propose(context, command).await?.0,
+    };
     Ok(revision.get())
 }
 

@@ -16,7 +16,7 @@ use crate::leader::feature_level::FEATURE_NOT_YET;
 use crate::leader::{ChangeError, LeaderInput, ReplicaChange};
 use crate::service::context::Context;
 use crate::service::gate::Method;
-use crate::service::write::request::WriteRequest;
+use crate::service::write::request::{Reply, WriteRequest};
 use crate::service::write::{UNKNOWN_OUTCOME, UNREACHABLE};
 
 /// Retry delay for a caller that waits for the result of a change.
@@ -41,11 +41,7 @@ impl WriteRequest for v1::TransferLeaderRequest {
         Ok(self)
     }
 
-    async fn execute(
-        order: Self,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::TransferLeaderResponse, Status> {
+    async fn execute(order: Self, context: &Context, _: Instant) -> Reply<Self> {
         let to = match order.to_replica_id {
             0 => context
                 .handle
@@ -93,11 +89,7 @@ impl WriteRequest for v1::ChangeReplicasRequest {
     }
 
     /// Passes the change to the leader loop and waits for its result.
-    async fn execute(
-        order: ReplicaOrder,
-        context: &Context,
-        deadline: Instant,
-    ) -> Result<v1::ChangeReplicasResponse, Status> {
+    async fn execute(order: ReplicaOrder, context: &Context, deadline: Instant) -> Reply<Self> {
         let ReplicaOrder { change, force } = order;
         let leadership = context.handle.leadership().borrow().clone();
         if !leadership.is_self {

@@ -15,6 +15,9 @@ use crate::audit_log::Record;
 use crate::service::context::Context;
 use crate::service::gate::{Method, Scope};
 
+/// The response to a request, or its refusal.
+pub(super) type Reply<R> = Result<<R as Forwarded>::Response, Status>;
+
 /// A request that changes the cluster.
 pub(crate) trait WriteRequest: Forwarded + Clone + Send + Sync + 'static {
     /// The method by which clients send it. Its name is the one in the audit log.
@@ -55,7 +58,7 @@ pub(crate) trait WriteRequest: Forwarded + Clone + Send + Sync + 'static {
         order: Self::Order,
         context: &Context,
         deadline: Instant,
-    ) -> impl Future<Output = Result<Self::Response, Status>> + Send;
+    ) -> impl Future<Output = Reply<Self>> + Send;
 
     /// Adds the response to the audit record.
     fn complete(record: Record, _response: &Self::Response) -> Record {
@@ -79,7 +82,7 @@ pub(crate) async fn execute<R: WriteRequest>(
     context: &Context,
     request: R,
     deadline: Instant,
-) -> Result<R::Response, Status> {
+) -> Reply<R> {
     R::execute(request.order()?, context, deadline).await
 }
 
@@ -120,19 +123,31 @@ macro_rules! forwarded {
 for_each_write!(forwarded);
 
 /// Implements [`WriteRequest`] for a request that is one command, and whose response is the revision at which
-/// it took effect. The braces contain the functions that describe the request.
+/// it took effect. The author field follows after `by`, the audit record as a function of the request after
+/// `record`, and the scope after `scope`, if it is not the cluster.
 macro_rules! plain_write {
     (
-        $request:ident => $response:ident, $method:expr, $to_command:ident {
-            $($description:tt)*
-        }
+        $request:ident => $response:ident, $method:expr, $to_command:ident, by [$($author:ident)?],
+        record $record:expr $(, scope $scope:expr)? $(,)?
     ) => {
         impl $crate::service::write::request::WriteRequest for ::muster_proto::v1::$request {
             const METHOD: $crate::service::gate::Method = $method;
 
             type Order = ::muster_model::command::Command;
 
-            $($description)*
+            fn authors(&mut self) -> Vec<&mut String> {
+                vec![$(&mut self.$author)?]
+            }
+
+            $(fn scope(&self) -> $crate::service::gate::Scope<'_> {
+                let scope: fn(&Self) -> $crate::service::gate::Scope<'_> = $scope;
+                scope(self)
+            })?
+
+            fn record(&self) -> $crate::audit_log::Record {
+                let record: fn(&Self) -> $crate::audit_log::Record = $record;
+                record(self)
+            }
 
             fn order(self) -> Result<Self::Order, ::tonic::Status> {
                 $crate::service::write::propose::checked($to_command(self))
@@ -142,7 +157,7 @@ macro_rules! plain_write {
                 command: Self::Order,
                 context: &$crate::service::context::Context,
                 _: ::tokio::time::Instant,
-            ) -> Result<::muster_proto::v1::$response, ::tonic::Status> {
+            ) -> $crate::service::write::request::Reply<Self> {
                 let revision = $crate::service::write::propose::commit(context, command).await?;
                 Ok(::muster_proto::v1::$response { revision })
             }
@@ -157,3 +172,51 @@ macro_rules! plain_write {
     };
 }
 pub(super) use plain_write;
+
+/// Implements [`WriteRequest`] for a request that replaces a part of the configuration, or only reports what
+/// that would change. The subject for the audit log and a function follow, which compares the states before and
+/// after.
+macro_rules! configuration_write {
+    ($request:ident => $response:ident, $method:expr, $to_command:ident, $subject:literal, $effect:ident) => {
+        impl $crate::service::write::request::WriteRequest for ::muster_proto::v1::$request {
+            const METHOD: $crate::service::gate::Method = $method;
+
+            type Order = $crate::service::write::propose::Proposal;
+
+            fn authors(&mut self) -> Vec<&mut String> {
+                vec![&mut self.author]
+            }
+
+            fn record(&self) -> $crate::audit_log::Record {
+                $crate::audit_log::Record {
+                    dry_run: self.dry_run,
+                    ..$crate::audit_log::Record::about(&self.request_id, $subject.to_owned())
+                }
+            }
+
+            fn order(self) -> Result<Self::Order, ::tonic::Status> {
+                $crate::service::write::propose::Proposal::new(self.dry_run, $to_command(self))
+            }
+
+            async fn execute(
+                proposal: Self::Order,
+                context: &$crate::service::context::Context,
+                _: ::tokio::time::Instant,
+            ) -> $crate::service::write::request::Reply<Self> {
+                let done = $crate::service::write::propose::carry_out(context, proposal).await?;
+                Ok(::muster_proto::v1::$response {
+                    revision: done.revision,
+                    ..$effect(&done.before, &done.after)
+                })
+            }
+
+            fn complete(
+                record: $crate::audit_log::Record,
+                response: &::muster_proto::v1::$response,
+            ) -> $crate::audit_log::Record {
+                record.at_revision(response.revision)
+            }
+        }
+    };
+}
+pub(super) use configuration_write;

@@ -8,54 +8,16 @@ use muster_model::host::Host;
 use muster_model::topology::HostCells;
 use muster_proto::convert::set_topology_command;
 use muster_proto::v1;
-use tokio::time::Instant;
-use tonic::Status;
 
-use crate::audit_log::Record;
-use crate::service::context::Context;
 use crate::service::gate::Method;
-use crate::service::write::propose::{Proposal, carry_out};
-use crate::service::write::request::WriteRequest;
+use crate::service::write::request::configuration_write;
 
 /// Hosts listed in one answer.
 const HOSTS_LISTED_MAX: usize = 100;
 
-impl WriteRequest for v1::SetTopologyRequest {
-    const METHOD: Method = Method::of_admin("SetTopology", Role::Admin);
-
-    type Order = Proposal;
-
-    fn authors(&mut self) -> Vec<&mut String> {
-        vec![&mut self.author]
-    }
-
-    fn record(&self) -> Record {
-        Record {
-            dry_run: self.dry_run,
-            ..Record::about(&self.request_id, "topology".to_owned())
-        }
-    }
-
-    fn order(self) -> Result<Proposal, Status> {
-        let is_dry_run = self.dry_run;
-        Proposal::new(set_topology_command(self), is_dry_run)
-    }
-
-    async fn execute(
-        order: Proposal,
-        context: &Context,
-        _: Instant,
-    ) -> Result<v1::SetTopologyResponse, Status> {
-        let carried_out = carry_out(context, order).await?;
-        Ok(v1::SetTopologyResponse {
-            revision: carried_out.revision,
-            ..effect(&carried_out.before, &carried_out.after)
-        })
-    }
-
-    fn complete(record: Record, response: &v1::SetTopologyResponse) -> Record {
-        record.at_revision(response.revision)
-    }
+configuration_write! {
+    SetTopologyRequest => SetTopologyResponse, Method::of_admin("SetTopology", Role::Admin),
+    set_topology_command, "topology", effect
 }
 
 /// Effect of a new topology on the registered hosts.
