@@ -267,7 +267,6 @@ fn is_safe_to_repeat(is_repeatable: bool, status: &Status) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use muster_proto::for_each_write;
     use muster_raft_store::ProposeError;
