@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use crate::tidy::finding::Finding;
 
 /// Workspace crates that each workspace crate may depend on. `ANY` means all of them.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("muster-model", &[]),
     ("muster-health", &["muster-model"]),
     ("muster-engine", &["muster-health", "muster-model"]),
@@ -56,6 +56,10 @@ const ALLOWED: [(&str, &[&str]); 26] = [
         ],
     ),
     ("muster-job-file", &["muster-model", "muster-proto"]),
+    (
+        "muster-documents",
+        &["muster-job-file", "muster-model", "muster-proto"],
+    ),
     (
         "muster-client",
         &[
@@ -117,6 +121,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
         &[
             "muster-chaos",
             "muster-client",
+            "muster-documents",
             "muster-engine",
             "muster-gpu-check",
             "muster-health",
