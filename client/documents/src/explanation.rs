@@ -1,4 +1,4 @@
-//! Why a job waits, and what would let it run.
+//! Explanations why a job waits, and remedies.
 
 use muster_proto::v1;
 use schemars::JsonSchema;
@@ -387,7 +387,7 @@ pub enum Remedy {
     AcceptModels {
         models: Vec<String>,
     },
-    /// Let so many tasks of a group share a host; all if null.
+    /// Let this many tasks of a group share a host; all if null.
     TasksPerHost {
         group: String,
         tasks: Option<u32>,
