@@ -2,7 +2,7 @@
 //! conversion from the messages of the wire.
 //!
 //! The command line draws its tables from them. Their JSON form is an interface: `docs/cli-json-schema.json` is its
-//! schema, from [`schema`].
+//! schema, from [`schema()`].
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,

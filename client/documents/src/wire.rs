@@ -1,7 +1,5 @@
 //! Conversion of fields of messages into fields of documents.
 
-use std::collections::BTreeMap;
-
 use muster_model::quota::Amounts;
 use muster_proto::v1;
 
@@ -25,7 +23,7 @@ macro_rules! unchanged {
     };
 }
 
-unchanged!(bool, i32, u32, u64, String, BTreeMap<String, String>);
+unchanged!(bool, i32, u32, u64, String);
 
 impl<W, T: FromWire<W>> FromWire<Option<W>> for Option<T> {
     fn from_wire(wire: Option<W>) -> Self {
