@@ -90,7 +90,7 @@ impl Status {
         }
         loop {
             let status = look(&client, self.freshness.consistency()).await?;
-            let text = render(&screen, &status.into())?;
+            let text = render(&screen, &muster_documents::Status::from(status))?;
             if !self.watch {
                 screen.data(&text)?;
                 return Ok(Exit::Ok);
