@@ -224,13 +224,12 @@ impl Caller {
 impl fmt::Display for Caller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open => formatter.write_str("anybody"),
             Self::Replica => formatter.write_str("a replica"),
             Self::Worker(name) => write!(formatter, "worker `{name}`"),
             Self::User(name) | Self::Federated(Federated { name, .. }) => {
                 write!(formatter, "user `{name}`")
             }
-            Self::Nobody => formatter.write_str("nobody"),
+            Self::Open | Self::Nobody => formatter.write_str("an anonymous caller"),
         }
     }
 }
