@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_engine::desired;
 use muster_engine::state::{Attempt, Checkpoint, Job, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
+};
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey, UnitId, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
@@ -74,11 +76,13 @@ fn checkpoints(
         }
     }
     news.into_iter()
-        .map(|((unit, _), checkpoint)| Command::CommitCheckpoint {
-            leader,
-            job: unit.job,
-            unit: unit.unit,
-            checkpoint,
+        .map(|((unit, _), checkpoint)| {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+                leader,
+                job: unit.job,
+                unit: unit.unit,
+                checkpoint,
+            })
         })
         .collect()
 }
@@ -110,7 +114,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
                 continue;
             };
-            let command = Command::SpoilCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 leader,
                 job: job.id,
                 unit: told.unit,
@@ -118,7 +122,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
                 epoch: checkpoint.epoch,
                 step: spoil.step,
                 reason: limits::shortened(&spoil.reason).to_owned(),
-            };
+            });
             news.entry((UnitId::new(job.id, told.unit), spoil.step))
                 .or_insert(command);
         }
@@ -289,11 +293,13 @@ fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
         let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
         known.is_some_and(|gpu| gpu.health != *health)
     })
-    .map(|(gpu, health)| Command::SetGpuHealth {
-        leader,
-        host: host.id,
-        gpu: *gpu,
-        health: health.clone(),
+    .map(|(gpu, health)| {
+        Command::Host(HostCommand::SetGpuHealth {
+            leader,
+            host: host.id,
+            gpu: *gpu,
+            health: health.clone(),
+        })
     })
     .collect()
 }

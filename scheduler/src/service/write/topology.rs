@@ -1,60 +1,23 @@
-//! Changes of the queue tree and of the topology, with their effect on existing objects.
+//! Changes of the topology, with their effect on registered hosts.
 
 use std::collections::BTreeSet;
 
-use muster_engine::effects::queue_effects;
 use muster_engine::state::State;
+use muster_model::access::Role;
 use muster_model::host::Host;
 use muster_model::topology::HostCells;
-use muster_proto::convert::{configure_queues_command, set_topology_command};
+use muster_proto::convert::set_topology_command;
 use muster_proto::v1;
-use tonic::Status;
 
-use crate::service::context::Context;
-use crate::service::write::local_write::{command, propose, rehearse};
+use crate::service::gate::Method;
+use crate::service::write::request::configuration_write;
 
 /// Hosts listed in one answer.
 const HOSTS_LISTED_MAX: usize = 100;
 
-/// Replaces the queue tree, unless the request is a dry run.
-pub(crate) async fn configure_queues(
-    context: &Context,
-    request: v1::ConfigureQueuesRequest,
-) -> Result<v1::ConfigureQueuesResponse, Status> {
-    let is_rehearsal = request.dry_run;
-    let command = command(configure_queues_command(request))?;
-    let (before, after) = rehearse(context, &command)?;
-    let revision = if is_rehearsal {
-        before.revision
-    } else {
-        propose(context, command).await?.0
-    };
-    Ok(v1::ConfigureQueuesResponse {
-        revision: revision.get(),
-        changes: queue_effects(&before, &after)
-            .into_iter()
-            .map(Into::into)
-            .collect(),
-    })
-}
-
-/// Replaces the topology, unless the request is a dry run.
-pub(crate) async fn set_topology(
-    context: &Context,
-    request: v1::SetTopologyRequest,
-) -> Result<v1::SetTopologyResponse, Status> {
-    let is_rehearsal = request.dry_run;
-    let command = command(set_topology_command(request))?;
-    let (before, after) = rehearse(context, &command)?;
-    let revision = if is_rehearsal {
-        before.revision
-    } else {
-        propose(context, command).await?.0
-    };
-    Ok(v1::SetTopologyResponse {
-        revision: revision.get(),
-        ..effect(&before, &after)
-    })
+configuration_write! {
+    SetTopologyRequest => SetTopologyResponse, Method::of_admin("SetTopology", Role::Admin),
+    set_topology_command, "topology", effect
 }
 
 /// Effect of a new topology on the registered hosts.

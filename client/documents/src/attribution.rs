@@ -1,27 +1,28 @@
 //! Attribution of the end of an attempt.
 
 use muster_proto::v1;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::view::word;
+use crate::name::component_name;
 
-/// Attribution of an end, its confidence, and its consequences.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct BlameView {
-    class: String,
-    component: Option<String>,
-    confidence_permille: u32,
-    charge: String,
-    measures: Vec<String>,
-    step: String,
-    evidence: Vec<String>,
+/// What an end is attributed to, the confidence, and the consequences; the words are in docs/health.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Attribution {
+    pub class: String,
+    pub component: Option<String>,
+    pub confidence_permille: u32,
+    pub charge: String,
+    pub measures: Vec<String>,
+    pub step: String,
+    pub evidence: Vec<String>,
 }
 
-impl From<v1::Blame> for BlameView {
+impl From<v1::Blame> for Attribution {
     fn from(wire: v1::Blame) -> Self {
         let component = wire.component.as_ref();
         Self {
-            component: component.map(|it| word::component(Some(it), &wire.host)),
+            component: component.map(|it| component_name(Some(it), &wire.host)),
             class: wire.class,
             confidence_permille: wire.confidence_permille,
             charge: wire.charge,
@@ -32,18 +33,20 @@ impl From<v1::Blame> for BlameView {
     }
 }
 
-impl BlameView {
-    /// Short form: `gpu, paid by infra, 95 %`.
-    pub(crate) fn text(&self) -> String {
+from_wire!(Attribution, v1::Blame);
+
+impl Attribution {
+    /// Short form: `gpu, charged to the infrastructure, 95 % sure`.
+    #[must_use]
+    pub fn text(&self) -> String {
         let payer = match self.charge.as_str() {
             "user" => "charged to the job",
             "infra" => "charged to the infrastructure",
             _ => "not charged",
         };
         let percent = self.confidence_permille / 10;
-        let component = self.component.as_deref();
         let class = &self.class;
-        let what = match component {
+        let what = match self.component.as_deref() {
             // The name contains its class: `host node04`.
             Some(name) if name.split(' ').next() == Some(class.as_str()) => name.to_owned(),
             Some(name) => format!("{class} ({name})"),
@@ -69,9 +72,8 @@ mod tests {
             confidence_permille: 700,
             ..v1::Blame::default()
         };
-        let text = BlameView::from(blame).text();
         assert_eq!(
-            text,
+            Attribution::from(blame).text(),
             "host node04, charged to the infrastructure, 70 % sure"
         );
     }

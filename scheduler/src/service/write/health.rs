@@ -1,35 +1,28 @@
-//! Health rules and breakers.
+//! Changes of health rules and resets of breakers.
 
 use muster_engine::state::State;
 use muster_health::rules::{WouldBlock, dry_run};
+use muster_model::access::Role;
 use muster_model::health::Finding;
 use muster_proto::convert::{reset_breaker_command, set_health_rules_command, would_block_to_wire};
 use muster_proto::v1;
-use tonic::Status;
 
-use crate::service::context::Context;
-use crate::service::write::local_write::{command, propose, rehearse};
+use crate::audit_log::Record;
+use crate::service::gate::Method;
+use crate::service::write::request::{configuration_write, plain_write};
 
 /// Blocks listed in one answer.
 const BLOCKS_LISTED_MAX: usize = 100;
 
-/// Replaces the health rules, unless the request is a dry run.
-pub(crate) async fn set_rules(
-    context: &Context,
-    request: v1::SetHealthRulesRequest,
-) -> Result<v1::SetHealthRulesResponse, Status> {
-    let is_rehearsal = request.dry_run;
-    let command = command(set_health_rules_command(request))?;
-    let (before, after) = rehearse(context, &command)?;
-    let revision = if is_rehearsal {
-        before.revision
-    } else {
-        propose(context, command).await?.0
-    };
-    Ok(v1::SetHealthRulesResponse {
-        revision: revision.get(),
-        ..effect(&before, &after)
-    })
+configuration_write! {
+    SetHealthRulesRequest => SetHealthRulesResponse, Method::of_admin("SetHealthRules", Role::Admin),
+    set_health_rules_command, "health rules", effect
+}
+
+plain_write! {
+    ResetBreakerRequest => ResetBreakerResponse, Method::of_admin("ResetBreaker", Role::Operator),
+    reset_breaker_command, by [author],
+    record |it| Record::about(&it.request_id, format!("pool {}", it.pool)),
 }
 
 /// Effect that new rules would have had on recent findings.
@@ -54,17 +47,6 @@ fn effect(before: &State, after: &State) -> v1::SetHealthRulesResponse {
         findings_since_ms: judged.since.map(|at| at.0),
         unjudged: judged.unjudged,
     }
-}
-
-/// Resets a breaker after an operator's review.
-pub(crate) async fn reset_breaker(
-    context: &Context,
-    request: v1::ResetBreakerRequest,
-) -> Result<v1::ResetBreakerResponse, Status> {
-    let (revision, _) = propose(context, command(reset_breaker_command(request))?).await?;
-    Ok(v1::ResetBreakerResponse {
-        revision: revision.get(),
-    })
 }
 
 fn count(length: usize) -> u32 {
