@@ -134,7 +134,8 @@ fn jobs(outcome: &Outcome) -> Vec<u64> {
 /// Records the span of a write forwarded by a follower and answered by the leader.
 pub(crate) fn forwarded(
     began_ns: u64,
-    (replica, leader): (ReplicaId, u64),
+    replica: ReplicaId,
+    leader: u64,
     answer: &Result<Outcome, Status>,
 ) {
     if !is_on() {

@@ -114,7 +114,7 @@ pub(crate) async fn start(
     // The command may contain secrets: the record shows only who enters which task.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
-    let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
+    let unanswered = context.unanswered(Record::told("Exec", &who, subject, from));
     let look = still_enters(context, caller, JobId(open.job_id));
     let inputs = while_allowed(messages, Arc::clone(&look));
     let leadership = context.handle.leadership().borrow().clone();
@@ -133,7 +133,7 @@ fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
     let context = context.clone();
     Arc::new(move || {
         let now_ms = context.handle.now_ms();
-        let enters = |state: &State| caller.still_enters((state, now_ms), job);
+        let enters = |state: &State| caller.still_enters(state, now_ms, job);
         context.handle.with_state(enters)
     })
 }

@@ -68,8 +68,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         calling
             .caller
             .require_sight(&state, find(&state, JobId(request.job_id))?)?;
@@ -84,8 +89,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let limit = self.0.page_limit();
         list(&state, &calling.caller, &request, limit).map(Response::new)
     }
@@ -118,8 +128,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         calling
             .caller
             .require_sight(&state, find(&state, JobId(request.job_id))?)?;
@@ -148,8 +163,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let id = PipelineId(request.pipeline_id);
         state
             .jobs_of(id)
@@ -164,8 +184,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let limit = self.0.page_limit();
         pipelines::list(&state, &calling.caller, &request, limit).map(Response::new)
     }
@@ -181,7 +206,7 @@ impl JobService for Jobs {
         let context = self.0.clone();
         let look = move || {
             let now_ms = context.handle.now_ms();
-            let sees = |state: &State| caller.still_sees((state, now_ms), JobId(job));
+            let sees = |state: &State| caller.still_sees(state, now_ms, JobId(job));
             context.handle.with_state(sees)
         };
         Ok(Response::new(while_allowed(stream, Arc::new(look))))
