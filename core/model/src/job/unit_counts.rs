@@ -1,7 +1,8 @@
 //! Number of units of a job by phase.
 
-use muster_model::lifecycle::UnitPhase;
 use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::UnitPhase;
 
 /// Number of units of a job in each phase; they add up to `JobSpec::units`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

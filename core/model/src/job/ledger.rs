@@ -2,8 +2,9 @@
 //!
 //! All amounts are milliseconds times GPUs; a unit without GPUs counts as one.
 
-use muster_model::desired::RestartReason;
 use serde::{Deserialize, Serialize};
+
+use crate::desired::RestartReason;
 
 /// Cost of one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
