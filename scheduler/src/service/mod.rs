@@ -17,6 +17,7 @@ mod write;
 
 pub(crate) use admin::Admin;
 pub(crate) use cluster::Cluster;
+pub use cluster::health::set_health_rules_command;
 pub(crate) use cluster::joining::Joining;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use gate::{GateLayer, Provider, begin_counting};

@@ -9,13 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_client::{Client, Export};
 use muster_engine::state::State;
 use muster_job_file::strict_yaml::FileError;
+use muster_log::{LogError, read_state};
 use muster_model::command::BlockTarget;
 use muster_model::ids::GpuUuid;
 use muster_model::quota::QueueTree;
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
-use muster_proto::log::{LogError, read_state};
 use muster_simulate::fork::{
     ASSUMED_RUN_MS_DEFAULT, Change, Difference, Estimator, Fork, ForkError, ForkProgress,
     ForkSettings, HORIZON_MS_DEFAULT, HORIZON_MS_MAX, what_if,

@@ -5,9 +5,6 @@ pub(crate) mod backup;
 pub(super) mod debug;
 pub(super) mod replicas;
 
-use muster_proto::convert::{
-    health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
-};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -24,6 +21,7 @@ use crate::service::jobs::mismatched;
 use crate::service::read;
 use crate::service::write::local_write::membership_status;
 use crate::service::write::{Calling, deadline, write};
+use crate::view::{health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire};
 
 /// `AdminService` of one replica.
 pub(crate) struct Admin(pub(crate) Context);

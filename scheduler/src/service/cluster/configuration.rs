@@ -12,6 +12,7 @@ use tonic::Status;
 
 use crate::service::context::Context;
 use crate::service::write::local_write::{command, propose, rehearse};
+use crate::view::effect_to_wire;
 
 /// Hosts listed in one answer.
 const HOSTS_LISTED_MAX: usize = 100;
@@ -33,7 +34,7 @@ pub(crate) async fn configure_queues(
         revision: revision.get(),
         changes: queue_effects(&before, &after)
             .into_iter()
-            .map(Into::into)
+            .map(effect_to_wire)
             .collect(),
     })
 }

@@ -1,17 +1,45 @@
 //! Health rules and breakers.
 
 use muster_engine::state::State;
-use muster_health::rules::{WouldBlock, dry_run};
+use muster_health::rules::{RuleSet, WouldBlock, dry_run};
+use muster_model::command::{Command, HealthCommand};
 use muster_model::health::Finding;
-use muster_proto::convert::{reset_breaker_command, set_health_rules_command, would_block_to_wire};
+use muster_model::rejection::Rejection;
+use muster_proto::convert::{request_key, reset_breaker_command};
+use muster_proto::field::{InvalidField, not_empty};
 use muster_proto::v1;
 use tonic::Status;
 
 use crate::service::context::Context;
 use crate::service::write::local_write::{command, propose, rehearse};
+use crate::view::would_block_to_wire;
 
 /// Blocks listed in one answer.
 const BLOCKS_LISTED_MAX: usize = 100;
+
+/// Converts new health rules, including the meaning of error codes, to a command; an invalid file is
+/// reported by `apply`. Without a file, the rules of this build are used.
+///
+/// # Errors
+/// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
+pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
+    let key = request_key("set_health_rules", &request.request_id, &request)?;
+    not_empty("author", &request.author)?;
+    let (text, shipped) = if request.rules.is_empty() {
+        let version = RuleSet::SHIPPED_VERSION;
+        (RuleSet::SHIPPED_TEXT.to_owned(), Some(version))
+    } else {
+        let whole = RuleSet::whole_text(&request.rules);
+        let whole = whole.map_err(|error| InvalidField::new("rules", error.to_string()))?;
+        (whole, None)
+    };
+    Ok(Command::Health(HealthCommand::SetRules {
+        request: key,
+        author: request.author,
+        text: text.into(),
+        shipped,
+    }))
+}
 
 /// Replaces the health rules, unless the request is a dry run.
 pub(crate) async fn set_rules(

@@ -3,7 +3,7 @@
 use muster_engine::state::{Answer, State};
 use muster_model::ids::PipelineId;
 use muster_model::rejection::Rejection;
-use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
+use muster_proto::convert::submit_pipeline_command;
 use muster_proto::status::status_of;
 use muster_proto::v1;
 use tonic::Status;
@@ -12,6 +12,7 @@ use crate::service::context::Context;
 use crate::service::gate::Caller;
 use crate::service::read::page::{self, Page};
 use crate::service::write::local_write::{check_level, check_specs, command, propose, rehearse};
+use crate::view::{pipeline_to_wire, pipeline_with_jobs};
 
 /// Executes a submission on the leader.
 pub(crate) async fn submit(

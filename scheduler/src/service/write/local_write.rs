@@ -10,9 +10,9 @@ use muster_model::time::TimeMs;
 use muster_proto::convert::{
     add_join_token_command, add_user_command, block_command, cancel_command,
     configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
-    revoke_join_token_command, rotate_token_command, set_health_rules_command, set_queue_command,
-    set_topology_command, submit_command, submit_pipeline_command, suspend_command,
-    unblock_command, use_join_token_command,
+    revoke_join_token_command, rotate_token_command, set_queue_command, set_topology_command,
+    submit_command, submit_pipeline_command, suspend_command, unblock_command,
+    use_join_token_command,
 };
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
@@ -24,6 +24,7 @@ use tonic::{Code, Status};
 
 use crate::leader::feature_level;
 use crate::service::admin::replicas;
+use crate::service::cluster::health::set_health_rules_command;
 use crate::service::cluster::{configuration, health, impact};
 use crate::service::context::Context;
 use crate::service::jobs::pipelines;
