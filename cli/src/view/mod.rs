@@ -28,6 +28,7 @@ mod status;
 mod topology_effect;
 mod unit;
 mod user;
+#[cfg(feature = "server")]
 mod what_if;
 mod word;
 
@@ -53,5 +54,6 @@ pub(crate) use status::StatusView;
 pub(crate) use topology_effect::TopologyEffectView;
 pub(crate) use unit::{describe_exit, describe_stop};
 pub(crate) use user::UserView;
+#[cfg(feature = "server")]
 pub(crate) use what_if::WhatIfView;
 pub(crate) use word::{component as component_name, job_phase, phase_tone, word};

@@ -1,6 +1,6 @@
 //! Predicted effect of a change as text. Programs receive the answer itself.
 
-use muster_proto::v1;
+use muster_scheduler::view::effect_to_wire;
 use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
 
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
@@ -173,7 +173,7 @@ impl<'a> WhatIfView<'a> {
     fn queues(&self) -> String {
         let queues = self.0.queues.iter().cloned();
         let queues: Vec<QueueChangeView> = queues
-            .map(|effect| QueueChangeView::from(v1::QueueChange::from(effect)))
+            .map(|effect| QueueChangeView::from(effect_to_wire(effect)))
             .collect();
         if queues.is_empty() {
             return String::new();

@@ -7,7 +7,8 @@ use muster_proto::v1;
 use muster_proto::v1::queue_change::Kind;
 
 /// Effect on one queue.
-pub(crate) fn effect_to_wire(effect: QueueEffect) -> v1::QueueChange {
+#[must_use]
+pub fn effect_to_wire(effect: QueueEffect) -> v1::QueueChange {
     let kind = match effect.change {
         QueueEffectKind::Added => Kind::Added,
         QueueEffectKind::Changed => Kind::Changed,

@@ -16,7 +16,7 @@ use muster_model::ids::HostId;
 
 pub(crate) use access::{join_tokens_to_wire, users_to_wire};
 pub(crate) use blocker::blocker_to_wire;
-pub(crate) use effect::effect_to_wire;
+pub use effect::effect_to_wire;
 pub(crate) use health::{health_rules_to_wire, health_to_wire, would_block_to_wire};
 pub(crate) use host::gpu_to_wire;
 pub use host::host_to_wire;
