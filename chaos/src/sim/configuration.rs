@@ -6,7 +6,9 @@ use std::sync::Arc;
 use muster_engine::state::State;
 use muster_health::rules::RuleSet;
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
-use muster_model::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::command::{
+    AccessCommand, Block, BlockTarget, Command, ConfigCommand, HealthCommand, Planned,
+};
 use muster_model::host::Host;
 use muster_model::ids::RequestKey;
 use muster_model::quota::{
@@ -62,18 +64,18 @@ pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestKey) -
     let author = ADMIN.to_owned();
     if random.random_range(0..4) == 0 {
         let topology = Arc::new(draw_topology(random));
-        return Command::SetTopology {
+        return Command::Config(ConfigCommand::SetTopology {
             request,
             author,
             topology,
-        };
+        });
     }
     let tree = Arc::new(draw_tree(random));
-    Command::ConfigureQueues {
+    Command::Config(ConfigCommand::ConfigureQueues {
         request,
         author,
         tree,
-    }
+    })
 }
 
 /// Draws the rules shipped with Muster, with delays that fit into a world and differ each time.

@@ -1,6 +1,6 @@
 //! Fingerprints of commands that are not made from a client's request.
 
-use muster_model::command::{AccessCommand, Command, HealthCommand};
+use muster_model::command::{AccessCommand, Command, ConfigCommand, HealthCommand};
 use muster_model::ids::RequestKey;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -28,9 +28,9 @@ const fn request_of(command: &mut Command) -> Option<&mut RequestKey> {
         | Command::ResumeJob { request, .. }
         | Command::Block { request, .. }
         | Command::Unblock { request, .. }
-        | Command::SetQueue { request, .. }
-        | Command::ConfigureQueues { request, .. }
-        | Command::SetTopology { request, .. }
+        | Command::Config(ConfigCommand::SetQueue { request, .. })
+        | Command::Config(ConfigCommand::ConfigureQueues { request, .. })
+        | Command::Config(ConfigCommand::SetTopology { request, .. })
         | Command::Health(
             HealthCommand::SetRules { request, .. } | HealthCommand::ResetBreaker { request, .. },
         )

@@ -1,6 +1,9 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
-use muster_model::command::{CheckpointCommit, Command, Placement, TaskOutcome, TaskReport};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, HostCommand, Placement,
+    TaskOutcome, TaskReport,
+};
 use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestKey, TaskIndex, UnitIndex};
 use muster_proto::field::packed::{pack_request, unpack_request};
 use muster_proto::field::{MessageTwin, port, required, twin_variants};
@@ -62,23 +65,29 @@ twin_variants! {
         CancelJob { request: request, job: job, author: author, reason: reason },
         SuspendJob { request: request, job: job, author: author, reason: reason },
         ResumeJob { request: request, job: job, author: author, reason: reason },
-        RegisterHost { leader: leader, registration: registration },
-        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
-        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
         Block { request: request, target: target, block: block, spares_last: spares_last },
         Unblock { request: request, target: target, author: author, planned: planned },
         ExpireBlocks { leader: leader },
-        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
         Prune { leader: leader },
-        ConfigureQueues { request: request, author: author, tree: tree },
-        SetTopology { request: request, author: author, topology: topology },
         ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+    }
+    within Host(HostCommand) {
+        RegisterHost { leader: leader, registration: registration },
+        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
+        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
+    }
+    within Checkpoint(CheckpointCommand) {
         SpoilCheckpoint {
             leader: leader, job: job, unit: unit, reporter: reporter, epoch: epoch, step: step, reason: reason,
         },
+    }
+    within Config(ConfigCommand) {
+        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
+        ConfigureQueues { request: request, author: author, tree: tree },
+        SetTopology { request: request, author: author, topology: topology },
     }
     also {
         Command::SubmitPipeline { request, pipeline } =>
@@ -92,7 +101,7 @@ twin_variants! {
         Kind::Claim(wire) => Command::Claim(claim::from_wire(wire)?);
         Command::ReportTask(report) => Kind::ReportTask(report_to_wire(report)),
         Kind::ReportTask(wire) => Command::ReportTask(report_from_wire(wire)?);
-        Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint { leader, job, unit, checkpoint }) =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
         Command::Access(command) => Kind::Access(access::to_wire(command)),
@@ -107,14 +116,15 @@ twin_variants! {
             leader: LeadershipEpoch(wire.leader),
             replicas: replicas::from_wire(wire.replicas),
         };
-        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
-            leader: leader.get(),
-            defaults: Some(defaults::to_wire(*defaults)),
-        }),
-        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults { leader, defaults }) =>
+            Kind::SetJobDefaults(v1::SetJobDefaults {
+                leader: leader.get(),
+                defaults: Some(defaults::to_wire(*defaults)),
+            }),
+        Kind::SetJobDefaults(wire) => Command::Config(ConfigCommand::SetJobDefaults {
             leader: LeadershipEpoch(wire.leader),
             defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
-        };
+        });
     }
 }
 
@@ -154,7 +164,7 @@ fn checkpoint_to_wire(
 }
 
 fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
-    Command::CommitCheckpoint {
+    Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
@@ -166,7 +176,7 @@ fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
             digest: wire.digest,
             save_ms: wire.save_ms,
         },
-    }
+    })
 }
 
 fn placement_to_wire(placement: &Placement) -> v1::Place {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_model::command::{Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::command::{Block, BlockTarget, Command, ConfigCommand, HealthCommand, Planned};
 use muster_model::ids::JobId;
 use muster_model::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
 use muster_model::quota::QueueTree;
@@ -137,11 +137,11 @@ pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection
 pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Rejection> {
     let key = request_key("set_queue", &request.request_id, &request)?;
     not_empty("name", &request.name)?;
-    Ok(Command::SetQueue {
+    Ok(Command::Config(ConfigCommand::SetQueue {
         request: key,
         name: request.name,
         live_jobs_max: request.live_jobs_max.unwrap_or(LIVE_JOBS_PER_QUEUE_MAX),
-    })
+    }))
 }
 
 /// Converts a new queue tree to a command; `apply` checks its rules.
@@ -154,11 +154,11 @@ pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<C
     not_empty("author", &request.author)?;
     let tree = configuration("tree", request.tree)?;
     let tree = QueueTree::try_from(tree).map_err(invalid_configuration)?;
-    Ok(Command::ConfigureQueues {
+    Ok(Command::Config(ConfigCommand::ConfigureQueues {
         request: key,
         author: request.author,
         tree: Arc::new(tree),
-    })
+    }))
 }
 
 /// Converts a new topology to a command; `apply` checks its rules.
@@ -170,11 +170,11 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
     let key = request_key("set_topology", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let topology = configuration("topology", request.topology)?;
-    Ok(Command::SetTopology {
+    Ok(Command::Config(ConfigCommand::SetTopology {
         request: key,
         author: request.author,
         topology: Arc::new(Topology::from(topology)),
-    })
+    }))
 }
 
 /// Converts the reset of a circuit breaker to a command.

@@ -49,14 +49,18 @@ impl<Wire, Core: MessageTwin<Wire>> MessageTwin<Wire> for Arc<Core> {
 }
 
 /// Generates both directions between a core enumeration and a oneof whose members are messages of the same
-/// names: `Variant { core_field: wire_field, ... }`. Members of another shape follow after `also`, as two
-/// match arms each: core to wire, and wire to core.
+/// names: `Variant { core_field: wire_field, ... }`. Members that the core groups in an enumeration of their own
+/// follow after `within Group(Enumeration)`, members of another shape after `also`, as two match arms each: core
+/// to wire, and wire to core.
 #[macro_export]
 macro_rules! twin_variants {
     (
         $to:ident, $from:ident: $core:ident <=> $kind:ident in $wire:ident {
             $($variant:ident { $($field:ident: $name:ident),+ $(,)? },)+
         }
+        $(within $group:ident($inner:ident) {
+            $($member:ident { $($inner_field:ident: $inner_name:ident),+ $(,)? },)+
+        })*
         $(also { $($core_arm:pat => $to_wire:expr, $wire_arm:pat => $from_wire:expr;)+ })?
     ) => {
         fn $to(value: &$core) -> $kind {
@@ -64,6 +68,9 @@ macro_rules! twin_variants {
                 $($core::$variant { $($field),+ } => $kind::$variant($wire::$variant {
                     $($name: $crate::field::Twin::to_wire($field),)+
                 }),)+
+                $($($core::$group($inner::$member { $($inner_field),+ }) => $kind::$member($wire::$member {
+                    $($inner_name: $crate::field::Twin::to_wire($inner_field),)+
+                }),)+)*
                 $($($core_arm => $to_wire,)+)?
             }
         }
@@ -76,6 +83,12 @@ macro_rules! twin_variants {
                         wire.$name,
                     )?,)+
                 },)+
+                $($($kind::$member(wire) => $core::$group($inner::$member {
+                    $($inner_field: $crate::field::Twin::from_wire(
+                        concat!(stringify!($member), ".", stringify!($inner_name)),
+                        wire.$inner_name,
+                    )?,)+
+                }),)+)*
                 $($($wire_arm => $from_wire,)+)?
             })
         }

@@ -17,7 +17,6 @@ mod write;
 
 pub(crate) use admin::Admin;
 pub(crate) use cluster::Cluster;
-pub use cluster::health::set_health_rules_command;
 pub(crate) use cluster::joining::Joining;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use gate::{GateLayer, Provider, begin_counting};
@@ -28,4 +27,4 @@ pub(crate) use watch::Watches;
 pub(crate) use worker::Workers;
 pub(crate) use write::forward::Forwarder;
 pub(crate) use write::leaders::Leaders;
-pub use write::propose_status;
+pub use write::{propose_status, set_health_rules_command};

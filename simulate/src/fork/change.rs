@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_model::command::{Block, BlockTarget, Command};
+use muster_model::command::{Block, BlockTarget, Command, ConfigCommand};
 use muster_model::ids::RequestKey;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
@@ -56,11 +56,11 @@ impl Change {
                 block: block(Some(now)),
                 spares_last: false,
             },
-            Self::Queues(tree) => Command::ConfigureQueues {
+            Self::Queues(tree) => Command::Config(ConfigCommand::ConfigureQueues {
                 request,
                 author: AUTHOR.to_owned(),
                 tree: Arc::clone(tree),
-            },
+            }),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_engine::apply::apply;
 use muster_engine::audit::audit;
 use muster_engine::state::{Answer, State};
-use muster_model::command::{Command, GpuDescription, HostRegistration};
+use muster_model::command::{Command, GpuDescription, HostCommand, HostRegistration};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId, RequestKey};
 use muster_model::limits;
@@ -54,10 +54,10 @@ impl Engine {
         })?;
         for (number, host) in (1u32..).zip(&cluster.hosts) {
             let registration = registration(number, host);
-            engine.carry_out(&Command::RegisterHost {
+            engine.carry_out(&Command::Host(HostCommand::RegisterHost {
                 leader: engine.leader(),
                 registration: Arc::new(registration),
-            })?;
+            }))?;
         }
         Ok(engine)
     }

@@ -8,7 +8,7 @@ use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, GpuUuid};
 use muster_text::{Axis, Picture, colour};
 
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::history::Operation;
 use crate::run::judge::Evidence;
 use crate::run::nemesis::Episode;
@@ -63,13 +63,13 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
         for episode in &evidence.episodes {
             if let Some(colour) = struck(episode, *id) {
                 let span = (seconds(episode.began_us), seconds(episode.healed_us));
-                picture.bar(row, span, colour, episode.fault.words());
+                picture.bar(row, span, colour, episode.fault.name());
             }
         }
     }
     picture.row_name(replicas, "faults");
     for episode in &evidence.episodes {
-        let title = format!("{}: {}", episode.fault.words(), episode.target);
+        let title = format!("{}: {}", episode.fault.name(), episode.target);
         let [began, healed, ended] =
             [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
         picture.bar(replicas, (began, healed), FAULT, &title);
@@ -110,15 +110,15 @@ fn rows_of(led: &[(u64, u64, u64)], episodes: &[Episode]) -> BTreeSet<u64> {
 fn struck(episode: &Episode, id: u64) -> Option<&'static str> {
     let colour = match episode.fault {
         // All of them, one after the other.
-        Fault::RolledOver | Fault::Upgraded => return Some(OTHERWISE),
+        Fault::RollingRestart | Fault::RollingUpgrade => return Some(OTHERWISE),
         Fault::LeaderKilled
         | Fault::FollowerKilled
         | Fault::LeaderAndHostKilled
         | Fault::SyncFailed
         | Fault::SnapshotStorm => DOWN,
-        Fault::LeaderPaused => STILL,
-        Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => CUT,
-        Fault::DataWiped | Fault::DiskFull | Fault::MembersChanged => OTHERWISE,
+        Fault::LeaderFrozen => STILL,
+        Fault::LeaderCut(_) | Fault::LeaderIsolated => CUT,
+        Fault::DataWiped | Fault::LeaderDiskFull | Fault::MembersChanged => OTHERWISE,
         _ => return None,
     };
     (target_of(episode) == Some(id)).then_some(colour)
@@ -217,6 +217,7 @@ mod tests {
     use muster_model::ids::{JobId, Revision, TaskIndex};
 
     use super::*;
+    use crate::cluster::Direction;
     use crate::run::book::{Book, Holding};
     use crate::run::history::{Answer, Call, Outcome};
     use crate::run::truth::Truth;
@@ -233,14 +234,17 @@ mod tests {
         };
         let both = |id| struck_by(Fault::LeaderAndHostKilled, "replica-3 and node02", id);
         assert_eq!([both(2), both(3)], [None, Some(DOWN)]);
-        let paused = struck_by(Fault::LeaderPaused, "replica-1", 1);
+        let paused = struck_by(Fault::LeaderFrozen, "replica-1", 1);
         assert_eq!(paused, Some(STILL));
-        assert_eq!(struck_by(Fault::LeaderMute, "replica-2", 2), Some(CUT));
+        assert_eq!(
+            struck_by(Fault::LeaderCut(Direction::Out), "replica-2", 2),
+            Some(CUT)
+        );
         assert_eq!(struck_by(Fault::HostKilled, "node01", 1), None);
         assert_eq!(struck_by(Fault::LeaderKilled, "?", 1), None);
         let wiped = struck_by(Fault::DataWiped, "replica-2", 2);
         assert_eq!(wiped, Some(OTHERWISE));
-        assert_eq!(struck_by(Fault::RolledOver, "all", 3), Some(OTHERWISE));
+        assert_eq!(struck_by(Fault::RollingRestart, "all", 3), Some(OTHERWISE));
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
         void => format!("{} (+{void} invalid)", figures.made),
     };
     vec![
-        figures.fault.words().to_owned(),
+        figures.fault.name().to_owned(),
         made,
         spread(figures.unwritable),
         spread(figures.placed),
@@ -115,7 +115,7 @@ fn back(figures: &FaultFigures) -> String {
 /// Sentence on P4, if GPUs were broken.
 fn of_gpus(figures: &FaultFigures) -> Option<String> {
     let bystanders = figures.bystanders?;
-    let what = figures.fault.words();
+    let what = figures.fault.name();
     let closed = spread(figures.closed);
     Some(format!(
         "{what}: the GPU was out of placement after {closed}; {bystanders} units that did not hold it were displaced."
@@ -172,8 +172,8 @@ impl fmt::Display for RunReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Fault;
     use crate::cluster::NetworkKind;
-    use crate::run::Fault;
     use crate::run::judge::{Check, Invariant};
 
     fn report(made: usize) -> RunReport {

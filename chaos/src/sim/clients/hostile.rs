@@ -10,8 +10,8 @@ use muster_model::spec::{Condition, Dependency, JobSpec};
 use rand::Rng;
 
 use crate::sim::clients::{SimClient, submission};
-use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws};
+use crate::sim::faults::coverage::Situation;
 use crate::sim::report::Violation;
 use crate::sim::scale::Tempo;
 

@@ -15,7 +15,7 @@ use muster_raft_store::{Handle, Peer};
 use muster_scheduler::propose_status;
 use tonic::Status;
 
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};

@@ -27,8 +27,8 @@ use crate::sim::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
 };
-use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws};
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::record::{Scene, SceneKind};

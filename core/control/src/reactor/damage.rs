@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use muster_engine::state::{Attempt, Job, State, Unit};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{Command, Exit, StopReason};
+use muster_model::command::{CheckpointCommand, Command, Exit, StopReason};
 use muster_model::host::Host;
 use muster_model::ids::{LeadershipEpoch, UnitId};
 use muster_model::job::Checkpoint;
@@ -51,14 +51,16 @@ pub(super) fn commands(
             .unit(told.unit)
             .filter(|_| attempt.joined(run.task).is_none() && is_within_window(state, job, attempt))
             .and_then(|unit| begun_from(unit, attempt, told));
-        commands.extend(unreadable.map(|checkpoint| Command::SpoilCheckpoint {
-            leader,
-            job: job.id,
-            unit: told.unit,
-            reporter: attempt.epoch,
-            epoch: checkpoint.epoch,
-            step: checkpoint.step,
-            reason: limits::shortened(&exit.evidence).to_owned(),
+        commands.extend(unreadable.map(|checkpoint| {
+            Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+                leader,
+                job: job.id,
+                unit: told.unit,
+                reporter: attempt.epoch,
+                epoch: checkpoint.epoch,
+                step: checkpoint.step,
+                reason: limits::shortened(&exit.evidence).to_owned(),
+            })
         }));
     }
     commands

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_engine::desired;
 use muster_engine::state::{Attempt, Job, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
+};
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey, UnitId, UnitIndex};
 use muster_model::job::Checkpoint;
@@ -75,11 +77,13 @@ fn checkpoints(
         }
     }
     news.into_iter()
-        .map(|((unit, _), checkpoint)| Command::CommitCheckpoint {
-            leader,
-            job: unit.job,
-            unit: unit.unit,
-            checkpoint,
+        .map(|((unit, _), checkpoint)| {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+                leader,
+                job: unit.job,
+                unit: unit.unit,
+                checkpoint,
+            })
         })
         .collect()
 }
@@ -111,7 +115,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
                 continue;
             };
-            let command = Command::SpoilCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 leader,
                 job: job.id,
                 unit: told.unit,
@@ -119,7 +123,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
                 epoch: checkpoint.epoch,
                 step: spoil.step,
                 reason: limits::shortened(&spoil.reason).to_owned(),
-            };
+            });
             news.entry((UnitId::new(job.id, told.unit), spoil.step))
                 .or_insert(command);
         }
@@ -290,11 +294,13 @@ fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
         let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
         known.is_some_and(|gpu| gpu.health != *health)
     })
-    .map(|(gpu, health)| Command::SetGpuHealth {
-        leader,
-        host: host.id,
-        gpu: *gpu,
-        health: health.clone(),
+    .map(|(gpu, health)| {
+        Command::Host(HostCommand::SetGpuHealth {
+            leader,
+            host: host.id,
+            gpu: *gpu,
+            health: health.clone(),
+        })
     })
     .collect()
 }

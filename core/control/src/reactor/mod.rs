@@ -25,7 +25,7 @@ pub use pace::{BEAT_DELAY_MS_MAX, Pace};
 
 use muster_engine::state::State;
 use muster_model::beat::Beat;
-use muster_model::command::{Command, HostHealth};
+use muster_model::command::{Command, HostCommand, HostHealth};
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::limits;
 use muster_model::time::{MonotonicMs, TimeMs};
@@ -210,12 +210,14 @@ impl Reactor {
         }
         let is_answered = watch.hear(beat, now);
         if is_answered && known.health != HostHealth::Up {
-            reaction.commands.push(Command::SetHostHealth {
-                leader: self.epoch,
-                host,
-                health: HostHealth::Up,
-                one_way: false,
-            });
+            reaction
+                .commands
+                .push(Command::Host(HostCommand::SetHostHealth {
+                    leader: self.epoch,
+                    host,
+                    health: HostHealth::Up,
+                    one_way: false,
+                }));
         }
         if let Some(mut report) = watch.unsettled.take() {
             let differences = difference::commands(

@@ -3,7 +3,7 @@
 
 use muster_engine::desired;
 use muster_engine::state::State;
-use muster_model::command::{Command, HostHealth, TaskOutcome, TaskReport};
+use muster_model::command::{Command, HostCommand, HostHealth, TaskOutcome, TaskReport};
 use muster_model::host::Host;
 use muster_model::ids::LeadershipEpoch;
 use muster_model::time::MonotonicMs;
@@ -47,12 +47,12 @@ pub(super) fn health(
     };
     // Silence only makes the health worse; only a heartbeat makes it better.
     if health > host.health {
-        commands.push(Command::SetHostHealth {
+        commands.push(Command::Host(HostCommand::SetHostHealth {
             leader,
             host: host.id,
             health,
             one_way: silence.one_way,
-        });
+        }));
     }
     next
 }

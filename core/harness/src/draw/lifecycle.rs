@@ -1,6 +1,6 @@
 //! Draws of lifecycle settings of jobs.
 
-use muster_model::command::{Command, JobDefaults, ReplicaRecord};
+use muster_model::command::{Command, ConfigCommand, JobDefaults, ReplicaRecord};
 use muster_model::ids::ReplicaId;
 use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
@@ -76,14 +76,14 @@ impl Draw<'_> {
     }
 
     pub(super) fn job_defaults(&mut self) -> Command {
-        Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults {
             leader: self.leader(),
             defaults: JobDefaults {
                 attempts_without_progress_max: self.small(4),
                 bad_checkpoints_max: 1 + self.small(3),
                 restore_window_ms: 60_000,
             },
-        }
+        })
     }
 
     /// A membership that a leader may record; mostly one replica more or less than before.

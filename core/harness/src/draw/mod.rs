@@ -18,7 +18,8 @@ use std::sync::Arc;
 use muster_engine::feasibility::{Asker, Freed, Ledger};
 use muster_engine::state::{Attempt, State};
 use muster_model::command::{
-    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason, TaskPlacement,
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, GpuHealth, HostCommand,
+    HostHealth, Placement, StopReason, TaskPlacement,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
@@ -186,10 +187,10 @@ impl<'a> Draw<'a> {
             7 => self.equip(&mut registration),
             _ => {}
         }
-        Command::RegisterHost {
+        Command::Host(HostCommand::RegisterHost {
             leader: self.leader(),
             registration: Arc::new(registration),
-        }
+        })
     }
 
     fn submission(&mut self) -> Command {
@@ -375,12 +376,12 @@ impl<'a> Draw<'a> {
             1 => HostHealth::Suspect,
             _ => HostHealth::Lost,
         };
-        Command::SetHostHealth {
+        Command::Host(HostCommand::SetHostHealth {
             leader: self.leader(),
             host: self.host(),
             health,
             one_way: self.once_in(4),
-        }
+        })
     }
 
     fn gpu_health(&mut self) -> Command {
@@ -394,12 +395,12 @@ impl<'a> Draw<'a> {
                 detail: "fell off the bus".to_owned(),
             }
         };
-        Command::SetGpuHealth {
+        Command::Host(HostCommand::SetGpuHealth {
             leader: self.leader(),
             host: owner.unwrap_or(HostId(1)),
             gpu,
             health,
-        }
+        })
     }
 
     /// An existing checkpoint, reported as damaged by the attempt that should have resumed from it.
@@ -408,7 +409,7 @@ impl<'a> Draw<'a> {
         let known = self.state.job(job)?.unit(unit)?;
         let newest = known.checkpoints.last()?;
         let missing = u64::from(self.once_in(10));
-        Some(Command::SpoilCheckpoint {
+        Some(Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
             leader: self.leader(),
             job,
             unit,
@@ -416,7 +417,7 @@ impl<'a> Draw<'a> {
             epoch: newest.epoch,
             step: newest.step + missing,
             reason: "its digest differs".to_owned(),
-        })
+        }))
     }
 
     fn checkpoint(&mut self) -> Command {
@@ -430,7 +431,7 @@ impl<'a> Draw<'a> {
             |(job, unit, attempt)| (job, unit, attempt.epoch),
         );
         let step = self.below(50);
-        Command::CommitCheckpoint {
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader: self.leader(),
             job,
             unit,
@@ -442,15 +443,15 @@ impl<'a> Draw<'a> {
                 digest: String::new(),
                 save_ms: None,
             },
-        }
+        })
     }
 
     fn queue(&mut self) -> Command {
         let names = ["research", "a", "a/b", "none/x"];
-        Command::SetQueue {
+        Command::Config(ConfigCommand::SetQueue {
             request: request_key(self.below(REQUESTS)),
             name: names[usize::try_from(self.below(4)).unwrap_or(0)].to_owned(),
             live_jobs_max: self.below(20),
-        }
+        })
     }
 }

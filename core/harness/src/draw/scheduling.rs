@@ -6,7 +6,9 @@ use std::sync::Arc;
 use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Attempt, Job, amounts_of};
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
+use muster_model::command::{
+    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+};
 use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
@@ -73,7 +75,7 @@ impl Draw<'_> {
             true => vec![name.to_owned()],
             false => Vec::new(),
         };
-        Command::SetTopology {
+        Command::Config(ConfigCommand::SetTopology {
             request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
@@ -86,7 +88,7 @@ impl Draw<'_> {
                 },
                 shapes: if sockets { vec![shape] } else { Vec::new() },
             }),
-        }
+        })
     }
 
     /// Mostly the allocation basis that follows from the job's specification.
@@ -143,7 +145,7 @@ impl Draw<'_> {
         if !self.once_in(3) {
             queues.insert("vc".to_owned(), self.virtual_cluster());
         }
-        Command::ConfigureQueues {
+        Command::Config(ConfigCommand::ConfigureQueues {
             request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             tree: Arc::new(QueueTree {
@@ -151,7 +153,7 @@ impl Draw<'_> {
                 history_half_life_ms: self.once_in(2).then_some(3_600_000),
                 defragment: self.once_in(2).then(|| self.defragment()),
             }),
-        }
+        })
     }
 
     fn defragment(&mut self) -> Defragment {

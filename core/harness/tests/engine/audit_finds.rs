@@ -6,8 +6,8 @@ use muster_engine::audit::{Finding, Rule, audit};
 use muster_engine::state::{Attempt, EventLog, Job, Membership, Queue, State, Unit};
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{
-    Block, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause,
-    StopReason, TaskOutcome,
+    Block, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostHealth, Placement,
+    Standing, StopCause, StopReason, TaskOutcome,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Holder, Host};
@@ -391,7 +391,7 @@ fn let_go() -> (State, JobId, JobId) {
     assert!(cluster.apply(&release).result.is_ok());
     cluster.start_all(train);
     for step in [100, 200] {
-        let commit = Command::CommitCheckpoint {
+        let commit = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader,
             job: train,
             unit: UnitIndex(0),
@@ -403,7 +403,7 @@ fn let_go() -> (State, JobId, JobId) {
                 digest: String::new(),
                 save_ms: None,
             },
-        };
+        });
         assert!(cluster.apply(&commit).result.is_ok());
     }
     let pair = place_together(&mut cluster, "pair");

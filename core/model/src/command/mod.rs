@@ -7,9 +7,11 @@ mod access;
 mod block;
 mod checkpoint;
 mod claim;
+mod config;
 mod defaults;
 mod exit;
 mod health;
+mod host;
 mod member;
 mod placement;
 mod replicas;
@@ -22,25 +24,26 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::command::access::AccessCommand;
 pub use crate::command::block::{Block, BlockTarget, Planned};
-pub use crate::command::checkpoint::CheckpointCommit;
+pub use crate::command::checkpoint::{CheckpointCommand, CheckpointCommit};
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::config::ConfigCommand;
 pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastSeen, MemoryEnd, NO_ACCOUNT, NOT_THERE,
     SignalSender,
 };
 pub use crate::command::health::HealthCommand;
+pub use crate::command::host::HostCommand;
 pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 pub use crate::command::replicas::{ReplicaRecord, ReplicaStanding};
 pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
-    TaskIndex, UnitIndex,
+    AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey, TaskIndex,
+    UnitIndex,
 };
-use crate::quota::QueueTree;
 use crate::spec::{JobSpec, Pipeline};
-use crate::topology::{LearntTree, Topology};
+use crate::topology::LearntTree;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,36 +101,8 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// A worker's agent registers its host.
-    RegisterHost {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Description of the host and its resources.
-        registration: Arc<HostRegistration>,
-    },
-    /// The leader detected that a host fell silent, was lost or came back.
-    SetHostHealth {
-        /// The leader that detected it.
-        leader: LeadershipEpoch,
-        /// The host.
-        host: HostId,
-        /// New health.
-        health: HostHealth,
-        /// Whether the host is unreachable in one direction only: its heartbeats arrive, but acknowledgements
-        /// do not reach it.
-        one_way: bool,
-    },
-    /// A worker reported a change in a GPU's health.
-    SetGpuHealth {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// The host that reported it.
-        host: HostId,
-        /// The GPU.
-        gpu: GpuUuid,
-        /// New health.
-        health: GpuHealth,
-    },
+    /// A command about a host or one of its GPUs.
+    Host(HostCommand),
     /// Placement of one unit, all or nothing.
     Place(Placement),
     /// Placement of one replacement member of a gang that continues without it.
@@ -185,62 +160,10 @@ pub enum Command {
         /// The leader that proposed it.
         leader: LeadershipEpoch,
     },
-    /// A task committed a checkpoint.
-    CommitCheckpoint {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Job of the checkpoint.
-        job: JobId,
-        /// The unit whose attempt wrote it.
-        unit: UnitIndex,
-        /// The checkpoint; rejected if its epoch is not the unit's current attempt.
-        checkpoint: CheckpointCommit,
-    },
-    /// A task could not read a checkpoint: it is no longer offered to later attempts.
-    SpoilCheckpoint {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Job of the checkpoint.
-        job: JobId,
-        /// Index of the unit within its job.
-        unit: UnitIndex,
-        /// The unit's current attempt, which reported it; any other is rejected.
-        reporter: AttemptEpoch,
-        /// The attempt that wrote it.
-        epoch: AttemptEpoch,
-        /// Training step of the checkpoint.
-        step: u64,
-        /// Description of the damage, for users.
-        reason: String,
-    },
-    /// Creates or changes a queue.
-    SetQueue {
-        /// Idempotency key.
-        request: RequestKey,
-        /// Name of the queue.
-        name: String,
-        /// Maximum number of unfinished jobs in the queue.
-        live_jobs_max: u64,
-    },
-    /// Replaces the queue tree. No running work is stopped; a removed queue accepts no new jobs and
-    /// disappears when its last job has ended.
-    ConfigureQueues {
-        /// Idempotency key.
-        request: RequestKey,
-        /// User who issued the command.
-        author: String,
-        /// The queue tree.
-        tree: Arc<QueueTree>,
-    },
-    /// Replaces the topology.
-    SetTopology {
-        /// Idempotency key.
-        request: RequestKey,
-        /// User who issued the command.
-        author: String,
-        /// The topology.
-        topology: Arc<Topology>,
-    },
+    /// A command about a checkpoint.
+    Checkpoint(CheckpointCommand),
+    /// A command about queues, the topology, or the defaults of jobs.
+    Config(ConfigCommand),
     /// Reserves resources for a waiting unit, and stops the attempts that it preempts, all or nothing.
     Claim(Claiming),
     /// Gives up a unit's claim.
@@ -267,13 +190,6 @@ pub enum Command {
         /// Allocation basis (guaranteed share, cells, opportunistic).
         standing: Standing,
     },
-    /// Sets the cluster defaults for jobs.
-    SetJobDefaults {
-        /// The leader that found none set.
-        leader: LeadershipEpoch,
-        /// The new defaults.
-        defaults: JobDefaults,
-    },
     /// Records the replicas of the cluster.
     RecordReplicas {
         /// The leader that found the record outdated.
@@ -297,19 +213,16 @@ impl Command {
     #[must_use]
     pub const fn leader(&self) -> Option<LeadershipEpoch> {
         match self {
-            Self::RegisterHost { leader, .. }
-            | Self::SetHostHealth { leader, .. }
-            | Self::SetGpuHealth { leader, .. }
-            | Self::ReleaseGang { leader, .. }
+            Self::ReleaseGang { leader, .. }
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
-            | Self::CommitCheckpoint { leader, .. }
-            | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
-            | Self::SetJobDefaults { leader, .. }
             | Self::RecordReplicas { leader, .. }
             | Self::Prune { leader } => Some(*leader),
+            Self::Host(command) => Some(command.leader()),
+            Self::Checkpoint(command) => Some(command.leader()),
+            Self::Config(command) => command.leader(),
             Self::Health(command) => command.leader(),
             Self::Place(placement) => Some(placement.leader),
             Self::SwapMember(swap) => Some(swap.leader),
@@ -323,9 +236,6 @@ impl Command {
             | Self::ResumeJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }
-            | Self::SetQueue { .. }
-            | Self::ConfigureQueues { .. }
-            | Self::SetTopology { .. }
             | Self::Access(_) => None,
         }
     }

@@ -4,7 +4,7 @@
 
 use muster_engine::state::State;
 use muster_health::rules::RuleSet;
-use muster_model::command::{Command, HealthCommand, JobDefaults};
+use muster_model::command::{Command, ConfigCommand, HealthCommand, JobDefaults};
 
 use crate::leader::batch::CommandBatch;
 use crate::leader::feature_level::readable;
@@ -24,10 +24,10 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             }));
         }
         if state.job_defaults.is_none() {
-            commands.push(Command::SetJobDefaults {
+            commands.push(Command::Config(ConfigCommand::SetJobDefaults {
                 leader,
                 defaults: JobDefaults::default(),
-            });
+            }));
         }
         batch.extend(readable(commands, self.rounds.level()));
     }

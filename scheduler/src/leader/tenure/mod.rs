@@ -17,7 +17,7 @@ use muster_engine::apply::Applied;
 use muster_engine::desired;
 use muster_engine::state::State;
 use muster_model::beat::Beat;
-use muster_model::command::Command;
+use muster_model::command::{Command, HostCommand};
 use muster_model::ids::{HostId, Revision};
 use muster_model::rejection::Rejection;
 use muster_model::time::{MonotonicMs, TimeMs};
@@ -362,12 +362,12 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
         for command in &reaction.commands {
-            let Command::SetHostHealth {
+            let Command::Host(HostCommand::SetHostHealth {
                 host,
                 health,
                 one_way,
                 ..
-            } = command
+            }) = command
             else {
                 continue;
             };

@@ -21,8 +21,9 @@ use crate::service::context::Context;
 use crate::service::jobs::{exec, logs, progress};
 use crate::service::peer::addressee::Addressee;
 use crate::service::peer::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
+use crate::service::write::deadline;
 use crate::service::write::forward::{FORWARDED_WRITES_MAX, error_to_wire};
-use crate::service::write::{deadline, local_write};
+use crate::service::write::request::execute_forwarded;
 
 /// `PeerService` of one replica.
 pub(crate) struct Peers(pub(crate) Context);
@@ -155,7 +156,7 @@ impl Peers {
     /// Executes here or not at all: a forwarded write is not forwarded again.
     async fn execute(&self, write: v1::Write, deadline: Instant) -> v1::WriteResult {
         let result = match write.kind {
-            Some(kind) => local_write::execute(&self.0, kind, deadline).await,
+            Some(kind) => execute_forwarded(&self.0, kind, deadline).await,
             None => Err(Status::invalid_argument("a forwarded write is empty")),
         };
         let kind = result.unwrap_or_else(|status| Outcome::Error(error_to_wire(&status)));

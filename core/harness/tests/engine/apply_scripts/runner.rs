@@ -18,9 +18,9 @@ use muster_harness::{
     single, start_error,
 };
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    LastSeen, MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
-    TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuHealth, HostCommand, HostHealth, HostRegistration, LastSeen, MemberSwap, Placement, Planned,
+    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex,
@@ -90,10 +90,10 @@ impl Runner {
             "leader" => Ok(Command::LeaderBegan {
                 replica: ReplicaId(args.positional()?),
             }),
-            "host" => Ok(Command::RegisterHost {
+            "host" => Ok(Command::Host(HostCommand::RegisterHost {
                 leader,
                 registration: Arc::new(registration(args)?),
-            }),
+            })),
             "submit" => self.submit(args),
             "pipeline" => self.pipeline(args),
             "cancel" => Ok(Command::CancelJob {
@@ -133,11 +133,11 @@ impl Runner {
             "spoil" => self.spoil(args, leader),
             "defaults" => Self::defaults(args, leader),
             "replicas" => Self::replicas(args, leader),
-            "queue" => Ok(Command::SetQueue {
+            "queue" => Ok(Command::Config(ConfigCommand::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,
                 live_jobs_max: args.positional()?,
-            }),
+            })),
             "configure" => self.configure(args),
             "topology" => self.topology(args),
             "claim" => self.claim(args, leader),
@@ -444,7 +444,7 @@ impl Runner {
         let step = args.positional()?;
         let path = args.key_or("path", format!("/ckpt/step_{step}"))?;
         let (unit, epoch) = self.attempt(args, job, TaskIndex(0))?;
-        Ok(Command::CommitCheckpoint {
+        Ok(Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader,
             job,
             unit,
@@ -456,7 +456,7 @@ impl Runner {
                 digest: String::new(),
                 save_ms: None,
             },
-        })
+        }))
     }
 }
 
@@ -521,12 +521,12 @@ fn host_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> 
         "suspect" => HostHealth::Suspect,
         _ => HostHealth::Lost,
     };
-    Ok(Command::SetHostHealth {
+    Ok(Command::Host(HostCommand::SetHostHealth {
         leader,
         host,
         health,
         one_way: args.key_or("one_way", false)?,
-    })
+    }))
 }
 
 /// `gpu_health HOST/INDEX SIGNAL`, or `ok`; `from=` names another host as the reporter.
@@ -534,7 +534,7 @@ fn gpu_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
     let text: String = args.positional()?;
     let (host, _) = text.split_once('/').ok_or("a GPU is HOST/INDEX")?;
     let signal: String = args.positional()?;
-    Ok(Command::SetGpuHealth {
+    Ok(Command::Host(HostCommand::SetGpuHealth {
         leader,
         host: HostId(args.key_or("from", host.parse()?)?),
         gpu: gpu(&text)?,
@@ -546,7 +546,7 @@ fn gpu_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
                 detail: "seen by the driver".to_owned(),
             }
         },
-    })
+    }))
 }
 
 fn exit(args: &mut Args<'_>) -> Result<Exit> {

@@ -14,6 +14,7 @@ use muster_log::{
     read_state, write_state,
 };
 use muster_model::command::Command;
+use muster_model::command::{CheckpointCommand, Command, ConfigCommand, HostCommand};
 use muster_proto::v1;
 
 /// Bytes in one line of a frozen file.
@@ -126,26 +127,26 @@ fn kind_of(command: &Command) -> u32 {
         Command::LeaderBegan { .. } => 0,
         Command::SubmitJob { .. } => 1,
         Command::CancelJob { .. } => 2,
-        Command::RegisterHost { .. } => 3,
-        Command::SetHostHealth { .. } => 4,
-        Command::SetGpuHealth { .. } => 5,
+        Command::Host(HostCommand::RegisterHost { .. }) => 3,
+        Command::Host(HostCommand::SetHostHealth { .. }) => 4,
+        Command::Host(HostCommand::SetGpuHealth { .. }) => 5,
         Command::Place(_) => 6,
         Command::ReportTask(_) => 7,
         Command::StopAttempt { .. } => 8,
         Command::Block { .. } => 9,
         Command::Unblock { .. } => 10,
         Command::ExpireBlocks { .. } => 11,
-        Command::CommitCheckpoint { .. } => 12,
-        Command::SetQueue { .. } => 13,
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint { .. }) => 12,
+        Command::Config(ConfigCommand::SetQueue { .. }) => 13,
         Command::Prune { .. } => 14,
-        Command::ConfigureQueues { .. } => 15,
-        Command::SetTopology { .. } => 16,
+        Command::Config(ConfigCommand::ConfigureQueues { .. }) => 15,
+        Command::Config(ConfigCommand::SetTopology { .. }) => 16,
         Command::Claim(_) => 17,
         Command::DropClaim { .. } => 18,
         Command::SetStanding { .. } => 19,
-        Command::SpoilCheckpoint { .. } => 20,
+        Command::Checkpoint(CheckpointCommand::SpoilCheckpoint { .. }) => 20,
         Command::ReleaseGang { .. } => 21,
-        Command::SetJobDefaults { .. } => 22,
+        Command::Config(ConfigCommand::SetJobDefaults { .. }) => 22,
         Command::SubmitPipeline { .. } => 23,
         Command::SuspendJob { .. } => 24,
         Command::ResumeJob { .. } => 25,

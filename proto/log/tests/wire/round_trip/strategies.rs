@@ -24,9 +24,10 @@ use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, ReplicaRecord,
-    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, JobDefaults, LastSeen,
+    MemoryEnd, Placement, Planned, ReplicaRecord, SignalSender, StopReason, TaskOutcome,
+    TaskPlacement, TaskReport,
 };
 use muster_model::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, RestartReason,
@@ -216,7 +217,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
         model: MODEL.to_owned(),
         memory_mib: 81_559,
     });
-    Command::RegisterHost {
+    Command::Host(HostCommand::RegisterHost {
         leader,
         registration: Arc::new(HostRegistration {
             learnt: LearntTree::default(),
@@ -230,7 +231,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
             memory_mib: 1 << 20,
             labels: BTreeMap::new(),
         }),
-    }
+    })
 }
 
 /// Any registration.
@@ -500,11 +501,11 @@ fn user_command() -> impl Strategy<Value = Command> {
             }
         ),
         (request(), text(), any::<u64>()).prop_map(|(request, name, live_jobs_max)| {
-            Command::SetQueue {
+            Command::Config(ConfigCommand::SetQueue {
                 request,
                 name,
                 live_jobs_max,
-            }
+            })
         }),
     ]
 }
@@ -516,25 +517,27 @@ fn host_command() -> impl Strategy<Value = Command> {
         Just(HostHealth::Lost)
     ];
     prop_oneof![
-        (leader(), registration()).prop_map(|(leader, registration)| Command::RegisterHost {
-            leader,
-            registration: Arc::new(registration),
-        }),
+        (leader(), registration()).prop_map(|(leader, registration)| Command::Host(
+            HostCommand::RegisterHost {
+                leader,
+                registration: Arc::new(registration),
+            }
+        )),
         (leader(), host(), health, any::<bool>()).prop_map(|(leader, host, health, one_way)| {
-            Command::SetHostHealth {
+            Command::Host(HostCommand::SetHostHealth {
                 leader,
                 host,
                 health,
                 one_way,
-            }
+            })
         }),
         (leader(), host(), 0..40u128, gpu_health()).prop_map(|(leader, host, gpu, health)| {
-            Command::SetGpuHealth {
+            Command::Host(HostCommand::SetGpuHealth {
                 leader,
                 host,
                 gpu: GpuUuid(gpu),
                 health,
-            }
+            })
         }),
     ]
 }
@@ -616,7 +619,7 @@ fn attempt_command() -> impl Strategy<Value = Command> {
             text()
         )
             .prop_map(|(leader, job, unit, reporter, epoch, step, reason)| {
-                Command::SpoilCheckpoint {
+                Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                     leader,
                     job,
                     unit,
@@ -624,15 +627,15 @@ fn attempt_command() -> impl Strategy<Value = Command> {
                     epoch,
                     step,
                     reason,
-                }
+                })
             }),
         (leader(), job(), unit(), commit).prop_map(|(leader, job, unit, checkpoint)| {
-            Command::CommitCheckpoint {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader,
                 job,
                 unit,
                 checkpoint,
-            }
+            })
         }),
     ]
 }

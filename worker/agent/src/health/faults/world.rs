@@ -15,8 +15,8 @@ use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
 use muster_health::rules::RuleSet;
 use muster_model::beat::Beat;
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HealthCommand,
-    HostRegistration, SignalSender, TaskOutcome, TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuHealth, HealthCommand, HostCommand, HostRegistration, SignalSender, TaskOutcome, TaskReport,
 };
 use muster_model::health::{Component, Finding, Order, WorkStep};
 use muster_model::host::DRIVER_LABEL;
@@ -116,10 +116,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let mut cluster = Cluster::new();
-        cluster.apply(&Command::SetJobDefaults {
+        cluster.apply(&Command::Config(ConfigCommand::SetJobDefaults {
             leader: cluster.leader(),
             defaults: muster_model::command::JobDefaults::default(),
-        });
+        }));
         let began = cluster.now;
         let now = MonotonicMs(0);
         Self {
@@ -217,10 +217,10 @@ impl World {
         for (number, mut registration) in (first..).zip(new) {
             let driver = driver.map(|driver| (DRIVER_LABEL.to_owned(), driver.to_owned()));
             registration.labels.extend(driver);
-            self.apply(&Command::RegisterHost {
+            self.apply(&Command::Host(HostCommand::RegisterHost {
                 leader: self.cluster.leader(),
                 registration: Arc::new(registration.clone()),
-            });
+            }));
             let watcher = self.watcher(registration);
             self.hosts.insert(HostId(number), watcher);
         }
@@ -232,7 +232,7 @@ impl World {
         let depth = self.places.first().map_or(0, |place| place.cell.len());
         let levels = ["pod", "rack"];
         let above = levels.iter().skip(levels.len() - depth);
-        let command = Command::SetTopology {
+        let command = Command::Config(ConfigCommand::SetTopology {
             request: self.cluster.next_request(),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
@@ -240,7 +240,7 @@ impl World {
                 places: self.places.clone(),
                 ..Topology::default()
             }),
-        };
+        });
         self.require(&command)
     }
 
@@ -355,12 +355,12 @@ impl World {
         self.hear();
         let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         let health = if is_rules { GpuHealth::Healthy } else { health };
-        self.apply(&Command::SetGpuHealth {
+        self.apply(&Command::Host(HostCommand::SetGpuHealth {
             leader: self.cluster.leader(),
             host,
             gpu,
             health,
-        });
+        }));
         Ok(())
     }
 
@@ -541,12 +541,12 @@ impl World {
             digest: String::new(),
             save_ms: None,
         };
-        self.apply(&Command::CommitCheckpoint {
+        self.apply(&Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader: self.cluster.leader(),
             job,
             unit: UnitIndex(0),
             checkpoint,
-        });
+        }));
         Ok(())
     }
 
@@ -573,10 +573,10 @@ impl World {
         watcher.registration = registration.clone();
         watcher.sequence = 0;
         watcher.is_beating = true;
-        self.apply(&Command::RegisterHost {
+        self.apply(&Command::Host(HostCommand::RegisterHost {
             leader: self.cluster.leader(),
             registration: Arc::new(registration),
-        });
+        }));
         self.beat();
         for report in self.tasks_on(id) {
             let outcome = TaskOutcome::Gone {

@@ -7,7 +7,7 @@ use muster_engine::state::{
     Claim, EventLog, History, Losses, Purpose, Queue, State, StateParts, Unit,
 };
 use muster_model::command::{
-    Claiming, Command, Placement, Standing, StopReason, TaskPlacement, Victim,
+    Claiming, Command, ConfigCommand, Placement, Standing, StopReason, TaskPlacement, Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
@@ -194,19 +194,19 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         ("stop_attempt_moved", stop(StopReason::Moved)),
         (
             "configure_queues",
-            Command::ConfigureQueues {
+            Command::Config(ConfigCommand::ConfigureQueues {
                 request: REQUEST,
                 author: author.clone(),
                 tree: Arc::new(tree()),
-            },
+            }),
         ),
         (
             "set_topology",
-            Command::SetTopology {
+            Command::Config(ConfigCommand::SetTopology {
                 request: REQUEST,
                 author,
                 topology: Arc::new(topology()),
-            },
+            }),
         ),
         ("claim", Command::Claim(claiming())),
         (

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::{Claim, EventLog, Losses, Purpose, Queue, State, Unit};
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
+use muster_model::command::{
+    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+};
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitId, UnitIndex};
@@ -76,11 +78,11 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         history_half_life_ms: None,
         defragment: Some(defragment()),
     };
-    let configure = Command::ConfigureQueues {
+    let configure = Command::Config(ConfigCommand::ConfigureQueues {
         request: REQUEST,
         author: "grace".to_owned(),
         tree: Arc::new(tree),
-    };
+    });
     vec![
         ("claim_by_moves", Command::Claim(claiming)),
         ("configure_queues_with_moves", configure),
