@@ -24,7 +24,7 @@ use std::time::Duration;
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1;
 use muster_raft_store::Leadership;
-use muster_service::tracing::now_ns;
+use muster_tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Request, Response, Status};
 

@@ -5,7 +5,7 @@
 
 use prost::{Message, Oneof};
 
-use crate::tracing::span::Value;
+use crate::span::Value;
 
 /// Path of the only call.
 pub const EXPORT_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

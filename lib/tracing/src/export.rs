@@ -12,9 +12,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::tracing::ids::TraceId;
-use crate::tracing::otlp;
-use crate::tracing::span::{Span, Value};
+use crate::ids::TraceId;
+use crate::otlp;
+use crate::span::{Span, Value};
 
 /// Spans queued for the collector: about 4 MiB, and some seconds of a busy leader.
 pub const QUEUE_SPANS_MAX: usize = 8_192;

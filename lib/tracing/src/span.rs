@@ -1,8 +1,8 @@
 //! Spans: steps of a job on its way from submission to start.
 
-use crate::tracing::context::TraceContext;
-use crate::tracing::ids::{SpanId, TraceId};
-use crate::tracing::otlp;
+use crate::context::TraceContext;
+use crate::ids::{SpanId, TraceId};
+use crate::otlp;
 
 /// Side of a call that a span describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

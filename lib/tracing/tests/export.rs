@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use muster_service::tracing::{
+use muster_tracing::{
     Export, QUEUE_SPANS_MAX, Span, SpanId, StartError, TraceId, belong_to, describe_metrics,
     finish, is_on, record, start, trace_of,
 };

@@ -1,5 +1,6 @@
 //! Waits between attempts at something that fails, random so that callers that failed together do not return
 //! together.
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@
 //!       └ supervisor          from there until the supervisor reports that the task is prepared, or runs
 //! ```
 
-use crate::tracing::ids::{SpanId, TraceId};
+use crate::ids::{SpanId, TraceId};
 
 /// The SDK's span, which knows only its request before the answer brings the job.
 pub const SUBMIT: &str = "submit";

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::tracing::ids::{SpanId, TraceId};
+use crate::ids::{SpanId, TraceId};
 
 /// The header, in gRPC metadata as in HTTP.
 pub const TRACEPARENT: &str = "traceparent";
