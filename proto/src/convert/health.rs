@@ -68,7 +68,9 @@ impl From<&Blame> for v1::Blame {
             confidence_permille: u32::from(blame.confidence_permille),
             evidence: blame.evidence.clone(),
             charge: blame.charge.to_wire(),
-            measures: blame.measures.iter().map(Twin::to_wire).collect(),
+            measures: { blame.measures.iter() }
+                .map(|measure| measure.word().to_owned())
+                .collect(),
             step: blame.step.to_wire(),
             host: String::new(),
         }

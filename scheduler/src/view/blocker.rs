@@ -11,7 +11,7 @@ use muster_proto::v1::blocker::{
     Suspended, TasksAtOnce, TasksPerHost, Topology, Vacancy, cells, named,
 };
 
-/// A reason.
+/// Reason why a unit is not placed.
 pub(crate) fn blocker_to_wire(blocker: &Blocker) -> v1::Blocker {
     v1::Blocker {
         kind: of_turn(blocker)

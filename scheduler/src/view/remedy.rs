@@ -6,7 +6,7 @@ use muster_proto::v1;
 
 use crate::view::blocker::limit_to_wire;
 
-/// A remedy.
+/// Remedy for a waiting unit.
 pub(crate) fn remedy_to_wire(remedy: &Remedy) -> v1::Remedy {
     use v1::remedy::{FreeGpus, FreeRoom, Kind, Unblock};
     let kind = match remedy {
@@ -71,7 +71,7 @@ fn change_to_wire(change: &Change) -> v1::JobChange {
     v1::JobChange { kind: Some(kind) }
 }
 
-/// An expected start.
+/// Expected start of a waiting unit.
 pub(crate) fn start_to_wire(start: &Start) -> v1::ExpectedStart {
     use v1::expected_start::Basis as Wire;
     let basis = match start.basis {
