@@ -141,8 +141,8 @@ async fn ask_worker(
     };
     let id = context
         .handle
-        .with_state(|state| state.host_by_name(&host).map(|host| host.id));
-    let id = id.ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
+        .with_state(|state| state.host_by_name(&host).map(|host| host.id))
+        .ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
     let (session, worker) = context
         .directory
         .find(id)

@@ -116,8 +116,12 @@ impl AdminService for Admin {
         );
         let unanswered = self.0.unanswered(record);
         let revision = self.0.handle.with_state(|state| state.revision);
-        let triggered = self.0.handle.trigger_snapshot().await;
-        let triggered = triggered.map_err(|error| membership_status(&error));
+        let triggered = self
+            .0
+            .handle
+            .trigger_snapshot()
+            .await
+            .map_err(|error| membership_status(&error));
         let refusal = triggered.as_ref().err();
         unanswered.answer(|it| it.answered_with(refusal)).await;
         triggered?;
