@@ -271,7 +271,6 @@ pub(crate) fn start(
     stop: &CancellationToken,
 ) -> HealthDesk {
     let (seen, observations) = mpsc::channel(HEALTH_SEEN_MAX);
-    let (orders, ordered) = mpsc::channel(HEALTH_ORDERS_MAX);
     let (shown, shown_now) = watch::channel(BTreeMap::new());
     let against = Against::default();
     let sweep = Arc::new(Sweep::new(place.clock));
@@ -327,21 +326,34 @@ pub(crate) fn start(
         shown: shown_now,
         against,
     };
-    let works = works::Works::new(
-        config.clone(),
-        worked_on,
-        place.clock,
-        reboot_mark(&place.data),
-        seen.clone(),
-        outbox,
-    );
-    tokio::spawn(works.run(ordered));
+    let orders = execute_orders(config, &place, worked_on, &seen, outbox);
     HealthDesk {
         seen,
         injected,
         orders,
         shown,
     }
+}
+
+/// Starts the executor of the leader's orders; returns its channel.
+fn execute_orders(
+    config: &HealthConfig,
+    place: &Place,
+    gpus: works::Gpus,
+    seen: &mpsc::Sender<Seen>,
+    outbox: Outbox,
+) -> mpsc::Sender<Order> {
+    let (orders, ordered) = mpsc::channel(HEALTH_ORDERS_MAX);
+    let works = works::Works::new(
+        config.clone(),
+        gpus,
+        place.clock,
+        reboot_mark(&place.data),
+        seen.clone(),
+        outbox,
+    );
+    tokio::spawn(works.run(ordered));
+    orders
 }
 
 /// Starts the thread that reads the kernel's log from the last read position on, if configured.
