@@ -103,8 +103,10 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             .read_index()
             .await
             .map_err(|_| not_leader())?;
-        let position = convert::optional_log_id(answer.read).ok().flatten();
-        let position = position.ok_or_else(not_leader)?;
+        let position = convert::optional_log_id(answer.read)
+            .ok()
+            .flatten()
+            .ok_or_else(not_leader)?;
         self.await_applied(id, position).await
     }
 
@@ -127,8 +129,11 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 
 /// Describes a missed majority for operators. openraft counts the leader, `own`, among those that answered.
 fn answered(got: &BTreeSet<u64>, own: u64) -> String {
-    let others = got.iter().filter(|id| **id != own);
-    let others: Vec<String> = others.map(u64::to_string).collect();
+    let others: Vec<String> = got
+        .iter()
+        .filter(|id| **id != own)
+        .map(u64::to_string)
+        .collect();
     match &others[..] {
         [] => "no other replica answered".to_owned(),
         [only] => format!("only replica {only} answered"),

@@ -42,7 +42,8 @@ impl Followers {
     /// lead.
     pub(crate) fn tell(
         &mut self,
-        (term, now_ms): (u64, u64),
+        term: u64,
+        now_ms: u64,
         followers: &[FollowerStatus],
     ) -> Vec<Told> {
         if self.term != term {
@@ -97,21 +98,21 @@ mod tests {
     fn who_never_answers_a_new_leader_is_silent_since_it_leads() {
         let mut followers = Followers::default();
         let all = [follower(2, Some(40)), follower(3, None)];
-        assert_eq!(followers.tell((1, 500), &all), [told(2, 40), told(3, 0)]);
+        assert_eq!(followers.tell(1, 500, &all), [told(2, 40), told(3, 0)]);
         assert_eq!(
-            followers.tell((1, 12_500), &all),
+            followers.tell(1, 12_500, &all),
             [told(2, 40), told(3, 12_000)]
         );
         // A replica that joins long after the election counts as silent since it joined.
         let more = [follower(3, Some(10)), follower(4, None)];
-        followers.tell((1, 20_000), &more);
+        followers.tell(1, 20_000, &more);
         assert_eq!(
-            followers.tell((1, 21_000), &more),
+            followers.tell(1, 21_000, &more),
             [told(3, 10), told(4, 1_000)]
         );
         let again = [follower(3, None), follower(4, None)];
         assert_eq!(
-            followers.tell((2, 90_000), &again),
+            followers.tell(2, 90_000, &again),
             [told(3, 0), told(4, 0)],
             "in another term counting restarts"
         );
@@ -121,18 +122,18 @@ mod tests {
     fn who_follows_no_more_is_told_of_once_as_nothing() {
         let mut followers = Followers::default();
         let silent = [follower(2, Some(90_000)), follower(3, None)];
-        followers.tell((1, 0), &silent);
+        followers.tell(1, 0, &silent);
         let left = [follower(2, Some(40))];
         assert_eq!(
-            followers.tell((1, 1_000), &left),
+            followers.tell(1, 1_000, &left),
             [told(2, 40), Told::nothing(3)]
         );
-        assert_eq!(followers.tell((1, 2_000), &left), [told(2, 40)]);
+        assert_eq!(followers.tell(1, 2_000, &left), [told(2, 40)]);
         assert_eq!(
-            followers.tell((2, 3_000), &[]),
+            followers.tell(2, 3_000, &[]),
             [Told::nothing(2)],
             "it no longer leads"
         );
-        assert!(followers.tell((2, 4_000), &[]).is_empty());
+        assert!(followers.tell(2, 4_000, &[]).is_empty());
     }
 }

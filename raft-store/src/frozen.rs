@@ -91,8 +91,10 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
-    let lines = text.lines().map(|line| HEXLOWER.decode(line.as_bytes()));
-    let lines: Result<Vec<_>, _> = lines.collect();
+    let lines: Result<Vec<_>, _> = text
+        .lines()
+        .map(|line| HEXLOWER.decode(line.as_bytes()))
+        .collect();
     lines
         .expect("a sample is lines of hexadecimal digits")
         .concat()

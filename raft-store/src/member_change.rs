@@ -421,8 +421,8 @@ mod tests {
         let odd = plan(&group(&[1, 2, 3, 4], &[5], &[]), &MemberChange::Promote(5)).unwrap();
         assert_eq!(odd.warning(), None);
         // An additional learner causes no warning.
-        let learner = MemberChange::Add(Peer::new(5, "host-5:1"));
-        let learner = plan(&group(&[1, 2, 3, 4], &[], &[]), &learner).unwrap();
+        let addition = MemberChange::Add(Peer::new(5, "host-5:1"));
+        let learner = plan(&group(&[1, 2, 3, 4], &[], &[]), &addition).unwrap();
         assert_eq!(learner.warning(), None);
     }
 
@@ -432,8 +432,10 @@ mod tests {
         let replacement = MemberChange::Replace { old: 3, new: 4 };
         assert_eq!(voters(&status, &replacement), [1, 2, 4]);
         // Removing replica 2 would leave no live majority: not even force allows that.
-        let wrong = status.plan_change(&MemberChange::Remove(2), TIMINGS, Force(true));
-        let wrong = wrong.unwrap_err().to_string();
+        let wrong = status
+            .plan_change(&MemberChange::Remove(2), TIMINGS, Force(true))
+            .unwrap_err()
+            .to_string();
         assert!(
             wrong.contains("only 1 of the voters 1, 3 answer"),
             "{wrong}"

@@ -139,8 +139,11 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             }
             None => {}
         }
-        let added = self.raft.add_learner(peer.id, node, false).await;
-        let added = added.map_err(to_membership_error)?;
+        let added = self
+            .raft
+            .add_learner(peer.id, node, false)
+            .await
+            .map_err(to_membership_error)?;
         self.settle(added.log_id.index).await
     }
 

@@ -92,8 +92,8 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         read_bytes_max: config.append_bytes_max,
     };
     let log = LogStore::<M>::open(Arc::clone(&seams.log), limits)?;
-    let snapshots = SnapshotStore::new(Arc::clone(&seams.snapshots), config.cluster_id.clone());
-    let snapshots = Arc::new(snapshots.keeping(config.snapshots.history_snapshots));
+    let store = SnapshotStore::new(Arc::clone(&seams.snapshots), config.cluster_id.clone());
+    let snapshots = Arc::new(store.keeping(config.snapshots.history_snapshots));
     let applied = load_newest::<M, R>(&snapshots).await?;
     log.check_start(applied.last)?;
     let parts = ApplierParts {

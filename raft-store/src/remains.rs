@@ -124,8 +124,9 @@ pub(crate) fn newest_base<M: StateMachine>(
     snapshots: &SnapshotStore,
     purged: Option<u64>,
 ) -> Result<Applied<M>, OpenError> {
-    let newest = snapshots.newest();
-    let newest = newest.map_err(|source| disk("reading the snapshot folder".to_owned(), source))?;
+    let newest = snapshots
+        .newest()
+        .map_err(|source| disk("reading the snapshot folder".to_owned(), source))?;
     match newest {
         Some(file) => {
             let unreadable =

@@ -194,8 +194,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             }
         }
         let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let now = (metrics.current_term, now_ms);
-        for told in self.followers.tell(now, &followers(metrics)) {
+        let term = metrics.current_term;
+        for told in self.followers.tell(term, now_ms, &followers(metrics)) {
             telemetry::follower_lag(told.id, told.lag_entries);
             telemetry::follower_silence(told.id, told.silence_ms);
         }

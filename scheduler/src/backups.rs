@@ -187,20 +187,23 @@ fn write(
     let key = settings.key_file.as_deref().map(read_key).transpose()?;
     let (partial, file) = Partial::begin(folder, about)?;
     let mut out = BufWriter::new(file);
-    let written = picture.write_backup(&mut out, about, key.as_ref());
-    let written = written.and_then(|_digest| {
-        out.flush()?;
-        out.get_ref().sync_all()
-    });
+    let written = picture
+        .write_backup(&mut out, about, key.as_ref())
+        .and_then(|_digest| {
+            out.flush()?;
+            out.get_ref().sync_all()
+        });
     written.map_err(|source| disk("writing", &partial.path, source))?;
-    let file = File::open(&partial.path);
-    let file = file.map_err(|source| disk("opening", &partial.path, source))?;
+    let file =
+        File::open(&partial.path).map_err(|source| disk("opening", &partial.path, source))?;
     let read = Backup::<State>::read(&mut BufReader::new(file), key.as_ref());
     if !read.map_err(Failure::ReadBack)?.has_known_hash {
         return Err(Failure::OtherState);
     }
     let path = folder.join(name_of(&about.cluster_id, about.time_ms));
-    let named = { partial.publish(&path) }.and_then(|()| File::open(folder)?.sync_all());
+    let named = partial
+        .publish(&path)
+        .and_then(|()| File::open(folder)?.sync_all());
     named.map_err(|source| disk("naming", &path, source))?;
     remove_oldest(folder, about, settings.keep)?;
     Ok(path)

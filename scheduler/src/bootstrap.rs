@@ -24,15 +24,19 @@ pub(crate) async fn found(
     if !config.bootstrap {
         return Ok(());
     }
-    let members = config.peers.iter();
-    let members = members.map(|(id, address)| Peer::new(id.get(), address));
-    found_with(handle, (config.replica_id, members.collect()), stop).await
+    let members = config
+        .peers
+        .iter()
+        .map(|(id, address)| Peer::new(id.get(), address))
+        .collect();
+    found_with(handle, config.replica_id, members, stop).await
 }
 
 /// As [`found`], with these members, in order of their ids.
 pub(crate) async fn found_with(
     handle: &Handle<State>,
-    (own, members): (ReplicaId, Vec<Peer>),
+    own: ReplicaId,
+    members: Vec<Peer>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     if members.first().map(|peer| peer.id) != Some(own.get()) {

@@ -90,10 +90,12 @@ async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) ->
 async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result<(), Status> {
     let asked = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
-        let channel = dialer.connect(&endpoint).await;
-        let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
+            .map_err(|error| Status::invalid_argument(error.to_string()))?
+            .connect_timeout(CONNECT_TIMEOUT);
+        let channel = dialer
+            .connect(&endpoint)
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         let add = v1::AddReplica {
             replica_id: config.replica_id.get(),
             address: config.advertised_address().to_owned(),

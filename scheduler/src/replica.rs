@@ -170,11 +170,12 @@ impl Replica {
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
             let ready = ready(&handle, standing);
-            tasks.spawn(page((listener, ready), &handle, exporter).run(stop.clone()));
+            tasks.spawn(page(listener, ready, &handle, exporter).run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
             context.clone(),
-            (listeners.grpc, tls.clone()),
+            listeners.grpc,
+            tls.clone(),
             routes,
             closing.clone(),
         ));
@@ -292,7 +293,8 @@ fn leader_loop(
 
 /// The HTTP pages: metrics and probes.
 fn page(
-    (listener, ready): (TcpListener, Ready),
+    listener: TcpListener,
+    ready: Ready,
     handle: &Handle<State>,
     exporter: Exporter,
 ) -> MetricsServer {
@@ -378,7 +380,8 @@ fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Resu
 
 async fn serve(
     context: Context,
-    (listener, tls): (TcpListener, Option<Tls>),
+    listener: TcpListener,
+    tls: Option<Tls>,
     routes: Routes,
     closing: CancellationToken,
 ) -> Result<(), Error> {
@@ -461,8 +464,9 @@ async fn stopped(handle: &Handle<State>) -> Error {
     let status = handle.status();
     if let Some(removal) = status.removal {
         let members: Vec<String> = removal.members.iter().map(Peer::to_string).collect();
-        let members = members.join(", ");
-        return Error::Removed { members };
+        return Error::Removed {
+            members: members.join(", "),
+        };
     }
     let reason = status.stopped;
     Error::Stopped(reason.unwrap_or_else(|| "the engine is gone".to_owned()))

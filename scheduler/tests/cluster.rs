@@ -167,8 +167,10 @@ async fn a_leader_that_has_lost_its_majority_says_so_before_the_request_is_over(
     let client = group.client(left);
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
     // The result is unknown, if it was proposed before the lease ended.
-    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    let submitted = submitted.await.unwrap().unwrap_err();
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)))
+        .await
+        .unwrap()
+        .unwrap_err();
     let reason = retryable(&submitted);
     assert!(
         ["UNKNOWN_OUTCOME", "NOT_LEADER"].contains(&&*reason),
@@ -193,8 +195,10 @@ async fn a_follower_that_is_left_alone_says_so_and_is_not_healthy() {
     let waits = Duration::from_millis(SchedulerConfig::default().limits.request_ms_default);
     let read = timeout(waits / 2, client.job(1)).await.unwrap();
     assert_eq!(retryable(&read.unwrap_err()), "NOT_LEADER");
-    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)));
-    let submitted = submitted.await.unwrap().unwrap_err();
+    let submitted = timeout(waits / 2, client.submit(REQUEST, job("cut-off", 1)))
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(retryable(&submitted), "NOT_LEADER");
     assert_eq!(client.is_serving().await, Some(false));
 }
@@ -304,12 +308,12 @@ async fn a_watch_goes_on_at_another_replica_without_a_gap() {
 async fn one_stream_speaks_for_a_host() {
     let group = Group::start().await;
     let older = worker_of(&group, 1).await;
-    let stranger = WorkerOptions {
+    let options = WorkerOptions {
         worker_id: "00000000-0000-0000-0000-00000000beef".to_owned(),
         first_gpu: 900,
         ..WorkerOptions::host(1)
     };
-    let stranger = FakeWorker::start(stranger, group.addresses());
+    let stranger = FakeWorker::start(options, group.addresses());
     let rejected = eventually("another worker of the same name is refused", async || {
         stranger.look(|seen| seen.rejected.clone())
     })
@@ -318,11 +322,11 @@ async fn one_stream_speaks_for_a_host() {
     assert!(rejected.retry, "the other one may stop");
     drop(stranger);
 
-    let newer = WorkerOptions {
+    let options = WorkerOptions {
         incarnation: 2,
         ..WorkerOptions::host(1)
     };
-    let newer = FakeWorker::start(newer, group.addresses());
+    let newer = FakeWorker::start(options, group.addresses());
     let rejected = eventually("a copy of a worker that is alive is refused", async || {
         newer.look(|seen| seen.rejected.clone())
     })
@@ -489,11 +493,11 @@ async fn the_last_host_of_a_pool_is_blocked_by_force_alone() {
     );
     let forced = client.admin().block(block_of_only_host(true)).await;
     assert!(forced.unwrap().into_inner().impact.unwrap().takes_last);
-    let again = v1::BlockRequest {
+    let repetition = v1::BlockRequest {
         request_id: "again".to_owned(),
         ..block_of_only_host(true)
     };
-    let again = client.admin().block(again).await.unwrap().into_inner();
+    let again = client.admin().block(repetition).await.unwrap().into_inner();
     let impact = again.impact.unwrap();
     assert_eq!(impact.replaces.unwrap().reason, "noisy fan");
     assert!(!impact.takes_work);

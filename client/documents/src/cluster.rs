@@ -123,8 +123,10 @@ fn has_quorum(status: &v1::GetStatusResponse) -> Option<bool> {
     if status.leader_id != Some(status.replica_id) {
         return None;
     }
-    let voters = status.replicas.iter();
-    let voters = voters.filter(|replica| replica.role() != v1::ReplicaRole::Learner);
+    let voters = status
+        .replicas
+        .iter()
+        .filter(|replica| replica.role() != v1::ReplicaRole::Learner);
     let is_in_contact = |replica: &&v1::Replica| {
         replica
             .heard_ago_ms

@@ -38,8 +38,11 @@ impl HealthState {
         let accepts_work = matches!(self.health_phase.as_str(), "suspect" | "probation");
         let phase = (accepts_work && !self.health_rule.is_empty())
             .then(|| format!("{} by rule {}", self.health_phase, self.health_rule));
-        let gangs = self.restrictions.iter().filter(|it| it.what == "gangs");
-        let gangs = gangs.map(|it| format!("no gangs by rule {}: {}", it.rule, it.evidence));
+        let gangs = self
+            .restrictions
+            .iter()
+            .filter(|it| it.what == "gangs")
+            .map(|it| format!("no gangs by rule {}: {}", it.rule, it.evidence));
         phase.into_iter().chain(gangs).collect()
     }
 }

@@ -95,12 +95,16 @@ impl PipelineJob {
             false => JobPhase::from_wire(job.phase).as_str(),
         };
         let spec = job.spec.unwrap_or_default();
-        let after = spec.lifecycle.unwrap_or_default().after.into_iter();
-        let after = after.map(|dependency| PipelineDependency {
-            job: dependency.job_id,
-            name: names.get(&dependency.job_id).cloned(),
-            when: Condition::from_wire(dependency.when),
-        });
+        let after = spec
+            .lifecycle
+            .unwrap_or_default()
+            .after
+            .into_iter()
+            .map(|dependency| PipelineDependency {
+                job: dependency.job_id,
+                name: names.get(&dependency.job_id).cloned(),
+                when: Condition::from_wire(dependency.when),
+            });
         Self {
             id: job.id,
             name: spec.name,

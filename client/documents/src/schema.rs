@@ -92,11 +92,13 @@ const COMMANDS: &[(&str, Subschema)] = commands! {
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut generator = settings.into_generator();
-    let commands = COMMANDS.iter().map(|(command, subschema)| {
-        let schema = subschema(&mut generator);
-        ((*command).to_owned(), Value::from(schema))
-    });
-    let commands: Map<String, Value> = commands.collect();
+    let commands: Map<String, Value> = COMMANDS
+        .iter()
+        .map(|(command, subschema)| {
+            let schema = subschema(&mut generator);
+            ((*command).to_owned(), Value::from(schema))
+        })
+        .collect();
     let definitions = generator.take_definitions(true);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -44,8 +44,9 @@ fn every_documented_command_has_a_schema() {
     let page = fs::read_to_string(PAGE).unwrap();
     let table = page.split("## Documents").nth(1).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
-    let commands = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`'));
-    let commands = commands.map(|command| command.trim().trim_end_matches(" NAME"));
+    let commands = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`'))
+        .map(|command| command.trim().trim_end_matches(" NAME"));
     let documented: BTreeSet<&str> = commands
         .filter(|command| command.starts_with(|first: char| first.is_ascii_lowercase()))
         .filter(|command| !ELSEWHERE.contains(command) && !TEXT.contains(command))

@@ -58,8 +58,9 @@ pub fn read_pipeline(
     let document = documents.remove(0);
     let places = LazyCell::new(|| Places::of(document.text));
     let place = |(field, message): (String, String)| {
-        let position = places.find(&field);
-        let position = position.map(|(line, column)| (line + document.lines_before, column));
+        let position = places
+            .find(&field)
+            .map(|(line, column)| (line + document.lines_before, column));
         error(&field, position, message)
     };
     match spec_of(&document, user) {
@@ -193,8 +194,11 @@ fn cycle(jobs: &[JobFile], named: &[Vec<Named>], done: &BTreeSet<usize>) -> Vec<
         }
     }
     let circle: Vec<usize> = path.into_iter().skip_while(|job| *job != at).collect();
-    let names = circle.iter().chain(std::iter::once(&at));
-    let names: Vec<&str> = names.map(|job| jobs[*job].name.as_str()).collect();
+    let names: Vec<&str> = circle
+        .iter()
+        .chain(std::iter::once(&at))
+        .map(|job| jobs[*job].name.as_str())
+        .collect();
     let field = open_of(at).map_or_else(String::new, |dependency| dependency.field.clone());
     let rule = format!("forms a cycle: {}", names.join(" waits for "));
     vec![(field, rule)]
@@ -207,12 +211,12 @@ fn field_of(field: &str, order: &[usize], jobs: &[JobFile]) -> String {
         .strip_prefix("jobs[")
         .and_then(|rest| rest.split_once(']'));
     let position = in_job.and_then(|(number, _)| order.get(number.parse::<usize>().ok()?));
-    let (Some((_, rest)), Some(position)) = (in_job, position) else {
+    let (Some((_, path)), Some(position)) = (in_job, position) else {
         return field.to_owned();
     };
-    let rest = rest.strip_prefix('.').unwrap_or(rest);
-    let rest = field_in_file(rest, jobs[*position].is_short());
-    format!("jobs[{position}].{rest}")
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let name = field_in_file(path, jobs[*position].is_short());
+    format!("jobs[{position}].{name}")
 }
 
 #[cfg(test)]
@@ -282,8 +286,8 @@ mod tests {
         );
         let unknown = errors("name: n\njobs:\n- {name: a, command: [x], afterok: [b]}\n");
         assert!(unknown[0].contains("afterok: unknown field"), "{unknown:?}");
-        let many = "- {name: a, command: [x]}\n".repeat(PIPELINE_JOBS_MAX + 1);
-        let many = errors(&format!("name: n\njobs:\n{many}"));
+        let jobs = "- {name: a, command: [x]}\n".repeat(PIPELINE_JOBS_MAX + 1);
+        let many = errors(&format!("name: n\njobs:\n{jobs}"));
         assert_eq!(many.len(), 1, "{many:?}");
         assert!(many[0].contains("jobs: 257 is over the limit of 256 (PIPELINE_JOBS_MAX)"));
         let none = errors("name: n\njobs: []\n");

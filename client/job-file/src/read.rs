@@ -106,11 +106,11 @@ pub(crate) fn field_in_file(field: &str, short: bool) -> String {
     let limit = field
         .strip_suffix("_ms_max")
         .map(|field| format!("{field}_max"));
-    let field = limit.as_deref().unwrap_or(field);
+    let with_unit = limit.as_deref().unwrap_or(field);
     let field = ["_ms", "_mib", "_milli"]
         .iter()
-        .find_map(|unit| field.strip_suffix(unit))
-        .unwrap_or(field);
+        .find_map(|unit| with_unit.strip_suffix(unit))
+        .unwrap_or(with_unit);
     let in_group = field.strip_prefix("groups[0].").filter(|_| short);
     match in_group {
         Some("count") => "tasks".to_owned(),
@@ -124,8 +124,10 @@ pub(crate) fn field_in_file(field: &str, short: bool) -> String {
 /// The violated rule with the unit of its numbers: files and flags write amounts in other units.
 pub fn rule_in_file(violation: &Violation) -> String {
     let units = [("_ms", "ms"), ("_mib", "MiB"), ("_milli", "thousandths")];
-    let mut units = units.iter();
-    match units.find(|(ending, _)| violation.field.ends_with(ending)) {
+    let unit = units
+        .iter()
+        .find(|(ending, _)| violation.field.ends_with(ending));
+    match unit {
         Some((_, unit)) => format!("{}, in {unit}", violation.rule),
         None => violation.rule.clone(),
     }

@@ -123,13 +123,15 @@ impl JobFile {
 
     /// The first field allowed only in pipelines that is set, if any.
     pub fn pipeline_field(&self) -> Option<&'static str> {
-        let given = [
+        let conditions = [
             ("after_ok", &self.after_ok),
             ("after_any", &self.after_any),
             ("after_failed", &self.after_failed),
         ];
-        let given = given.iter().find(|(_, names)| !names.is_empty());
-        given.map(|(name, _)| *name)
+        conditions
+            .iter()
+            .find(|(_, names)| !names.is_empty())
+            .map(|(name, _)| *name)
     }
 
     /// Converts to the wire format; `user` is the default if the file names none.

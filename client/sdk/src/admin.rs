@@ -228,8 +228,8 @@ impl Client {
             force,
         };
         let per_try = self.config().per_try_deadline.max(CHANGE_TRY_MIN);
-        let patience = (self.operation("change the replicas"), per_try);
-        self.call_patiently(patience, |channel| {
+        let operation = self.operation("change the replicas");
+        self.call_patiently(operation, per_try, |channel| {
             let request = request.clone();
             async move { admin(channel).change_replicas(request).await }
         })

@@ -32,13 +32,14 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
-        self.call_patiently((operation, per_try), send).await
+        self.call_patiently(operation, per_try, send).await
     }
 
     /// As [`Client::call`], with a separate timeout for each attempt.
     pub(crate) async fn call_patiently<Answer, Send, Sending>(
         &self,
-        (operation, per_try): (Operation, Duration),
+        operation: Operation,
+        per_try: Duration,
         send: Send,
     ) -> Result<Answer, ClientError>
     where
@@ -47,7 +48,7 @@ impl Client {
     {
         let end = Instant::now() + operation.deadline;
         let until = || Some(end.min(Instant::now() + per_try));
-        let (answer, _) = self.call_within((operation, per_try), until, send).await?;
+        let (answer, _) = self.call_within(operation, per_try, until, send).await?;
         Ok(answer)
     }
 
@@ -62,14 +63,15 @@ impl Client {
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
-        self.call_within((operation, per_try), || None, send).await
+        self.call_within(operation, per_try, || None, send).await
     }
 
     /// Executes a call; `until` is the end of an attempt that starts now, if it is to be sent to the
     /// replica.
     async fn call_within<Answer, Send, Sending>(
         &self,
-        limits: (Operation, Duration),
+        operation: Operation,
+        per_try: Duration,
         until: impl Fn() -> Option<Instant>,
         send: Send,
     ) -> Result<(Answer, String), ClientError>
@@ -81,7 +83,9 @@ impl Client {
         let carry = |address: String| async move { self.try_at(&address, until(), send).await };
         let broken = |address: &str| self.connections().drop(address);
         let calls = self.calls();
-        let answered = calls.run_patiently(limits, carry, broken).await?;
+        let answered = calls
+            .run_patiently(operation, per_try, carry, broken)
+            .await?;
         self.keep_up();
         Ok(answered)
     }

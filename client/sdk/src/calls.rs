@@ -137,15 +137,15 @@ impl Calls {
         Carried: Future<Output = Result<Answer, Failure>>,
     {
         let per_try = self.config.per_try_deadline;
-        self.run_patiently((operation, per_try), carry, broken)
-            .await
+        self.run_patiently(operation, per_try, carry, broken).await
     }
 
     /// As [`Calls::run`], with a separate timeout for each attempt: for operations that take a replica
     /// longer than usual.
     pub(crate) async fn run_patiently<Answer, Carry, Carried>(
         &self,
-        (operation, per_try): (Operation, Duration),
+        operation: Operation,
+        per_try: Duration,
         carry: Carry,
         broken: impl Fn(&str),
     ) -> Result<(Answer, String), ClientError>
@@ -423,8 +423,10 @@ mod tests {
             panic!("{result:?}");
         };
         tried.sort_by(|one, other| one.address.cmp(&other.address));
-        let answers = tried.iter().map(|it| (&*it.address, it.is_answer));
-        let answers: Vec<_> = answers.collect();
+        let answers: Vec<_> = tried
+            .iter()
+            .map(|it| (&*it.address, it.is_answer))
+            .collect();
         assert_eq!(answers, [("a:1", false), ("b:1", true), ("c:1", false)]);
         assert!(asked.len() > 12, "{} tries", asked.len());
         assert!(began.elapsed() <= OPERATION.deadline);
@@ -469,8 +471,8 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(6)).await;
             Ok::<u8, Failure>(1)
         };
-        let patience = (OPERATION, Duration::from_secs(12));
-        let answered = calls.run_patiently(patience, carry, |_| {}).await;
+        let per_try = Duration::from_secs(12);
+        let answered = calls.run_patiently(OPERATION, per_try, carry, |_| {}).await;
         assert_eq!(answered.unwrap().0, 1);
         let lost = calls.run(OPERATION, carry, |_| {}).await;
         assert!(lost.is_err(), "{lost:?}");

@@ -22,7 +22,8 @@ impl Client {
         &self,
         author: &str,
         process: Process,
-        (change, span): (&str, Duration),
+        change: &str,
+        span: Duration,
     ) -> Result<String, ClientError> {
         let request = v1::SetLogLevelRequest {
             author: author.to_owned(),

@@ -46,8 +46,10 @@ pub(crate) async fn discovered(
         });
     }
     let given = std::mem::replace(&mut config.addresses, found);
-    let new = { given.into_iter() }.filter(|address| !config.addresses.contains(address));
-    let new: Vec<String> = new.collect();
+    let new: Vec<String> = given
+        .into_iter()
+        .filter(|address| !config.addresses.contains(address))
+        .collect();
     config.addresses.extend(new);
     Ok((config, Some(settings)))
 }
@@ -74,7 +76,9 @@ pub(crate) fn follow_for(
             return;
         };
         let addresses = found.addresses();
-        let trusted = { addresses.iter() }.filter(|address| trusts || is_loopback(address));
+        let trusted = addresses
+            .iter()
+            .filter(|address| trusts || is_loopback(address));
         client
             .calls
             .roster()

@@ -126,11 +126,14 @@ impl Exec {
     /// broke, which ends the command.
     pub async fn next(&mut self) -> Result<Option<ExecUpdate>, ClientError> {
         loop {
-            let answer = self.answers.message().await;
-            let answer = answer.map_err(|status| ClientError::Refused {
-                operation: OPERATION,
-                refusal: Box::new(Refusal::from(&status)),
-            })?;
+            let answer = self
+                .answers
+                .message()
+                .await
+                .map_err(|status| ClientError::Refused {
+                    operation: OPERATION,
+                    refusal: Box::new(Refusal::from(&status)),
+                })?;
             let Some(v1::ExecResponse { kind }) = answer else {
                 return Ok(None);
             };

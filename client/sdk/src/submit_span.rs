@@ -66,8 +66,8 @@ impl SubmitSpan {
         }
         let heard = self.heard.get().map(|context| context.trace);
         let trace = heard.unwrap_or_else(|| TraceId::of_request(&self.request_id));
-        let ids = (trace, tree::submit(&self.request_id));
-        let mut span = Span::new(ids, tree::SUBMIT, (self.began_ns, now_ns()))
+        let id = tree::submit(&self.request_id);
+        let mut span = Span::new(trace, id, tree::SUBMIT, self.began_ns, now_ns())
             .kind(Kind::Client)
             .with("muster.request_id", self.request_id.as_str())
             .failed(answer.err().map(ToString::to_string));

@@ -100,8 +100,9 @@ impl Etcd {
                 .with_revision(listing.revision);
             let get = |client: Client| {
                 let (from, page) = (from.clone(), page.clone());
-                let kv = client.kv_client();
-                let mut kv = kv.max_decoding_message_size(ANSWER_BYTES_MAX);
+                let mut kv = client
+                    .kv_client()
+                    .max_decoding_message_size(ANSWER_BYTES_MAX);
                 async move { kv.get(from, Some(page)).await }
             };
             let mut page = self.ask(get).await?;
@@ -314,11 +315,13 @@ impl Etcd {
 
     async fn password(&self) -> Result<String, EtcdError> {
         let path = self.settings.password_file.clone().unwrap_or_default();
-        let password = tokio::fs::read_to_string(&path).await;
-        let password = password.map_err(|source| EtcdError::Password {
-            path: path.display().to_string(),
-            source,
-        })?;
+        let password =
+            tokio::fs::read_to_string(&path)
+                .await
+                .map_err(|source| EtcdError::Password {
+                    path: path.display().to_string(),
+                    source,
+                })?;
         Ok(password.trim_end_matches(['\r', '\n']).to_owned())
     }
 }

@@ -36,8 +36,11 @@ impl Discovered {
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let leader = self.leader.and_then(|id| self.replicas.get(&id));
-        let others = { self.replicas.iter() }.filter(|(id, _)| Some(**id) != self.leader);
-        let others = others.map(|(_, address)| address);
+        let others = self
+            .replicas
+            .iter()
+            .filter(|(id, _)| Some(**id) != self.leader)
+            .map(|(_, address)| address);
         leader.into_iter().chain(others).cloned().collect()
     }
 }
@@ -61,8 +64,10 @@ pub async fn discover(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdEr
 
 async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
     let listing = etcd.list(&keys.replicas()).await?;
-    let leader = etcd.get(&keys.leader()).await?;
-    let leader: Option<Leader> = leader.and_then(|it| records::decode(it.value()));
+    let leader: Option<Leader> = etcd
+        .get(&keys.leader())
+        .await?
+        .and_then(|it| records::decode(it.value()));
     let replicas = listing.kvs.iter().filter_map(|it| {
         let replica: Replica = records::decode(it.value())?;
         Some((replica.id, replica.address))

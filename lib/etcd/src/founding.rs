@@ -185,7 +185,7 @@ async fn look(
 /// The members, once there are enough: those with the lowest ids.
 fn chosen(found: &BTreeMap<u64, String>, plan: &FoundingPlan) -> Option<BTreeMap<u64, String>> {
     let is_seen = found.get(&plan.id) == Some(&plan.address);
-    let members: BTreeMap<u64, String> = { found.clone().into_iter() }.take(plan.expect).collect();
+    let members: BTreeMap<u64, String> = found.clone().into_iter().take(plan.expect).collect();
     (is_seen && members.len() == plan.expect).then_some(members)
 }
 

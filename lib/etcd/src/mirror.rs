@@ -33,13 +33,17 @@ impl Change {
 /// Returns the changes from `present` to `wanted`. Deletions come first: a full etcd usually accepts them.
 #[must_use]
 pub fn changes(present: &Contents, wanted: &Contents) -> Vec<Change> {
-    let stale = present.keys().filter(|key| !wanted.contains_key(*key));
-    let stale = stale.map(|key| Change::Delete(key.clone()));
-    let missing = wanted.iter().filter(|(key, value)| {
-        let same = |it: &Arc<str>| Arc::ptr_eq(it, value) || it == *value;
-        !present.get(*key).is_some_and(same)
-    });
-    let missing = missing.map(|(key, value)| Change::Put(key.clone(), Arc::clone(value)));
+    let stale = present
+        .keys()
+        .filter(|key| !wanted.contains_key(*key))
+        .map(|key| Change::Delete(key.clone()));
+    let missing = wanted
+        .iter()
+        .filter(|(key, value)| {
+            let same = |it: &Arc<str>| Arc::ptr_eq(it, value) || it == *value;
+            !present.get(*key).is_some_and(same)
+        })
+        .map(|(key, value)| Change::Put(key.clone(), Arc::clone(value)));
     stale.chain(missing).collect()
 }
 

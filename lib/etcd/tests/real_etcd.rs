@@ -34,7 +34,8 @@ fn missing() -> bool {
 
 async fn has_plan(server: &EtcdServer, wanted: &Contents) {
     let plan = keys().plan();
-    let wanted: BTreeMap<String, Value> = { wanted.iter() }
+    let wanted: BTreeMap<String, Value> = wanted
+        .iter()
         .map(|(key, value)| (key.trim_start_matches(&plan).to_owned(), (&**value).into()))
         .collect();
     eventually("the plan is mirrored", async || {
@@ -266,8 +267,10 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     };
     let first = Publishing::start(&settings(&server), 1);
     let third = Publishing::start(&settings(&server), 3);
-    let late = start(1, Duration::from_secs(3)).await;
-    let late = late.unwrap_err().to_string();
+    let late = start(1, Duration::from_secs(3))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(late.starts_with("2 of 3 replicas"), "{late}");
 
     let second = Publishing::start(&settings(&server), 2);

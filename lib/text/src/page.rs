@@ -69,8 +69,8 @@ impl Page {
             .collect();
         self.add(&format!("<div class=scroll><table><tr>{head}</tr>"));
         for row in table.rows() {
-            let cells = row.iter();
-            let cells: String = cells
+            let cells: String = row
+                .iter()
                 .map(|cell| format!("<td>{}</td>", escape(cell)))
                 .collect();
             self.add(&format!("<tr>{cells}</tr>"));

@@ -40,7 +40,7 @@ impl Plot {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|(x, _)| *x).fold(self.x_from, f64::max);
         let top = points().map(|(_, y)| *y).fold(0.0, f64::max);
-        let x = Axis::between(&self.x_label, (self.x_from, right));
+        let x = Axis::between(&self.x_label, self.x_from, right);
         let y = Axis::linear(&self.y_label, top * 1.05);
         let mut picture = Picture::new(x, y, HEIGHT);
         let mut legend = Legend::new();

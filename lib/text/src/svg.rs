@@ -2,6 +2,7 @@
 //! and dark.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Margins around the drawing area, in pixels.
 const LEFT: f64 = 64.0;
@@ -52,12 +53,12 @@ impl Axis {
     /// An axis from 0 on with ticks at round values.
     #[must_use]
     pub fn linear(label: &str, to: f64) -> Self {
-        Self::between(label, (0.0, to))
+        Self::between(label, 0.0, to)
     }
 
     /// An axis with ticks at round steps from its start.
     #[must_use]
-    pub fn between(label: &str, (from, to): (f64, f64)) -> Self {
+    pub fn between(label: &str, from: f64, to: f64) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         let step = round_step((to - from) / TICKS);
         let values = (0u32..).map(|tick| from + f64::from(tick) * step);
@@ -76,7 +77,7 @@ impl Axis {
 
     /// A logarithmic axis with ticks at given values.
     #[must_use]
-    pub fn logarithmic(label: &str, (from, to): (f64, f64), ticks: &[(f64, &str)]) -> Self {
+    pub fn logarithmic(label: &str, from: f64, to: f64, ticks: &[(f64, &str)]) -> Self {
         let inside = ticks
             .iter()
             .filter(|(value, _)| (from..=to).contains(value));
@@ -217,10 +218,10 @@ impl Picture {
     }
 
     /// A bar in a row, counted from the top.
-    pub fn bar(&mut self, row: usize, (from, to): (f64, f64), colour: &str, title: &str) {
+    pub fn bar(&mut self, row: usize, span: Range<f64>, colour: &str, title: &str) {
         let row_height = self.height / self.y.to;
-        let (x, y) = (self.at_x(from), TOP + row_height * row as f64);
-        let width = (self.at_x(to) - x).max(0.1);
+        let (x, y) = (self.at_x(span.start), TOP + row_height * row as f64);
+        let width = (self.at_x(span.end) - x).max(0.1);
         let height = (row_height - 0.6).max(0.5);
         let title = escape(title);
         self.write(format_args!(
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn names_cannot_break_out_of_the_markup() {
         let mut picture = Picture::new(Axis::linear("<x>", 1.0), Axis::rows(1), 10.0);
-        picture.bar(0, (0.0, 1.0), "red", "</title><script>");
+        picture.bar(0, 0.0..1.0, "red", "</title><script>");
         let svg = picture.finish();
         assert!(!svg.contains("<script>") && !svg.contains("<x>"), "{svg}");
     }

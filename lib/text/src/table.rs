@@ -72,12 +72,10 @@ pub struct Cell {
 impl Cell {
     /// A cell with a tone; control characters are replaced, so that no name can forge output.
     pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
-        let text: String = text.into();
-        let text = if text.chars().any(char::is_control) {
-            text.replace(char::is_control, "\u{fffd}")
-        } else {
-            text
-        };
+        let mut text: String = text.into();
+        if text.chars().any(char::is_control) {
+            text = text.replace(char::is_control, "\u{fffd}");
+        }
         Self { text, tone }
     }
 
@@ -143,13 +141,14 @@ impl Table {
     /// Adds a row with a cell for every column, shown or not.
     pub fn push(&mut self, mut cells: Vec<Cell>) {
         let shown = self.columns.iter();
-        let row = shown.map(|(position, _)| {
-            cells
-                .get_mut(*position)
-                .map(std::mem::take)
-                .unwrap_or_default()
-        });
-        let row = row.collect();
+        let row = shown
+            .map(|(position, _)| {
+                cells
+                    .get_mut(*position)
+                    .map(std::mem::take)
+                    .unwrap_or_default()
+            })
+            .collect();
         self.rows.push(row);
     }
 
@@ -213,8 +212,10 @@ impl Table {
     }
 
     fn line(&self, cells: &[Cell], widths: &[usize], show: fn(&Cell) -> String) -> String {
-        let shown = cells.iter().rposition(|cell| !cell.text.is_empty());
-        let shown = shown.map_or(0, |last| last + 1);
+        let shown = cells
+            .iter()
+            .rposition(|cell| !cell.text.is_empty())
+            .map_or(0, |last| last + 1);
         let mut text = String::new();
         for (position, cell) in cells.iter().enumerate().take(shown) {
             let (_, column) = self.columns[position];

@@ -101,9 +101,8 @@ impl Service<Uri> for Connector {
         let is_foreign = self.is_foreign;
         Box::pin(async move {
             let (host, port) = place(&uri)?;
-            let name = ServerName::try_from(host.clone());
-            let name =
-                name.map_err(|error| invalid(format!("`{host}` is not a host name: {error}")))?;
+            let name = ServerName::try_from(host.clone())
+                .map_err(|error| invalid(format!("`{host}` is not a host name: {error}")))?;
             let tcp = TcpStream::connect((host, port)).await?;
             // Otherwise every second small message waits 40 ms for the acknowledgement of the one before.
             tcp.set_nodelay(true)?;

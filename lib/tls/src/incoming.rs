@@ -95,8 +95,11 @@ async fn shake_hands(tcp: TcpStream, tls: &Tls) -> io::Result<SecuredConnection>
     // Otherwise every second small message waits 40 ms for the acknowledgement of the one before.
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr().ok();
-    let server = tls.current().server.clone();
-    let server = server.ok_or_else(|| io::Error::other("this process has no certificate"))?;
+    let server = tls
+        .current()
+        .server
+        .clone()
+        .ok_or_else(|| io::Error::other("this process has no certificate"))?;
     let stream = TlsAcceptor::from(server).accept(tcp).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);

@@ -102,7 +102,7 @@ pub fn authority(folder: &Path, cluster_id: &str) -> Result<Issued, IssueError> 
     holds_for(&mut params, days_long(CA_DAYS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    write(folder, ("ca", &certificate.pem()), &key)
+    write(folder, "ca", &certificate.pem(), &key)
 }
 
 /// Creates a certificate by the authority of the same folder; `names` are the host names and addresses of a
@@ -124,7 +124,7 @@ pub fn certificate(
         .push(DnType::CommonName, file_name);
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
-    write(folder, (file_name, &certificate.pem()), &key)
+    write(folder, file_name, &certificate.pem(), &key)
 }
 
 /// Content of a certificate for a role.
@@ -194,7 +194,7 @@ fn issuer(folder: &Path) -> Result<Issuer<'static, KeyPair>, IssueError> {
 }
 
 /// Writes both files or none: the key first, because a certificate without its key is useless.
-fn write(folder: &Path, (name, pem): (&str, &str), key: &KeyPair) -> Result<Issued, IssueError> {
+fn write(folder: &Path, name: &str, pem: &str, key: &KeyPair) -> Result<Issued, IssueError> {
     let failed = |path: &Path, source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => IssueError::Exists(path.to_owned()),
         _ => IssueError::Write {

@@ -68,13 +68,13 @@ impl JoinToken {
         let mut parts = self.0.split(SEPARATOR);
         let (prefix, id) = (parts.next()?, parts.next()?);
         let (secret, authorities) = (parts.next()?, parts.next()?);
-        let authorities = HEXLOWER.decode(authorities.as_bytes()).ok()?;
-        let authorities = authorities.try_into().ok()?;
+        let hash = HEXLOWER.decode(authorities.as_bytes()).ok()?;
+        let authorities = AuthoritiesHash(hash.try_into().ok()?);
         let is_one = prefix == PREFIX
             && is_name(id)
             && secret.len() == 2 * SECRET_BYTES
             && parts.next().is_none();
-        is_one.then_some((id, AuthoritiesHash(authorities)))
+        is_one.then_some((id, authorities))
     }
 }
 
@@ -92,8 +92,9 @@ impl AuthoritiesHash {
     /// Hash of certificates in PEM, in any order; none if there are none or the text is invalid.
     #[must_use]
     pub fn of(pem: &str) -> Option<Self> {
-        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let certificates = certificates.collect::<Result<Vec<_>, _>>().ok()?;
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .ok()?;
         let mut certificates: Vec<&[u8]> = certificates.iter().map(AsRef::as_ref).collect();
         certificates.sort_unstable();
         certificates.dedup();

@@ -229,9 +229,10 @@ impl Material {
             path: path.clone(),
             problem,
         };
-        let server = server_config(&roots, (chain.clone(), key.clone_key())).map_err(unusable)?;
-        let client = client_config(&roots).with_client_auth_cert(chain, key);
-        let client = client.map_err(|error| unusable(error.to_string()))?;
+        let server = server_config(&roots, chain.clone(), key.clone_key()).map_err(unusable)?;
+        let client = client_config(&roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| unusable(error.to_string()))?;
         Ok(Self {
             client: Arc::new(speaking(client)),
             server: Some(Arc::new(server)),
@@ -262,7 +263,8 @@ fn speaking(mut client: ClientConfig) -> ClientConfig {
 /// A client may present a certificate; one without is authenticated by its token, or not at all.
 fn server_config(
     roots: &Arc<RootCertStore>,
-    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, String> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         .allow_unauthenticated()
@@ -386,8 +388,9 @@ mod tests {
             page.render().lines().any(|it| it == line)
         };
         metrics::with_local_recorder(&recorder, || {
-            let tls = Tls::load_as(&own, Some(PeerRole::Replica)).unwrap();
-            let tls = tls.unwrap();
+            let tls = Tls::load_as(&own, Some(PeerRole::Replica))
+                .unwrap()
+                .unwrap();
             assert!(shown(&tls));
             let of_client = Tls::load(&longer).unwrap().unwrap();
             assert!(shown(&tls) && !shown(&of_client), "{}", page.render());

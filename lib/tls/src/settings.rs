@@ -115,6 +115,10 @@ mod tests {
             ca_key: Some("ca.key".into()),
             ..TlsSettings::default()
         };
-        assert!({ alone.broken_rule() }.is_some_and(|(key, _)| key == "tls.ca_key"));
+        assert!(
+            alone
+                .broken_rule()
+                .is_some_and(|(key, _)| key == "tls.ca_key")
+        );
     }
 }

@@ -66,14 +66,16 @@ impl Authority {
         let pem = read(&self.certificates)?;
         let public = key.subject_public_key_info();
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let own = certificates.filter_map(Result::ok).find(|certificate| {
-            let parsed = X509Certificate::from_der(certificate);
-            parsed.is_ok_and(|(_, parsed)| parsed.public_key().raw == public)
-        });
-        let own = own.ok_or_else(|| IssueError::OtherKey {
-            certificates: self.certificates.clone(),
-            key: self.key.clone(),
-        })?;
+        let own = certificates
+            .filter_map(Result::ok)
+            .find(|certificate| {
+                let parsed = X509Certificate::from_der(certificate);
+                parsed.is_ok_and(|(_, parsed)| parsed.public_key().raw == public)
+            })
+            .ok_or_else(|| IssueError::OtherKey {
+                certificates: self.certificates.clone(),
+                key: self.key.clone(),
+            })?;
         Ok(Issuer::from_ca_cert_der(&own, key)?)
     }
 }
@@ -155,8 +157,7 @@ mod tests {
     fn a_worker_has_a_certificate_for_the_key_that_it_made() {
         let folder = tempfile::tempdir().unwrap();
         authority(folder.path(), "test").unwrap();
-        let open = Authority::open(&settings(folder.path()));
-        let open = open.unwrap().unwrap();
+        let open = Authority::open(&settings(folder.path())).unwrap().unwrap();
         let key = folder.path().join("worker.key");
         let request = signing_request(&key).unwrap();
         assert_eq!(
@@ -181,8 +182,8 @@ mod tests {
         let again = SigningRequest::parse(&signing_request(&key).unwrap()).unwrap();
         assert_eq!(fs::read(&key).unwrap(), kept);
         assert_eq!(again.public_key(), request.public_key());
-        let other = signing_request(&folder.path().join("other.key")).unwrap();
-        let other = SigningRequest::parse(&other).unwrap();
+        let pem = signing_request(&folder.path().join("other.key")).unwrap();
+        let other = SigningRequest::parse(&pem).unwrap();
         assert_ne!(other.public_key(), request.public_key());
     }
 

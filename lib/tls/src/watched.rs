@@ -80,7 +80,7 @@ impl<F: Files> Watched<F> {
 
     /// Content last read.
     pub(crate) fn current(&self) -> Arc<F::Held> {
-        let current = { self.current.read() }.unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.held)
     }
 
@@ -114,7 +114,7 @@ impl<F: Files> Watched<F> {
     pub(crate) fn look(&self, failed: &mut Option<Vec<Stamp>>) {
         let stamps = stamps(&self.files);
         let is_known = {
-            let current = { self.current.read() }.unwrap_or_else(PoisonError::into_inner);
+            let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
             current.stamps == stamps
         };
         if is_known || failed.as_ref() == Some(&stamps) {

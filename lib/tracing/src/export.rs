@@ -99,8 +99,9 @@ pub fn start(export: Export) -> Result<(), StartError> {
     let endpoint = Some(export.endpoint.as_str())
         .filter(|text| text.starts_with("http://"))
         .and_then(|text| Endpoint::from_shared(text.to_owned()).ok())
-        .ok_or_else(|| StartError::Endpoint(export.endpoint.clone()))?;
-    let endpoint = endpoint.connect_timeout(ANSWER_MAX).timeout(ANSWER_MAX);
+        .ok_or_else(|| StartError::Endpoint(export.endpoint.clone()))?
+        .connect_timeout(ANSWER_MAX)
+        .timeout(ANSWER_MAX);
     let (queue, spans) = mpsc::channel(QUEUE_SPANS_MAX);
     let exporter = Exporter {
         one_in: export.one_in,
@@ -136,8 +137,10 @@ pub fn belong_to(cluster_id: &str) {
 #[must_use]
 pub fn trace_of(job: u64) -> Option<TraceId> {
     let exporter = EXPORTER.get()?;
-    let cluster_id = exporter.cluster_id.read();
-    let cluster_id = cluster_id.unwrap_or_else(PoisonError::into_inner);
+    let cluster_id = exporter
+        .cluster_id
+        .read()
+        .unwrap_or_else(PoisonError::into_inner);
     let trace = TraceId::of_job(cluster_id.as_ref()?, job);
     trace.is_one_in(exporter.one_in).then_some(trace)
 }
@@ -179,8 +182,8 @@ fn resource(export: &Export) -> otlp::Resource {
         ("service.name", export.service),
         ("service.instance.id", export.instance.as_str()),
         ("service.version", version),
-    ];
-    let attributes = attributes.map(|(key, value)| otlp::KeyValue::new(key, Value::from(value)));
+    ]
+    .map(|(key, value)| otlp::KeyValue::new(key, Value::from(value)));
     otlp::Resource {
         attributes: attributes.to_vec(),
     }

@@ -70,8 +70,10 @@ pub struct Span {
     pub name: &'static str,
     /// Side of a call.
     pub kind: Kind,
-    /// Start and end, in nanoseconds since the Unix epoch.
-    pub time_ns: (u64, u64),
+    /// Start, in nanoseconds since the Unix epoch.
+    pub began_ns: u64,
+    /// End, in nanoseconds since the Unix epoch; never before the start.
+    pub ended_ns: u64,
     /// Attributes of the span.
     pub attributes: Vec<(&'static str, Value)>,
     /// A related span of another trace.
@@ -83,16 +85,22 @@ pub struct Span {
 impl Span {
     /// Builds a span with this start and end.
     #[must_use]
-    pub fn new((trace, id): (TraceId, SpanId), name: &'static str, time_ns: (u64, u64)) -> Self {
-        // Clocks of two hosts may disagree: a span does not end before it begins.
-        let time_ns = (time_ns.0, time_ns.1.max(time_ns.0));
+    pub fn new(
+        trace: TraceId,
+        id: SpanId,
+        name: &'static str,
+        began_ns: u64,
+        ended_ns: u64,
+    ) -> Self {
         Self {
             trace,
             id,
             parent: None,
             name,
             kind: Kind::Internal,
-            time_ns,
+            began_ns,
+            // Clocks of two hosts may disagree.
+            ended_ns: ended_ns.max(began_ns),
             attributes: Vec::new(),
             link: None,
             error: None,
@@ -142,12 +150,14 @@ impl From<Span> for otlp::Span {
             parent_span_id: span.parent.map(SpanId::bytes).unwrap_or_default(),
             name: span.name.to_owned(),
             kind,
-            start_time_unix_nano: span.time_ns.0,
-            end_time_unix_nano: span.time_ns.1,
+            start_time_unix_nano: span.began_ns,
+            end_time_unix_nano: span.ended_ns,
             attributes: attributes
                 .map(|(key, value)| otlp::KeyValue::new(key, value))
                 .collect(),
-            links: { span.link.into_iter() }
+            links: span
+                .link
+                .into_iter()
                 .map(|link| otlp::Link {
                     trace_id: link.trace.bytes(),
                     span_id: link.span.bytes(),

@@ -16,7 +16,7 @@ async fn whoever_records_never_waits_for_a_collector_and_what_is_lost_is_counted
     let recorder = PrometheusBuilder::new().install_recorder().unwrap();
     describe_metrics();
     let trace = TraceId::of_job("lab", 1);
-    let span = || Span::new((trace, SpanId::of(trace, "x", &[])), "x", (1, 2));
+    let span = || Span::new(trace, SpanId::of(trace, "x", &[]), "x", 1, 2);
     record(span());
     assert!(!is_on() && trace_of(1).is_none());
     // It accepts connections and sends nothing.

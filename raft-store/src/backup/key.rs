@@ -22,8 +22,9 @@ impl Key {
     /// # Errors
     /// [`KeyError`] for any other text, which is not repeated in the error.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let bytes = HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes());
-        let bytes = bytes.map_err(|_| KeyError)?;
+        let bytes = HEXLOWER_PERMISSIVE
+            .decode(text.trim().as_bytes())
+            .map_err(|_| KeyError)?;
         let key = bytes.try_into().map_err(|_| KeyError)?;
         Ok(Self(key))
     }

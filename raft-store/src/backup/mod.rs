@@ -122,11 +122,11 @@ impl<M: StateMachine> Picture<M> {
 pub fn reseal(
     input: &mut dyn Read,
     out: &mut dyn Write,
-    keys: (Option<&Key>, Option<&Key>),
+    old_key: Option<&Key>,
+    new_key: Option<&Key>,
 ) -> Result<String, BackupError> {
-    let (old, new) = keys;
-    let mut reader = ChunkReader::start(input, old)?;
-    let mut writer = ChunkWriter::start(out, new).map_err(BackupError::Read)?;
+    let mut reader = ChunkReader::start(input, old_key)?;
+    let mut writer = ChunkWriter::start(out, new_key).map_err(BackupError::Read)?;
     while let Some(content) = reader.next()? {
         writer.write_all(&content).map_err(BackupError::Read)?;
     }
@@ -193,8 +193,8 @@ impl<M: StateMachine> Decoded<M> {
             )));
         }
         let last = convert::optional_log_id(header.last).map_err(|error| unusable(&error))?;
-        let membership = convert::stored_membership_from_proto(header.membership);
-        let membership = membership.map_err(|error| unusable(&error))?;
+        let membership = convert::stored_membership_from_proto(header.membership)
+            .map_err(|error| unusable(&error))?;
         let voters: Vec<u64> = membership.membership().voter_ids().collect();
         let member = |(id, node): (&u64, &crate::types::Node)| {
             (Peer::new(*id, node.address.clone()), voters.contains(id))

@@ -127,11 +127,11 @@ fn a_backup_is_sealed_and_opened_again() {
     let (plain, digest) = saved(900, None);
     let (mut sealed, mut opened) = (Vec::new(), Vec::new());
     let key = key('c');
-    reseal(&mut plain.as_slice(), &mut sealed, (None, Some(&key))).unwrap();
+    reseal(&mut plain.as_slice(), &mut sealed, None, Some(&key)).unwrap();
     let known = picture(900).state().totals.keys().next().unwrap().clone();
     let has = |bytes: &[u8]| bytes.windows(known.len()).any(|it| it == known.as_bytes());
     assert!(has(&plain) && !has(&sealed));
-    let again = reseal(&mut sealed.as_slice(), &mut opened, (Some(&key), None)).unwrap();
+    let again = reseal(&mut sealed.as_slice(), &mut opened, Some(&key), None).unwrap();
     assert_eq!((again, opened), (digest, plain));
 }
 

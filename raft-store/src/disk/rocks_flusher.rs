@@ -127,8 +127,8 @@ mod tests {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
             }
             Ok(())
-        });
-        let flusher = flusher.expect("a thread starts");
+        })
+        .expect("a thread starts");
         let sync = || {
             let (sender, result) = sync_channel(1);
             flusher.submit(Box::new(move |synced| {

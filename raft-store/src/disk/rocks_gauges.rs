@@ -87,8 +87,8 @@ mod tests {
         let (told, reads) = sync_channel(8);
         let reader = GaugeReader::start(move || {
             let _ = told.try_send(());
-        });
-        let reader = reader.expect("a thread starts");
+        })
+        .expect("a thread starts");
         for _ in 0..2 {
             reads.recv_timeout(PATIENCE).expect("it is read again");
         }

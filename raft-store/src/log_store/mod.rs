@@ -77,8 +77,8 @@ impl<M: StateMachine> LogStore<M> {
             })?;
         let purged = read_meta::<proto::Purged, _>(&*disk, MetaKey::Purged, |purged| {
             convert::optional_log_id(purged.id)
-        })?;
-        let purged = purged.flatten();
+        })?
+        .flatten();
         let last = read_last(&*disk)?;
         if let Some(last) = last {
             let from = purged.map_or(0, |id| id.index + 1);

@@ -74,8 +74,7 @@ impl GrpcTransport {
 
 fn connect(dialer: &Dialer, address: &str) -> Result<Channel, TransportError> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| TransportError::Unreachable(format!("address {address:?}: {error}")))?;
-    let endpoint = endpoint
+        .map_err(|error| TransportError::Unreachable(format!("address {address:?}: {error}")))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)

@@ -244,8 +244,9 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         // The file is synced and read completely, which takes long.
         let taking = R::spawn_blocking(move || receiver.take(from, &chunk));
         let taken = taking.await.map_err(stopped)?;
-        let received = taken.map_err(|error| not_taken(&error))?;
-        let received = received.ok_or_else(|| stopped("the last chunk ended no snapshot"))?;
+        let received = taken
+            .map_err(|error| not_taken(&error))?
+            .ok_or_else(|| stopped("the last chunk ended no snapshot"))?;
         let snapshot = Snapshot {
             meta: received.meta,
             snapshot: received.file,

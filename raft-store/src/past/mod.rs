@@ -130,7 +130,7 @@ impl<M: StateMachine> Past<M> {
         loop {
             let told = self
                 .base(&*log, revision)
-                .and_then(|base| replay(&*log, base, (revision, end), lasts));
+                .and_then(|base| replay(&*log, base, revision, end, lasts));
             match told {
                 Err(PastError::Unreadable { .. }) if looks < LOOKS_MAX => looks += 1,
                 told => return told,
@@ -165,8 +165,10 @@ impl<M: StateMachine> Past<M> {
 
     /// Snapshots kept, oldest first.
     fn bases(&self) -> Result<Vec<Base>, PastError> {
-        let files = self.snapshots.all();
-        let files = files.map_err(|error| unreadable("the snapshot folder".to_owned(), &error))?;
+        let files = self
+            .snapshots
+            .all()
+            .map_err(|error| unreadable("the snapshot folder".to_owned(), &error))?;
         let base = |file: SnapshotFile| {
             let (revision, last) = self
                 .snapshots
@@ -186,7 +188,8 @@ impl<M: StateMachine> Past<M> {
 fn replay<M: StateMachine>(
     log: &dyn LogDisk,
     base: Applied<M>,
-    (revision, end): (u64, u64),
+    revision: u64,
+    end: u64,
     lasts: &dyn Fn() -> bool,
 ) -> Result<M, PastError> {
     let mut next = base.last.map_or(0, |last| last.index + 1);

@@ -64,7 +64,7 @@ impl Foundation {
         let now_ms = WallClock.now_ms();
         state.refound(&backup.members, now_ms);
         let staged = staging::clear(&directory)?;
-        self.write(&staged, (backup.term, backup.index, now_ms), state)?;
+        self.write(&staged, backup.term, backup.index, now_ms, state)?;
         staging::seal(&directory)?;
         staging::take_place(&directory, &kept, &owner)?;
         Ok(())
@@ -78,12 +78,14 @@ impl Foundation {
         staging::is_settled(&self.data_dir) || (is_begun && !has_log)
     }
 
-    /// Writes the group's data into an empty folder, given the term and index that the state covers and the
-    /// current time in milliseconds since 1970.
+    /// Writes the group's data into an empty folder, given the term and index of the last entry that the
+    /// state covers, and the current time in milliseconds since 1970.
     pub(super) fn write<M: StateMachine>(
         &self,
         folder: &Path,
-        (term, index, now_ms): (u64, u64, u64),
+        last_term: u64,
+        last_index: u64,
+        now_ms: u64,
         state: M,
     ) -> Result<(), OpenError> {
         let path = folder.join(SNAPSHOT_FOLDER);
@@ -94,7 +96,7 @@ impl Foundation {
                 incarnation: random_incarnation(),
                 now_ms,
             };
-            founder.write(Arc::new(snapshots), (term, index), state)
+            founder.write(Arc::new(snapshots), last_term, last_index, state)
         });
         let records =
             written.map_err(|source| disk(format!("writing {}", path.display()), source))?;
@@ -125,8 +127,8 @@ pub struct Founder<'a> {
 }
 
 impl Founder<'_> {
-    /// Writes the initial snapshot of the group onto an empty disk; `last` is the term and index that the
-    /// state covers. Returns the records of its log, which is empty and begins after the snapshot: the
+    /// Writes the initial snapshot of the group onto an empty disk; `last_term` and `last_index` are those of
+    /// the last entry that the state covers. Returns the records of its log, which is empty and begins after the snapshot: the
     /// replica may start once they are durable.
     ///
     /// # Errors
@@ -134,16 +136,16 @@ impl Founder<'_> {
     pub fn write<M: StateMachine>(
         &self,
         snapshots: Arc<dyn SnapshotDisk>,
-        last: (u64, u64),
+        last_term: u64,
+        last_index: u64,
         state: M,
     ) -> io::Result<Vec<LogChange>> {
-        let (term, index) = last;
         let last = LogId::new(
             LeaderId {
-                term: above(term, (self.now_ms, TERMS_PER_MS), TERMS_SKIPPED),
+                term: above(last_term, self.now_ms, TERMS_PER_MS, TERMS_SKIPPED),
                 node_id: self.replica.id,
             },
-            above(index, (self.now_ms, ENTRIES_PER_MS), ENTRIES_SKIPPED),
+            above(last_index, self.now_ms, ENTRIES_PER_MS, ENTRIES_SKIPPED),
         );
         let node = Node {
             address: self.replica.address.clone(),

@@ -38,7 +38,7 @@ const ENTRIES_SKIPPED: u64 = 1 << 40;
 
 /// Returns a number above `known`, and above any counter that grows by at most `per_ms` per millisecond
 /// since 1970.
-fn above(known: u64, (now_ms, per_ms): (u64, u64), skipped: u64) -> u64 {
+fn above(known: u64, now_ms: u64, per_ms: u64, skipped: u64) -> u64 {
     let by_time = now_ms.saturating_mul(per_ms);
     if by_time > known {
         by_time

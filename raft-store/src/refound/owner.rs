@@ -22,12 +22,19 @@ use crate::refound::{RefoundError, disk};
 /// User list of this host, one user a line: name first, number third.
 const USERS: &str = "/etc/passwd";
 
+/// User and group of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Account {
+    user: Uid,
+    group: Gid,
+}
+
 /// Owner of a data directory. When dropped, everything created there is handed over to the owner, on every
 /// path out.
 pub(super) struct Owner {
     directory: PathBuf,
     /// None if files written by this process already belong to the owner.
-    account: Option<(Uid, Gid)>,
+    account: Option<Account>,
     /// Whether the directory is locked: before that, nothing is created there, and all its content is
     /// foreign.
     is_at_work: bool,
@@ -41,7 +48,10 @@ impl Owner {
     pub(super) fn of(directory: &Path) -> Result<Self, RefoundError> {
         let account = match fs::metadata(directory) {
             Ok(about) => {
-                let owner = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
+                let owner = Account {
+                    user: Uid::from_raw(about.uid()),
+                    group: Gid::from_raw(about.gid()),
+                };
                 recipient(directory, owner, geteuid())?
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -97,20 +107,16 @@ impl Drop for Owner {
 
 /// User that must receive files written by `us` into a directory of `owner`; none if they already belong to
 /// that user.
-fn recipient(
-    directory: &Path,
-    owner: (Uid, Gid),
-    us: Uid,
-) -> Result<Option<(Uid, Gid)>, RefoundError> {
+fn recipient(directory: &Path, owner: Account, us: Uid) -> Result<Option<Account>, RefoundError> {
     // A directory owned by root is used by others through its group. A Kubernetes volume is: its replica's
     // user writes itself.
-    if owner.0 == us || owner.0.is_root() {
+    if owner.user == us || owner.user.is_root() {
         return Ok(None);
     }
     if us.is_root() {
         return Ok(Some(owner));
     }
-    let (user, group) = owner;
+    let Account { user, group } = owner;
     let (owner, as_owner) = match name_of(user) {
         Some(name) => (name.clone(), format!("runuser -u {name} --")),
         // `runuser` accepts names only.
@@ -138,7 +144,7 @@ fn name_of(user: Uid) -> Option<String> {
 }
 
 /// Changes the owner of our files, recursively. Links are not followed: the owner may have created them.
-fn give(parent: BorrowedFd<'_>, name: &Path, account: (Uid, Gid)) -> rustix::io::Result<()> {
+fn give(parent: BorrowedFd<'_>, name: &Path, account: Account) -> rustix::io::Result<()> {
     let about = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         // The entry was not created, or an open database has removed it.
         Err(Errno::NOENT) => return Ok(()),
@@ -150,12 +156,11 @@ fn give(parent: BorrowedFd<'_>, name: &Path, account: (Uid, Gid)) -> rustix::io:
     if about.st_uid != geteuid().as_raw() {
         return Ok(());
     }
-    let (user, group) = account;
     match chownat(
         parent,
         name,
-        Some(user),
-        Some(group),
+        Some(account.user),
+        Some(account.group),
         AtFlags::SYMLINK_NOFOLLOW,
     ) {
         Err(Errno::NOENT) => Ok(()),
@@ -163,11 +168,7 @@ fn give(parent: BorrowedFd<'_>, name: &Path, account: (Uid, Gid)) -> rustix::io:
     }
 }
 
-fn give_content(
-    parent: BorrowedFd<'_>,
-    name: &Path,
-    account: (Uid, Gid),
-) -> rustix::io::Result<()> {
+fn give_content(parent: BorrowedFd<'_>, name: &Path, account: Account) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(parent, name, flags, Mode::empty())?;
     for entry in Dir::read_from(&folder)? {
@@ -185,8 +186,11 @@ fn give_content(
 mod tests {
     use super::*;
 
-    fn account(number: u32) -> (Uid, Gid) {
-        (Uid::from_raw(number), Gid::from_raw(number))
+    fn account(number: u32) -> Account {
+        Account {
+            user: Uid::from_raw(number),
+            group: Gid::from_raw(number),
+        }
     }
 
     #[test]

@@ -158,7 +158,9 @@ impl<M: StateMachine> Survivor<M> {
     /// Write errors. Until the new data is complete nothing has changed.
     pub fn recover(mut self) -> Result<PathBuf, RefoundError> {
         let members = self.members();
-        let own = { members.iter() }.find(|(peer, _)| peer.id == self.identity.replica_id);
+        let own = members
+            .iter()
+            .find(|(peer, _)| peer.id == self.identity.replica_id);
         let Some((own, _)) = own.cloned() else {
             return Err(RefoundError::Refused(format!(
                 "replica {} is no longer a member of its group: recover from one that is",
@@ -174,7 +176,7 @@ impl<M: StateMachine> Survivor<M> {
         };
         let staged = staging::clear(&self.directory)?;
         let term = self.loss.term.max(self.loss.voted_term);
-        foundation.write(&staged, (term, self.loss.index, now_ms), self.state)?;
+        foundation.write(&staged, term, self.loss.index, now_ms, self.state)?;
         staging::seal(&self.directory)?;
         // The database must be closed before its folder moves; that also releases the directory lock.
         drop(self.log);

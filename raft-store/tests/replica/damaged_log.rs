@@ -41,10 +41,9 @@ fn image(folder: &Path) -> TempDir {
 
 /// File with the newest writes.
 fn wal(folder: &Path) -> PathBuf {
-    let files = fs::read_dir(folder)
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files
+        .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "log"))
         .collect();
     files.sort();

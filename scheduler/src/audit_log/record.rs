@@ -60,7 +60,7 @@ impl Record {
             why: short(&self.why),
             request_id: short(&self.request_id),
             dry_run: self.dry_run,
-            ..Self::told(method, (user, String::new()), from)
+            ..Self::told(method, user, String::new(), from)
         }
     }
 
@@ -79,7 +79,8 @@ impl Record {
     /// Record of a call that is no write, as described by its request.
     pub(crate) fn told(
         method: &str,
-        (user, subject): (&str, String),
+        user: &str,
+        subject: String,
         from: Option<SocketAddr>,
     ) -> Self {
         Self {

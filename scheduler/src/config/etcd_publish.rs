@@ -38,11 +38,12 @@ impl Default for EtcdPublishSettings {
 }
 
 impl EtcdPublishSettings {
-    /// Checks what can be checked locally.
+    /// Checks what can be checked locally. `advertises` and `joins`: whether `advertise` and `join` are set.
     pub(super) fn validate(
         &self,
         has_etcd: bool,
-        (advertises, joins): (bool, bool),
+        advertises: bool,
+        joins: bool,
     ) -> Result<(), BrokenRule> {
         let seconds = LEASE_SECONDS_MIN..=LEASE_SECONDS_MAX;
         let is_within = seconds.contains(&self.lease_seconds);
@@ -79,19 +80,17 @@ mod tests {
 
     #[test]
     fn a_broken_setting_is_named() {
-        let broken = |has_etcd, given, edit: fn(&mut EtcdPublishSettings)| {
+        let broken = |has_etcd, advertises, edit: fn(&mut EtcdPublishSettings)| {
             let mut settings = EtcdPublishSettings::default();
             edit(&mut settings);
-            settings.validate(has_etcd, given).err().map(|it| it.key)
+            let found = settings.validate(has_etcd, advertises, false).err();
+            found.map(|it| it.key)
         };
         let expect = Some("etcd_publish.bootstrap_expect".to_owned());
-        assert_eq!(broken(false, (false, false), |_| {}), None);
+        assert_eq!(broken(false, false, |_| {}), None);
+        assert_eq!(broken(true, true, |it| it.bootstrap_expect = 3), None);
         assert_eq!(
-            broken(true, (true, false), |it| it.bootstrap_expect = 3),
-            None
-        );
-        assert_eq!(
-            broken(true, (false, false), |it| it.bootstrap_expect = 3),
+            broken(true, false, |it| it.bootstrap_expect = 3),
             Some("advertise".to_owned())
         );
         for (has_etcd, joins, count) in [(false, false, 3), (true, true, 3), (true, false, 10)] {
@@ -99,11 +98,11 @@ mod tests {
                 bootstrap_expect: count,
                 ..EtcdPublishSettings::default()
             };
-            let found = settings.validate(has_etcd, (true, joins)).err();
+            let found = settings.validate(has_etcd, true, joins).err();
             assert_eq!(found.map(|it| it.key), expect);
         }
         assert_eq!(
-            broken(true, (true, false), |it| it.lease_seconds = 1),
+            broken(true, true, |it| it.lease_seconds = 1),
             Some("etcd_publish.lease_seconds".to_owned())
         );
     }

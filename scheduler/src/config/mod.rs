@@ -292,7 +292,7 @@ impl SchedulerConfig {
         let broken_rule = |InvalidSetting { key, rule }| BrokenRule { key, rule };
         self.etcd.validate().map_err(broken_rule)?;
         self.etcd_publish
-            .validate(self.etcd.is_on(), (self.advertise.is_some(), joins(self)))?;
+            .validate(self.etcd.is_on(), self.advertise.is_some(), joins(self))?;
         self.logging.filter()?;
         self.tracing.validate()?;
         self.limits.validate()

@@ -57,9 +57,10 @@ pub(crate) async fn found(
         }
         return Ok(());
     }
-    let members = founded.members.iter();
-    let members: Vec<Peer> = members
+    let members: Vec<Peer> = founded
+        .members
+        .iter()
         .map(|(id, address)| Peer::new(*id, address))
         .collect();
-    bootstrap::found_with(handle, (config.replica_id, members), stop).await
+    bootstrap::found_with(handle, config.replica_id, members, stop).await
 }

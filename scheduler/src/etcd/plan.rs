@@ -7,7 +7,7 @@ use muster_engine::state::{Attempt, Job, State};
 use muster_etcd::Keys;
 use muster_etcd::mirror::Contents;
 use muster_etcd::records::{Allocation, FORMAT, Task};
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{UnitId, UnitIndex};
 
 /// An attempt with its key and its serialized value.
 type Written = (Arc<Attempt>, String, Arc<str>);
@@ -16,7 +16,7 @@ type Written = (Arc<Attempt>, String, Arc<str>);
 #[derive(Debug)]
 pub(super) struct Plan {
     keys: Keys,
-    written: BTreeMap<(JobId, UnitIndex), Written>,
+    written: BTreeMap<UnitId, Written>,
 }
 
 impl Plan {
@@ -31,9 +31,14 @@ impl Plan {
     pub(super) fn contents(&mut self, state: &State) -> Contents {
         let mut written = BTreeMap::new();
         for key in state.index.attempts.values().flatten() {
-            let id = (key.job.0, key.unit);
-            let Some(job) = state.job(id.0) else { continue };
-            let Some(attempt) = { job.units.get(&id.1) }.and_then(|unit| unit.attempt.as_ref())
+            let id = UnitId::new(key.job.0, key.unit);
+            let Some(job) = state.job(id.job) else {
+                continue;
+            };
+            let Some(attempt) = job
+                .units
+                .get(&id.unit)
+                .and_then(|unit| unit.attempt.as_ref())
             else {
                 continue;
             };
@@ -41,7 +46,7 @@ impl Plan {
             let same = known.filter(|(known, ..)| Arc::ptr_eq(known, attempt));
             written.insert(
                 id,
-                same.unwrap_or_else(|| self.write(state, job, (id.1, attempt))),
+                same.unwrap_or_else(|| self.write(state, job, id.unit, attempt)),
             );
         }
         self.written = written;
@@ -51,19 +56,14 @@ impl Plan {
             .collect()
     }
 
-    fn write(
-        &self,
-        state: &State,
-        job: &Job,
-        (unit, attempt): (UnitIndex, &Arc<Attempt>),
-    ) -> Written {
+    fn write(&self, state: &State, job: &Job, unit: UnitIndex, attempt: &Arc<Attempt>) -> Written {
         let key = self.keys.unit(job.id.get(), unit.get());
-        let value = allocation(state, job, (unit, attempt)).encode();
+        let value = allocation(state, job, unit, attempt).encode();
         (Arc::clone(attempt), key, value.into())
     }
 }
 
-fn allocation(state: &State, job: &Job, (unit, attempt): (UnitIndex, &Attempt)) -> Allocation {
+fn allocation(state: &State, job: &Job, unit: UnitIndex, attempt: &Attempt) -> Allocation {
     let running = attempt.tasks.iter().filter(|run| run.exit.is_none());
     let tasks = running.map(|run| Task {
         task: run.task.get(),

@@ -47,7 +47,8 @@ impl Sessions {
     pub(super) fn open(
         &mut self,
         id: SessionId,
-        (registration, can_hold): (Arc<HostRegistration>, bool),
+        registration: Arc<HostRegistration>,
+        can_hold: bool,
         to_worker: mpsc::Sender<ToWorker>,
     ) {
         let session = Session {
@@ -207,9 +208,9 @@ mod tests {
         let (mut sessions, directory) = sessions();
         let (older, mut heard_by_older) = mpsc::channel(4);
         let (newer, _heard_by_newer) = mpsc::channel(4);
-        sessions.open(SessionId(1), (registration(), true), older);
+        sessions.open(SessionId(1), registration(), true, older);
         sessions.bind(SessionId(1), HostId(7));
-        sessions.open(SessionId(2), (registration(), true), newer);
+        sessions.open(SessionId(2), registration(), true, newer);
         sessions.bind(SessionId(2), HostId(7));
         assert!(matches!(
             heard_by_older.try_recv().unwrap(),
@@ -229,7 +230,7 @@ mod tests {
     fn a_full_queue_ends_the_stream_by_dropping_its_sender() {
         let (mut sessions, _) = sessions();
         let (sender, mut receiver) = mpsc::channel(1);
-        sessions.open(SessionId(1), (registration(), true), sender);
+        sessions.open(SessionId(1), registration(), true, sender);
         assert!(sessions.send(SessionId(1), ToWorker::LogCancel { id: 1 }));
         assert!(!sessions.send(SessionId(1), ToWorker::LogCancel { id: 2 }));
         sessions.end(SessionId(1), CloseReason::Busy);

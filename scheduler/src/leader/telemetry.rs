@@ -124,8 +124,9 @@ pub(super) fn changed(changes: &Changes) {
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
     counter!(names::MOVES_TOTAL).increment(changes.moved);
-    let lost_ms = MOVES_LOST_MS.fetch_add(changes.moves_lost_gpu_ms, Ordering::Relaxed);
-    let lost_ms = lost_ms.saturating_add(changes.moves_lost_gpu_ms);
+    let lost_ms = MOVES_LOST_MS
+        .fetch_add(changes.moves_lost_gpu_ms, Ordering::Relaxed)
+        .saturating_add(changes.moves_lost_gpu_ms);
     counter!(names::MOVES_LOST_GPU_SECONDS_TOTAL).absolute(lost_ms / MS_PER_SECOND);
     health_changed(changes);
 }
@@ -153,7 +154,7 @@ fn health_changed(changes: &Changes) {
 }
 
 /// Records the silence of a host when it was declared suspect or lost.
-pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
+pub(super) fn silent(health: HostHealth, one_way: bool, silence: Duration) {
     let conclusion = match health {
         HostHealth::Up => return,
         HostHealth::Suspect => "suspect",
@@ -164,7 +165,7 @@ pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
         .record(silence);
 }
 
-pub(super) fn planned(took: Duration, (scope, plan): (&'static str, &Plan)) {
+pub(super) fn planned(took: Duration, scope: &'static str, plan: &Plan) {
     histogram!(names::PLAN_SECONDS, "scope" => scope).record(took);
     Phase::Plan.took(took);
     counter!(names::PLAN_CUT_SHORT_TOTAL).increment(u64::from(plan.more));

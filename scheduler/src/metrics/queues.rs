@@ -28,8 +28,12 @@ struct Figures {
 
 impl Figures {
     fn of(state: &State, queue: &Queue) -> Self {
-        let usage = state.index.usage.get(&queue.name);
-        let usage = usage.map(|usage| usage.total.clone()).unwrap_or_default();
+        let usage = state
+            .index
+            .usage
+            .get(&queue.name)
+            .map(|usage| usage.total.clone())
+            .unwrap_or_default();
         let guaranteed = match &queue.config.guarantee {
             Guarantee::Amounts(amounts) => amounts.gpus,
             Guarantee::Cells(quotas) => quotas
@@ -83,25 +87,25 @@ pub(super) fn queues(state: &State, now: TimeMs) -> String {
     let all = by_queue(state);
     let mut page = head(QUEUE_LIVE_JOBS, QUEUE_LIVE_JOBS_HELP);
     for (queue, figures) in &all {
-        line(&mut page, (QUEUE_LIVE_JOBS, queue, ""), figures.live_jobs);
+        line(&mut page, QUEUE_LIVE_JOBS, queue, "", figures.live_jobs);
     }
     page.push_str(&head(QUEUE_GPUS, QUEUE_GPUS_HELP));
     for (queue, figures) in &all {
         for (kind, gpus) in KINDS.iter().zip(figures.gpus) {
             let kind = format!(",kind=\"{kind}\"");
-            line(&mut page, (QUEUE_GPUS, queue, &kind), gpus);
+            line(&mut page, QUEUE_GPUS, queue, &kind, gpus);
         }
     }
     page.push_str(&head(OLDEST_WAIT_SECONDS, OLDEST_WAIT_SECONDS_HELP));
     for (queue, waited_ms) in oldest_waits_ms(state, now) {
         let waited = Duration::from_millis(waited_ms).as_secs_f64();
-        line(&mut page, (OLDEST_WAIT_SECONDS, &queue, ""), waited);
+        line(&mut page, OLDEST_WAIT_SECONDS, &queue, "", waited);
     }
     page
 }
 
 /// Writes the value of a queue; `labels` are further labels, each with a leading comma.
-fn line(page: &mut String, (name, queue, labels): (&str, &str, &str), value: impl Display) {
+fn line(page: &mut String, name: &str, queue: &str, labels: &str, value: impl Display) {
     let queue = escaped(queue);
     let _ = writeln!(page, "{name}{{queue=\"{queue}\"{labels}}} {value}");
 }

@@ -167,10 +167,10 @@ impl Incoming {
                 "the first message must be `Hello`",
             ));
         };
-        let registration = hello
+        let on_wire = hello
             .registration
             .ok_or_else(|| Status::invalid_argument("hello.registration: must be present"))?;
-        let registration = match HostRegistration::try_from(registration) {
+        let registration = match HostRegistration::try_from(on_wire) {
             Ok(registration) => Arc::new(registration),
             Err(invalid) => {
                 let rejection = invalid.within("registration").into();

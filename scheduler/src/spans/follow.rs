@@ -2,7 +2,7 @@
 
 use muster_engine::state::{Job, State};
 use muster_model::event::{Event, EventKind};
-use muster_model::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 use muster_tracing::{Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree};
 use tokio_util::sync::CancellationToken;
@@ -61,19 +61,19 @@ impl Look<'_> {
         match &event.kind {
             EventKind::JobSubmitted { job, .. } => {
                 if let Some(trace) = trace_of(job.get()) {
-                    self.applied((trace, *job), tree::root(trace), event);
+                    self.applied(trace, *job, tree::root(trace), event);
                 }
             }
             EventKind::AttemptPlaced {
                 job, unit, epoch, ..
             } => {
                 if let Some(trace) = trace_of(job.get()) {
-                    self.applied((trace, *job), tree::attempt(trace, epoch.get()), event);
-                    self.placed((trace, *job, *unit, *epoch), event.time);
+                    self.applied(trace, *job, tree::attempt(trace, epoch.get()), event);
+                    self.placed(trace, UnitId::new(*job, *unit), *epoch, event.time);
                 }
             }
             EventKind::AttemptRunning { job, unit, epoch } => {
-                self.ran((*job, *unit, *epoch), event.time, None);
+                self.ran(UnitId::new(*job, *unit), *epoch, event.time, None);
             }
             EventKind::AttemptEnded {
                 job,
@@ -81,17 +81,16 @@ impl Look<'_> {
                 epoch,
                 detail,
                 ..
-            } => self.ran((*job, *unit, *epoch), event.time, Some(detail)),
+            } => self.ran(UnitId::new(*job, *unit), *epoch, event.time, Some(detail)),
             _ => {}
         }
     }
 
     /// Span from the log's timestamp until now.
-    fn applied(&self, (trace, job): (TraceId, JobId), parent: SpanId, event: &Event) {
+    fn applied(&self, trace: TraceId, job: JobId, parent: SpanId, event: &Event) {
         let numbers = [self.replica.get(), event.revision.get()];
         let id = SpanId::of(trace, tree::APPLY, &numbers);
-        let time_ns = (of_ms(event.time.0), self.now_ns);
-        let span = Span::new((trace, id), tree::APPLY, time_ns)
+        let span = Span::new(trace, id, tree::APPLY, of_ms(event.time.0), self.now_ns)
             .below(parent)
             .with(JOB, job.get())
             .with(REPLICA, self.replica.get())
@@ -100,18 +99,15 @@ impl Look<'_> {
     }
 
     /// Span of a unit's wait until its placement; recorded by the leader alone.
-    fn placed(
-        &self,
-        (trace, job, unit, epoch): (TraceId, JobId, UnitIndex, AttemptEpoch),
-        at: TimeMs,
-    ) {
+    fn placed(&self, trace: TraceId, unit: UnitId, epoch: AttemptEpoch, at: TimeMs) {
+        let UnitId { job, unit } = unit;
         let Some(known) = self.state.job(job).filter(|_| self.leads) else {
             return;
         };
         let number = run_of(known, unit, epoch).map_or(0, |run| run.number);
         let id = SpanId::of(trace, tree::WAIT, &[epoch.get()]);
-        let since = of_ms(waited_since(known, unit, epoch).0);
-        let span = Span::new((trace, id), tree::WAIT, (since, of_ms(at.0)))
+        let since_ns = of_ms(waited_since(known, unit, epoch).0);
+        let span = Span::new(trace, id, tree::WAIT, since_ns, of_ms(at.0))
             .below(tree::root(trace))
             .with(JOB, job.get())
             .with(UNIT, unit.get())
@@ -123,23 +119,19 @@ impl Look<'_> {
 
     /// Span from the placement until all tasks ran, or until the end if they never did; recorded by the
     /// leader alone.
-    fn ran(
-        &self,
-        (job, unit, epoch): (JobId, UnitIndex, AttemptEpoch),
-        at: TimeMs,
-        ended: Option<&String>,
-    ) {
+    fn ran(&self, unit: UnitId, epoch: AttemptEpoch, at: TimeMs, ended: Option<&String>) {
+        let UnitId { job, unit } = unit;
         let Some(trace) = trace_of(job.get()).filter(|_| self.leads) else {
             return;
         };
-        let run = { self.state.job(job) }.and_then(|job| run_of(job, unit, epoch));
+        let run = self.state.job(job).and_then(|job| run_of(job, unit, epoch));
         let Some(run) = run else { return };
         if ended.is_some() && run.has_run {
             return;
         }
-        let ids = (trace, tree::attempt(trace, epoch.get()));
-        let time_ns = (of_ms(run.placed_at.0), of_ms(at.0));
-        let span = Span::new(ids, tree::ATTEMPT, time_ns)
+        let id = tree::attempt(trace, epoch.get());
+        let placed_ns = of_ms(run.placed_at.0);
+        let span = Span::new(trace, id, tree::ATTEMPT, placed_ns, of_ms(at.0))
             .below(tree::root(trace))
             .with(JOB, job.get())
             .with(UNIT, unit.get())
@@ -160,23 +152,24 @@ struct RunOf {
 /// The current attempt, or a past one.
 fn run_of(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<RunOf> {
     let unit = job.units.get(&unit)?;
-    let current = unit.attempt.iter().filter(|it| it.epoch == epoch);
-    let current = current.map(|it| (it.number, it.placed_at, it.running_at));
-    let past = unit.past.iter().filter(|it| it.epoch == epoch);
-    let past = past.map(|it| (it.number, it.placed_at, it.running_at));
-    current
-        .chain(past)
-        .next()
-        .map(|(number, placed_at, running_at)| RunOf {
-            number,
-            placed_at,
-            has_run: running_at.is_some(),
-        })
+    if let Some(current) = unit.attempt.as_ref().filter(|it| it.epoch == epoch) {
+        return Some(RunOf {
+            number: current.number,
+            placed_at: current.placed_at,
+            has_run: current.running_at.is_some(),
+        });
+    }
+    let past = unit.past.iter().find(|it| it.epoch == epoch)?;
+    Some(RunOf {
+        number: past.number,
+        placed_at: past.placed_at,
+        has_run: past.running_at.is_some(),
+    })
 }
 
 /// The end of the previous attempt; without one, the submission.
 fn waited_since(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> TimeMs {
-    let past = { job.units.get(&unit) }.map_or(&[][..], |unit| &unit.past);
+    let past = job.units.get(&unit).map_or(&[][..], |unit| &unit.past);
     let before = past.iter().rev().find(|past| past.epoch < epoch);
     before.map_or(job.submitted_at, |past| past.ended_at)
 }

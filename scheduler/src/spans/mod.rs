@@ -46,7 +46,7 @@ pub(crate) fn planned(steps: &[Command], took: Duration) {
             continue;
         };
         let id = SpanId::of(trace, tree::PLAN, &[began_ns, unit.get().into()]);
-        let span = Span::new((trace, id), tree::PLAN, (began_ns, ended_ns))
+        let span = Span::new(trace, id, tree::PLAN, began_ns, ended_ns)
             .below(tree::root(trace))
             .with(JOB, job.get())
             .with(UNIT, unit.get());
@@ -55,7 +55,7 @@ pub(crate) fn planned(steps: &[Command], took: Duration) {
 }
 
 /// Records a desired state sent to a host's worker; `before` is the revision of the last one.
-pub(crate) fn ordered(state: &State, (host, before): (HostId, Revision), desired: &DesiredState) {
+pub(crate) fn ordered(state: &State, host: HostId, before: Revision, desired: &DesiredState) {
     if !is_on() {
         return;
     }
@@ -74,8 +74,8 @@ pub(crate) fn ordered(state: &State, (host, before): (HostId, Revision), desired
             continue;
         };
         let id = SpanId::of(trace, tree::ORDER, &[epoch.get(), host.get().into()]);
-        let time_ns = (of_ms(attempt.placed_at.0), ended_ns);
-        let span = Span::new((trace, id), tree::ORDER, time_ns)
+        let placed_ns = of_ms(attempt.placed_at.0);
+        let span = Span::new(trace, id, tree::ORDER, placed_ns, ended_ns)
             .below(tree::attempt(trace, epoch.get()))
             .with(JOB, job.get())
             .with(UNIT, task.unit.get())

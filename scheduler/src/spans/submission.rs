@@ -65,7 +65,7 @@ impl Submission {
                 let trace = TraceId::of_request(&self.request_id);
                 let id = SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]);
                 let error = format!("{:?}: {}", status.code(), status.message());
-                let span = self.span((trace, id), replica, ended_ns);
+                let span = self.span(trace, id, replica, ended_ns);
                 record(span.failed(Some(error)));
                 return None;
             }
@@ -77,7 +77,7 @@ impl Submission {
                 false => tree::root(trace),
                 true => SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]),
             };
-            let mut span = self.span((trace, id), replica, ended_ns).with(JOB, job);
+            let mut span = self.span(trace, id, replica, ended_ns).with(JOB, job);
             if repeated {
                 span = span.with("muster.repeated", true);
             }
@@ -91,8 +91,8 @@ impl Submission {
         first
     }
 
-    fn span(&self, ids: (TraceId, SpanId), replica: ReplicaId, ended_ns: u64) -> Span {
-        let mut span = Span::new(ids, tree::ROOT, (self.began_ns, ended_ns))
+    fn span(&self, trace: TraceId, id: SpanId, replica: ReplicaId, ended_ns: u64) -> Span {
+        let mut span = Span::new(trace, id, tree::ROOT, self.began_ns, ended_ns)
             .kind(Kind::Server)
             .with("muster.request_id", self.request_id.as_str())
             .with(REPLICA, replica.get());
@@ -134,7 +134,8 @@ fn jobs(outcome: &Outcome) -> Vec<u64> {
 /// Records the span of a write forwarded by a follower and answered by the leader.
 pub(crate) fn forwarded(
     began_ns: u64,
-    (replica, leader): (ReplicaId, u64),
+    replica: ReplicaId,
+    leader: u64,
     answer: &Result<Outcome, Status>,
 ) {
     if !is_on() {
@@ -144,7 +145,7 @@ pub(crate) fn forwarded(
     for job in answer.iter().flat_map(jobs) {
         let Some(trace) = trace_of(job) else { continue };
         let id = SpanId::of(trace, tree::FORWARD, &[replica.get(), began_ns]);
-        let span = Span::new((trace, id), tree::FORWARD, (began_ns, ended_ns))
+        let span = Span::new(trace, id, tree::FORWARD, began_ns, ended_ns)
             .kind(Kind::Client)
             .below(tree::root(trace))
             .with(JOB, job)
@@ -160,7 +161,7 @@ pub(crate) fn proposed(began_ns: u64, replica: ReplicaId, answer: &v1::SubmitJob
         return;
     };
     let id = SpanId::of(trace, tree::PROPOSE, &[answer.revision]);
-    let span = Span::new((trace, id), tree::PROPOSE, (began_ns, now_ns()))
+    let span = Span::new(trace, id, tree::PROPOSE, began_ns, now_ns())
         .below(tree::root(trace))
         .with(JOB, answer.job_id)
         .with(REPLICA, replica.get())

@@ -49,8 +49,10 @@ fn component_to_wire(
     let (host, gpu_index) = place_of(state, component);
     let phase = condition.phase;
     let waits = !phase.accepts_work() && !phase.is_admins() || phase == Phase::Probation;
-    let mutes = condition.mutes.iter();
-    let mutes = mutes.filter(|mute| mute.until > state.time);
+    let mutes = condition
+        .mutes
+        .iter()
+        .filter(|mute| mute.until > state.time);
     let wanted = state.health.wanted(component);
     v1::ComponentHealth {
         component: Some(component.into()),

@@ -115,7 +115,8 @@ impl WatchHub {
             from,
             joined_at,
             state.events,
-            (live, is_too_slow),
+            live,
+            is_too_slow,
         ))
     }
 

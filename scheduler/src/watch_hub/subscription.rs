@@ -52,7 +52,8 @@ impl Subscription {
         from: Revision,
         joined_at: Revision,
         log: EventLog,
-        live: (mpsc::Receiver<Delivery>, Arc<AtomicBool>),
+        live: mpsc::Receiver<Delivery>,
+        is_too_slow: Arc<AtomicBool>,
     ) -> Self {
         Self {
             filter,
@@ -60,8 +61,8 @@ impl Subscription {
             log: Some(log),
             caught_up: VecDeque::new(),
             joined_at,
-            live: live.0,
-            is_too_slow: live.1,
+            live,
+            is_too_slow,
         }
     }
 

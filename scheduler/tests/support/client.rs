@@ -119,8 +119,7 @@ impl Client {
             author: "root".to_owned(),
             ..v1::ReadAuditLogRequest::default()
         };
-        let messages = self.admin().read_audit_log(request).await?;
-        let mut messages = messages.into_inner();
+        let mut messages = self.admin().read_audit_log(request).await?.into_inner();
         let mut records = Vec::new();
         while let Some(message) = messages.message().await? {
             records.extend(message.records);

@@ -153,8 +153,9 @@ struct Session {
 
 impl Session {
     async fn connect(&self, address: &str) -> Result<(), Status> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-        let endpoint = endpoint.connect_timeout(Duration::from_millis(200));
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .connect_timeout(Duration::from_millis(200));
         let channel = endpoint
             .connect()
             .await

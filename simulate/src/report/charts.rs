@@ -104,7 +104,7 @@ pub(super) fn delays_of(outcomes: &[Outcome]) -> Picture {
     let longest = sorted.iter().filter_map(|delays| delays.last().copied());
     let longest = longest.fold(10.0 * DELAY_S_MIN, f64::max);
     let label = "queueing delay (logarithmic; those below 1 s are at the left edge)";
-    let axis = Axis::logarithmic(label, (DELAY_S_MIN, longest), &DELAY_TICKS);
+    let axis = Axis::logarithmic(label, DELAY_S_MIN, longest, &DELAY_TICKS);
     let share = Axis::linear("share of jobs", 1.0);
     let mut picture = Picture::new(axis, share, HEIGHT);
     for (position, delays) in sorted.iter().enumerate() {
@@ -235,7 +235,7 @@ pub(super) fn gantt(scenario: &Scenario, outcome: &Outcome, queues: &QueueColour
             } else {
                 format!("short jobs of {}", outcome.queues[record.queue])
             };
-            let span = (from * column_days, to * column_days);
+            let span = from * column_days..to * column_days;
             picture.bar(row, span, &queues.colours[record.queue], &name);
         }
     }

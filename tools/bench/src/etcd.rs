@@ -68,11 +68,11 @@ impl EtcdCluster {
         let mut clients = free_addresses(2 * MEMBERS).context("drawing ports for etcd")?;
         let peers = clients.split_off(MEMBERS);
         let names = (1..=MEMBERS).map(|number| format!("etcd-{number}"));
-        let group: Vec<String> = names
+        let addresses: Vec<String> = names
             .zip(&peers)
             .map(|(name, peer)| format!("{name}=http://{peer}"))
             .collect();
-        let group = group.join(",");
+        let group = addresses.join(",");
         let mut members = Vec::new();
         for (number, (client, peer)) in (1..).zip(clients.iter().zip(&peers)) {
             let name = format!("etcd-{number}");

@@ -71,8 +71,8 @@ fn field(path: &str, name: &str) -> anyhow::Result<String> {
 fn memory_gib() -> anyhow::Result<u64> {
     const KIB_PER_GIB: u64 = 1 << 20;
     let value = field("/proc/meminfo", "MemTotal")?;
-    let kib = value.split_whitespace().next().unwrap_or_default();
-    let kib: u64 = kib.parse().context("MemTotal in /proc/meminfo")?;
+    let number = value.split_whitespace().next().unwrap_or_default();
+    let kib: u64 = number.parse().context("MemTotal in /proc/meminfo")?;
     Ok(kib.div_ceil(KIB_PER_GIB))
 }
 

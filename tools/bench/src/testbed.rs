@@ -210,8 +210,8 @@ impl Testbed {
         loop {
             // Only the leader knows the progress of the others.
             let leader = self.leader().await?;
-            let status = self.client_of(leader).await?;
-            let status = status.status(v1::Consistency::Stale).await?;
+            let client = self.client_of(leader).await?;
+            let status = client.status(v1::Consistency::Stale).await?;
             if is_in_step(&status) {
                 return Ok(());
             }

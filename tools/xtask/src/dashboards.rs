@@ -289,8 +289,9 @@ impl Panel {
         let Some(name) = &self.colors else {
             return Ok(Vec::new());
         };
-        let set = colors.get(name);
-        let set = set.with_context(|| format!("{}: there are no colors.{name}", self.title))?;
+        let set = colors
+            .get(name)
+            .with_context(|| format!("{}: there are no colors.{name}", self.title))?;
         let one = |(series, color): (&String, &String)| {
             json!({
                 "matcher": {"id": "byName", "options": series},
@@ -315,10 +316,13 @@ impl Panel {
             .zip(&self.queries)
             .map(|(reference, (title, _))| (value(reference), title.clone()));
         let columns: Vec<(String, String)> = labels.chain(values).collect();
-        let order: BTreeMap<&str, usize> = { columns.iter().map(|(field, _)| field.as_str()) }
+        let order: BTreeMap<&str, usize> = columns
+            .iter()
+            .map(|(field, _)| field.as_str())
             .zip(0..)
             .collect();
-        let titles: BTreeMap<&str, &str> = { columns.iter() }
+        let titles: BTreeMap<&str, &str> = columns
+            .iter()
             .map(|(field, title)| (field.as_str(), title.as_str()))
             .collect();
         vec![

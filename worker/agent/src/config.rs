@@ -359,7 +359,11 @@ impl WorkerConfig {
                 "must be `auto`, `none` or an absolute path",
             );
         }
-        if { self.registry_auth_file.as_ref() }.is_some_and(|path| path.is_relative()) {
+        if self
+            .registry_auth_file
+            .as_ref()
+            .is_some_and(|path| path.is_relative())
+        {
             return broken("registry_auth_file", "must be an absolute path");
         }
         if let Some(rule) = self.topology.broken_rule() {
@@ -405,7 +409,10 @@ mod tests {
             container_engine: ContainerEngineConfig::Socket("engine.sock".into()),
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.key == "container_engine"));
+        assert!(
+            bad.validate()
+                .is_err_and(|error| error.key == "container_engine")
+        );
         let bad = WorkerConfig {
             health: HealthConfig {
                 sample_ms: 0,
@@ -413,12 +420,15 @@ mod tests {
             },
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.key == "health.sample_ms"));
+        assert!(
+            bad.validate()
+                .is_err_and(|error| error.key == "health.sample_ms")
+        );
         let far = WorkerConfig {
             schedulers: vec!["node1:7400".to_owned()],
             ..WorkerConfig::default()
         };
-        assert!({ far.validate() }.is_err_and(|error| error.key == "schedulers"));
+        assert!(far.validate().is_err_and(|error| error.key == "schedulers"));
         let joins = WorkerConfig {
             join_token_file: Some("token".into()),
             ..far
@@ -426,12 +436,18 @@ mod tests {
         assert_eq!(joins.validate(), Ok(()));
         let mut both = joins;
         both.tls.certificate = Some("worker.pem".into());
-        assert!({ both.validate() }.is_err_and(|error| error.key == "join_token_file"));
+        assert!(
+            both.validate()
+                .is_err_and(|error| error.key == "join_token_file")
+        );
         let bad = WorkerConfig {
             registry_auth_file: Some("auth.json".into()),
             ..WorkerConfig::default()
         };
-        assert!({ bad.validate() }.is_err_and(|error| error.key == "registry_auth_file"));
+        assert!(
+            bad.validate()
+                .is_err_and(|error| error.key == "registry_auth_file")
+        );
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

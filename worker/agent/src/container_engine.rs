@@ -81,7 +81,8 @@ pub(crate) struct EngineFinder {
 
 impl EngineFinder {
     pub(crate) fn new(
-        (config, registry_auth_file): (&ContainerEngineConfig, Option<PathBuf>),
+        config: &ContainerEngineConfig,
+        registry_auth_file: Option<PathBuf>,
         worker: String,
         has_real_gpus: bool,
         tasks: PathBuf,
@@ -164,11 +165,12 @@ impl EngineFinder {
     /// Looks off the runtime's threads.
     pub(crate) async fn find(&self, known: Option<FoundEngine>) -> Option<FoundEngine> {
         let finder = self.clone();
-        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref())).await;
-        let found = found.unwrap_or_else(|error| {
-            tracing::error!(%error, "looking for a container engine failed");
-            None
-        });
+        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref()))
+            .await
+            .unwrap_or_else(|error| {
+                tracing::error!(%error, "looking for a container engine failed");
+                None
+            });
         metrics::container_engine(found.is_some());
         found
     }

@@ -20,8 +20,9 @@ pub(crate) async fn serve(
         return Ok(());
     };
     let failed = |reason: String| Error::Metrics { address, reason };
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| failed(error.to_string()))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     let exporter = muster_service::exporter::install().map_err(failed)?;
     metrics::describe();
     muster_tracing::describe_metrics();

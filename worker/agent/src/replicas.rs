@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_supervisor::files;
+use muster_tls::Dialer;
 
 /// Number of addresses kept in addition to the configured ones.
 const LEARNED_MAX: usize = 16;
@@ -14,6 +15,15 @@ const LEARNED_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReplicas {
     known: Arc<Mutex<Known>>,
+}
+
+/// How this worker reaches the scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaAccess {
+    /// Addresses of the replicas.
+    pub(crate) replicas: KnownReplicas,
+    /// Opens connections to them, with this worker's certificate if it has one.
+    pub(crate) dialer: Dialer,
 }
 
 #[derive(Debug)]
@@ -84,8 +94,12 @@ impl Known {
     /// Replaces the learned addresses; returns whether they changed.
     fn learn(&mut self, replicas: &[String]) -> bool {
         let is_new = |address: &&String| !self.configured.contains(address);
-        let new = replicas.iter().filter(is_new).take(LEARNED_MAX);
-        let new: Vec<String> = new.cloned().collect();
+        let new: Vec<String> = replicas
+            .iter()
+            .filter(is_new)
+            .take(LEARNED_MAX)
+            .cloned()
+            .collect();
         let changed = new != self.learned;
         self.learned = new;
         changed

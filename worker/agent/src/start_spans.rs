@@ -91,21 +91,21 @@ impl Start {
         let ended_ns = now_ns();
         let (task, epoch) = (run.key.task.get(), run.epoch.get());
         let id = |name| SpanId::of(trace, name, &[epoch, task.into()]);
-        let span = |name, time_ns| {
-            Span::new((trace, id(name)), name, time_ns)
+        let span = |name, began_ns, ended_ns| {
+            Span::new(trace, id(name), name, began_ns, ended_ns)
                 .with("muster.job_id", run.key.job.get())
                 .with("muster.unit", self.unit)
                 .with("muster.task", task)
                 .with("muster.epoch", epoch)
         };
-        let whole = span(tree::START, (heard_ns, ended_ns));
+        let whole = span(tree::START, heard_ns, ended_ns);
         record(whole.below(tree::attempt(trace, epoch)).failed(error));
         let Some(journalled_ns) = self.journalled_ns else {
             return;
         };
         let start = id(tree::START);
-        record(span(tree::JOURNAL, (heard_ns, journalled_ns)).below(start));
+        record(span(tree::JOURNAL, heard_ns, journalled_ns).below(start));
         let prepared_ns = self.prepared_ns.unwrap_or(ended_ns);
-        record(span(tree::SUPERVISOR, (journalled_ns, prepared_ns)).below(start));
+        record(span(tree::SUPERVISOR, journalled_ns, prepared_ns).below(start));
     }
 }

@@ -54,8 +54,11 @@ impl Driver {
 
     /// Opens a GPU.
     pub(crate) fn gpu(&self, uuid: GpuUuid) -> Result<Gpu, CheckError> {
-        let ordinal = self.gpus.iter().position(|gpu| *gpu == uuid);
-        let ordinal = ordinal.ok_or(CheckError::UnknownGpu(uuid))?;
+        let ordinal = self
+            .gpus
+            .iter()
+            .position(|gpu| *gpu == uuid)
+            .ok_or(CheckError::UnknownGpu(uuid))?;
         let context = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
         Ok(Gpu {
             uuid,
@@ -109,8 +112,8 @@ impl Gpu {
     /// Allocates zeroed memory of the host near this GPU.
     pub(crate) fn host_block<T: Element>(&self, length: usize) -> Result<HostBlock<T>, CheckError> {
         // SAFETY: all of it is set below before any read.
-        let block = unsafe { self.context.alloc_pinned_with_flags::<T>(length, 0) };
-        let mut block = block.map_err(failed("cuMemHostAlloc"))?;
+        let allocated = unsafe { self.context.alloc_pinned_with_flags::<T>(length, 0) };
+        let mut block = allocated.map_err(failed("cuMemHostAlloc"))?;
         let start = block.as_mut_ptr().map_err(failed("cuEventSynchronize"))?;
         // SAFETY: `start` has room for `length` values of a type for which zero bits are valid.
         unsafe { start.write_bytes(0, length) };
@@ -174,8 +177,8 @@ impl Gpu {
         let mark = || {
             let event = self
                 .context
-                .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-            let event = event.map_err(failed("cuEventCreate"))?;
+                .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+                .map_err(failed("cuEventCreate"))?;
             event
                 .record(&self.stream)
                 .map_err(failed("cuEventRecord"))?;
@@ -228,8 +231,7 @@ impl<'a> Multiplier<'a> {
         if !unsafe { cublas::sys::is_culib_present() } {
             return Err(CheckError::NoProducts);
         }
-        let blas = CudaBlas::new(Arc::clone(&gpu.stream));
-        let blas = blas.map_err(refused("cublasCreate"))?;
+        let blas = CudaBlas::new(Arc::clone(&gpu.stream)).map_err(refused("cublasCreate"))?;
         Ok(Self {
             gpu,
             blas: ManuallyDrop::new(blas),
@@ -244,8 +246,10 @@ impl<'a> Multiplier<'a> {
     /// order; the size of a factor's elements follows from its precision.
     pub(crate) fn multiply<T>(
         &self,
-        (precision, size): (Precision, usize),
-        (left, right): (&Block<T>, &Block<T>),
+        precision: Precision,
+        size: usize,
+        left: &Block<T>,
+        right: &Block<T>,
         sum: &mut Block<f32>,
         adds: bool,
     ) -> Result<(), CheckError> {

@@ -72,7 +72,7 @@ fn multiply<T: Element>(
         took_ms += gpu.timed(|| {
             (0..PRODUCTS_PER_ROUND).try_for_each(|number| {
                 let adds = number > 0;
-                multiplier.multiply((precision, size), (&left, &right), &mut sum, adds)
+                multiplier.multiply(precision, size, &left, &right, &mut sum, adds)
             })
         })?;
         gpu.download(&sum, &mut read)?;

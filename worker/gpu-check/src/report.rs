@@ -178,7 +178,10 @@ impl Findings {
             let (name, speed) = (word(found.precision), found.tflop_per_s);
             figures.push(format!("{name}_tflop_per_s={speed:.1}"));
         }
-        let half = { self.products.iter() }.find(|it| it.precision == Precision::Half);
+        let half = self
+            .products
+            .iter()
+            .find(|it| it.precision == Precision::Half);
         if let (Some(half), Some(expected)) = (half, expected_tflops) {
             let permille = half.tflop_per_s * 1e3 / f64::from(expected.max(1));
             figures.push(format!("baseline_permille={permille:.0}"));

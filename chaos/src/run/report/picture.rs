@@ -57,12 +57,12 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
     for (row, id) in ids.iter().enumerate() {
         picture.row_name(row, &format!("replica {id}"));
         for (_, began_us, ended_us) in led.iter().filter(|(leader, ..)| leader == id) {
-            let span = (seconds(*began_us), seconds(*ended_us));
+            let span = seconds(*began_us)..seconds(*ended_us);
             picture.bar(row, span, LEADER, "leads");
         }
         for episode in &evidence.episodes {
             if let Some(colour) = struck(episode, *id) {
-                let span = (seconds(episode.began_us), seconds(episode.healed_us));
+                let span = seconds(episode.began_us)..seconds(episode.healed_us);
                 picture.bar(row, span, colour, episode.fault.name());
             }
         }
@@ -72,13 +72,13 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
         let title = format!("{}: {}", episode.fault.name(), episode.target);
         let [began, healed, ended] =
             [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
-        picture.bar(replicas, (began, healed), FAULT, &title);
-        picture.bar(replicas, (healed, ended), REPAIR, &title);
+        picture.bar(replicas, began..healed, FAULT, &title);
+        picture.bar(replicas, healed..ended, REPAIR, &title);
     }
     picture.row_name(replicas + 1, "gaps");
     for (before, after) in gaps(&evidence.operations, from_us, evidence.calls_until_us) {
         let title = format!("{:.2} s without a write", (after - before) as f64 / 1e6);
-        let span = (seconds(before), seconds(after));
+        let span = seconds(before)..seconds(after);
         picture.bar(replicas + 1, span, GAP, &title);
     }
     picture.finish()
@@ -204,7 +204,7 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
                 "{at}: job {} task {} attempt {}",
                 holding.job, holding.task, holding.epoch
             );
-            let span = (seconds(holding.taken_us), seconds(end_us));
+            let span = seconds(holding.taken_us)..seconds(end_us);
             picture.bar(row, span, &colour(holding.job.get() as usize), &title);
         }
     }

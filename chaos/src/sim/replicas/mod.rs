@@ -231,7 +231,7 @@ impl<M: StateMachine> Replicas<M> {
         };
         let disk = self.disk(id);
         let mounted = Arc::new(disk.mount(Duration::ZERO));
-        let records = founder.write(Arc::clone(&mounted) as _, (term, index), state)?;
+        let records = founder.write(Arc::clone(&mounted) as _, term, index, state)?;
         mounted.write(records)?;
         disk.settle();
         Ok(())

@@ -75,12 +75,12 @@ impl LogLevel {
             })?;
             let replica: Client = client_of(&client, replica).await?;
             let process = Process::ReplicaId(id);
-            let filter = replica.set_log_level(&author, process, (&change, span));
+            let filter = replica.set_log_level(&author, process, &change, span);
             done.push((format!("replica {id}"), filter.await?));
         }
         for host in self.whose.worker {
             let process = Process::Host(host.clone());
-            let filter = client.set_log_level(&author, process, (&change, span));
+            let filter = client.set_log_level(&author, process, &change, span);
             done.push((format!("worker {host}"), filter.await?));
         }
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);

@@ -140,7 +140,7 @@ fn write(receiver: Receiver<Vec<u8>>, path: &Path, key: Option<&Key>) -> Result<
         receiver,
         piece: io::Cursor::new(Vec::new()),
     };
-    match reseal(&mut input, &mut out, (None, key)) {
+    match reseal(&mut input, &mut out, None, key) {
         Ok(_) => {}
         Err(BackupError::Read(error)) => return Err(about(error.to_string())),
         Err(error) => {

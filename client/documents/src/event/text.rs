@@ -73,8 +73,10 @@ impl Fact {
             Self::UnitsMoved(it) => units_moved(it),
             Self::ClaimDropped(it) => format!("unit {}: {}", it.unit, it.reason),
             Self::StandingChanged(it) => {
-                let basis = it.allocation_basis.as_ref();
-                let basis = basis.map_or_else(String::new, |basis| basis.text());
+                let basis = it
+                    .allocation_basis
+                    .as_ref()
+                    .map_or_else(String::new, |basis| basis.text());
                 format!("unit {}: {basis}", it.unit)
             }
             Self::TaskPrepared(it) => on_host(it.task, it.host_id),
@@ -124,10 +126,14 @@ fn listed(numbers: &[u64]) -> String {
 }
 
 fn attempt_placed(event: &AttemptPlaced, hosts: &HostNames) -> String {
-    let names = event.host_ids.iter().map(|id| host_name(*id, hosts));
-    let names: Vec<String> = names.collect();
-    let from = event.resumes_step;
-    let from = from.map_or_else(String::new, |step| format!(", resumes from step {step}"));
+    let names: Vec<String> = event
+        .host_ids
+        .iter()
+        .map(|id| host_name(*id, hosts))
+        .collect();
+    let from = event
+        .resumes_step
+        .map_or_else(String::new, |step| format!(", resumes from step {step}"));
     format!(
         "unit {}, attempt {}: {} GPUs on {}{from}",
         event.unit,
@@ -138,8 +144,10 @@ fn attempt_placed(event: &AttemptPlaced, hosts: &HostNames) -> String {
 }
 
 fn attempt_ended(event: &AttemptEnded) -> String {
-    let cause = event.attribution.as_ref();
-    let cause = cause.map_or_else(String::new, |cause| format!("; cause: {}", cause.text()));
+    let cause = event
+        .attribution
+        .as_ref()
+        .map_or_else(String::new, |cause| format!("; cause: {}", cause.text()));
     format!("unit {}: {}{cause}", event.unit, event.detail)
 }
 

@@ -26,7 +26,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for word in split_outside_brackets(list)? {
         let Pattern { numbered, tail } = pattern(word, list)?;
-        append_names(&mut String::new(), &numbered, (tail, list), &mut names)?;
+        append_names(&mut String::new(), &numbered, tail, list, &mut names)?;
     }
     Ok(names)
 }
@@ -88,11 +88,13 @@ fn pattern<'a>(word: &'a str, list: &str) -> Result<Pattern<'a>, String> {
     Ok(Pattern { numbered, tail })
 }
 
-/// Appends all names with this prefix that the rest of the pattern yields.
+/// Appends all names with this prefix that the rest of the pattern yields. `list`: the whole list, for error
+/// messages.
 fn append_names(
     begin: &mut String,
     numbered: &[(&str, Vec<Numbers>)],
-    (tail, list): (&str, &str),
+    tail: &str,
+    list: &str,
     names: &mut Vec<String>,
 ) -> Result<(), String> {
     let Some(((text, numbers), rest)) = numbered.split_first() else {
@@ -112,7 +114,7 @@ fn append_names(
         for number in numbers.first..=numbers.last {
             begin.push_str(text);
             begin.push_str(&format!("{number:0width$}"));
-            append_names(begin, rest, (tail, list), names)?;
+            append_names(begin, rest, tail, list, names)?;
             begin.truncate(length);
         }
     }
@@ -220,14 +222,16 @@ impl Run {
             [] => self.stem.clone(),
             [(low, high)] if low == high => format!("{}{low:0width$}", self.stem),
             ranges => {
-                let texts = ranges.iter().map(|(low, high)| {
-                    if low == high {
-                        format!("{low:0width$}")
-                    } else {
-                        format!("{low:0width$}-{high:0width$}")
-                    }
-                });
-                let texts: Vec<String> = texts.collect();
+                let texts: Vec<String> = ranges
+                    .iter()
+                    .map(|(low, high)| {
+                        if low == high {
+                            format!("{low:0width$}")
+                        } else {
+                            format!("{low:0width$}-{high:0width$}")
+                        }
+                    })
+                    .collect();
                 format!("{}[{}]", self.stem, texts.join(","))
             }
         }

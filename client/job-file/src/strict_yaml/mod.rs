@@ -111,8 +111,8 @@ fn is_separator(line: &str) -> bool {
 }
 
 fn holds_content(line: &str) -> bool {
-    let rest = if is_separator(line) { &line[3..] } else { line };
-    let rest = rest.trim();
+    let after_separator = if is_separator(line) { &line[3..] } else { line };
+    let rest = after_separator.trim();
     !rest.is_empty() && !rest.starts_with('#') && rest != "..."
 }
 

@@ -84,7 +84,9 @@ fn build() -> Result<Exporter, String> {
     let suffixes = buckets
         .into_iter()
         .map(|(suffix, bounds)| (Matcher::Suffix(suffix.to_owned()), bounds));
-    let builder = { long.into_iter().chain(suffixes) }
+    let builder = long
+        .into_iter()
+        .chain(suffixes)
         .try_fold(PrometheusBuilder::new(), |builder, (matcher, bounds)| {
             builder.set_buckets_for_metric(matcher, bounds)
         });

@@ -59,11 +59,14 @@ impl FromStr for LevelChange {
         if !is_target || (target.is_empty() && text.contains('=')) {
             return Err(wrong());
         }
-        let level = level.to_ascii_lowercase();
-        let level = LEVELS.into_iter().find(|known| *known == level);
+        let name = level.to_ascii_lowercase();
+        let level = LEVELS
+            .into_iter()
+            .find(|known| *known == name)
+            .ok_or_else(wrong)?;
         Ok(Self {
             target: target.to_owned(),
-            level: level.ok_or_else(wrong)?,
+            level,
         })
     }
 }

@@ -17,8 +17,8 @@ static LINES: Mutex<Ring> = Mutex::new(Ring::new());
 /// redacted.
 #[must_use]
 pub fn recent_lines() -> Vec<String> {
-    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let lines: Vec<String> = lines.lines.iter().cloned().collect();
+    let ring = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines: Vec<String> = ring.lines.iter().cloned().collect();
     lines
         .iter()
         .map(|line| crate::logging::redact(line))
@@ -81,8 +81,8 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let line = String::from_utf8_lossy(&self.0);
-        let line = line.trim_end();
+        let text = String::from_utf8_lossy(&self.0);
+        let line = text.trim_end();
         if !line.is_empty() {
             let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
             lines.push(line.to_owned());

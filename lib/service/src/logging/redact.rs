@@ -109,11 +109,13 @@ fn without_keys(text: &str) -> String {
 fn without_schemes(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     replace(text, |text, from| {
-        let begins = SCHEMES.iter().flat_map(|scheme| {
-            let found = lower[from..].match_indices(scheme);
-            found.map(|(at, _)| from + at + scheme.len())
-        });
-        let mut begins: Vec<usize> = begins.collect();
+        let mut begins: Vec<usize> = SCHEMES
+            .iter()
+            .flat_map(|scheme| {
+                let found = lower[from..].match_indices(scheme);
+                found.map(|(at, _)| from + at + scheme.len())
+            })
+            .collect();
         begins.sort_unstable();
         begins.into_iter().find_map(|begin| {
             let end = end_of(text, begin, is_credential);

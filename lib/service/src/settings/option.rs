@@ -70,7 +70,7 @@ impl Kind {
             Self::Truth => value.is_boolean(),
             Self::Number => value.is_u64(),
             Self::Text => value.is_string(),
-            Self::Word(words) => { words.iter() }.any(|word| value.as_str() == Some(word)),
+            Self::Word(words) => words.iter().any(|word| value.as_str() == Some(word)),
             Self::Texts => value
                 .as_array()
                 .is_some_and(|items| items.iter().all(Value::is_string)),
@@ -89,7 +89,7 @@ pub fn options<S: Settings>() -> Vec<SettingsOption> {
     let schema = generator.into_root_schema_for::<S>().to_value();
     let defaults = defaults::<S>();
     let mut found = Vec::new();
-    collect(S::ROLE, "", (&schema, &defaults), &mut found);
+    collect(S::ROLE, "", &schema, &defaults, &mut found);
     found
 }
 
@@ -104,7 +104,8 @@ pub(crate) fn defaults<S: Settings>() -> Value {
 fn collect(
     role: &str,
     key: &str,
-    (schema, default): (&Value, &Value),
+    schema: &Value,
+    default: &Value,
     found: &mut Vec<SettingsOption>,
 ) {
     let Some(fields) = fields(schema) else {
@@ -120,7 +121,8 @@ fn collect(
         collect(
             role,
             &key,
-            (field, default.get(name).unwrap_or(&Value::Null)),
+            field,
+            default.get(name).unwrap_or(&Value::Null),
             found,
         );
     }
@@ -168,7 +170,9 @@ impl SettingsOption {
 }
 
 fn may_be_null(schema: &Value) -> bool {
-    { schema["type"].as_array() }.is_some_and(|names| names.iter().any(|name| name == "null"))
+    schema["type"]
+        .as_array()
+        .is_some_and(|names| names.iter().any(|name| name == "null"))
 }
 
 fn kind(schema: &Value) -> Kind {
@@ -189,7 +193,8 @@ fn kind(schema: &Value) -> Kind {
 fn type_of(schema: &Value) -> Option<&str> {
     match &schema["type"] {
         Value::String(name) => Some(name),
-        Value::Array(names) => { names.iter() }
+        Value::Array(names) => names
+            .iter()
             .filter_map(Value::as_str)
             .find(|name| *name != "null"),
         _ => None,

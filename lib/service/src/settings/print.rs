@@ -112,7 +112,8 @@ fn without_nulls(value: &Value) -> Option<Value> {
 fn wrap(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let full = { lines.last() }
+        let full = lines
+            .last()
             .is_some_and(|line| !line.is_empty() && line.len() + word.len() >= COMMENT_WIDTH);
         if full {
             lines.push(String::new());

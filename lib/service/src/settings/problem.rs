@@ -77,7 +77,7 @@ pub struct Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = { self.problems.iter() }.map(ToString::to_string);
+        let lines = self.problems.iter().map(ToString::to_string);
         formatter.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }

@@ -44,8 +44,9 @@ impl TracingSettings {
         let Some(endpoint) = &self.otlp_endpoint else {
             return Ok(());
         };
-        let authority = endpoint.strip_prefix("http://");
-        let authority = authority.map(|rest| rest.trim_end_matches('/'));
+        let authority = endpoint
+            .strip_prefix("http://")
+            .map(|rest| rest.trim_end_matches('/'));
         let is_address =
             authority.is_some_and(|it| !it.is_empty() && !it.contains(['/', '@', ' ']));
         if is_address {

@@ -94,7 +94,8 @@ impl Keys {
     /// Verifies a signature with the named key, or with the only key if none is named.
     pub(super) fn verify(
         &self,
-        (algorithm, kid): (&str, Option<&str>),
+        algorithm: &str,
+        kid: Option<&str>,
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), JwtError> {

@@ -178,14 +178,14 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     let form = || JwtError::Form("it does not have three parts");
     let (message, signature) = text.rsplit_once('.').ok_or_else(form)?;
     let (header, payload) = message.split_once('.').ok_or_else(form)?;
-    let header = decoded(header)?;
-    let header: Header = serde_json::from_slice(&header)
+    let header: Header = serde_json::from_slice(&decoded(header)?)
         .map_err(|_| JwtError::Form("its first part is not a header"))?;
     if header.crit.is_some() {
         return Err(JwtError::Form("it has extensions that must be understood"));
     }
     keys.verify(
-        (&header.alg, header.kid.as_deref()),
+        &header.alg,
+        header.kid.as_deref(),
         message.as_bytes(),
         &decoded(signature)?,
     )?;
@@ -211,8 +211,9 @@ fn proven(
         return Err(JwtError::Audience(expected.audience.clone()));
     }
     let now_s = now_ms / 1_000;
-    let until = seconds(claims.get("exp")).ok_or(JwtError::Form("it has no `exp` claim"))?;
-    let until = until.saturating_add(CLOCKS_DIFFER_S);
+    let until = seconds(claims.get("exp"))
+        .ok_or(JwtError::Form("it has no `exp` claim"))?
+        .saturating_add(CLOCKS_DIFFER_S);
     if now_s >= until {
         return Err(JwtError::Expired(now_s - until + CLOCKS_DIFFER_S));
     }
@@ -222,10 +223,13 @@ fn proven(
             return Err(JwtError::NotYet(begin - now_s));
         }
     }
-    let user = claims.get(&expected.user_claim).and_then(Value::as_str);
-    let user = user.filter(|user| is_name(user));
+    let user = claims
+        .get(&expected.user_claim)
+        .and_then(Value::as_str)
+        .filter(|user| is_name(user));
     Ok(Proven {
-        user: { user.map(str::to_owned) }
+        user: user
+            .map(str::to_owned)
             .ok_or_else(|| JwtError::User(expected.user_claim.clone()))?,
         groups: texts(claims.get(&expected.groups_claim)),
         until_ms: until.saturating_mul(1_000),
@@ -236,7 +240,8 @@ fn proven(
 fn texts(claim: Option<&Value>) -> Vec<String> {
     match claim {
         Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(items)) => { items.iter() }
+        Some(Value::Array(items)) => items
+            .iter()
             .filter_map(|item| item.as_str().map(str::to_owned))
             .collect(),
         _ => Vec::new(),

@@ -129,8 +129,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.learn_level();
         telemetry::epoch(self.fence.epoch);
         while self.step(stop).await.is_some() {}
-        let leader = self.leadership.borrow().leader.clone();
-        let leader = leader.filter(|peer| peer.id != self.parts.settings.replica.get());
+        let newest = self.leadership.borrow().leader.clone();
+        let leader = newest.filter(|peer| peer.id != self.parts.settings.replica.get());
         tracing::info!(epoch = %self.fence.epoch, "leadership ended");
         self.sessions.end_all(&CloseReason::NotLeader { leader });
         telemetry::workers_connected(0);
@@ -199,13 +199,13 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     fn wake_at(&self) -> Option<Instant> {
         let clock = &self.parts.clock;
         let round = self.rounds.due_at().map(|at| clock.instant(at));
-        let round = [round, self.reform.wake_at()].into_iter().flatten().min();
+        let without_proposals = [round, self.reform.wake_at()].into_iter().flatten().min();
         if self.in_flight.is_some() {
-            return round;
+            return without_proposals;
         }
         let tick = self.tick_at.map(|at| clock.instant(at));
         let plan = self.planning.wake_at(self.now());
-        [round, tick, plan].into_iter().flatten().min()
+        [without_proposals, tick, plan].into_iter().flatten().min()
     }
 
     /// Leadership may have been lost, or lost and regained: both end this term.
@@ -274,7 +274,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             };
             let before = std::mem::replace(&mut session.sent, state.revision);
             let desired = desired::of_host(state, host);
-            spans::ordered(state, (host, before), &desired);
+            spans::ordered(state, host, before, &desired);
             self.sessions.send(id, ToWorker::Desired(Box::new(desired)));
             computed += 1;
             if computed % DESIRED_PER_YIELD == 0 {
@@ -295,7 +295,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     to_worker,
                 } => {
                     self.sessions
-                        .open(session, (registration, can_hold), to_worker);
+                        .open(session, registration, can_hold, to_worker);
                     self.register(state, session, leader_seen, batch);
                 }
                 LeaderInput::Beat {
@@ -304,7 +304,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     arrived,
                 } => {
                     telemetry::beat();
-                    self.beat(state, (session, arrived), beat, batch);
+                    self.beat(state, session, arrived, beat, batch);
                 }
                 LeaderInput::Closed { session } => self.sessions.forget(session),
                 LeaderInput::ChangeReplicas(asked) => self.take_change(state, asked),
@@ -317,7 +317,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     fn beat(
         &mut self,
         state: &State,
-        (id, arrived): (SessionId, Instant),
+        id: SessionId,
+        arrived: Instant,
         beat: Beat,
         batch: &mut CommandBatch,
     ) {
@@ -373,7 +374,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             };
             if let Some(contact) = self.reactor.contact(*host) {
                 let silence = Duration::from_millis(now.since(contact.heard_at));
-                telemetry::silent((*health, *one_way), silence);
+                telemetry::silent(*health, *one_way, silence);
             }
         }
         self.react(reaction, batch);
@@ -395,7 +396,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let scope = self.planning.scope(now);
         let planned = self.planning.plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
-        telemetry::planned(took, (scope, &planned));
+        telemetry::planned(took, scope, &planned);
         spans::planned(&planned.steps, took);
         self.planning.ran(took, planned.steps.len());
         if planned.more {

@@ -140,7 +140,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             None => check_id(state, &self.parts.handle.status(), &change)
                 .and_then(|()| Ok(self.parts.handle.plan_change(&change, force)?)),
         };
-        let answer = match planned {
+        let nothing_to_do = match planned {
             Ok(plan) if !plan.is_done => {
                 tracing::info!(%change, voters = ?plan.voters, "membership change started");
                 self.reform.is_unrecorded = true;
@@ -156,7 +156,7 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             Err(error) if is_gone_already(state, &change, &error) => Ok(()),
             Err(error) => Err(error),
         };
-        let answer = answer.map(|()| ReplicasChanged {
+        let answer = nothing_to_do.map(|()| ReplicasChanged {
             changed: false,
             warning: None,
         });

@@ -26,7 +26,8 @@ pub(crate) type Saved = Messages<v1::SaveSnapshotResponse>;
 /// settings list the admins.
 pub(crate) fn require_admin(
     context: &Context,
-    (caller, author): (&Caller, &str),
+    caller: &Caller,
+    author: &str,
     act: &str,
 ) -> Result<(), Status> {
     let by_role = context.handle.with_state(|state| caller.is_admin(state));

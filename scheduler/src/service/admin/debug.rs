@@ -48,7 +48,8 @@ pub(crate) fn subject(target: Option<&v1::DebugTarget>) -> String {
 /// Asks this replica or a worker.
 pub(crate) async fn ask(
     context: &Context,
-    (target, question): (Option<v1::DebugTarget>, Question),
+    target: Option<v1::DebugTarget>,
+    question: Question,
     deadline: Instant,
 ) -> Result<Answer, Status> {
     match target.and_then(|target| target.process) {
@@ -140,9 +141,12 @@ async fn ask_worker(
     };
     let id = context
         .handle
-        .with_state(|state| state.host_by_name(&host).map(|host| host.id));
-    let id = id.ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
-    let (session, worker) = { context.directory.find(id) }.ok_or_else(|| unreachable(&host))?;
+        .with_state(|state| state.host_by_name(&host).map(|host| host.id))
+        .ok_or_else(|| status_of(&Rejection::UnknownHost(host.clone())))?;
+    let (session, worker) = context
+        .directory
+        .find(id)
+        .ok_or_else(|| unreachable(&host))?;
     let (awaited, answer) = context.replies().expect_debug(session);
     let order = v1::DebugOrder {
         id: awaited.id,

@@ -66,8 +66,7 @@ impl AdminService for Admin {
         let _place = self.0.admit()?;
         let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
         let asked = request.into_inner();
-        let moment = (asked.consistency, asked.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, asked.consistency, asked.at_revision, deadline).await?;
         Ok(Response::new(if asked.only_rules {
             health_rules_to_wire(&state)
         } else {
@@ -111,13 +110,18 @@ impl AdminService for Admin {
         let who = caller_of(&request).on_record(String::new());
         let record = Record::told(
             "TriggerSnapshot",
-            (&who, String::new()),
+            &who,
+            String::new(),
             request.remote_addr(),
         );
         let unanswered = self.0.unanswered(record);
         let revision = self.0.handle.with_state(|state| state.revision);
-        let triggered = self.0.handle.trigger_snapshot().await;
-        let triggered = triggered.map_err(|error| membership_status(&error));
+        let triggered = self
+            .0
+            .handle
+            .trigger_snapshot()
+            .await
+            .map_err(|error| membership_status(&error));
         let refusal = triggered.as_ref().err();
         unanswered.answer(|it| it.answered_with(refusal)).await;
         triggered?;
@@ -139,12 +143,14 @@ impl AdminService for Admin {
         let author = caller.author(request.into_inner().author);
         let allowed = require_admin(
             &self.0,
-            (&caller, &author),
+            &caller,
+            &author,
             "save the cluster's state, which contains all users' secrets",
         );
         let record = Record::told(
             "SaveSnapshot",
-            (&caller.on_record(author), "the whole state".to_owned()),
+            &caller.on_record(author),
+            "the whole state".to_owned(),
             from,
         );
         self.0
@@ -164,7 +170,7 @@ impl AdminService for Admin {
         let place = self.0.admit_export()?;
         let caller = caller_of(&request);
         let request = request.into_inner();
-        require_admin(&self.0, (&caller, &request.author), "read the audit log")?;
+        require_admin(&self.0, &caller, &request.author, "read the audit log")?;
         Ok(Response::new(audit::stream(&self.0, request, place).await))
     }
 
@@ -234,14 +240,16 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::SetLogLevelRequest>,
     ) -> Result<Response<v1::SetLogLevelResponse>, Status> {
-        let (question, calling) = self.asked(request, |asked| {
-            let target = asked.target.clone();
-            let mut about = debug::subject(target.as_ref());
-            about = format!("{about}: {} for {} ms", asked.change, asked.for_ms);
-            let author = asked.author.clone();
-            (author, target, about, Question::SetLogLevel(asked))
-        });
-        match self.ask("SetLogLevel", question, calling).await? {
+        let calling = Calling::of(&self.0, &request);
+        let asked = request.into_inner();
+        let process = debug::subject(asked.target.as_ref());
+        let about = AboutProcess {
+            author: asked.author.clone(),
+            target: asked.target.clone(),
+            subject: format!("{process}: {} for {} ms", asked.change, asked.for_ms),
+            question: Question::SetLogLevel(asked),
+        };
+        match self.ask("SetLogLevel", about, calling).await? {
             Answer::LogLevel(level) => Ok(Response::new(level)),
             Answer::Info(_) => Err(debug::mismatched()),
         }
@@ -251,32 +259,37 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::GetDebugInfoRequest>,
     ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
-        let (question, calling) = self.asked(request, |asked| {
-            let about = debug::subject(asked.target.as_ref());
-            (asked.author, asked.target, about, Question::Tell)
-        });
-        match self.ask("GetDebugInfo", question, calling).await? {
+        let calling = Calling::of(&self.0, &request);
+        let asked = request.into_inner();
+        let about = AboutProcess {
+            author: asked.author,
+            subject: debug::subject(asked.target.as_ref()),
+            target: asked.target,
+            question: Question::Tell,
+        };
+        match self.ask("GetDebugInfo", about, calling).await? {
             Answer::Info(info) => Ok(Response::new(*info)),
             Answer::LogLevel(_) => Err(debug::mismatched()),
         }
     }
 }
 
-/// The caller, the target process, its description, and the question.
-type About = (String, Option<v1::DebugTarget>, String, Question);
+/// A question about a process.
+struct AboutProcess {
+    /// Name of the caller in the request.
+    author: String,
+    target: Option<v1::DebugTarget>,
+    /// For the audit log.
+    subject: String,
+    question: Question,
+}
 
 impl Admin {
-    /// Reads a question about a process, with its caller and deadline.
-    fn asked<T>(&self, request: Request<T>, read: impl FnOnce(T) -> About) -> (About, Calling) {
-        let calling = Calling::of(&self.0, &request);
-        (read(request.into_inner()), calling)
-    }
-
     /// Sends a question to a process for an admin, with an audit record.
     async fn ask(
         &self,
         method: &str,
-        (author, target, about, question): About,
+        about: AboutProcess,
         calling: Calling,
     ) -> Result<Answer, Status> {
         let _place = self.0.admit()?;
@@ -285,12 +298,12 @@ impl Admin {
             from,
             caller,
         } = calling;
-        let author = caller.author(author);
-        let allowed = require_admin(&self.0, (&caller, &author), "inspect processes");
-        let record = Record::told(method, (&caller.on_record(author), about), from);
+        let author = caller.author(about.author);
+        let allowed = require_admin(&self.0, &caller, &author, "inspect processes");
+        let record = Record::told(method, &caller.on_record(author), about.subject, from);
         let unanswered = self.0.unanswered(record);
         let answer = match allowed {
-            Ok(()) => debug::ask(&self.0, (target, question), deadline).await,
+            Ok(()) => debug::ask(&self.0, about.target, about.question, deadline).await,
             Err(refusal) => Err(refusal),
         };
         let refusal = answer.as_ref().err();

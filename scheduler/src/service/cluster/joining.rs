@@ -172,7 +172,7 @@ impl Joining {
 
     async fn note_renewal(&self, host: &str, from: Option<SocketAddr>, refusal: Option<&Status>) {
         let who = Caller::Worker(host.to_owned()).on_record(String::new());
-        let record = Record::told("RenewCertificate", (&who, format!("host {host}")), from);
+        let record = Record::told("RenewCertificate", &who, format!("host {host}"), from);
         self.0.note(record.answered_with(refusal)).await;
     }
 }

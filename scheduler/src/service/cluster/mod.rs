@@ -49,8 +49,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state =
+            read::shown(&self.0, request.consistency, request.at_revision, deadline).await?;
         hosts(&state, &request, self.page_limit()).map(Response::new)
     }
 
@@ -61,8 +61,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state =
+            read::shown(&self.0, request.consistency, request.at_revision, deadline).await?;
         gpus(&state, &request, self.page_limit()).map(Response::new)
     }
 
@@ -73,8 +73,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state =
+            read::shown(&self.0, request.consistency, request.at_revision, deadline).await?;
         Ok(Response::new(queues(&state, &request, self.page_limit())))
     }
 
@@ -85,8 +85,8 @@ impl ClusterService for Cluster {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state =
+            read::shown(&self.0, request.consistency, request.at_revision, deadline).await?;
         Ok(Response::new(v1::GetTopologyResponse {
             revision: state.revision.get(),
             topology: Some(state.configured_topology.as_ref().into()),

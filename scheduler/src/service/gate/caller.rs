@@ -101,15 +101,11 @@ impl Caller {
     }
 
     /// Refuses to continue to show a job if the caller may no longer see it.
-    pub(crate) fn still_sees(
-        &self,
-        (state, now_ms): (&State, u64),
-        job: JobId,
-    ) -> Result<(), Status> {
+    pub(crate) fn still_sees(&self, state: &State, now_ms: u64, job: JobId) -> Result<(), Status> {
         if self.is_trusted() {
             return Ok(());
         }
-        self.present((state, now_ms))?;
+        self.present(state, now_ms)?;
         // A job forgotten meanwhile was visible before.
         let job = state.job(job);
         job.map_or(Ok(()), |job| self.require_sight(state, job))
@@ -118,13 +114,14 @@ impl Caller {
     /// Refuses to let the caller stay in a task that it has entered.
     pub(crate) fn still_enters(
         &self,
-        (state, now_ms): (&State, u64),
+        state: &State,
+        now_ms: u64,
         job: JobId,
     ) -> Result<(), Status> {
         if self.is_trusted() {
             return Ok(());
         }
-        let (name, user) = self.present((state, now_ms))?;
+        let (name, user) = self.present(state, now_ms)?;
         let admin = (user.role == Role::Admin).then(|| name.to_owned());
         let admins: BTreeSet<String> = admin.into_iter().collect();
         let job = state.job(job);
@@ -139,10 +136,7 @@ impl Caller {
 
     /// The user, if still present and valid. The state's time does not advance while nothing happens, but
     /// tokens expire nevertheless.
-    fn present<'a>(
-        &'a self,
-        (state, now_ms): (&'a State, u64),
-    ) -> Result<(&'a str, &'a User), Status> {
+    fn present<'a>(&'a self, state: &'a State, now_ms: u64) -> Result<(&'a str, &'a User), Status> {
         let has_expired = matches!(self, Self::Federated(it) if it.until_ms <= now_ms);
         let found = self.user(state).filter(|_| !has_expired);
         found.ok_or_else(gone)
@@ -260,8 +254,9 @@ mod tests {
     }
 
     /// Whether a caller may continue to see a job of ada, and to stay in a task of it.
-    fn goes_on(caller: &Caller, now: (&State, u64), job: JobId) -> (bool, bool) {
-        let (sees, enters) = (caller.still_sees(now, job), caller.still_enters(now, job));
+    fn goes_on(caller: &Caller, state: &State, now_ms: u64, job: JobId) -> (bool, bool) {
+        let sees = caller.still_sees(state, now_ms, job);
+        let enters = caller.still_enters(state, now_ms, job);
         (sees.is_ok(), enters.is_ok())
     }
 
@@ -276,8 +271,8 @@ mod tests {
             Caller::User("ada".to_owned()),
             Caller::User("grace".to_owned()),
         );
-        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (true, true));
-        assert_eq!(goes_on(&grace, (&cluster.state, 0), job), (true, true));
+        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (true, true));
+        assert_eq!(goes_on(&grace, &cluster.state, 0, job), (true, true));
         cluster
             .state
             .users
@@ -286,19 +281,16 @@ mod tests {
             .state
             .users
             .insert(Arc::from("grace"), user(Role::Operator));
-        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (true, false));
-        assert_eq!(goes_on(&grace, (&cluster.state, 0), job), (true, false));
+        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (true, false));
+        assert_eq!(goes_on(&grace, &cluster.state, 0, job), (true, false));
         cluster.state.users.remove("ada");
-        assert_eq!(goes_on(&ada, (&cluster.state, 0), job), (false, false));
-        let refused = ada.still_sees((&cluster.state, 0), job).unwrap_err();
+        assert_eq!(goes_on(&ada, &cluster.state, 0, job), (false, false));
+        let refused = ada.still_sees(&cluster.state, 0, job).unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied);
         // A job forgotten meanwhile was visible; without authentication the caller may continue.
-        assert_eq!(
-            goes_on(&grace, (&cluster.state, 0), JobId(999)),
-            (true, true)
-        );
+        assert_eq!(goes_on(&grace, &cluster.state, 0, JobId(999)), (true, true));
         for trusted in [Caller::Open, Caller::Replica] {
-            assert_eq!(goes_on(&trusted, (&cluster.state, 0), job), (true, true));
+            assert_eq!(goes_on(&trusted, &cluster.state, 0, job), (true, true));
         }
     }
 
@@ -313,7 +305,7 @@ mod tests {
             until_ms,
         });
         let state = &cluster.state;
-        assert_eq!(goes_on(&ada, (state, until_ms - 1), job), (true, true));
-        assert_eq!(goes_on(&ada, (state, until_ms), job), (false, false));
+        assert_eq!(goes_on(&ada, state, until_ms - 1, job), (true, true));
+        assert_eq!(goes_on(&ada, state, until_ms, job), (false, false));
     }
 }

@@ -24,7 +24,7 @@ const FAILURES: [Code; 4] = [
 /// with, and the first failure must be visible.
 pub(crate) fn begin_counting() {
     for (service, method) in rights::of_users() {
-        for code in { [Code::Ok].into_iter() }.chain(FAILURES) {
+        for code in [Code::Ok].into_iter().chain(FAILURES) {
             count(service, method, code, 0);
         }
     }

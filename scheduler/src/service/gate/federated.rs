@@ -61,8 +61,10 @@ impl Provider {
     pub(super) fn prove(&self, text: &str, now_ms: u64) -> Result<Federated, Status> {
         let refused =
             |reason, message: String| status::error(Code::Unauthenticated, reason, &message, &[]);
-        let proven = self.jwks.check(text, &self.expected, now_ms);
-        let proven = proven.map_err(|error| refused("BAD_TOKEN", format!("the token {error}")))?;
+        let proven = self
+            .jwks
+            .check(text, &self.expected, now_ms)
+            .map_err(|error| refused("BAD_TOKEN", format!("the token {error}")))?;
         if proven.user.len() > NAME_BYTES_MAX {
             let limit = format!("{NAME_BYTES_MAX} bytes (NAME_BYTES_MAX)");
             return Err(refused(

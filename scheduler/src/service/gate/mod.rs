@@ -229,8 +229,9 @@ impl GateLayer {
         let who = stranger(peer.address);
         let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
-            let limit = (STRANGERS.per_second, "STRANGERS_CALLS_PER_SECOND");
-            too_many("unauthenticated callers of that address", limit, wait)
+            let who = "unauthenticated callers of that address";
+            let limit_name = "STRANGERS_CALLS_PER_SECOND";
+            too_many(who, STRANGERS.per_second, limit_name, wait)
         })
     }
 
@@ -246,8 +247,9 @@ impl GateLayer {
         };
         let taken = self.rates.take(name, Instant::now(), allowance);
         taken.map_err(|wait| {
-            let limit = (allowance.per_second, "calls_per_second_per_user");
-            too_many(&caller.to_string(), limit, wait)
+            let who = caller.to_string();
+            let limit_name = "calls_per_second_per_user";
+            too_many(&who, allowance.per_second, limit_name, wait)
         })
     }
 }
@@ -307,7 +309,7 @@ fn who(
     Ok((caller, role))
 }
 
-fn too_many(who: &str, (limit, limit_name): (u32, &str), wait: Duration) -> Refusal {
+fn too_many(who: &str, limit: u32, limit_name: &str, wait: Duration) -> Refusal {
     let message = format!("{who} exceeded {limit} calls per second ({limit_name})");
     let metadata = [
         ("limit_name", limit_name.to_owned()),
@@ -356,7 +358,7 @@ async fn refuse(
     let name = method.rsplit('/').next().unwrap_or_default();
     match refusal.caller {
         Some(caller) => {
-            let record = Record::told(name, (&caller, String::new()), from);
+            let record = Record::told(name, &caller, String::new(), from);
             context
                 .note(record.answered_with(Some(&refusal.status)))
                 .await;

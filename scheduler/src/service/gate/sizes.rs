@@ -73,23 +73,27 @@ impl Parcel {
             } else {
                 "send less at a time"
             };
-            return Err(self.refuse(&what, limit, (way, None)));
+            return Err(self.refuse(&what, limit, way, None));
         }
         let limit = self.room.outstanding;
-        let mut held = { self.sizes.held.lock() }.unwrap_or_else(PoisonError::into_inner);
+        let mut held = self
+            .sizes
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let before = held.get(&self.sender).copied().unwrap_or(0);
         if before.saturating_add(bytes) > limit.bytes {
             drop(held);
             let what = format!("has more than {} bytes of unanswered requests", limit.bytes);
-            let way = ("wait for answers before sending more", Some(RETRY));
-            return Err(self.refuse(&what, limit, way));
+            let way = "wait for answers before sending more";
+            return Err(self.refuse(&what, limit, way, Some(RETRY)));
         }
         held.insert(self.sender.clone(), before + bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    fn refuse(&self, what: &str, limit: Limit, (way, wait): (&str, Option<Duration>)) -> Status {
+    fn refuse(&self, what: &str, limit: Limit, way: &str, wait: Option<Duration>) -> Status {
         counter!(names::REFUSED_TOTAL, "reason" => TOO_MANY_BYTES).increment(1);
         let message = format!("{} {what} ({}): {way}", self.sender, limit.name);
         let metadata = [
@@ -110,7 +114,11 @@ impl Parcel {
 impl Drop for Parcel {
     fn drop(&mut self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
-        let mut held = { self.sizes.held.lock() }.unwrap_or_else(PoisonError::into_inner);
+        let mut held = self
+            .sizes
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let left = held
             .get(&self.sender)
             .map_or(0, |held| held.saturating_sub(bytes));

@@ -103,7 +103,8 @@ impl Pairings {
 pub(crate) async fn start(
     context: &Context,
     mut messages: Streaming<v1::ExecRequest>,
-    (from, caller): (Option<SocketAddr>, Caller),
+    from: Option<SocketAddr>,
+    caller: Caller,
 ) -> Result<Answers, Status> {
     let mut open = opening(&mut messages).await?;
     open.author = caller.author(open.author);
@@ -113,7 +114,7 @@ pub(crate) async fn start(
     // The command may contain secrets: the record shows only who enters which task.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
-    let unanswered = context.unanswered(Record::told("Exec", (&who, subject), from));
+    let unanswered = context.unanswered(Record::told("Exec", &who, subject, from));
     let look = still_enters(context, caller, JobId(open.job_id));
     let inputs = while_allowed(messages, Arc::clone(&look));
     let leadership = context.handle.leadership().borrow().clone();
@@ -132,7 +133,7 @@ fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
     let context = context.clone();
     Arc::new(move || {
         let now_ms = context.handle.now_ms();
-        let enters = |state: &State| caller.still_enters((state, now_ms), job);
+        let enters = |state: &State| caller.still_enters(state, now_ms, job);
         context.handle.with_state(enters)
     })
 }
@@ -412,9 +413,9 @@ pub(crate) async fn answered(
     context: &Context,
     mut messages: Streaming<v1::ExecUp>,
 ) -> Result<Orders, Status> {
-    let first = timeout(ORDER_MAX, messages.message()).await;
-    let first =
-        first.map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
+    let first = timeout(ORDER_MAX, messages.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no order received before the timeout"))??;
     let token = first.map(|message| message.token).unwrap_or_default();
     let unknown = || {
         let told = "this command is no longer awaited";

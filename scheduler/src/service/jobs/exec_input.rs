@@ -29,8 +29,8 @@ pub(crate) type Inputs = Messages<v1::ExecRequest>;
 pub(crate) async fn opening(
     messages: &mut Streaming<v1::ExecRequest>,
 ) -> Result<v1::ExecOpen, Status> {
-    let first = timeout(OPEN_MAX, messages.message()).await;
-    let first = first
+    let first = timeout(OPEN_MAX, messages.message())
+        .await
         .map_err(|_| Status::deadline_exceeded("no command received before the timeout"))??;
     opened(first)
 }
@@ -40,8 +40,12 @@ fn opened(first: Option<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
         Some(FromUser::Open(open)) if !open.command.is_empty() => open,
         _ => return Err(invalid("the first message must be `open` with a command")),
     };
-    let limit = ("EXEC_OPEN_BYTES_MAX", EXEC_OPEN_BYTES_MAX);
-    check_bytes("the command", open.encoded_len(), limit)?;
+    check_bytes(
+        "the command",
+        open.encoded_len(),
+        "EXEC_OPEN_BYTES_MAX",
+        EXEC_OPEN_BYTES_MAX,
+    )?;
     Ok(open)
 }
 
@@ -66,15 +70,17 @@ pub(crate) async fn pass_down(
 fn check_later(message: &v1::ExecRequest) -> Result<(), Status> {
     match &message.kind {
         Some(FromUser::Open(_)) => Err(invalid("the command was already sent")),
-        Some(FromUser::Input(bytes)) => {
-            let limit = ("EXEC_INPUT_BYTES_MAX", EXEC_INPUT_BYTES_MAX);
-            check_bytes("a message of input", bytes.len(), limit)
-        }
+        Some(FromUser::Input(bytes)) => check_bytes(
+            "a message of input",
+            bytes.len(),
+            "EXEC_INPUT_BYTES_MAX",
+            EXEC_INPUT_BYTES_MAX,
+        ),
         Some(FromUser::InputEnd(_) | FromUser::Resized(_)) | None => Ok(()),
     }
 }
 
-fn check_bytes(what: &str, bytes: usize, (limit_name, limit): (&str, usize)) -> Result<(), Status> {
+fn check_bytes(what: &str, bytes: usize, limit_name: &str, limit: usize) -> Result<(), Status> {
     if bytes <= limit {
         return Ok(());
     }
@@ -130,8 +136,8 @@ mod tests {
         let small = open(&["cat", "file"]);
         let told = opened(Some(message(FromUser::Open(small.clone()))));
         assert_eq!(told.unwrap(), small);
-        let long = "x".repeat(EXEC_OPEN_BYTES_MAX);
-        let long = message(FromUser::Open(open(&["echo", &long])));
+        let word = "x".repeat(EXEC_OPEN_BYTES_MAX);
+        let long = message(FromUser::Open(open(&["echo", &word])));
         let refused = opened(Some(long)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
         let report = ErrorReport::of(&refused);
@@ -170,8 +176,8 @@ mod tests {
     fn a_log_shows_the_begin_of_a_long_name() {
         assert_eq!(program(&open(&["cat", "file"])), Some("cat"));
         let long = format!("x{}", "é".repeat(PROGRAM_BYTES_SHOWN));
-        let shown = open(&[&long]);
-        let shown = program(&shown).unwrap();
+        let command = open(&[&long]);
+        let shown = program(&command).unwrap();
         assert_eq!(shown.len(), PROGRAM_BYTES_SHOWN - 1);
         assert!(long.starts_with(shown));
     }

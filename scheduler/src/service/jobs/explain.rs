@@ -46,7 +46,7 @@ pub(crate) fn job(
     let classes = explanation
         .classes
         .iter()
-        .map(|count| class(state, (job, unit.unwrap_or_default()), group, count))
+        .map(|count| class(state, job, unit.unwrap_or_default(), group, count))
         .collect();
     let position = explanation.position.unwrap_or_default();
     Ok(v1::ExplainJobResponse {
@@ -88,7 +88,8 @@ fn neediest(job: &Job, tasks: std::ops::Range<u32>) -> Option<&TaskGroup> {
 
 fn class(
     state: &State,
-    (job, unit): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     group: Option<&TaskGroup>,
     count: &ClassCount,
 ) -> v1::HostClass {

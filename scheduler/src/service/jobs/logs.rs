@@ -92,8 +92,11 @@ struct Relayed {
 
 impl Relayed {
     async fn next(mut self) -> Option<(Result<v1::StreamLogsResponse, Status>, Self)> {
-        let piece = self.pieces.next().await?;
-        let piece = piece.map_err(|status| broken(&self.leader, status));
+        let piece = self
+            .pieces
+            .next()
+            .await?
+            .map_err(|status| broken(&self.leader, status));
         Some((piece, self))
     }
 }

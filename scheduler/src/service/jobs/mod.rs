@@ -48,8 +48,8 @@ impl JobService for Jobs {
         &self,
         request: Request<Streaming<v1::ExecRequest>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        let from = (request.remote_addr(), caller_of(&request));
-        let answers = exec::start(&self.0, request.into_inner(), from).await?;
+        let (from, caller) = (request.remote_addr(), caller_of(&request));
+        let answers = exec::start(&self.0, request.into_inner(), from, caller).await?;
         Ok(Response::new(answers))
     }
 
@@ -68,8 +68,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         calling
             .caller
             .require_sight(&state, find(&state, JobId(request.job_id))?)?;
@@ -84,10 +89,15 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let limit = self.0.page_limit();
-        list((&state, &calling.caller), &request, limit).map(Response::new)
+        list(&state, &calling.caller, &request, limit).map(Response::new)
     }
 
     async fn cancel_job(
@@ -118,8 +128,13 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         calling
             .caller
             .require_sight(&state, find(&state, JobId(request.job_id))?)?;
@@ -148,10 +163,17 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let id = PipelineId(request.pipeline_id);
-        { state.jobs_of(id) }.try_for_each(|job| calling.caller.require_sight(&state, job))?;
+        state
+            .jobs_of(id)
+            .try_for_each(|job| calling.caller.require_sight(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
     }
 
@@ -162,10 +184,15 @@ impl JobService for Jobs {
         let _place = self.0.admit()?;
         let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
-        let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        let state = read::shown(
+            &self.0,
+            request.consistency,
+            request.at_revision,
+            calling.deadline,
+        )
+        .await?;
         let limit = self.0.page_limit();
-        pipelines::list((&state, &calling.caller), &request, limit).map(Response::new)
+        pipelines::list(&state, &calling.caller, &request, limit).map(Response::new)
     }
 
     async fn stream_logs(
@@ -179,7 +206,7 @@ impl JobService for Jobs {
         let context = self.0.clone();
         let look = move || {
             let now_ms = context.handle.now_ms();
-            let sees = |state: &State| caller.still_sees((state, now_ms), JobId(job));
+            let sees = |state: &State| caller.still_sees(state, now_ms, JobId(job));
             context.handle.with_state(sees)
         };
         Ok(Response::new(while_allowed(stream, Arc::new(look))))
@@ -281,7 +308,8 @@ fn get(
 }
 
 fn list(
-    (state, caller): (&State, &Caller),
+    state: &State,
+    caller: &Caller,
     request: &v1::ListJobsRequest,
     limit: page::Limit,
 ) -> Result<v1::ListJobsResponse, Status> {
@@ -352,7 +380,7 @@ mod tests {
         };
         let (mut listed, mut pages) = (Vec::new(), 0);
         loop {
-            let answer = list((&cluster.state, &Caller::Open), &request, limit).unwrap();
+            let answer = list(&cluster.state, &Caller::Open, &request, limit).unwrap();
             assert!(answer.encoded_len() < MESSAGE_BYTES);
             pages += 1;
             listed.extend(answer.jobs.iter().map(|job| job.id));

@@ -18,7 +18,8 @@ pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineRespon
 
 /// One page of the pipelines that match.
 pub(crate) fn list(
-    (state, caller): (&State, &Caller),
+    state: &State,
+    caller: &Caller,
     request: &v1::ListPipelinesRequest,
     limit: page::Limit,
 ) -> Result<v1::ListPipelinesResponse, Status> {

@@ -116,8 +116,7 @@ impl PeerPool {
 
 fn connect(dialer: &Dialer, address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| Status::internal(format!("invalid address `{address}`: {error}")))?;
-    let endpoint = endpoint
+        .map_err(|error| Status::internal(format!("invalid address `{address}`: {error}")))?
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
@@ -181,8 +180,10 @@ impl PeerLinks for GrpcPeerLinks {
             to_replica_id: Some(replica.get()),
         };
         async move {
-            let answer = client?.shadow_beats(request).await;
-            let answer = answer.map_err(|status| failure(replica, &status))?;
+            let answer = client?
+                .shadow_beats(request)
+                .await
+                .map_err(|status| failure(replica, &status))?;
             let format = answer.into_inner().command_format;
             Ok(u8::try_from(format).unwrap_or(u8::MAX))
         }

@@ -43,7 +43,8 @@ pub(crate) async fn state(
 /// The state for a read: of the requested consistency, or at a past revision if that is not 0.
 pub(crate) async fn shown(
     context: &Context,
-    (consistency, at_revision): (i32, u64),
+    consistency: i32,
+    at_revision: u64,
     deadline: Instant,
 ) -> Result<State, Status> {
     let reached = context.handle.with_state(|state| state.revision.get());

@@ -149,7 +149,8 @@ fn response(
     v1::WatchResponse {
         revision: revision.get(),
         time_ms: events.first().map_or(0, |event| event.time.0),
-        events: { events.iter() }
+        events: events
+            .iter()
             .filter(|event| is_seen(event))
             .map(|event| (&event.kind).into())
             .collect(),

@@ -55,8 +55,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_cut_off_says_so() {
         let stop = CancellationToken::new();
-        let messages = stream::iter([Ok(1)]).chain(stream::pending());
-        let mut messages = until_stopped(messages, stop.clone());
+        let endless = stream::iter([Ok(1)]).chain(stream::pending());
+        let mut messages = until_stopped(endless, stop.clone());
         assert_eq!(messages.next().await.unwrap().unwrap(), 1);
         stop.cancel();
         let told = messages.next().await.unwrap().unwrap_err();

@@ -171,11 +171,15 @@ fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), I
         return Err(InvalidField::new("injection.reading.rule", problem));
     }
     let sides = rule.degraded.when.iter().chain(&rule.fatal.when);
-    let known: BTreeSet<&str> = { sides.chain(&rule.healthy) }
+    let known: BTreeSet<&str> = sides
+        .chain(&rule.healthy)
         .map(|condition| condition.metric.as_str())
         .collect();
     let names: Vec<&str> = known.iter().copied().collect();
-    let unknown = { reading.metrics.keys() }.find(|metric| !known.contains(metric.as_str()));
+    let unknown = reading
+        .metrics
+        .keys()
+        .find(|metric| !known.contains(metric.as_str()));
     let problem = match unknown {
         Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
         None if reading.metrics.is_empty() => format!("needs a metric; rule {} has", rule.id),

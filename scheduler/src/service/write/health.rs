@@ -41,8 +41,8 @@ pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Co
         let version = RuleSet::SHIPPED_VERSION;
         (RuleSet::SHIPPED_TEXT.to_owned(), Some(version))
     } else {
-        let whole = RuleSet::whole_text(&request.rules);
-        let whole = whole.map_err(|error| InvalidField::new("rules", error.to_string()))?;
+        let whole = RuleSet::whole_text(&request.rules)
+            .map_err(|error| InvalidField::new("rules", error.to_string()))?;
         (whole, None)
     };
     Ok(Command::Health(HealthCommand::SetRules {

@@ -42,8 +42,8 @@ impl WriteRequest for v1::BlockRequest {
             return Err(Status::internal("unexpected block command"));
         };
         let state = context.fork();
-        let impact = impact::of_block(&state, target, block.planned.is_some());
-        let impact = impact.map_err(|error| status::status_of(&error))?;
+        let impact = impact::of_block(&state, target, block.planned.is_some())
+            .map_err(|error| status::status_of(&error))?;
         if order.is_dry_run {
             return Ok(v1::BlockResponse {
                 revision: state.revision.get(),

@@ -75,7 +75,9 @@ impl Left {
         let pool = pool_of(host);
         let is_target = |gpu: &Gpu| *target == BlockTarget::Gpu(gpu.uuid);
         let is_hosts = matches!(target, BlockTarget::Host(_));
-        let in_service = { state.hosts.values() }
+        let in_service = state
+            .hosts
+            .values()
             .filter(|other| other.accepts_work() && pool_of(other) == pool)
             .filter(|other| !is_hosts || other.id != host.id);
         let usable = |host: &Host| {

@@ -213,8 +213,8 @@ async fn attempt<R: WriteRequest>(
                 deadline,
             };
             let forwarded = context.forwarder.forward(forward).await;
-            let ids = (context.config.replica_id, leader.id);
-            spans::forwarded(began_ns, ids, &forwarded);
+            let replica = context.config.replica_id;
+            spans::forwarded(began_ns, replica, leader.id, &forwarded);
             let mismatched = || Status::internal("unexpected kind of outcome of a write");
             R::response(forwarded?).ok_or_else(mismatched)
         }

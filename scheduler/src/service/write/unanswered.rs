@@ -74,7 +74,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::open(&AuditSettings::default(), folder.path()).unwrap();
         let begin = |method: &str| {
-            let record = Record::told(method, ("ada", String::new()), None);
+            let record = Record::told(method, "ada", String::new(), None);
             Unanswered::new(&log, record, || 7)
         };
         drop(begin("CancelJob"));

@@ -67,8 +67,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let rows = [
         (leader, "leader", Some(Goal::AtMost(WANTED_PERCENT))),
         (follower, "follower", None),
-    ];
-    let rows = rows.map(|(index, role, goal)| Row {
+    ]
+    .map(|(index, role, goal)| Row {
         what: format!("heartbeats: processor time of a {role}"),
         conditions: conditions.clone(),
         unit: "% of a core",

@@ -124,8 +124,9 @@ async fn observe(mut watch: Watch, silent: Vec<Silent>) -> anyhow::Result<Detect
     let mut detected = Detected::default();
     let deadline = Instant::now() + PATIENCE;
     while !waited.is_empty() {
-        let update = timeout_at(deadline, watch.next()).await;
-        let update = update.with_context(|| format!("not known to be lost: {waited:?}"))??;
+        let update = timeout_at(deadline, watch.next())
+            .await
+            .with_context(|| format!("not known to be lost: {waited:?}"))??;
         let WatchUpdate::Events { events, .. } = update else {
             continue;
         };

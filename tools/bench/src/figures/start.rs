@@ -44,8 +44,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir().context("making a folder for the stamps")?;
     let mut rows = vec![single(bench, &testbed, folder.path()).await?];
     let hosts = u32::try_from(HOSTS)?;
-    rows.extend(gang(bench, &testbed, (hosts, GPUS_PER_HOST)).await?);
-    rows.extend(gang(bench, &testbed, (hosts * GPUS_PER_HOST, 1)).await?);
+    rows.extend(gang(bench, &testbed, hosts, GPUS_PER_HOST).await?);
+    rows.extend(gang(bench, &testbed, hosts * GPUS_PER_HOST, 1).await?);
     testbed.stop()?;
     Ok(rows)
 }
@@ -93,11 +93,7 @@ async fn stamp(path: &Path) -> anyhow::Result<Duration> {
 }
 
 /// Gangs over all GPUs, one after another.
-async fn gang(
-    bench: &Bench,
-    testbed: &Testbed,
-    (tasks, gpus): (u32, u32),
-) -> anyhow::Result<[Row; 2]> {
+async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow::Result<[Row; 2]> {
     let mut times = Samples::default();
     let mut assemblies = Samples::default();
     let tasks_per_host = tasks / u32::try_from(HOSTS)?;

@@ -99,8 +99,10 @@ impl SimulatedHost {
                 continue;
             }
             let key = (task.job_id, task.task);
-            let known = self.tasks.remove(&key);
-            let known = known.filter(|held| held.epoch == task.epoch);
+            let known = self
+                .tasks
+                .remove(&key)
+                .filter(|held| held.epoch == task.epoch);
             new += u64::from(known.is_none());
             let mut held = known.unwrap_or_else(|| Held {
                 unit: task.unit,
@@ -148,7 +150,9 @@ impl SimulatedHost {
     /// Time since the finding that the leader now acknowledges.
     pub(super) fn heard(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
         let heard = desired.health.as_ref().map_or(0, |health| health.heard);
-        let (_, at) = { &mut self.found }.take_if(|(finding, _)| finding.sequence <= heard)?;
+        let (_, at) = self
+            .found
+            .take_if(|(finding, _)| finding.sequence <= heard)?;
         Some(at.elapsed())
     }
 
@@ -181,7 +185,9 @@ impl SimulatedHost {
         v1::WorkerStatus {
             tasks: tasks.collect(),
             gpus: gpus.collect(),
-            findings: { self.found.iter() }
+            findings: self
+                .found
+                .iter()
                 .map(|(finding, _)| finding.clone())
                 .collect(),
             ..v1::WorkerStatus::default()

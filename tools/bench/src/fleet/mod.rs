@@ -131,25 +131,24 @@ impl Fleet {
     }
 
     fn order(&self, number: u32, order: Order) -> anyhow::Result<()> {
-        let worker = self.orders.get(number as usize);
-        let worker = worker.context("no such worker")?;
+        let worker = self.orders.get(number as usize).context("no such worker")?;
         worker.try_send(order).context("it has an order already")
     }
 
     /// Waits for the next worker that has fallen silent.
     pub(crate) async fn await_silent(&mut self, patience: Duration) -> anyhow::Result<Silent> {
-        let silent = timeout(patience, self.silent.recv()).await;
-        let silent =
-            silent.with_context(|| format!("no worker fell silent within {patience:?}"))?;
-        silent.context("no worker is left")
+        timeout(patience, self.silent.recv())
+            .await
+            .with_context(|| format!("no worker fell silent within {patience:?}"))?
+            .context("no worker is left")
     }
 
     /// Waits for the next worker whose finding is acknowledged as committed; returns the time that took.
     pub(crate) async fn await_heard(&mut self, patience: Duration) -> anyhow::Result<Duration> {
-        let heard = timeout(patience, self.heard.recv()).await;
-        let heard =
-            heard.with_context(|| format!("no finding was acknowledged within {patience:?}"))?;
-        heard.context("no worker is left")
+        timeout(patience, self.heard.recv())
+            .await
+            .with_context(|| format!("no finding was acknowledged within {patience:?}"))?
+            .context("no worker is left")
     }
 
     /// Sets the fate of tasks from now on.

@@ -84,8 +84,10 @@ impl Session {
             beats: None,
         };
         stream.send(ToLeader::Hello(self.host.hello())).await;
-        let incoming = client.session(ReceiverStream::new(receiver)).await?;
-        let mut incoming = incoming.into_inner();
+        let mut incoming = client
+            .session(ReceiverStream::new(receiver))
+            .await?
+            .into_inner();
         loop {
             tokio::select! {
                 message = incoming.message() => {
@@ -181,7 +183,8 @@ impl Stream {
     /// Sets the heartbeat period that the leader requests; if none, the one of the session's start.
     fn beat_every(&mut self, period_ms: Option<u64>) {
         let period = period_ms.map_or(self.usual, Duration::from_millis);
-        if { &self.beats }
+        if self
+            .beats
             .as_ref()
             .is_some_and(|beats| beats.period() != period)
         {

@@ -27,7 +27,7 @@ fn check(file: &[u8]) {
         return;
     };
     let mut sealed = Vec::new();
-    let digest = reseal(&mut &*file, &mut sealed, (None, Some(&key("a"))));
+    let digest = reseal(&mut &*file, &mut sealed, None, Some(&key("a")));
     let digest = or_panic(digest, "what was read cannot be sealed");
     let opened = or_panic(read(&sealed, Some(&key("a"))), "its own key is refused");
     assert_same(&opened.digest, &digest);

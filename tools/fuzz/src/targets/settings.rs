@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{SMALL, assert_same, bounded, choice, or_panic};
 
 /// Reads a file of this content; returns the settings as a tree.
-fn read<S: Settings>(folder: &Path, (name, content): (&str, &[u8])) -> Option<Value> {
+fn read<S: Settings>(folder: &Path, name: &str, content: &[u8]) -> Option<Value> {
     let file = folder.join(name);
     or_panic(std::fs::write(&file, content), "a folder of one's own");
     let loaded = load::<S>(Some(&file), &[]).map_err(|problems| problems.to_string());
@@ -21,11 +21,11 @@ fn read<S: Settings>(folder: &Path, (name, content): (&str, &[u8])) -> Option<Va
 
 fn check_file<S: Settings>(name: &str, content: &[u8]) {
     let folder = or_panic(tempfile::tempdir(), "a folder of one's own");
-    let Some(tree) = read::<S>(folder.path(), (name, content)) else {
+    let Some(tree) = read::<S>(folder.path(), name, content) else {
         return;
     };
     let text = tree.to_string();
-    let again = read::<S>(folder.path(), ("again.json", text.as_bytes()));
+    let again = read::<S>(folder.path(), "again.json", text.as_bytes());
     assert_same(&again, &Some(tree));
 }
 

@@ -104,8 +104,11 @@ pub(crate) fn check_profile(files: &[TextFile]) -> Vec<Finding> {
         return Vec::new(); // refused by cargo itself
     };
     let settings = lookup(&workspace, &["profile", "dev", "package"]).and_then(Value::as_table);
-    let members = lookup(&workspace, &["workspace", "members"]).and_then(Value::as_array);
-    let members = members.into_iter().flatten().filter_map(Value::as_str);
+    let members = lookup(&workspace, &["workspace", "members"])
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     members
         .filter_map(|member| manifest(&format!("{member}/{WORKSPACE}")))
         .filter_map(|member| {

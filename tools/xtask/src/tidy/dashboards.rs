@@ -9,7 +9,8 @@ use crate::tidy::finding::Finding;
 /// Compares the dashboards with freshly generated ones.
 pub(super) fn check(files: &[TextFile]) -> Result<Vec<Finding>> {
     let text = |path: &str| {
-        { files.iter() }
+        files
+            .iter()
             .find(|file| file.path == path)
             .map(|file| &*file.text)
     };

@@ -110,7 +110,11 @@ impl TasksConfig {
                 "must be `auto`, `submitter`, `agent` or the name of an account",
             );
         }
-        if { self.users.iter() }.any(|(user, account)| user.is_empty() || account.is_empty()) {
+        if self
+            .users
+            .iter()
+            .any(|(user, account)| user.is_empty() || account.is_empty())
+        {
             return broken(
                 "tasks.users",
                 "must name a user and an account in each entry",

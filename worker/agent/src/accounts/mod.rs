@@ -273,7 +273,9 @@ mod tests {
     use super::*;
 
     fn submitters(allow_root: bool, names: &[(&str, &str)]) -> Accounts {
-        let names = { names.iter() }.map(|(user, name)| ((*user).to_owned(), (*name).to_owned()));
+        let names = names
+            .iter()
+            .map(|(user, name)| ((*user).to_owned(), (*name).to_owned()));
         Accounts {
             whose: Whose::Submitters(names.collect()),
             allow_root,

@@ -20,13 +20,13 @@ impl CpuLayout {
     /// shows none: then no task can be bound.
     pub(crate) fn read(root: &Path, allowed: impl Fn(u32) -> bool) -> Self {
         let list = |path: String| read_list(&root.join(path));
-        let nodes: BTreeMap<u32, u32> =
-            { list("devices/system/node/online".to_owned()).into_iter() }
-                .flat_map(|node| {
-                    let cpus = list(format!("devices/system/node/node{node}/cpulist"));
-                    cpus.into_iter().map(move |cpu| (cpu, node))
-                })
-                .collect();
+        let nodes: BTreeMap<u32, u32> = list("devices/system/node/online".to_owned())
+            .into_iter()
+            .flat_map(|node| {
+                let cpus = list(format!("devices/system/node/node{node}/cpulist"));
+                cpus.into_iter().map(move |cpu| (cpu, node))
+            })
+            .collect();
         let online = list("devices/system/cpu/online".to_owned());
         Self::of(online.into_iter().filter(|cpu| allowed(*cpu)).map(|cpu| {
             let siblings = list(format!(

@@ -56,7 +56,9 @@ impl CpuLedger {
         if self.layout.is_empty() {
             return None;
         }
-        let near: BTreeSet<u32> = { assignment.gpus.iter() }
+        let near: BTreeSet<u32> = assignment
+            .gpus
+            .iter()
             .filter_map(|gpu| self.gpu_nodes.get(gpu).copied())
             .collect();
         let mut taken = lock(&self.taken);

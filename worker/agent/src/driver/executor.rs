@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use muster_control::agent::{Action, JournalRecord};
 use muster_model::health::Order;
+use muster_model::ids::UnitId;
 use muster_supervisor::RunId;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -219,7 +220,9 @@ impl Executor {
                 unit,
                 path,
                 kept,
-            } => self.runner.remove_checkpoint((key.job, unit), path, kept),
+            } => self
+                .runner
+                .remove_checkpoint(UnitId::new(key.job, unit), path, kept),
             Action::HealthWork(order) => {
                 if let Err(error) = self.works.try_send(order) {
                     tracing::error!(%error, "dropped a repair or check: the queue is full");

@@ -318,18 +318,22 @@ impl Driver {
             self.executor.compact(self.agent.journal()).await?;
         }
         let status = self.agent.status();
-        let unfit = { status.gpus.iter() }.filter(|(_, health)| *health != GpuHealth::Healthy);
+        let unfit = status
+            .gpus
+            .iter()
+            .filter(|(_, health)| *health != GpuHealth::Healthy);
         let faulted: BTreeSet<GpuUuid> = unfit.map(|(gpu, _)| *gpu).collect();
         let remaining = self
             .agent
             .next_deadline()
             .map(|deadline| deadline.since(now));
         let running = || self.agent.tasks().values().filter(|task| task.is_alive());
-        let holders = running().flat_map(|task| {
-            let TaskAssignment { key, gpus, .. } = &*task.assignment;
-            gpus.iter().map(|gpu| (*gpu, key.job))
-        });
-        let holders = holders.collect();
+        let holders = running()
+            .flat_map(|task| {
+                let TaskAssignment { key, gpus, .. } = &*task.assignment;
+                gpus.iter().map(|gpu| (*gpu, key.job))
+            })
+            .collect();
         self.uses.held_by(&holders);
         self.gpu_occupancy.show(&faulted, &holders);
         metrics::levels(running().count(), faulted.len(), remaining);

@@ -73,10 +73,10 @@ pub(super) fn terminal(window: v1::WindowSize) -> io::Result<(TheirFiles, OurFil
         errors: theirs.try_clone()?,
         input: theirs,
     };
-    let ours = End::new(ours)?;
+    let end = End::new(ours)?;
     let ours = OurFiles {
-        input: Some(Arc::clone(&ours)),
-        output: ours,
+        input: Some(Arc::clone(&end)),
+        output: end,
         errors: None,
         is_terminal: true,
     };

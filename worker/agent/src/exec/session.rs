@@ -41,14 +41,15 @@ pub(super) struct Call {
 
 /// Calls the leader back for an order.
 pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result<Call, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{leader}"));
-    let endpoint = endpoint.map_err(|error| format!("address `{leader}`: {error}"))?;
-    let endpoint = endpoint
+    let endpoint = Endpoint::from_shared(format!("http://{leader}"))
+        .map_err(|error| format!("address `{leader}`: {error}"))?
         .connect_timeout(CONNECT_MAX)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let channel = { dialer.connect(&endpoint).await }
+    let channel = dialer
+        .connect(&endpoint)
+        .await
         .map_err(|error| format!("connecting to {leader} failed: {error}"))?;
     let (up, outgoing) = mpsc::channel(EXEC_MESSAGES_MAX);
     let first = v1::ExecUp {
@@ -99,7 +100,7 @@ impl Call {
             // Dropping the supervisor's socket ends the command.
             () = &mut user => return,
             () = up.closed() => return,
-            ending = relay(&supervisor, (&output, errors.as_deref()), &up) => ending,
+            ending = relay(&supervisor, &output, errors.as_deref(), &up) => ending,
         };
         say(&up, ending).await;
         farewell(up, user).await;
@@ -121,7 +122,8 @@ async fn until_gone(mut down: Streaming<v1::ExecRequest>) {
 /// Relays the start and the output of the command; returns how it ended once all output is relayed.
 async fn relay(
     supervisor: &AsyncFd<OwnedFd>,
-    (output, errors): (&End, Option<&End>),
+    output: &End,
+    errors: Option<&End>,
     up: &mpsc::Sender<v1::ExecUp>,
 ) -> ToUser {
     let over = CancellationToken::new();

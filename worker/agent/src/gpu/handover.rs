@@ -47,7 +47,8 @@ impl HandOver {
     pub(crate) fn new(
         memory: Arc<dyn GpuMemory>,
         patience: Duration,
-        (inbox, uses): (Outbox, GpuUse),
+        inbox: Outbox,
+        uses: GpuUse,
     ) -> Self {
         Self {
             memory,
@@ -183,7 +184,7 @@ mod tests {
         let (outbox, mut reports) = inbox();
         let memory = Arc::new(Memory(Arc::clone(&used)));
         let uses = GpuUse::default();
-        let hand_over = HandOver::new(memory, PATIENCE, (outbox, uses.clone()));
+        let hand_over = HandOver::new(memory, PATIENCE, outbox, uses.clone());
         let waiting = tokio::spawn(async move { hand_over.free(&[GPU]).await });
         sleep(PATIENCE / 2).await;
         assert!(!waiting.is_finished());
@@ -199,7 +200,7 @@ mod tests {
         let used = Arc::new(AtomicU64::new(2_048));
         let (outbox, mut reports) = inbox();
         let memory = Arc::new(Memory(Arc::clone(&used)));
-        let hand_over = HandOver::new(memory, PATIENCE, (outbox, GpuUse::default()));
+        let hand_over = HandOver::new(memory, PATIENCE, outbox, GpuUse::default());
         let began = Instant::now();
         let error = hand_over.free(&[GPU]).await.unwrap_err();
         assert!(
@@ -247,7 +248,7 @@ mod tests {
         let answers = [Some(2_048), None, Some(2_048), Some(0)];
         let memory = Arc::new(Answers(Mutex::new(VecDeque::from(answers))));
         let (outbox, mut reports) = inbox();
-        let hand_over = HandOver::new(memory, Duration::ZERO, (outbox, GpuUse::default()));
+        let hand_over = HandOver::new(memory, Duration::ZERO, outbox, GpuUse::default());
         hand_over.free(&[GPU]).await.unwrap_err();
         // Only the background check can report now, and does until the GPU is free.
         drop(hand_over);

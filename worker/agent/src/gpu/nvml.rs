@@ -58,9 +58,9 @@ impl NvmlBackend {
     /// [`GpuError::NoDriver`] if there is no driver, [`GpuError::DriverDoesNotStart`] if it does not start;
     /// else the reason why it cannot count the GPUs.
     pub fn open(ecc_counts: &BTreeMap<GpuUuid, u64>) -> Result<Self, GpuError> {
-        let nvml = Nvml::init().map_err(|error| not_started(&error))?;
+        let library = Nvml::init().map_err(|error| not_started(&error))?;
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
-        let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+        let nvml: &'static Nvml = Box::leak(Box::new(library));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
         let gpus = answering(count, |index| describe(nvml, index));
         let (injector, repaired) = sync_channel(INJECTIONS_WAITING_MAX);
@@ -189,8 +189,7 @@ impl GpuBackend for NvmlBackend {
         let address = |gpu: &GpuDescription| {
             let device = self.nvml.device_by_uuid(gpu.uuid.to_string()).ok()?;
             let told = device.pci_info().ok()?.bus_id;
-            let address = told.parse();
-            let address = address.inspect_err(
+            let address = told.parse().inspect_err(
                 |error| tracing::warn!(gpu = %gpu.uuid, %error, "the PCI address of a GPU is unknown"),
             );
             Some((gpu.uuid, address.ok()?))
@@ -260,8 +259,10 @@ struct NvmlMemory(&'static Nvml);
 
 impl GpuMemory for NvmlMemory {
     fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError> {
-        let device = self.0.device_by_uuid(gpu.to_string());
-        let device = device.map_err(asking("a GPU"))?;
+        let device = self
+            .0
+            .device_by_uuid(gpu.to_string())
+            .map_err(asking("a GPU"))?;
         let used = device.memory_info().map_err(asking("a GPU's memory"))?.used;
         // Process names are only informative: some drivers do not list them.
         let processes = device.running_compute_processes().unwrap_or_default();

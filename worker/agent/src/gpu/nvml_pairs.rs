@@ -28,17 +28,19 @@ impl Pairs {
     /// Reads the pairs of a GPU with all GPUs of higher index.
     pub(super) fn read(
         &mut self,
-        (nvml, device): (&'static Nvml, &Device<'static>),
+        nvml: &'static Nvml,
+        device: &Device<'static>,
         index: u32,
         readings: &mut GpuReadings,
     ) {
         let gpus = nvml.device_count().unwrap_or_default();
-        let told = (index + 1..gpus).filter_map(|other| {
-            let peer = nvml.device_by_index(other).ok()?;
-            let status = device.p2p_status(&peer, P2pCapabilitiesIndex::NvLink);
-            Some((other, status.ok()? == P2pStatus::Ok))
-        });
-        let told: Vec<(u32, bool)> = told.collect();
+        let told: Vec<(u32, bool)> = (index + 1..gpus)
+            .filter_map(|other| {
+                let peer = nvml.device_by_index(other).ok()?;
+                let status = device.p2p_status(&peer, P2pCapabilitiesIndex::NvLink);
+                Some((other, status.ok()? == P2pStatus::Ok))
+            })
+            .collect();
         if let Some((good, bad)) = self.judge(index, &told) {
             readings.sample(PAIRS_RULE, &[(GOOD_PAIRS, good), (BAD_PAIRS, bad)]);
         }

@@ -90,7 +90,7 @@ impl GpuSensors for NvmlSensors {
         look.pcie(before);
         look.links(before);
         self.pairs
-            .read((self.nvml, &device), gpu.index, &mut readings);
+            .read(self.nvml, &device, gpu.index, &mut readings);
         nvml_gauges::read(&device, &mut readings);
         let processes = device.running_compute_processes().ok();
         readings.processes = processes.map(|all| all.iter().map(|process| process.pid).collect());

@@ -43,7 +43,8 @@ impl OpenedGpus {
 /// host should have GPUs is read from its `sysfs`.
 pub(crate) async fn open_gpus(
     config: &GpuConfig,
-    (host, host_root): (&str, Option<&Path>),
+    host: &str,
+    host_root: Option<&Path>,
     systemd: Option<&Systemd>,
 ) -> Result<OpenedGpus, Error> {
     match config {
@@ -78,8 +79,8 @@ pub(crate) async fn open_gpus(
                 Some(path) => Timeline::read(path)?,
                 None => Timeline::default(),
             };
-            let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
-            let backend = backend.with_pci_addresses(pci_addresses)?;
+            let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline)
+                .with_pci_addresses(pci_addresses)?;
             Ok(OpenedGpus::all(Box::new(backend)))
         }
         GpuConfig::None => Ok(OpenedGpus::none(host, None)),
@@ -110,8 +111,8 @@ fn has_gpus(host_root: &Path) -> bool {
             let text = fs::read_to_string(device.join(name));
             text.is_ok_and(|text| text.trim().starts_with(begin))
         };
-        let driver = fs::read_link(device.join("driver")).ok();
-        let driver = driver.as_deref().and_then(Path::file_name);
+        let link = fs::read_link(device.join("driver")).ok();
+        let driver = link.as_deref().and_then(Path::file_name);
         let is_for_others = OTHER_DRIVERS
             .iter()
             .any(|it| driver.is_some_and(|of| of == *it));

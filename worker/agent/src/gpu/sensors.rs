@@ -25,8 +25,9 @@ pub struct GpuReadings {
 impl GpuReadings {
     /// Adds the metrics of a rule.
     pub(super) fn sample(&mut self, rule: &str, metrics: &[(&str, i64)]) {
-        let metrics = metrics.iter();
-        let metrics = metrics.map(|(name, value)| ((*name).to_owned(), *value));
+        let metrics = metrics
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value));
         self.samples.push((rule.to_owned(), metrics.collect()));
     }
 

@@ -154,7 +154,9 @@ fn parse_line(line: &str) -> Result<TimelineEvent, String> {
     let shows = match signal {
         HEAL => Shows::Health(GpuHealth::Healthy),
         MEMORY => Shows::MemoryMib(
-            { detail.parse() }.map_err(|_| "`memory` needs a number of MiB".to_owned())?,
+            detail
+                .parse()
+                .map_err(|_| "`memory` needs a number of MiB".to_owned())?,
         ),
         _ => Shows::Health(faulted(signal, detail)),
     };

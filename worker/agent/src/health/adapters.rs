@@ -107,7 +107,7 @@ impl Adapters {
                 let component = nic(&name);
                 let is_slow = is_slower(&folder, self.expected_gbit_per_s);
                 let port = self.ports.entry(name).or_default();
-                samples.extend(port.read((&component, is_slow), &folder, now));
+                samples.extend(port.read(&component, is_slow, &folder, now));
             }
         }
         samples
@@ -115,10 +115,11 @@ impl Adapters {
 }
 
 impl Port {
-    /// Reads a port; adds whether it is slower than expected, if known.
+    /// Reads a port. `is_slow`: whether it is slower than expected, if known.
     fn read(
         &mut self,
-        (component, is_slow): (&Component, Option<bool>),
+        component: &Component,
+        is_slow: Option<bool>,
         folder: &Path,
         now: MonotonicMs,
     ) -> Vec<Sample> {

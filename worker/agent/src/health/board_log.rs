@@ -144,8 +144,11 @@ fn told(records: &[&str]) -> Seen {
 /// Classifies a record: `ID | date | time | sensor | event | Asserted` of `ipmitool`,
 /// `ID | date | time | name | type | state | event` of `ipmi-sel`.
 fn read(record: &str) -> Record {
-    let words = record.splitn(COLUMNS_BEFORE + 1, '|').nth(COLUMNS_BEFORE);
-    let words = words.unwrap_or_default().to_ascii_lowercase();
+    let words = record
+        .splitn(COLUMNS_BEFORE + 1, '|')
+        .nth(COLUMNS_BEFORE)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     if words.contains("deassert") {
         return Record::Nothing;
     }

@@ -198,7 +198,7 @@ impl HealthConfig {
                 "must be `off` or an absolute path",
             ),
             (
-                { self.job_mapping.iter() }.all(|path| path.is_absolute()),
+                self.job_mapping.iter().all(|path| path.is_absolute()),
                 "job_mapping",
                 "must be an absolute path",
             ),
@@ -231,7 +231,7 @@ impl HealthConfig {
             );
         }
         let is_unit = |unit: &String| unit.contains('.') && !unit.starts_with('-');
-        if let Some(unit) = { self.restart_units.iter() }.find(|unit| !is_unit(unit)) {
+        if let Some(unit) = self.restart_units.iter().find(|unit| !is_unit(unit)) {
             let rule = format!("must be complete unit names like `{FABRIC_MANAGER}`, not `{unit}`");
             return broken("restart_units", rule);
         }

@@ -37,7 +37,8 @@ pub(super) struct HostSensors {
 
 impl HostSensors {
     pub(super) fn new(
-        (root, expected): (&Path, &Expected),
+        root: &Path,
+        expected: &Expected,
         data: &Path,
         gpus: impl Iterator<Item = PciAddress>,
     ) -> Self {
@@ -135,8 +136,8 @@ impl HostSensors {
     }
 
     fn files_and_processes(&self) -> Option<Sample> {
-        let files = self.text("proc/sys/fs/file-nr")?;
-        let mut files = files.split_whitespace().map(str::parse::<u64>);
+        let text = self.text("proc/sys/fs/file-nr")?;
+        let mut files = text.split_whitespace().map(str::parse::<u64>);
         let (open, _, open_max) = (files.next()?.ok()?, files.next(), files.next()?.ok()?);
         let load = self.text("proc/loadavg")?;
         let tasks = load.split_whitespace().nth(3)?.split_once('/')?.1;
@@ -149,8 +150,8 @@ impl HostSensors {
         if self.gpus.is_empty() {
             return None;
         }
-        let missing = self.gpus.iter().filter(|path| !path.exists()).count();
-        let missing = i64::try_from(missing).unwrap_or(i64::MAX);
+        let count = self.gpus.iter().filter(|path| !path.exists()).count();
+        let missing = i64::try_from(count).unwrap_or(i64::MAX);
         Some(of_host("gpu_count", &[("missing", missing)]))
     }
 
@@ -314,8 +315,8 @@ mod tests {
             memory_mib: Some(8_000),
             adapter_gbit_per_s: None,
         };
-        let places = (home.path(), &expected);
-        let mut sensors = HostSensors::new(places, home.path(), gpu.into_iter());
+        let root = home.path();
+        let mut sensors = HostSensors::new(root, &expected, root, gpu.into_iter());
         let first = sensors.read(MonotonicMs(1_000));
         let of = |rule, metric| read(&first, rule, metric);
         assert_eq!(of("mem_available", "available_permille"), Some(10));
@@ -348,9 +349,11 @@ mod tests {
     fn what_is_not_there_is_not_read() {
         let home = tempfile::tempdir().unwrap();
         let nothing = Expected::default();
-        let places = (home.path(), &nothing);
-        let mut sensors = HostSensors::new(places, home.path(), std::iter::empty());
-        let rules: Vec<String> = { sensors.read(MonotonicMs(1)).into_iter() }
+        let root = home.path();
+        let mut sensors = HostSensors::new(root, &nothing, root, std::iter::empty());
+        let rules: Vec<String> = sensors
+            .read(MonotonicMs(1))
+            .into_iter()
             .map(|sample| sample.rule)
             .collect();
         assert_eq!(rules, ["disk_free"]);

@@ -58,7 +58,6 @@ use muster_model::ids::{GpuUuid, HostId, Revision};
 use muster_model::time::MonotonicMs;
 use muster_supervisor::files;
 use muster_supervisor::lease::clock::LeaseClock;
-use muster_tls::Dialer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +66,7 @@ use crate::inbox::Outbox;
 use crate::limits::{
     DRIVER_START_PAUSE, HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX,
 };
-use crate::replicas::KnownReplicas;
+use crate::replicas::ReplicaAccess;
 use crate::topology::PciAddress;
 
 pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
@@ -245,10 +244,8 @@ pub(crate) struct Place {
     /// Whether the host was rebooted since the last agent ran.
     pub(crate) rebooted: bool,
     pub(crate) clock: LeaseClock,
-    /// The scheduler's replicas.
-    pub(crate) replicas: KnownReplicas,
-    /// Opens connections to the replicas.
-    pub(crate) dialer: Dialer,
+    /// Access to the scheduler's replicas.
+    pub(crate) access: ReplicaAccess,
     /// Whether this host runs tasks in containers.
     pub(crate) runs_containers: bool,
 }
@@ -273,67 +270,104 @@ pub(crate) fn start(
     outbox: Outbox,
     stop: &CancellationToken,
 ) -> HealthDesk {
-    let path = place.data.join("health.json");
-    let (seen, incoming) = mpsc::channel(HEALTH_SEEN_MAX);
-    let (orders, ordered) = mpsc::channel(HEALTH_ORDERS_MAX);
-    let (shown, looked_at) = watch::channel(BTreeMap::new());
-    let notes = Notes::read(&path, &place.boot_id);
-    let (writer, newest) = watch::channel(notes.clone());
-    let buses = buses(&gpus.addresses);
-    let injected = drills(config, buses.clone(), &seen);
-    if let Some((log, trust)) = config.log() {
-        let scanner = Scanner::new(trust, notes.cursor.clone(), buses.clone());
-        let log = kernel_log::KernelLog::new(log, &place.boot_id, scanner, seen.clone());
-        thread("kernel-log", move || log.run());
-    }
-    let sweep = Arc::new(Sweep::new(place.clock));
+    let (seen, observations) = mpsc::channel(HEALTH_SEEN_MAX);
+    let (shown, shown_now) = watch::channel(BTreeMap::new());
     let against = Against::default();
+    let sweep = Arc::new(Sweep::new(place.clock));
+    let buses = buses(&gpus.addresses);
+
+    // Evaluation of all observations.
+    let path = place.data.join("health.json");
+    let notes = Notes::read(&path, &place.boot_id);
+    let cursor = notes.cursor.clone();
+    let (writer, newest) = watch::channel(notes.clone());
     let mut judge = Judge::new(
-        (notes, writer),
+        notes,
         judge::Host {
             root: config.host_root.clone(),
             models: models_of(&gpus),
-            buses,
+            buses: buses.clone(),
             sweep: Arc::clone(&sweep),
         },
-        (Arc::new(move || place.clock.now()), against.clone()),
-        (outbox.clone(), seen.clone()),
         rules_of(&place),
+        judge::Links {
+            clock: Arc::new(move || place.clock.now()),
+            against: against.clone(),
+            writer,
+            outbox: outbox.clone(),
+            seen: seen.clone(),
+        },
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();
     }
-    tokio::spawn(judge.run(incoming));
+    tokio::spawn(judge.run(observations));
     tokio::spawn(notes::write(path, newest));
-    repeat_checks((config, gpus.needs(&place)), &place.data, &seen, stop);
+
+    // Sources of observations.
+    read_kernel_log(config, &place.boot_id, cursor, buses.clone(), &seen);
+    let injected = drills(config, buses, &seen);
+    repeat_checks(config, gpus.needs(&place), &place.data, &seen, stop);
     try_driver_again(gpus.unopened, &seen, stop);
     mounts::start(config, &seen);
-    let worked_on = works::Gpus {
+    let read = sampler::Gpus {
         described: gpus.described.clone(),
+        addresses: gpus.addresses,
+        sensors: gpus.sensors,
+        uses: gpus.uses,
+    };
+    sampler::start(config, &place, read, sweep, against.clone(), &seen);
+
+    // Repairs and checks.
+    let worked_on = works::Gpus {
+        described: gpus.described,
         is_simulated: gpus.is_simulated,
         injector: gpus.injector,
-        shown: looked_at,
-        against: against.clone(),
+        shown: shown_now,
+        against,
     };
-    let works = works::Works::new(
-        config.clone(),
-        worked_on,
-        (place.clock, reboot_mark(&place.data)),
-        (seen.clone(), outbox),
-    );
-    tokio::spawn(works.run(ordered));
-    sampler::start(
-        config,
-        (gpus.described, gpus.addresses, gpus.sensors, gpus.uses),
-        &place,
-        (sweep, against),
-        &seen,
-    );
+    let orders = execute_orders(config, &place, worked_on, &seen, outbox);
     HealthDesk {
         seen,
         injected,
         orders,
         shown,
+    }
+}
+
+/// Starts the executor of the leader's orders; returns its channel.
+fn execute_orders(
+    config: &HealthConfig,
+    place: &Place,
+    gpus: works::Gpus,
+    seen: &mpsc::Sender<Seen>,
+    outbox: Outbox,
+) -> mpsc::Sender<Order> {
+    let (orders, ordered) = mpsc::channel(HEALTH_ORDERS_MAX);
+    let works = works::Works::new(
+        config.clone(),
+        gpus,
+        place.clock,
+        reboot_mark(&place.data),
+        seen.clone(),
+        outbox,
+    );
+    tokio::spawn(works.run(ordered));
+    orders
+}
+
+/// Starts the thread that reads the kernel's log from the last read position on, if configured.
+fn read_kernel_log(
+    config: &HealthConfig,
+    boot_id: &str,
+    cursor: Cursor,
+    buses: BusMap,
+    seen: &mpsc::Sender<Seen>,
+) {
+    if let Some((path, trust)) = config.log() {
+        let scanner = Scanner::new(trust, cursor, buses);
+        let log = kernel_log::KernelLog::new(path, boot_id, scanner, seen.clone());
+        thread("kernel-log", move || log.run());
     }
 }
 
@@ -357,8 +391,8 @@ fn drills(
 
 /// The source of the rules.
 fn rules_of(place: &Place) -> rules::RulesSource {
-    rules::RulesSource::new(place.replicas.clone())
-        .dialing(place.dialer.clone())
+    rules::RulesSource::new(place.access.replicas.clone())
+        .dialing(place.access.dialer.clone())
         .keeping(place.data.join("health-rules.toml"))
 }
 
@@ -372,7 +406,8 @@ fn try_driver_again(unopened: Option<String>, seen: &mpsc::Sender<Seen>, stop: &
 
 /// Runs the site's checks and polls services and the board's event log periodically.
 fn repeat_checks(
-    (config, needs): (&HealthConfig, services::Needs),
+    config: &HealthConfig,
+    needs: services::Needs,
     data: &Path,
     seen: &mpsc::Sender<Seen>,
     stop: &CancellationToken,

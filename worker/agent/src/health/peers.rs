@@ -52,7 +52,8 @@ pub(super) fn compare(gpus: &[Clocked]) -> Vec<Sample> {
 
 fn permille_of_peers(gpu: &Clocked, all: &[Clocked]) -> Option<i64> {
     let is_peer = |other: &&Clocked| other.gpu != gpu.gpu && other.job == gpu.job && other.works();
-    let mut clocks: Vec<u32> = { all.iter() }
+    let mut clocks: Vec<u32> = all
+        .iter()
         .filter(is_peer)
         .map(|other| other.clock_mhz)
         .collect();

@@ -51,7 +51,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
     let Some((program, arguments)) = command.split_first() else {
         return not_started("no program is configured".to_owned());
     };
-    let child = Command::new(program)
+    let spawned = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -59,7 +59,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
         .process_group(0)
         .kill_on_drop(true)
         .spawn();
-    let mut child = match child {
+    let mut child = match spawned {
         Ok(child) => child,
         Err(error) => return not_started(format!("{program}: {error}")),
     };

@@ -98,9 +98,8 @@ impl RulesSource {
         let mut is_told = false;
         loop {
             for address in self.in_some_order() {
-                let asked = ask(&self.dialer, &address, (revision, sum));
-                let asked = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked);
-                let answer = asked.await;
+                let asked = ask(&self.dialer, &address, revision, sum);
+                let answer = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked).await;
                 match answer.unwrap_or_else(|_| Answer::NotYet("no answer in time".to_owned())) {
                     Answer::Them(rules, text) => {
                         metrics::health_rules("replica");
@@ -159,7 +158,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Any replica that has applied the revision will do: this read needs no leader.
-async fn ask(dialer: &Dialer, address: &str, (revision, sum): (Revision, u64)) -> Answer {
+async fn ask(dialer: &Dialer, address: &str, revision: Revision, sum: u64) -> Answer {
     match read(dialer, address).await {
         Ok(health) if health.rules_revision > revision.get() => Answer::Newer,
         Ok(health) if health.rules_revision < revision.get() => Answer::NotYet(format!(
@@ -178,8 +177,8 @@ async fn ask(dialer: &Dialer, address: &str, (revision, sum): (Revision, u64)) -
 }
 
 async fn read(dialer: &Dialer, address: &str) -> Result<v1::GetHealthResponse, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|error| error.to_string())?;
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
     let channel = dialer.connect(&endpoint).await;
     let mut client = AdminServiceClient::new(channel.map_err(|error| error.to_string())?)
         .max_decoding_message_size(WORKER_MESSAGE_BYTES_MAX);

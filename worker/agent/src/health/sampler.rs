@@ -84,34 +84,45 @@ impl Sweep {
     }
 }
 
+/// The GPUs that are read.
+pub(super) struct Gpus {
+    pub(super) described: Vec<GpuDescription>,
+    pub(super) addresses: BTreeMap<GpuUuid, PciAddress>,
+    pub(super) sensors: Box<dyn GpuSensors>,
+    /// Records their utilization.
+    pub(super) uses: GpuUse,
+}
+
 /// Starts both threads, each only if there is something to read.
 pub(super) fn start(
     config: &HealthConfig,
-    (gpus, addresses, sensors, uses): (
-        Vec<GpuDescription>,
-        BTreeMap<GpuUuid, PciAddress>,
-        Box<dyn GpuSensors>,
-        GpuUse,
-    ),
     place: &Place,
-    (sweep, against): (Arc<Sweep>, Against),
+    gpus: Gpus,
+    sweep: Arc<Sweep>,
+    against: Against,
     seen: &Sender<Seen>,
 ) {
+    let Gpus {
+        described,
+        addresses,
+        sensors,
+        uses,
+    } = gpus;
     let period = Duration::from_millis(config.sample_ms);
     if let Some(root) = config.host() {
-        let places = (root, &config.expected);
-        let host = HostSensors::new(places, &place.data, addresses.values().copied());
+        let addresses = addresses.values().copied();
+        let host = HostSensors::new(root, &config.expected, &place.data, addresses);
         let (clock, sender) = (place.clock, seen.clone());
         thread("host-health", move || {
             watch_host(host, clock, period, &sender)
         });
     }
-    if gpus.is_empty() {
+    if described.is_empty() {
         return;
     }
     let series = || GpuSeries::new(&place.host, &config.host_root, addresses);
     let watch = GpuWatch {
-        gpus,
+        gpus: described,
         sensors,
         sweep,
         against,
@@ -241,8 +252,9 @@ impl GpuWatch {
 
 /// Merges power readings into one of the host: it is braked if any of its GPUs is.
 fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
-    let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) =
-        { samples.into_iter() }.partition(|sample| sample.rule == POWER_BRAKE_RULE);
+    let (brakes, mut samples): (Vec<Sample>, Vec<Sample>) = samples
+        .into_iter()
+        .partition(|sample| sample.rule == POWER_BRAKE_RULE);
     let metrics = brakes.into_iter().flat_map(|sample| sample.metrics);
     let worst = metrics.map(|(_, braked)| braked).max();
     let of_host = |braked| Sample::new(POWER_BRAKE_RULE, THIS_HOST, &[("braked", braked)]);
@@ -252,8 +264,9 @@ fn brake_of_host(samples: Vec<Sample>) -> Vec<Sample> {
 
 /// Sums the link pairs of GPUs for the host: each pair is reported by one GPU.
 fn pairs_of_host(samples: Vec<Sample>) -> Vec<Sample> {
-    let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) =
-        { samples.into_iter() }.partition(|sample| sample.rule == PAIRS_RULE);
+    let (pairs, mut samples): (Vec<Sample>, Vec<Sample>) = samples
+        .into_iter()
+        .partition(|sample| sample.rule == PAIRS_RULE);
     let sum = |wanted: &str| {
         let metrics = pairs.iter().flat_map(|sample| &sample.metrics);
         let of = metrics.filter(|(metric, _)| metric == wanted);

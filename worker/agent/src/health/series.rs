@@ -101,8 +101,8 @@ impl GpuSeries {
             ("Hostname", Some(self.host.clone())),
             ("hostname", Some(self.host.clone())),
             ("DCGM_FI_DRIVER_VERSION", self.driver.clone()),
-        ];
-        let known = known.into_iter();
+        ]
+        .into_iter();
         known
             .filter_map(|(name, value)| Some(Label::new(name, value?)))
             .collect()
@@ -158,7 +158,9 @@ mod tests {
                 model: "NVIDIA H100".to_owned(),
                 memory_mib: 81_920,
             });
-            let texts = { labels.iter() }.map(|label| format!("{}={}", label.key(), label.value()));
+            let texts = labels
+                .iter()
+                .map(|label| format!("{}={}", label.key(), label.value()));
             texts.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(

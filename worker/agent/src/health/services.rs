@@ -92,8 +92,9 @@ pub(super) async fn idle(rule: &str) -> Result<Vec<String>, String> {
     if units.is_empty() {
         return Err(format!("rule {rule} covers no service that a worker knows"));
     }
-    let told = ask_of_units(units).await;
-    let told = told.ok_or_else(|| "systemd does not report the state of services".to_owned())?;
+    let told = ask_of_units(units)
+        .await
+        .ok_or_else(|| "systemd does not report the state of services".to_owned())?;
     Ok(idle_among(&told))
 }
 
@@ -142,7 +143,8 @@ fn is_idle(unit: &Unit<'_>) -> bool {
 fn of_units(text: &str) -> Vec<Sample> {
     let enabled = enabled(text);
     let count = |names: &[&str], is_so: fn(&BTreeMap<&str, &str>) -> bool| {
-        let mut ours = { enabled.iter() }
+        let mut ours = enabled
+            .iter()
             .filter(|unit| unit.get("Id").is_some_and(|id| names.contains(id)))
             .peekable();
         ours.peek()?;
@@ -150,18 +152,18 @@ fn of_units(text: &str) -> Vec<Sample> {
     };
     let comes_again = |unit: &BTreeMap<&str, &str>| unit.get("SubState") == Some(&RESTARTING);
     let has_failed = |unit: &BTreeMap<&str, &str>| unit.get("ActiveState") == Some(&"failed");
-    let fabric = count(FABRIC, is_idle).zip(count(FABRIC, comes_again));
-    let fabric = fabric.map(|(inactive, restarting)| {
-        let metrics = [("inactive", inactive), ("restarting", restarting)];
-        Sample::new(FABRIC_MANAGER, THIS_HOST, &metrics)
-    });
-    let others = count(OTHERS, is_idle);
-    let others = others.map(|inactive| {
+    let fabric =
+        count(FABRIC, is_idle)
+            .zip(count(FABRIC, comes_again))
+            .map(|(inactive, restarting)| {
+                let metrics = [("inactive", inactive), ("restarting", restarting)];
+                Sample::new(FABRIC_MANAGER, THIS_HOST, &metrics)
+            });
+    let others = count(OTHERS, is_idle).map(|inactive| {
         let metrics = [("inactive", inactive.min(1))];
         Sample::new(NV_SERVICES, THIS_HOST, &metrics)
     });
-    let engines = count(ENGINES, has_failed);
-    let engines = engines.map(|failed| {
+    let engines = count(ENGINES, has_failed).map(|failed| {
         let metrics = [("failed", failed.min(1))];
         Sample::new(RUNTIME, THIS_HOST, &metrics)
     });
@@ -190,8 +192,9 @@ mod tests {
     fn told(units: &[String]) -> Vec<String> {
         let samples = of_units(&units.join("\n")).into_iter();
         let text = |sample: Sample| {
-            let metrics = sample.metrics.iter();
-            let metrics: Vec<String> = metrics
+            let metrics: Vec<String> = sample
+                .metrics
+                .iter()
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
             format!("{} {}", sample.rule, metrics.join(" "))

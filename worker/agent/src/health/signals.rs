@@ -91,7 +91,7 @@ impl Signal {
 
     /// Severity under a rule: the worst one of its metric.
     pub(super) fn severity(&self, rule: &Rule) -> Severity {
-        let is_fatal = { rule.fatal.when.iter() }.any(|it| it.metric == self.metric);
+        let is_fatal = rule.fatal.when.iter().any(|it| it.metric == self.metric);
         if is_fatal {
             Severity::Fatal
         } else {

@@ -289,7 +289,8 @@ fn what_nothing_reads_is_listed_in_the_documentation() {
     let text = std::fs::read_to_string(path).unwrap();
     let (_, list) = text.split_once("## Metrics without a source").unwrap();
     let listed: BTreeSet<&str> = list.split('`').filter(|it| it.contains('.')).collect();
-    let unread: Vec<String> = { unread.iter() }
+    let unread: Vec<String> = unread
+        .iter()
         .map(|(rule, metric)| format!("{rule}.{metric}"))
         .collect();
     let expected: BTreeSet<&str> = unread.iter().map(String::as_str).collect();

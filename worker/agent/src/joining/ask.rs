@@ -64,8 +64,8 @@ impl<'a> Replica<'a> {
             token: asked.token.text().to_owned(),
             host: asked.host.clone(),
             csr_pem: asked.csr_pem.clone(),
-        }));
-        let answer = answer.await?;
+        }))
+        .await?;
         Ok(Joined {
             certificate_pem: answer.certificate_pem,
             authorities_pem: answer.authorities_pem,
@@ -111,12 +111,13 @@ impl<'a> Replica<'a> {
     }
 
     async fn client(&self, tls: Tls) -> Result<JoinServiceClient<Channel>, Failed> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address));
-        let endpoint = endpoint.map_err(|error| Failed::Unsaid(error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_MAX);
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
+            .map_err(|error| Failed::Unsaid(error.to_string()))?
+            .connect_timeout(CONNECT_MAX);
         let dialer = Dialer::new(Some(tls));
-        let opened = timeout(CONNECT_MAX, dialer.connect(&endpoint)).await;
-        let opened = opened.map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
+        let opened = timeout(CONNECT_MAX, dialer.connect(&endpoint))
+            .await
+            .map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
         let channel = opened.map_err(|error| Failed::Unsaid(innermost(&error)))?;
         Ok(JoinServiceClient::new(channel))
     }
@@ -125,8 +126,9 @@ impl<'a> Replica<'a> {
 async fn timed<Answer>(
     call: impl Future<Output = Result<tonic::Response<Answer>, Status>>,
 ) -> Result<Answer, Failed> {
-    let answer = timeout(ANSWER_MAX, call).await;
-    let answer = answer.map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
+    let answer = timeout(ANSWER_MAX, call)
+        .await
+        .map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
     answer
         .map(tonic::Response::into_inner)
         .map_err(Failed::Refused)

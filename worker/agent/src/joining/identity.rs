@@ -50,7 +50,9 @@ impl Identity {
         }
         match Tls::load_as(&self.settings, Some(role.clone())) {
             Ok(tls) => {
-                let holds = { tls.and_then(|tls| tls.life()) }.is_some_and(|life| !life.is_over());
+                let holds = tls
+                    .and_then(|tls| tls.life())
+                    .is_some_and(|life| !life.is_over());
                 if !holds {
                     tracing::warn!("the certificate of this worker has expired; joining again");
                 }

@@ -84,7 +84,8 @@ pub(crate) fn joins(config: &WorkerConfig) -> bool {
 /// without. Joining is retried until it succeeds or is refused permanently.
 pub(crate) async fn dialer(
     config: &WorkerConfig,
-    (data, replicas): (&Path, &KnownReplicas),
+    data: &Path,
+    replicas: &KnownReplicas,
     host: &str,
 ) -> Result<Dialer, Error> {
     let role = PeerRole::Worker(host.to_owned());
@@ -95,7 +96,7 @@ pub(crate) async fn dialer(
     }
     let identity = Identity::of(config, data);
     if !identity.holds(&role) {
-        join((config, replicas), &identity, host).await?;
+        join(config, replicas, &identity, host).await?;
     }
     let tls = Tls::load_as(&identity.settings, Some(role))?;
     if let Some(tls) = &tls {
@@ -107,7 +108,8 @@ pub(crate) async fn dialer(
 
 /// Asks the replicas in turn until one grants the certificate.
 async fn join(
-    (config, replicas): (&WorkerConfig, &KnownReplicas),
+    config: &WorkerConfig,
+    replicas: &KnownReplicas,
     identity: &Identity,
     host: &str,
 ) -> Result<(), JoinError> {

@@ -17,7 +17,7 @@ pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls
         let mut told = String::new();
         loop {
             tokio::time::sleep(PAUSE).await;
-            if !{ tls.life() }.is_some_and(|life| life.is_to_be_renewed()) {
+            if !tls.life().is_some_and(|life| life.is_to_be_renewed()) {
                 continue;
             }
             match renew(&identity, &replicas.addresses(), &tls).await {
@@ -42,7 +42,9 @@ pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls
 }
 
 async fn renew(identity: &Identity, schedulers: &[String], tls: &Tls) -> Result<(), String> {
-    let csr = { identity.signing_request() }.map_err(|error| error.to_string())?;
+    let csr = identity
+        .signing_request()
+        .map_err(|error| error.to_string())?;
     let mut problems = Vec::new();
     for address in schedulers {
         let replica = Replica::new(address, identity.authorities.as_deref());

@@ -24,8 +24,9 @@ pub(super) enum Decoded<'bytes> {
 /// # Errors
 /// A payload of 4 GiB or more.
 pub(super) fn encode(payload: &[u8]) -> io::Result<Vec<u8>> {
-    let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
-    let length = length.to_le_bytes();
+    let length = u32::try_from(payload.len())
+        .map_err(io::Error::other)?
+        .to_le_bytes();
     let mut frame = Vec::with_capacity(HEAD_BYTES + payload.len());
     frame.extend(length);
     frame.extend(crc32fast::hash(&length).to_le_bytes());

@@ -130,11 +130,14 @@ impl Shipper {
         let known = |output: &Output| found.next.iter().any(|one| one.output() == *output);
         self.failing.retain(|output, _| known(output));
         let now = Instant::now();
-        let due = found.next.into_iter().filter(|waiting| {
-            let failing = self.failing.get(&waiting.output());
-            failing.is_none_or(|failing| failing.again_at <= now)
-        });
-        let due: Vec<Waiting> = due.collect();
+        let due: Vec<Waiting> = found
+            .next
+            .into_iter()
+            .filter(|waiting| {
+                let failing = self.failing.get(&waiting.output());
+                failing.is_none_or(|failing| failing.again_at <= now)
+            })
+            .collect();
         let outcomes: Vec<(Output, bool)> = futures::stream::iter(due)
             .map(|waiting| self.ship(waiting))
             .buffer_unordered(LOG_SHIPPERS_MAX)

@@ -155,8 +155,11 @@ impl Timeline {
 
     fn next(&mut self, all: bool) -> io::Result<Option<Line>> {
         loop {
-            let whole = self.tracks.iter_mut().map(|track| track.next_at(all));
-            let whole: Vec<Option<u64>> = whole.collect();
+            let whole: Vec<Option<u64>> = self
+                .tracks
+                .iter_mut()
+                .map(|track| track.next_at(all))
+                .collect();
             let known = whole.iter().enumerate();
             let first = known
                 .filter_map(|(index, at_us)| at_us.map(|at_us| (at_us, index)))
@@ -185,8 +188,9 @@ impl Timeline {
     /// Reads the other outputs: what they contain now includes all lines that precede this output's next
     /// line.
     fn make_safe(&mut self, index: usize, all: bool) -> io::Result<()> {
-        let shown = self.tracks[index].known_end();
-        let shown = shown.max(self.tracks[index].line_position(all));
+        let shown = self.tracks[index]
+            .known_end()
+            .max(self.tracks[index].line_position(all));
         let others = self.tracks.iter_mut().enumerate();
         for (_, track) in others.filter(|(other, _)| *other != index) {
             track.fill()?;

@@ -41,8 +41,8 @@ impl Ground {
     ) -> Result<Self, Error> {
         let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
         let systemd = Systemd::of_this_process();
-        let place = (name.as_str(), config.health.host());
-        let opened = open_gpus(&config.gpus, place, systemd.as_ref()).await?;
+        let host_root = config.health.host();
+        let opened = open_gpus(&config.gpus, &name, host_root, systemd.as_ref()).await?;
         let (gpus, unopened) = (opened.backend, opened.unopened);
         let addresses = gpus.pci_addresses();
         let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
@@ -50,7 +50,7 @@ impl Ground {
         let (memory, sensors) = (gpus.memory(), gpus.sensors());
         let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
         let gpus = GpuMonitor::start(gpus, faults)?;
-        let host = registration(config, data, machine, (gpus.inventory(), learnt));
+        let host = registration(config, data, machine, gpus.inventory(), learnt);
         Ok(Self {
             name,
             systemd,
@@ -81,7 +81,8 @@ fn registration(
     config: &WorkerConfig,
     data: &DataDirectory,
     machine: Machine,
-    (gpus, learnt): (&[GpuDescription], LearntTree),
+    gpus: &[GpuDescription],
+    learnt: LearntTree,
 ) -> HostRegistration {
     let name = config.name.clone().unwrap_or(machine.name);
     HostRegistration {
@@ -116,8 +117,9 @@ fn cpu_ledger(
         .map_err(|error| system("reading the CPUs of this process")(error.into()))?;
     let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
     let sysfs = Sysfs::new(&config.topology.sysfs_root);
-    let near =
-        { addresses.iter() }.filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
+    let near = addresses
+        .iter()
+        .filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
     let layout = CpuLayout::read(&config.topology.sysfs_root, allowed);
     Ok(CpuLedger::new(layout, near.collect()))
 }

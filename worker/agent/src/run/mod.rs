@@ -16,7 +16,6 @@ use muster_model::ids::GpuUuid;
 use muster_service::systemd::Systemd;
 use muster_supervisor::lease::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller, RunId};
-use muster_tls::Dialer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +31,7 @@ use crate::identity::{DataDirectory, Machine};
 use crate::inbox::{Outbox, inbox};
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
-use crate::replicas::KnownReplicas;
+use crate::replicas::{KnownReplicas, ReplicaAccess};
 use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::topology::PciAddress;
@@ -84,12 +83,14 @@ pub async fn run_reloading(
     let outcome = tokio::select! {
         // A joining worker may wait a while for its certificate.
         () = &mut shutdown => Ok(None),
-        dialer = joining::dialer(&config, (data.path(), &replicas), &ground.host.name) => dialer.map(Some),
+        dialer = joining::dialer(&config, data.path(), &replicas, &ground.host.name) => dialer.map(Some),
     };
     let outcome = match outcome {
         Ok(Some(dialer)) => {
-            let given = (config, settings, (replicas, dialer));
-            match Loops::assemble(given, (&data, ground, accounts), &stop).await {
+            let access = ReplicaAccess { replicas, dialer };
+            let loops =
+                Loops::assemble(config, settings, access, &data, ground, accounts, &stop).await;
+            match loops {
                 Ok(loops) => loops.run(shutdown).await,
                 Err(error) => Err(error),
             }
@@ -115,12 +116,12 @@ struct Loops {
 
 impl Loops {
     async fn assemble(
-        (config, settings, reach): (
-            WorkerConfig,
-            watch::Receiver<WorkerConfig>,
-            (KnownReplicas, Dialer),
-        ),
-        (data, ground, accounts): (&DataDirectory, Ground, Accounts),
+        config: WorkerConfig,
+        settings: watch::Receiver<WorkerConfig>,
+        access: ReplicaAccess,
+        data: &DataDirectory,
+        ground: Ground,
+        accounts: Accounts,
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
         let (host, gpus) = (ground.host, ground.gpus);
@@ -128,26 +129,22 @@ impl Loops {
         let (outbox, incoming) = inbox();
         let engines = watch_engine(&config, data, stop).await;
         let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
-        let limits = runner_config(
-            (&config, data),
-            (ground.hardware, accounts),
-            engines.clone(),
-        )?;
-        let runner = Runner::new(limits, hand_over, clock, outbox.clone());
+        let tasks = runner_config(&config, data, ground.hardware, accounts, engines.clone())?;
+        let runner = Runner::new(tasks, hand_over, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = health::Gpus {
             unopened: ground.unopened,
             ..gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone())
         };
-        let dialer = reach.1.clone();
-        let place = place(data, &host, (clock, reach.clone()), &config);
+        let dialer = access.dialer.clone();
+        let place = place(data, &host, clock, access.clone(), &config);
         let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
         // The reboot was handled everywhere, and no task has started.
         data.settle()?;
         let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
         let (newest, accepted) = watch::channel(agent.leader());
-        let keeper = SessionKeeper::new((host, engines), reach, outbox, accepted, stop.clone());
+        let keeper = SessionKeeper::new(host, engines, access, outbox, accepted, stop.clone());
         let driver = Driver {
             agent,
             clock,
@@ -199,11 +196,9 @@ fn hand_over(
     memory: Arc<dyn GpuMemory>,
     outbox: Outbox,
 ) -> (HandOver, GpuUse) {
-    let (patience, uses) = (
-        Duration::from_millis(config.gpu_memory_wait_ms),
-        GpuUse::default(),
-    );
-    let hand_over = HandOver::new(memory, patience, (outbox, uses.clone()));
+    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
+    let uses = GpuUse::default();
+    let hand_over = HandOver::new(memory, patience, outbox, uses.clone());
     (hand_over, uses)
 }
 
@@ -223,7 +218,8 @@ async fn watch_engine(
 fn place(
     data: &DataDirectory,
     host: &HostRegistration,
-    (clock, (replicas, dialer)): (LeaseClock, (KnownReplicas, Dialer)),
+    clock: LeaseClock,
+    access: ReplicaAccess,
     config: &WorkerConfig,
 ) -> health::Place {
     health::Place {
@@ -232,8 +228,7 @@ fn place(
         boot_id: host.boot_id.clone(),
         rebooted: data.rebooted(),
         clock,
-        replicas,
-        dialer,
+        access,
         runs_containers: config.container_engine.runs_containers(),
     }
 }
@@ -332,15 +327,18 @@ async fn recover(
         found.extend(lost_by_reboot(&records, &found));
     }
     let (agent, actions) = Agent::recover(records, found);
-    let checkpoints = adopted.checkpoints.into_iter();
-    let checkpoints =
-        checkpoints.map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
-    let spoiled = adopted.spoiled.into_iter();
-    let spoiled =
-        spoiled.map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
-    let progress = adopted.progress.into_iter();
-    let progress =
-        progress.map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
+    let checkpoints = adopted
+        .checkpoints
+        .into_iter()
+        .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
+    let spoiled = adopted
+        .spoiled
+        .into_iter()
+        .map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
+    let progress = adopted
+        .progress
+        .into_iter()
+        .map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
     let late = checkpoints.chain(spoiled).chain(progress);
     Ok((agent, actions, late.collect()))
 }
@@ -355,8 +353,11 @@ fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
             _ => None,
         };
     }
-    let is_found =
-        |run: &RunId| { found.iter() }.any(|it| (it.key, it.epoch) == (run.key, run.epoch));
+    let is_found = |run: &RunId| {
+        found
+            .iter()
+            .any(|it| (it.key, it.epoch) == (run.key, run.epoch))
+    };
     let lost = held.into_iter().map(|(key, epoch)| RunId { key, epoch });
     lost.filter(|run| !is_found(run))
         .map(runner::rebooted)
@@ -366,7 +367,8 @@ fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
 fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
     let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
     EngineFinder::new(
-        (&config.container_engine, config.registry_auth_file.clone()),
+        &config.container_engine,
+        config.registry_auth_file.clone(),
         data.mark(),
         has_real_gpus,
         data.tasks(),
@@ -374,20 +376,22 @@ fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
 }
 
 fn runner_config(
-    (config, data): (&WorkerConfig, &DataDirectory),
-    (hardware, accounts): (Hardware, Accounts),
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    hardware: Hardware,
+    accounts: Accounts,
     engine: watch::Receiver<Option<FoundEngine>>,
 ) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
         Some(path) => path.clone(),
         None => supervisor_beside(std::env::current_exe().map_err(system("finding this program"))?),
     };
-    let checkpoints = config
+    let root = config
         .checkpoint_root
         .clone()
         .unwrap_or_else(|| data.path().join("checkpoints"));
-    std::fs::create_dir_all(&checkpoints).map_err(system("creating the checkpoint root"))?;
-    let checkpoints = absolute(checkpoints)?;
+    std::fs::create_dir_all(&root).map_err(system("creating the checkpoint root"))?;
+    let checkpoints = absolute(root)?;
     Ok(RunnerConfig {
         supervisor,
         tasks: data.tasks(),
@@ -444,7 +448,8 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     }
     let host = CgroupHost::find(&data.mark());
     let has = |controller| host.as_ref().is_some_and(|host| host.has(controller));
-    let missing: Vec<&str> = { LIMITING.into_iter() }
+    let missing: Vec<&str> = LIMITING
+        .into_iter()
         .filter(|controller| !has(*controller))
         .map(Controller::word)
         .collect();

@@ -88,14 +88,16 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         let case = tokio::task::spawn_blocking(move || match rebooted {
             true => Ok(after_reboot(&examining)),
             false => examine(id, &examining),
-        });
-        let case = case.await;
+        })
+        .await;
         (id, directory, case)
     });
     let mut adopted = Adopted::default();
     for (id, directory, case) in join_all(examined).await {
-        let checkpoints = directory.checkpoints()?.into_iter();
-        let checkpoints = checkpoints.map(|report| (id, report));
+        let checkpoints = directory
+            .checkpoints()?
+            .into_iter()
+            .map(|report| (id, report));
         adopted.checkpoints.extend(checkpoints);
         let spoiled = directory.spoiled()?.into_iter();
         adopted.spoiled.extend(spoiled.map(|report| (id, report)));
@@ -107,15 +109,16 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
             is_suspended: matches!(&case, Case::Alive(alive) if alive.suspended),
-            assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
+            assignment: spec.as_ref().map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
         let spec = spec.filter(|_| !matches!(case, Case::Over(_)));
         if let Some(spec) = &spec {
             hold_folder(runner, spec);
         }
-        let cpus = spec.and_then(|spec| spec.confinement.cpus);
-        let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
+        let cpus = spec
+            .and_then(|spec| spec.confinement.cpus)
+            .map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
             Case::Alive(alive) => {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use muster_model::desired::TaskAssignment;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::UnitId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
     Confinement, Controller, CpuPlace, DeviceNumber, RunId, SecretFolders, Stuck, TaskDirectory,
@@ -48,12 +48,14 @@ pub(super) struct LeaseTerms {
 /// The specification for a supervisor to run a task, with its CPUs if it is bound.
 pub(super) fn spec(
     config: &RunnerConfig,
-    (assignment, identity): (TaskAssignment, TaskIdentity),
+    assignment: TaskAssignment,
+    identity: TaskIdentity,
     lease: LeaseTerms,
     cpus: Option<CpuPlace>,
 ) -> TaskSpec {
     let id = RunId::of(&assignment);
-    let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
+    let checkpoint_directory =
+        checkpoint_directory(config, UnitId::new(assignment.key.job, assignment.unit));
     let names_secrets = !assignment.execution.secrets.is_empty();
     let engine = config.engine.borrow().clone();
     TaskSpec {
@@ -85,21 +87,24 @@ fn confinement(
 ) -> Confinement {
     // A container has only its own devices anyway, and engines cannot work below a cgroup that hides some.
     let is_process = assignment.execution.container.is_none();
-    let devices = { config.hardware.devices.iter() }
+    let devices = config
+        .hardware
+        .devices
+        .iter()
         .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
         .map(|(_, device)| *device);
     let devices_denied: Vec<DeviceNumber> = devices.collect();
-    let wanted = [
+    let wanted: Vec<Controller> = [
         (Controller::Memory, assignment.memory_mib > 0),
         (Controller::Cpu, assignment.cpus_milli > 0),
         (Controller::Pids, assignment.execution.pids_max.is_some()),
         (Controller::Cpuset, cpus.is_some()),
         (Controller::Devices, !devices_denied.is_empty()),
-    ];
-    let wanted: Vec<Controller> = { wanted.into_iter() }
-        .filter(|(_, is_wanted)| *is_wanted)
-        .map(|(controller, _)| controller)
-        .collect();
+    ]
+    .into_iter()
+    .filter(|(_, is_wanted)| *is_wanted)
+    .map(|(controller, _)| controller)
+    .collect();
     let name = RunId::of(assignment).to_string();
     let host = config.cgroups.as_ref();
     Confinement {
@@ -109,7 +114,10 @@ fn confinement(
         cpu_quota: config.cpu_quota,
         devices_denied,
         cpus,
-        shared_memory: { config.shared_memory.as_ref() }.and_then(|host| host.place(assignment)),
+        shared_memory: config
+            .shared_memory
+            .as_ref()
+            .and_then(|host| host.place(assignment)),
     }
 }
 
@@ -117,7 +125,8 @@ fn confinement(
 /// the start through its standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
-    (server, scratch): (&SupervisorServer, &ScratchFolders),
+    server: &SupervisorServer,
+    scratch: &ScratchFolders,
     idle: &IdleSupervisors,
     spec: &TaskSpec,
 ) -> io::Result<Launched> {
@@ -191,7 +200,7 @@ fn make_on_disk(
 
 /// Path of a unit's checkpoints: below its job, one directory per unit, because the tasks of an array must
 /// not share one.
-pub(super) fn checkpoint_directory(config: &RunnerConfig, job: JobId, unit: UnitIndex) -> PathBuf {
-    let of_job = config.checkpoints.join(job.to_string());
-    of_job.join(unit.to_string())
+pub(super) fn checkpoint_directory(config: &RunnerConfig, unit: UnitId) -> PathBuf {
+    let of_job = config.checkpoints.join(unit.job.to_string());
+    of_job.join(unit.unit.to_string())
 }

@@ -429,8 +429,8 @@ fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
             "its supervisor was frozen past the task's lease or grace and was killed"
         }
     };
-    let words = std::fs::read_to_string(directory.supervisor_errors()).unwrap_or_default();
-    let words: String = words.trim().chars().take(LAST_WORDS_BYTES_MAX).collect();
+    let text = std::fs::read_to_string(directory.supervisor_errors()).unwrap_or_default();
+    let words: String = text.trim().chars().take(LAST_WORDS_BYTES_MAX).collect();
     if words.is_empty() {
         what.to_owned()
     } else {

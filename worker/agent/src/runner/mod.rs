@@ -11,6 +11,7 @@ mod removal;
 mod scratch;
 mod server;
 mod shared_memory;
+mod start;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_control::agent::{Found, SupervisorReport};
+use muster_control::agent::Found;
 use muster_model::beat::{CheckpointReport, SpoilReport};
 use muster_model::desired::{Rendezvous, TaskAssignment};
-use muster_model::ids::{GpuUuid, JobId, UnitIndex};
+use muster_model::ids::{GpuUuid, UnitId};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -38,8 +39,7 @@ use crate::start_spans::StartSpans;
 pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
-use launch::LeaseTerms;
-use link::{Link, Orders};
+use link::Orders;
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::isolation::shared_memory::remove_unless_used;
 use muster_supervisor::lease::clock::LeaseClock;
@@ -50,6 +50,7 @@ use muster_supervisor::{
 use scratch::ScratchFolders;
 use server::SupervisorServer;
 pub(crate) use shared_memory::SharedMemoryHost;
+use start::Start;
 
 /// Orders to begin and to stop that wait for one supervisor: of several orders to stop, only those that
 /// shorten the grace period matter.
@@ -192,71 +193,28 @@ impl Runner {
     /// Starts a supervisor; its reports arrive in the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
-        let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
-        let warning_ms = lease_warning_ms(
-            assignment.stop_grace_ms,
-            assignment.partition_grace_ms,
-            self.beat_ms.load(Ordering::Relaxed),
-        );
-        let config = Arc::clone(&self.config);
-        let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
-        let (scratch, folders) = (self.scratch.clone(), self.checkpoint_folders.clone());
-        let idle = self.idle.clone();
         let release = self.releases().remove(&id);
-        let cpus = config.hardware.cpus.grant(&assignment);
-        let hand_over = self.hand_over.clone();
-        self.hold(id, deadline_boottime_ms, |mut orders, inbox| async move {
-            ended(release).await;
-            if let Err(detail) = orders
-                .unless_stopped(hand_over.free(&assignment.gpus))
-                .await
-            {
-                let report = SupervisorReport::Vanished { detail };
-                send(&inbox, Incoming::Supervisor(id, report)).await;
-                return Left::default();
-            }
-            // Waiting may have taken longer than the lease had.
-            let lease = LeaseTerms {
-                deadline_boottime_ms: orders.deadline_boottime_ms(),
-                warning_ms,
-            };
-            let directory = TaskDirectory::below(&config.tasks, id);
-            let identity = config.accounts.identity_of(&assignment.user).await;
-            let turn = disk.acquire().await;
-            let place = cpus.as_ref().map(|grant| grant.place().clone());
-            let supervisors = idle.clone();
-            let launched = tokio::task::spawn_blocking(move || {
-                let mut spec = launch::spec(&config, (assignment, identity), lease, place);
-                let folder = spec.checkpoint_directory.clone();
-                // In a gang, other members may have written into it.
-                let is_own = spec.assignment.rank.world_size <= 1;
-                spec.checkpoint_directory_is_new = is_own && folders.give(&folder, id);
-                let parts = (&*server, &scratch);
-                let launched = launch::launch(&config, parts, &supervisors, &spec);
-                if launched.is_err() && is_own {
-                    folders.take_back(&folder, id);
-                }
-                launched.map(|launched| (launched, Box::new(spec)))
-            });
-            let launched = launched.await;
-            drop(turn);
-            match launched.unwrap_or_else(|error| Err(error.into())) {
-                Ok((launched, spec)) => {
-                    let link = Link::new(id, directory, orders, inbox);
-                    let left = link.holding(cpus).returning_to(idle).run(launched).await;
-                    let spec = Some(spec);
-                    Left { spec, ..left }
-                }
-                Err(error) => {
-                    // A fault of the host (its disk is full, say), not of the job: nothing has run, and it
-                    // does not count against the job.
-                    tracing::error!(%id, %error, "starting a supervisor failed");
-                    let detail = format!("starting its supervisor failed: {error}");
-                    let report = SupervisorReport::Vanished { detail };
-                    send(&inbox, Incoming::Supervisor(id, report)).await;
-                    Left::default()
-                }
-            }
+        let start = Start {
+            id,
+            lease_warning_ms: lease_warning_ms(
+                assignment.stop_grace_ms,
+                assignment.partition_grace_ms,
+                self.beat_ms.load(Ordering::Relaxed),
+            ),
+            release,
+            cpus: self.config.hardware.cpus.grant(&assignment),
+            assignment,
+            config: Arc::clone(&self.config),
+            server: Arc::clone(&self.server),
+            idle: self.idle.clone(),
+            scratch: self.scratch.clone(),
+            checkpoint_folders: self.checkpoint_folders.clone(),
+            hand_over: self.hand_over.clone(),
+            disk: Arc::clone(&self.disk),
+        };
+        let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        self.hold(id, deadline_boottime_ms, |orders, inbox| {
+            start.run(orders, inbox)
         });
     }
 
@@ -349,13 +307,9 @@ impl Runner {
     }
 
     /// Removes a checkpoint that its unit does not keep any more.
-    pub(crate) fn remove_checkpoint(
-        &self,
-        (job, unit): (JobId, UnitIndex),
-        path: String,
-        kept: Vec<String>,
-    ) {
-        let directory = launch::checkpoint_directory(&self.config, job, unit);
+    pub(crate) fn remove_checkpoint(&self, unit: UnitId, path: String, kept: Vec<String>) {
+        let directory = launch::checkpoint_directory(&self.config, unit);
+        let UnitId { job, unit } = unit;
         let turns = Arc::clone(&self.removals);
         tokio::spawn(async move {
             let _turn = turns.acquire().await;

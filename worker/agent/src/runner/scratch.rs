@@ -80,10 +80,10 @@ impl ScratchFolders {
         directory: &TaskDirectory,
         account: Option<&Account>,
     ) -> io::Result<()> {
-        let folder = self.take()?;
+        let taken = self.take()?;
         let folder = match account {
-            Some(account) => folder.given_to(account)?,
-            None => folder,
+            Some(account) => taken.given_to(account)?,
+            None => taken,
         };
         let link = directory.scratch();
         match std::os::unix::fs::symlink(&folder.path, &link) {
@@ -157,7 +157,8 @@ impl ScratchFolders {
         let used: BTreeSet<PathBuf> = tasks.filter_map(|task| self.of(task)).collect();
         let numbers = self.numbers()?;
         self.pool().next = Some(numbers.last().map_or(0, |last| last + 1));
-        let unused: Vec<PathBuf> = { numbers.iter() }
+        let unused: Vec<PathBuf> = numbers
+            .iter()
             .map(|number| self.root.join(number.to_string()))
             .filter(|path| !used.contains(path))
             .collect();

@@ -146,7 +146,10 @@ async fn say_hello(channel: Channel, hello: v1::Hello) -> Result<Conversation, R
         .session(ReceiverStream::new(outgoing))
         .await?
         .into_inner();
-    let first = messages.message().await?.and_then(|message| message.kind);
-    let first = first.ok_or_else(|| Refusal::Unreachable("the stream ended".to_owned()))?;
+    let first = messages
+        .message()
+        .await?
+        .and_then(|message| message.kind)
+        .ok_or_else(|| Refusal::Unreachable("the stream ended".to_owned()))?;
     Ok((outbox, messages, first))
 }

@@ -99,8 +99,7 @@ impl Discovery {
             return Ok(channel.clone());
         }
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| Refusal::Unreachable(format!("address `{address}`: {error}")))?;
-        let endpoint = endpoint
+            .map_err(|error| Refusal::Unreachable(format!("address `{address}`: {error}")))?
             .connect_timeout(CONNECT_MAX)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)

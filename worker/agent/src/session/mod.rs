@@ -12,7 +12,6 @@ use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::timings::Timings;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
-use muster_tls::Dialer;
 use pause::Pause;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::container_engine::FoundEngine;
 use crate::error::Error;
 use crate::inbox::{Incoming, Outbox};
-use crate::replicas::KnownReplicas;
+use crate::replicas::ReplicaAccess;
 
 /// An open session, as used by the decision loop.
 #[derive(Debug)]
@@ -54,8 +53,9 @@ pub(crate) struct SessionKeeper {
 
 impl SessionKeeper {
     pub(crate) fn new(
-        (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
-        (replicas, dialer): (KnownReplicas, Dialer),
+        registration: HostRegistration,
+        engine: watch::Receiver<Option<FoundEngine>>,
+        access: ReplicaAccess,
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
         shutdown: CancellationToken,
@@ -63,7 +63,7 @@ impl SessionKeeper {
         Self {
             registration,
             engine,
-            discovery: Discovery::new(replicas, dialer),
+            discovery: Discovery::new(access.replicas, access.dialer),
             inbox,
             newest,
             shutdown,

@@ -19,7 +19,8 @@ pub(crate) fn runner(config: RunnerConfig, outbox: Outbox) -> Runner {
     let hand_over = HandOver::new(
         gpus.memory(),
         Duration::ZERO,
-        (outbox.clone(), GpuUse::default()),
+        outbox.clone(),
+        GpuUse::default(),
     );
     Runner::new(config, hand_over, LeaseClock::start(), outbox)
 }

@@ -75,8 +75,8 @@ impl TopologyConfig {
         }
         self.inside.iter().find_map(|level| {
             let mut seen = BTreeSet::new();
-            let twice = { level.gpus.iter().flatten() }.find(|gpu| !seen.insert(**gpu));
-            let beyond = { level.gpus.iter().flatten() }
+            let twice = level.gpus.iter().flatten().find(|gpu| !seen.insert(**gpu));
+            let beyond = level.gpus.iter().flatten()
                 .find(|gpu| usize::try_from(**gpu).is_ok_and(|gpu| gpu >= GPUS_PER_HOST_MAX));
             let named = &level.level;
             twice

@@ -68,7 +68,8 @@ fn detected(
     gpus: &[GpuDescription],
     addresses: &BTreeMap<GpuUuid, PciAddress>,
 ) -> (Vec<String>, Vec<LearntGpu>) {
-    let known: Vec<(GpuUuid, PciAddress)> = { gpus.iter() }
+    let known: Vec<(GpuUuid, PciAddress)> = gpus
+        .iter()
         .filter_map(|gpu| Some((gpu.uuid, *addresses.get(&gpu.uuid)?)))
         .collect();
     if known.is_empty() {
@@ -96,7 +97,8 @@ fn detected(
                 .collect(),
         ),
     ];
-    let (levels, cells): (Vec<String>, Vec<Vec<Option<String>>>) = { all.into_iter() }
+    let (levels, cells): (Vec<String>, Vec<Vec<Option<String>>>) = all
+        .into_iter()
         .filter(|(_, cells)| cells.iter().any(Option::is_some))
         .map(|(level, cells)| (level.to_owned(), cells))
         .unzip();
@@ -110,7 +112,8 @@ fn detected(
         .map(|(position, (uuid, _))| LearntGpu {
             uuid: *uuid,
             pci_address: String::new(),
-            cells: { cells.iter() }
+            cells: cells
+                .iter()
                 .map(|level| level[position].clone().unwrap_or_default())
                 .collect(),
         });
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     fn gpus(count: u32) -> Vec<GpuDescription> {
-        { 0..count }
+        (0..count)
             .map(|index| GpuDescription {
                 // In reverse of the list, which is ordered by index.
                 uuid: GpuUuid(u128::from(100 - index)),
@@ -141,7 +144,7 @@ mod tests {
     }
 
     fn cells<'a>(tree: &'a LearntTree, gpus: &[GpuDescription]) -> Vec<Vec<&'a str>> {
-        { gpus.iter() }
+        gpus.iter()
             .map(|gpu| {
                 tree.gpu(gpu.uuid)
                     .unwrap()

@@ -87,15 +87,16 @@ impl Sysfs {
         let Ok(path) = link.canonicalize() else {
             return Device::default();
         };
-        let names: Vec<&str> = { path.components() }
+        let names: Vec<&str> = path
+            .components()
             .filter_map(|part| match part {
                 Component::Normal(name) => name.to_str(),
                 _ => None,
             })
             .collect();
-        let above = names.iter().rev().skip(1);
+        let mut above = names.iter().rev().skip(1);
         let bridges = above.clone().map_while(|name| name.parse().ok());
-        let root_bus = { above }.find(|name| name.parse::<PciAddress>().is_err());
+        let root_bus = above.find(|name| name.parse::<PciAddress>().is_err());
         Device {
             root_bus: root_bus
                 .filter(|name| name.starts_with("pci"))
@@ -129,7 +130,8 @@ impl Sysfs {
     /// Fills in sockets that the firmware does not report: that of other devices below the same root bus,
     /// and on a machine with one node the only one.
     fn infer_sockets(&self, devices: &mut [Device]) {
-        let told: BTreeMap<String, String> = { devices.iter() }
+        let told: BTreeMap<String, String> = devices
+            .iter()
             .filter_map(|device| Some((device.root_bus.clone()?, device.socket.clone()?)))
             .collect();
         let only = self.only_node().map(|node| self.socket_of(node));
@@ -264,7 +266,8 @@ mod tests {
         let addresses: Vec<PciAddress> =
             addresses.iter().map(|text| text.parse().unwrap()).collect();
         let places = Sysfs::new(&machine.root()).places(&addresses);
-        { places.into_iter() }
+        places
+            .into_iter()
             .map(|place| (place.socket, place.switch.map(|switch| switch.to_string())))
             .collect()
     }

@@ -585,8 +585,12 @@ async fn a_reader_of_a_task_that_has_printed_nothing_yet_hears_where_to_go_on() 
     for id in [1, 2] {
         let chunks = leader
             .eventually("the end", |inner| {
-                let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
-                let chunks: Vec<v1::LogChunk> = chunks.cloned().collect();
+                let chunks: Vec<v1::LogChunk> = inner
+                    .chunks
+                    .iter()
+                    .filter(|chunk| chunk.id == id)
+                    .cloned()
+                    .collect();
                 chunks.last()?.end.then_some(chunks)
             })
             .await;

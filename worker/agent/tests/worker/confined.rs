@@ -351,14 +351,15 @@ async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
     task.gpus = vec![first_gpu(&leader).await];
     leader.want([task.clone()]);
     assert_eq!(host.scratch_file(&task, "up"), "up");
-    let shared = std::fs::read_dir(run.path()).unwrap();
-    let mut shared = shared.map(|entry| entry.unwrap().path());
-    let shared = shared.find(|path| {
-        path.file_name()
-            .unwrap()
-            .to_string_lossy()
-            .starts_with("shared-")
-    });
+    let shared = std::fs::read_dir(run.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("shared-")
+        });
     let left = shared.unwrap().join(format!(
         "{}-{}-{}/left",
         task.key.job, task.unit, task.attempt

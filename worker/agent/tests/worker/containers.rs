@@ -68,10 +68,11 @@ async fn a_container_that_its_engine_refuses_is_reported_with_the_reason() {
         ..Container::default()
     });
     leader.want([task]);
-    let error = leader.eventually_task("its end", |status| match &status.phase {
-        WorkerTaskPhase::Exited(exit) => exit.start_error.clone(),
-        _ => None,
-    });
-    let error = error.await;
+    let error = leader
+        .eventually_task("its end", |status| match &status.phase {
+            WorkerTaskPhase::Exited(exit) => exit.start_error.clone(),
+            _ => None,
+        })
+        .await;
     assert!(error.contains("not today"), "{error}");
 }

@@ -74,8 +74,7 @@ fn a_helper_answers_what_its_backend_does() {
     let folder = driver();
     let mut helped = open(folder.path(), LONG).unwrap();
     let timeline = Timeline::parse(TIMELINE).unwrap();
-    let own = SimulatedBackend::new("host-1", 2, "H100", 81_920, timeline);
-    let mut own = own
+    let mut own = SimulatedBackend::new("host-1", 2, "H100", 81_920, timeline)
         .with_pci_addresses(&["0000:0f:00.0".to_owned()])
         .unwrap();
     assert_eq!(helped.inventory(), own.inventory());

@@ -140,11 +140,12 @@ async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
     finding(&leader, "gpu_lost", Severity::Fatal).await;
     log(&host, 2, &xid(48));
     let is_last = |it: &Finding| it.code == Some(48);
-    let findings = leader.eventually("the last line", |inner| {
-        let findings = &inner.status.as_ref()?.findings;
-        findings.iter().any(is_last).then(|| findings.clone())
-    });
-    let findings = findings.await;
+    let findings = leader
+        .eventually("the last line", |inner| {
+            let findings = &inner.status.as_ref()?.findings;
+            findings.iter().any(is_last).then(|| findings.clone())
+        })
+        .await;
     let gone = findings.iter().filter(|it| it.code == Some(79));
     assert_eq!((gone.count(), findings.len()), (1, 3), "{findings:?}");
     // The rules evaluate an XID; a lost GPU is unfit regardless of them.

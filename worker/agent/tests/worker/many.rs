@@ -57,8 +57,9 @@ async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
         let ended = leader
             .eventually("the next ends", |inner| {
                 let tasks = &inner.status.as_ref()?.tasks;
-                let ended = tasks.iter().filter(|task| is_over(&task.phase));
-                let ended: Vec<TaskKey> = ended
+                let ended: Vec<TaskKey> = tasks
+                    .iter()
+                    .filter(|task| is_over(&task.phase))
                     .map(|task| task.key)
                     .filter(|key| wanted.contains_key(key))
                     .collect();
@@ -117,11 +118,13 @@ fn holdings(host: &Host) -> Holdings {
     Holdings {
         descriptors: entries.count(),
         // A child that ends at this moment has none.
-        children: { children.into_iter() }
+        children: children
+            .into_iter()
             .filter_map(|child| std::fs::read_dir(format!("/proc/{child}/fd")).ok())
             .map(Iterator::count)
             .collect(),
-        cgroups: { host.cgroups() }
+        cgroups: host
+            .cgroups()
             .map(|cgroups| cgroups.tasks())
             .unwrap_or_default(),
         files,
@@ -144,8 +147,10 @@ fn list(folder: &Path, files: &mut Vec<String>) {
 
 /// The children of all threads of a process.
 fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let lists = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
     let mut children: Vec<u32> = lists
         .flat_map(|list| {

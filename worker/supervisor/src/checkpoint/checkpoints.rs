@@ -273,8 +273,9 @@ impl Ledger {
     /// known at the start.
     fn advice_ms(&self) -> Option<u64> {
         let save_ms = median_save_ms(self.own.all().iter().map(|report| report.save_ms));
-        let measured = save_ms.zip(self.care.mean_time_ms);
-        let measured = measured.map(|(save_ms, mean_time_ms)| interval_ms(save_ms, mean_time_ms));
+        let measured = save_ms
+            .zip(self.care.mean_time_ms)
+            .map(|(save_ms, mean_time_ms)| interval_ms(save_ms, mean_time_ms));
         measured.or(self.care.interval_ms)
     }
 

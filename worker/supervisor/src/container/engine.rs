@@ -178,7 +178,7 @@ impl Engine {
     /// See [`EngineError`].
     pub fn identify(&self) -> Result<EngineIdentity, EngineError> {
         let operation = "identifying the engine";
-        let exchange = self.begin(operation, ("GET", "/_ping"), None, GREETING_MAX)?;
+        let exchange = self.begin(operation, "GET", "/_ping", None, GREETING_MAX)?;
         let reply = accepted(operation, exchange)?;
         Ok(match reply.header("libpod-api-version") {
             Some(version) => EngineIdentity {
@@ -195,8 +195,9 @@ impl Engine {
     /// Whether containers can be placed below a given cgroup: with the systemd cgroup driver, they go into
     /// slices instead.
     pub(super) fn takes_cgroup_paths(&self) -> Result<bool, EngineError> {
-        let info = self.ask("querying cgroup support", ("GET", "/info"), None)?;
-        let info: Value = read("querying cgroup support", &info)?;
+        let operation = "querying cgroup support";
+        let reply = self.ask(operation, "GET", "/info", None)?;
+        let info: Value = read(operation, &reply)?;
         Ok(info["CgroupDriver"] == "cgroupfs")
     }
 
@@ -204,7 +205,7 @@ impl Engine {
     pub(super) fn image(&self, name: &str) -> Result<Option<String>, EngineError> {
         let operation = "inspecting the image";
         let target = format!("/images/{}/json", encoded(name, true));
-        match self.ask(operation, ("GET", &target), None) {
+        match self.ask(operation, "GET", &target, None) {
             Ok(reply) => Ok(Some(read::<IdAnswer>(operation, &reply)?.id)),
             Err(EngineError::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -236,7 +237,7 @@ impl Engine {
     pub(super) fn create(&self, target: &str, body: &Value) -> Result<String, EngineError> {
         let operation = "creating the container";
         let body = body.to_string();
-        let reply = self.ask(operation, ("POST", target), Some(body.as_bytes()))?;
+        let reply = self.ask(operation, "POST", target, Some(body.as_bytes()))?;
         Ok(read::<IdAnswer>(operation, &reply)?.id)
     }
 
@@ -261,7 +262,7 @@ impl Engine {
     /// Starts a container.
     pub(super) fn start(&self, id: &str) -> Result<(), EngineError> {
         let target = format!("/containers/{id}/start");
-        self.ask("starting the container", ("POST", &target), None)
+        self.ask("starting the container", "POST", &target, None)
             .map(|_| ())
     }
 
@@ -269,7 +270,7 @@ impl Engine {
     pub(super) fn inspect(&self, name: &str) -> Result<Option<Standing>, EngineError> {
         let operation = "inspecting the container";
         let target = format!("/containers/{}/json", encoded(name, false));
-        let answer: InspectAnswer = match self.ask(operation, ("GET", &target), None) {
+        let answer: InspectAnswer = match self.ask(operation, "GET", &target, None) {
             Ok(reply) => read(operation, &reply)?,
             Err(EngineError::Refused { status: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
@@ -289,14 +290,14 @@ impl Engine {
     /// Begins to wait for a container's end.
     pub(super) fn wait(&self, id: &str) -> Result<Exchange, EngineError> {
         let target = format!("/containers/{id}/wait");
-        let request = ("POST", target.as_str());
-        self.begin("waiting for the container", request, None, ANSWER_MAX)
+        let operation = "waiting for the container";
+        self.begin(operation, "POST", &target, None, ANSWER_MAX)
     }
 
     /// Sends a signal to a container's first process; ignored if it has ended.
     pub(super) fn signal(&self, id: &str, signal: i32) -> Result<(), EngineError> {
         let target = format!("/containers/{id}/kill?signal={signal}");
-        match self.ask("signalling the container", ("POST", &target), None) {
+        match self.ask("signalling the container", "POST", &target, None) {
             Err(EngineError::Refused {
                 status: 404 | 409, ..
             })
@@ -312,7 +313,7 @@ impl Engine {
             false => ("resuming the container", "unpause"),
         };
         let target = format!("/containers/{id}/{action}");
-        match self.ask(operation, ("POST", &target), None) {
+        match self.ask(operation, "POST", &target, None) {
             Ok(_) => Ok(()),
             // Engines report this state differently: by 304, 409 or 500.
             Err(error @ EngineError::Refused { .. }) => match self.inspect(id)? {
@@ -329,7 +330,7 @@ impl Engine {
     /// See [`EngineError`]: it may still run.
     pub fn remove(&self, name: &str) -> Result<(), EngineError> {
         let target = format!("/containers/{}?force=true&v=true", encoded(name, false));
-        match self.ask("removing the container", ("DELETE", &target), None) {
+        match self.ask("removing the container", "DELETE", &target, None) {
             Err(EngineError::Refused { status: 404, .. }) | Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
@@ -341,32 +342,39 @@ impl Engine {
     /// See [`EngineError`].
     pub fn list(&self, worker: &str) -> Result<Vec<Listed>, EngineError> {
         let operation = "listing containers";
-        let filters = serde_json::json!({"label": [format!("{WORKER_LABEL}={worker}")]});
-        let filters = encoded(&filters.to_string(), false);
+        let label = serde_json::json!({"label": [format!("{WORKER_LABEL}={worker}")]});
+        let filters = encoded(&label.to_string(), false);
         let target = format!("/containers/json?all=true&filters={filters}");
-        let reply = self.ask(operation, ("GET", &target), None)?;
-        let listed: Vec<ListAnswer> = read(operation, &reply)?;
-        let listed = listed.into_iter().map(|one| Listed {
-            run: { one.labels.as_ref() }.and_then(|labels| labels.get(RUN_LABEL)?.parse().ok()),
+        let reply = self.ask(operation, "GET", &target, None)?;
+        let answers: Vec<ListAnswer> = read(operation, &reply)?;
+        let listed = answers.into_iter().map(|one| Listed {
+            run: one
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(RUN_LABEL)?.parse().ok()),
             id: one.id,
         });
         Ok(listed.collect())
     }
 
+    /// Sends a request and reads its complete answer.
     pub(super) fn ask(
         &self,
         operation: &'static str,
-        request: (&'static str, &str),
+        method: &'static str,
+        target: &str,
         body: Option<&[u8]>,
     ) -> Result<Reply, EngineError> {
-        let exchange = self.begin(operation, request, body, ANSWER_MAX)?;
+        let exchange = self.begin(operation, method, target, body, ANSWER_MAX)?;
         accepted(operation, exchange)
     }
 
+    /// Sends a request; the answer is to be read from the exchange.
     fn begin(
         &self,
         operation: &'static str,
-        (method, target): (&'static str, &str),
+        method: &'static str,
+        target: &str,
         body: Option<&[u8]>,
         silence_max: Duration,
     ) -> Result<Exchange, EngineError> {

@@ -92,9 +92,14 @@ pub(super) fn obtain(
 
 /// Pulls an image, or returns why it cannot be pulled.
 fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), String> {
-    let login = auth_file.map(|file| login(file, image)).transpose();
-    let login = login.map_err(|error| error.to_string())?.flatten();
-    let mut exchange = { engine.pull(image, login.as_ref()) }.map_err(|error| error.to_string())?;
+    let login = auth_file
+        .map(|file| login(file, image))
+        .transpose()
+        .map_err(|error| error.to_string())?
+        .flatten();
+    let mut exchange = engine
+        .pull(image, login.as_ref())
+        .map_err(|error| error.to_string())?;
     let broken = |source| {
         let operation = "pulling the image";
         EngineError::Broken { operation, source }.to_string()

@@ -145,7 +145,9 @@ fn entry<'a>(auths: &'a BTreeMap<String, Entry>, repository: &str) -> Option<&'a
 /// The registry or repository of a key in the file: docker writes URLs (`https://index.docker.io/v1/`), of
 /// which only the host counts.
 fn place(key: &str) -> String {
-    let address = { key.strip_prefix("https://") }.or_else(|| key.strip_prefix("http://"));
+    let address = key
+        .strip_prefix("https://")
+        .or_else(|| key.strip_prefix("http://"));
     let place = match address {
         Some(address) => registry(address),
         None => key.trim_end_matches('/'),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::container::engine::{RUN_LABEL, WORKER_LABEL};
 use crate::container::record::container_name;
 use crate::container::rights;
+use crate::container::task::Task;
 use crate::isolation::cgroup::{CpuQuota, CpuTime};
 use crate::task::directory::TaskDirectory;
 use crate::task::run_id::RunId;
@@ -44,11 +45,17 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Derives the container from a task's specification.
     pub(super) fn new(
-        (spec, container, access): (&'a TaskSpec, &'a Container, &'a EngineAccess),
+        task: &'a Task,
         directory: &TaskDirectory,
         image: String,
         environment: BTreeMap<String, String>,
     ) -> Self {
+        let Task {
+            spec,
+            container,
+            access,
+            ..
+        } = task;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let scratch = directory.scratch();
         let same = |path: &Path| Mount {
@@ -57,11 +64,15 @@ impl<'a> Plan<'a> {
             read_only: false,
         };
         let ours = [same(&directory.control()), same(&scratch)];
-        let secrets = spec.secrets.target.as_deref().filter(|path| path.is_dir());
-        let secrets = secrets.map(|path| Mount {
-            read_only: true,
-            ..same(path)
-        });
+        let secrets = spec
+            .secrets
+            .target
+            .as_deref()
+            .filter(|path| path.is_dir())
+            .map(|path| Mount {
+                read_only: true,
+                ..same(path)
+            });
         let checkpoints = same(&spec.checkpoint_directory);
         // The folder above may belong to the account too, which creates its own in it.
         let (of_account, of_others) = match spec.owner() {
@@ -101,7 +112,12 @@ impl<'a> Plan<'a> {
 
     /// CDI names of the task's GPUs.
     fn devices(&self) -> Vec<String> {
-        let gpus = { self.spec.assignment.gpus.iter() }.filter(|_| self.access.has_real_gpus);
+        let gpus = self
+            .spec
+            .assignment
+            .gpus
+            .iter()
+            .filter(|_| self.access.has_real_gpus);
         gpus.map(|gpu| self.container.gpu_device(gpu)).collect()
     }
 
@@ -143,8 +159,10 @@ impl<'a> Plan<'a> {
     /// Body for docker's API and podman's compatible one.
     fn for_docker(&self) -> Value {
         let container = self.container;
-        let variables = self.environment.iter();
-        let variables = variables.map(|(name, value)| format!("{name}={value}"));
+        let variables = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
         let mounts = self.all_mounts().map(|mount| {
             json!({
                 "Type": "bind", "Source": mount.source, "Target": mount.target,
@@ -169,9 +187,9 @@ impl<'a> Plan<'a> {
             }),
         });
         let devices = self.devices();
-        let devices =
+        let requests =
             (!devices.is_empty()).then(|| json!([{"Driver": "cdi", "DeviceIDs": devices}]));
-        put(&mut host, "DeviceRequests", devices);
+        put(&mut host, "DeviceRequests", requests);
         let place = self.spec.confinement.cpus.as_ref();
         put(
             &mut host,
@@ -214,15 +232,15 @@ impl<'a> Plan<'a> {
 
     /// User of its processes; the image's if `None`.
     fn user(&self) -> Option<String> {
-        let account = rights::whose(self.container, &self.spec.identity);
-        let account = account.map(|(account, group)| format!("{}:{group}", account.uid));
+        let account = rights::whose(self.container, &self.spec.identity)
+            .map(|(account, group)| format!("{}:{group}", account.uid));
         account.or_else(|| self.container.user.clone())
     }
 
     /// Supplementary groups of that user.
     fn groups(&self) -> Option<Vec<String>> {
         let (account, first) = rights::whose(self.container, &self.spec.identity)?;
-        let further = { account.groups.iter() }.filter(|group| **group != first);
+        let further = account.groups.iter().filter(|group| **group != first);
         Some(further.map(ToString::to_string).collect())
     }
 

@@ -32,8 +32,11 @@ impl Removal {
     /// Processes of the container except its first one, which its runner signals; empty if they are unknown.
     pub(crate) fn others_in_container(&self, entries: &[ProcessEntry]) -> Vec<i32> {
         let record = ContainerRecord::read(&TaskDirectory::new(self.directory.clone()));
-        let first = record.ok().flatten().and_then(|record| record.init);
-        let first = first.filter(ProcessIdentity::is_alive);
+        let first = record
+            .ok()
+            .flatten()
+            .and_then(|record| record.init)
+            .filter(ProcessIdentity::is_alive);
         first.map_or_else(Vec::new, |first| descendants(entries, first.pid))
     }
 

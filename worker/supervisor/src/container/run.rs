@@ -46,7 +46,7 @@ pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
 
 /// Runs a task's container with this environment.
 pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, String>) -> ExitCode {
-    let ended = start(directory, environment).and_then(Runner::see_to_its_end);
+    let ended = start(directory, environment).and_then(Runner::run_to_end);
     match ended {
         Ok(code) => end_like(code),
         Err(error) => {
@@ -79,8 +79,7 @@ fn start(
     let image = task.image(directory)?;
     let is_podman = task.engine.identify()?.is_podman;
     task.give_folders(directory);
-    let parts = (&task.spec, &task.container, &task.access);
-    let mut plan = Plan::new(parts, directory, image, environment);
+    let mut plan = Plan::new(&task, directory, image, environment);
     if let Some(cgroup) = task.spec.cgroups().first()
         && task.engine.takes_cgroup_paths()?
     {
@@ -118,8 +117,13 @@ fn start(
     }
     record.init = init;
     record.write(directory).map_err(written())?;
-    let told = (end, memory);
-    Runner::new(task.engine, id, directory, told, (signals, attach, init))
+    let started = Started {
+        engine: task.engine,
+        id,
+        attach,
+        init,
+    };
+    Runner::new(started, directory, end, memory, signals)
 }
 
 /// Starts the container; returns its first process.
@@ -170,6 +174,17 @@ fn passed_on() -> impl Iterator<Item = i32> {
     let all = (1..libc::SIGRTMIN()).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
     // The two below the real-time signals belong to the C library.
     all.filter(move |signal| !own.contains(signal) && !(32..libc::SIGRTMIN()).contains(signal))
+}
+
+/// A container that was just started.
+struct Started {
+    engine: Engine,
+    /// The engine's id for it.
+    id: String,
+    /// Stream of its output.
+    attach: Exchange,
+    /// Its first process, if it was still alive when it was looked up.
+    init: Option<ProcessIdentity>,
 }
 
 /// A running container and its observed state.
@@ -244,12 +259,18 @@ struct WaitAnswer {
 
 impl<'a> Runner<'a> {
     fn new(
-        engine: Engine,
-        id: String,
+        started: Started,
         directory: &'a TaskDirectory,
-        (end, memory): (ContainerEnd, MemoryWatch),
-        (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
+        end: ContainerEnd,
+        memory: MemoryWatch,
+        signals: OwnedFd,
     ) -> Result<Self, RunError> {
+        let Started {
+            engine,
+            id,
+            mut attach,
+            init,
+        } = started;
         let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
         let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up the output")));
         attach.never_wait().map_err(during("reading the output"))?;
@@ -276,7 +297,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Copies output and forwards signals until the container has ended; returns its shell exit code.
-    fn see_to_its_end(mut self) -> Result<i32, RunError> {
+    fn run_to_end(mut self) -> Result<i32, RunError> {
         let code = loop {
             self.copy()?;
             match self.ended {
@@ -284,7 +305,7 @@ impl<'a> Runner<'a> {
                 Some((code, until)) if boottime_ms() >= until => break code,
                 _ => {}
             }
-            self.await_news()?;
+            self.sleep()?;
             self.memory.look();
             self.hear_signals()?;
             self.hold();
@@ -299,7 +320,8 @@ impl<'a> Runner<'a> {
         self.end.out_of_memory = is_told || self.memory.has_run_out();
         discard(&self.engine, &self.id, self.directory);
         if self.end.out_of_memory {
-            { self.end.write(self.directory) }
+            self.end
+                .write(self.directory)
                 .map_err(during("recording that it ran out of memory"))?;
         }
         Ok(code)
@@ -317,8 +339,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Waits until anything can be done.
-    fn await_news(&self) -> Result<(), RunError> {
+    /// Sleeps until a source has something, or an action is due.
+    fn sleep(&self) -> Result<(), RunError> {
         let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
         match self.blocked {
             Some(stream) => {
@@ -333,13 +355,13 @@ impl<'a> Runner<'a> {
         polled.extend(self.memory.polled());
         let wait = self.wait.iter();
         polled.extend(wait.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
-        let timeout = match (&self.ended, &self.wait) {
+        let timeout_ms = match (&self.ended, &self.wait) {
             (Some((_, until)), _) => Some(until.saturating_sub(boottime_ms())),
             (None, None) => Some(ENGINE_RETRY_MS),
             (None, Some(_)) if !self.stance.is_held() => Some(ENGINE_RETRY_MS),
             (None, Some(_)) => None,
         };
-        let timeout = timeout.map(span);
+        let timeout = timeout_ms.map(span);
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(during("polling")(error.into())),
@@ -441,7 +463,8 @@ impl<'a> Runner<'a> {
                 complain("the container engine was unreachable; output may be missing here");
                 self.orphaned_at_ms = None;
                 self.attach = self.engine.attach(&self.id).ok();
-                { self.attach.iter_mut() }
+                self.attach
+                    .iter_mut()
                     .try_for_each(Exchange::never_wait)
                     .map_err(during("reading the output"))?;
                 self.wait = self.begin_to_wait();

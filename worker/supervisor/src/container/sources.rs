@@ -43,9 +43,9 @@ impl<'a> Sources<'a> {
             return Ok(sources);
         };
         for mount in mounts {
-            let found = account.acting(|| Source::find(&mount.source));
-            let found =
-                found.map_err(|error| RunError::Mount(unseen(account, &mount.source, &error)))?;
+            let found = account
+                .acting(|| Source::find(&mount.source))
+                .map_err(|error| RunError::Mount(unseen(account, &mount.source, &error)))?;
             mount.source.clone_from(&found.path);
             sources.seen.push(found);
         }
@@ -79,13 +79,14 @@ impl<'a> Sources<'a> {
 
 impl Source {
     fn find(path: &str) -> io::Result<Self> {
-        let path = fs::canonicalize(path)?;
-        let found = fs::metadata(&path)?;
-        let path = path.into_os_string().into_string();
-        // Engines receive it in JSON.
-        let path = path.map_err(|_| io::Error::other("path is not Unicode"))?;
+        let real = fs::canonicalize(path)?;
+        let found = fs::metadata(&real)?;
         Ok(Self {
-            path,
+            // Engines receive it in JSON.
+            path: real
+                .into_os_string()
+                .into_string()
+                .map_err(|_| io::Error::other("path is not Unicode"))?,
             identity: (found.dev(), found.ino()),
         })
     }

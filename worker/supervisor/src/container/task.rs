@@ -56,10 +56,16 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn read(directory: &TaskDirectory) -> Result<Self, RunError> {
-        let spec = directory.read_spec().map_err(during("reading spec.json"))?;
-        let spec = spec.ok_or(RunError::NoContainer)?;
-        let container = spec.assignment.execution.container.clone();
-        let container = container.ok_or(RunError::NoContainer)?;
+        let spec = directory
+            .read_spec()
+            .map_err(during("reading spec.json"))?
+            .ok_or(RunError::NoContainer)?;
+        let container = spec
+            .assignment
+            .execution
+            .container
+            .clone()
+            .ok_or(RunError::NoContainer)?;
         let access = spec.engine.clone().ok_or(RunError::NoEngine)?;
         Ok(Self {
             engine: Engine::at(&access.socket),
@@ -102,8 +108,8 @@ impl Task {
         // An unspecified group stays as it is.
         let group = group.parse::<u32>().ok();
         // This link was made by the agent, in a folder of its own.
-        let scratch = directory.scratch();
-        let scratch = fs::read_link(&scratch).unwrap_or(scratch);
+        let link = directory.scratch();
+        let scratch = fs::read_link(&link).unwrap_or(link);
         let folders = [
             directory.control(),
             directory.control_socket(),

@@ -51,14 +51,17 @@ impl Beside {
         request: &ExecRequest,
         [input, output, errors]: [OwnedFd; FILES],
     ) -> Result<Command, String> {
-        let words = { request.command.split_first() }.ok_or("the command is empty")?;
+        let (program, arguments) = request
+            .command
+            .split_first()
+            .ok_or("the command is empty")?;
         let (mut command, place) = match self.is_contained() {
             true => {
                 let command = stand_in(directory, request);
                 (command.map_err(|error| error.to_string())?, None)
             }
             false => {
-                let (command, place) = self.process(directory, words)?;
+                let (command, place) = self.process(directory, program, arguments)?;
                 (command, Some(place))
             }
         };
@@ -68,7 +71,8 @@ impl Beside {
         let cgroups = Cgroups::at(&self.spec.cgroups());
         let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
         for file in [&input, &output, &errors] {
-            { setup.give(file) }
+            setup
+                .give(file)
                 .map_err(|error| format!("setting up input and output failed: {error}"))?;
         }
         command
@@ -106,15 +110,17 @@ impl Beside {
     fn process(
         &self,
         directory: &TaskDirectory,
-        (program, arguments): (&String, &[String]),
+        program: &str,
+        arguments: &[String],
     ) -> Result<(Command, CString), String> {
         let environment = environment::of_task(&self.spec, directory, &self.secrets);
         let place = working_directory(&self.spec, directory)?;
-        let path = environment.get(OsStr::new("PATH"));
+        let path = environment.get(OsStr::new("PATH")).map(OsString::as_os_str);
         // The same error message as for the start of a task.
-        let path = path.map(OsString::as_os_str);
         let find = || program::find(program.as_ref(), path, &place);
-        { self.spec.identity.acting(find) }
+        self.spec
+            .identity
+            .acting(find)
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let begins_in = CString::new(place.as_os_str().as_bytes())
             .map_err(|error| format!("entering `{}` failed: {error}", place.display()))?;

@@ -85,8 +85,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path());
         let flags = SocketFlags::CLOEXEC;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let listener = listener.unwrap();
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let address = SocketAddrUnix::new(directory.exec_socket()).unwrap();
         bind(&listener, &address).unwrap();
         listen(&listener, 1).unwrap();

@@ -177,10 +177,7 @@ impl Credentials {
         Self {
             uid: Uid::from_raw(account.uid),
             gid: Gid::from_raw(account.gid),
-            groups: { account.groups.iter() }
-                .copied()
-                .map(Gid::from_raw)
-                .collect(),
+            groups: account.groups.iter().copied().map(Gid::from_raw).collect(),
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn load_device_program(program: &[BpfInstruction]) -> io::Result<Owne
         flags: 0,
     };
     // SAFETY: the kernel reads the given number of instructions, a terminated text, and the arguments.
-    let loaded = unsafe {
+    let answer = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             BPF_PROG_LOAD,
@@ -110,12 +110,12 @@ pub(crate) fn load_device_program(program: &[BpfInstruction]) -> io::Result<Owne
             size_of::<LoadOrder>(),
         )
     };
-    let loaded = i32::try_from(loaded).unwrap_or(-1);
-    if loaded < 0 {
+    let descriptor = i32::try_from(answer).unwrap_or(-1);
+    if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// Attaches a loaded program to a cgroup: it decides about all devices that the cgroup's processes open.

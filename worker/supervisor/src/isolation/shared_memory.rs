@@ -138,7 +138,9 @@ pub fn remove_unless_used(folder: &Path) -> io::Result<()> {
 pub fn sweep(parent: &Path) -> io::Result<()> {
     let mut attempts = BTreeSet::new();
     for name in names_in(parent)? {
-        let attempt = { name.strip_suffix(MEMBERS) }.or_else(|| Some(name.split_once(GONE)?.0));
+        let attempt = name
+            .strip_suffix(MEMBERS)
+            .or_else(|| Some(name.split_once(GONE)?.0));
         attempts.insert(parent.join(attempt.unwrap_or(&name)));
     }
     let removals = attempts.iter().map(|folder| remove_unless_used(folder));
@@ -205,7 +207,9 @@ pub fn is_possible() -> bool {
     // There is no such program, but the child tries to execute it only after it was moved.
     let mut probe = Command::new("/proc/self/none");
     sys::set_up_in_child(&mut probe, ChildSetup::helper(getpid()).entering(entry));
-    { probe.spawn() }.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    probe
+        .spawn()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 impl Entry {
@@ -320,7 +324,9 @@ fn namespace_of_others(folder: &Path) -> io::Result<Option<OwnedFd>> {
         text => text?,
     };
     // Malformed lines are records truncated by a full file system.
-    let members = { text.lines() }.filter_map(|line| serde_json::from_str(line).ok());
+    let members = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     for member in members {
         if let Some(namespace) = namespace_of(member)? {
             return Ok(Some(namespace));

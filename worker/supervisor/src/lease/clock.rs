@@ -162,8 +162,10 @@ mod tests {
     fn files_are_stamped_by_the_clock_of_files() {
         let before = file_clock();
         let file = tempfile::tempfile().expect("a file");
-        let stamp = file.metadata().and_then(|it| it.modified());
-        let stamp = stamp.expect("a stamp");
+        let stamp = file
+            .metadata()
+            .and_then(|it| it.modified())
+            .expect("a stamp");
         assert!(is_stamped_since(stamp, before), "{stamp:?} {before:?}");
     }
 

@@ -205,8 +205,8 @@ impl Family {
     /// Sends a signal to the task's main process, or to every process of the task that can be found now.
     pub(crate) fn signal(&self, signal: Signal, to_all: bool) {
         let main = self.status.is_none().then_some(self.main);
-        let others = if to_all { self.all() } else { Vec::new() };
-        let others = others.into_iter().filter(|pid| *pid != self.main);
+        let all = if to_all { self.all() } else { Vec::new() };
+        let others = all.into_iter().filter(|pid| *pid != self.main);
         for pid in main.into_iter().chain(others) {
             signal_pid(pid, signal);
             // A stopped process acts on no other signal.
@@ -330,7 +330,8 @@ fn signal_descendants(
     // A failed listing is repeated with the next check of the task.
     let entries = ProcessEntry::all().unwrap_or_default();
     let family = descendants(&entries, me);
-    let others: Vec<i32> = { beside.iter() }
+    let others: Vec<i32> = beside
+        .iter()
         .flat_map(|leader| descendants(&entries, *leader))
         .collect();
     let is_beside =

@@ -8,9 +8,9 @@ mod gang;
 mod killing;
 mod stance;
 mod talk;
+mod watch;
 
 use std::io;
-use std::os::fd::AsFd;
 
 use muster_model::command::{EXIT_DO_NOT_RESTART, Exit};
 use muster_model::time::MonotonicMs;
@@ -24,16 +24,14 @@ use crate::lease::alarm::LeaseAlarm;
 use crate::lease::clock::LeaseClock;
 use crate::lease::guard::Pulse;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{LAST_ROUNDS_MAX, LEASE_TICK, QUICK_TASK_MS_MAX};
+use crate::limits::{LAST_ROUNDS_MAX, QUICK_TASK_MS_MAX};
 use crate::link::connections::{Connections, Incoming};
 use crate::link::lines::LineStream;
 use crate::link::protocol::{AgentRequest, SupervisorMessage};
 use crate::output::{Output, evidence};
 use crate::process::ProcessIdentity;
 use crate::process::family::{self, Family};
-use crate::process::rounds::Rounds;
 use crate::supervise::gang::Gang;
-use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
 use crate::supervise::succession::Tenure;
 use crate::task::directory::TaskDirectory;
@@ -42,12 +40,6 @@ use crate::task::ready::Ready;
 use crate::task::said::Said;
 use crate::task::spec::{SPEC_FORMAT, TaskSpec};
 use crate::task::stopping::Stopping;
-
-/// Maximum descriptors polled besides the connections: the task's end, the alarm, the checkpoint thread, the
-/// flag file, commands' ends and two pipes.
-const OTHERS_MAX: usize = 7;
-/// Reason given to a task that is asked to stop because its lease is about to end.
-const LEASE_ENDS: &str = "lease";
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
@@ -239,64 +231,6 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Watches the task until no process of it is alive. Returns its exit, and its resources like
-    /// [`Self::conclude`].
-    fn watch(&mut self, mut task: Watched) -> Result<(Exit, Option<Family>), SuperviseError> {
-        let mut killing = Killing::default();
-        let mut rounds = Rounds::default();
-        while !self.execs.reap(&mut task.family) {
-            let now = self.clock.now();
-            self.pulse.into_iter().for_each(Pulse::looked);
-            let has_ended = task.family.status().is_some();
-            if !has_ended && let Some(grace_ms) = self.lease.grace_left(now) {
-                self.is_asked_by_lease = true;
-                self.ask_to_stop(LEASE_ENDS.to_owned(), grace_ms);
-            }
-            let verdict = self.lease.verdict(now);
-            self.expired |= verdict == Verdict::LeaseOver && !has_ended;
-            // Processes that outlive the main process are not the task; while it stops, they may be its
-            // clean-up.
-            let orphaned = has_ended && !self.lease.is_stopping();
-            let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            if (is_lost || self.broken.is_some()) && killing.begin(now) {
-                rounds = Rounds::default();
-            }
-            if has_ended {
-                self.execs.kill();
-            }
-            self.stance.hold(&task.family, &self.execs);
-            if killing.has_begun() {
-                self.kill(&killing, &task, now);
-            } else if let Some(stopping) = &mut self.stopping {
-                stopping.act(now, &task.family);
-            }
-            if now >= task.keeper_due {
-                self.keep(&mut task);
-            }
-            self.tell_progress(now);
-            let pause = match has_ended || killing.has_begun() {
-                true => rounds.pause(),
-                false => LEASE_TICK,
-            };
-            let timeout_ms = match verdict {
-                Verdict::LivesUntil(then) if !killing.has_begun() => {
-                    self.wake_at(then);
-                    let next = self.next_look(then, &task);
-                    next.since(now).clamp(1, milliseconds(pause))
-                }
-                _ => milliseconds(pause),
-            };
-            self.wait(&task, timeout_ms)?;
-            self.receive(&mut task);
-            self.move_gang(now);
-            self.news(&task);
-            if let Err(error) = task.output.look() {
-                self.broken = Some(format!("watching the task failed: {error}"));
-            }
-        }
-        Ok(self.conclude(task))
-    }
-
     /// Starts the checkpoint thread if there is none yet.
     fn keep(&mut self, task: &mut Watched) {
         if task.keeper.is_some() || self.broken.is_some() {
@@ -353,27 +287,6 @@ impl Supervisor<'_> {
         }
         task.family.close(false);
         (exit, None)
-    }
-
-    fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
-        let mut others: Vec<&dyn AsFd> = Vec::with_capacity(OTHERS_MAX);
-        // The main process's end stays readable forever: once handled, it must not wake this thread again.
-        if task.family.status().is_none() {
-            others.push(&task.family);
-        }
-        others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
-        let flag = self.stopping.as_ref().and_then(Stopping::flag);
-        others.extend(flag.map(|flag| flag as &dyn AsFd));
-        others.extend(self.alarm.iter().map(|alarm| alarm as &dyn AsFd));
-        others.extend(self.execs.ended().map(|ended| ended as &dyn AsFd));
-        others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
-        self.connections
-            .wait(&others, timeout_ms)
-            .map_err(during("polling"))?;
-        if let Some(alarm) = &self.alarm {
-            alarm.quieten();
-        }
-        Ok(())
     }
 
     fn receive(&mut self, task: &mut Watched) {

@@ -91,8 +91,7 @@ impl Supervisor<'_> {
         }
         let warning = self.spec.assignment.warning;
         let listens = self.connections.has_watchers();
-        let order = (reason, grace_ms);
-        let mut stopping = Stopping::begin(self.directory, order, now, warning, listens);
+        let mut stopping = Stopping::begin(self.directory, reason, grace_ms, now, warning, listens);
         if self.has_saved {
             stopping.saved(now);
         }

@@ -61,7 +61,10 @@ impl ChildSetup {
             shared_memory: None,
             // The process that runs a container talks to its engine, which gives the container's processes
             // the account.
-            credentials: { spec.identity.account.as_ref() }
+            credentials: spec
+                .identity
+                .account
+                .as_ref()
                 .filter(|_| !is_container)
                 .map(Credentials::of),
         })
@@ -149,7 +152,10 @@ impl ChildSetup {
 fn cpus(place: &CpuPlace) -> CpuSet {
     let mut set = CpuSet::new();
     // CPUs beyond the capacity of the set are left to the cgroup.
-    let known = { place.cpus.iter() }.filter_map(|cpu| usize::try_from(*cpu).ok());
+    let known = place
+        .cpus
+        .iter()
+        .filter_map(|cpu| usize::try_from(*cpu).ok());
     for cpu in known.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
         set.set(cpu);
     }

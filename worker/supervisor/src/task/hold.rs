@@ -29,8 +29,8 @@ impl Prepared {
 /// First port to try when looking for a free one. The port is released a moment before the task listens on
 /// it: supervisors of two clusters on one machine, whose epochs count alike, must not all pick the same.
 fn scattered(port: u16) -> u16 {
-    let offset = u32::from(port) + std::process::id();
-    let offset = u16::try_from(offset % u32::from(MASTER_PORTS)).unwrap_or(0);
+    let number = u32::from(port) + std::process::id();
+    let offset = u16::try_from(number % u32::from(MASTER_PORTS)).unwrap_or(0);
     MASTER_PORT_MIN + offset
 }
 

@@ -213,7 +213,9 @@ fn find_program(
     }
     let command = process(spec, directory, secrets)?;
     let name = command.get_program();
-    let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
+    let path = command
+        .get_envs()
+        .find_map(|(name, value)| value.filter(|_| name == "PATH"));
     let place = command.get_current_dir().unwrap_or(Path::new("/"));
     // A program that the account may not execute does not exist for the task.
     let find = || program::find(name, path, place);

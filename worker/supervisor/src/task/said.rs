@@ -30,11 +30,17 @@ impl Said {
     /// The complete state as messages.
     pub(crate) fn messages(&self) -> Vec<SupervisorMessage> {
         let started = self.started.map(|pid| SupervisorMessage::Started { pid });
-        let checkpoints = self.checkpoints.all().iter().cloned();
-        let checkpoints = checkpoints.map(SupervisorMessage::Checkpoint);
+        let checkpoints = self
+            .checkpoints
+            .all()
+            .iter()
+            .cloned()
+            .map(SupervisorMessage::Checkpoint);
         let spoiled = self.spoiled.iter().cloned().map(SupervisorMessage::Spoiled);
-        let progress = self.progress.newest;
-        let progress = progress.map(|step| SupervisorMessage::Progress { step });
+        let progress = self
+            .progress
+            .newest
+            .map(|step| SupervisorMessage::Progress { step });
         let stuck = self.stuck.clone().map(SupervisorMessage::Stuck);
         let all = started.into_iter().chain(checkpoints).chain(spoiled);
         all.chain(progress).chain(stuck).collect()

@@ -47,11 +47,12 @@ impl Secrets {
         let mut folder = None;
         for secret in &spec.assignment.execution.secrets {
             let bytes = find(secret, spec)?;
-            let added = self.add((secret, bytes), spec, &mut folder);
+            let added = self.add(secret, bytes, spec, &mut folder);
             added.map_err(|error| failed(secret, &error))?;
         }
         match (&spec.identity.account, folder) {
-            (Some(account), Some(folder)) => { folder.give_to(account) }
+            (Some(account), Some(folder)) => folder
+                .give_to(account)
                 .map_err(|error| format!("providing the secrets failed: {error}")),
             _ => Ok(()),
         }
@@ -69,7 +70,8 @@ impl Secrets {
 
     fn add(
         &mut self,
-        (secret, bytes): (&Secret, Vec<u8>),
+        secret: &Secret,
+        bytes: Vec<u8>,
         spec: &TaskSpec,
         folder: &mut Option<SecretFolder>,
     ) -> Result<(), String> {
@@ -81,7 +83,8 @@ impl Secrets {
                     None => folder.insert(self.make_folder(spec)?),
                 };
                 let account = spec.identity.account.as_ref();
-                let path = { folder.write(&secret.name, &bytes, account) }
+                let path = folder
+                    .write(&secret.name, &bytes, account)
                     .map_err(|error| format!("{}: {error}", folder.path().display()))?;
                 (variable, path.into())
             }
@@ -91,8 +94,11 @@ impl Secrets {
     }
 
     fn make_folder(&mut self, spec: &TaskSpec) -> Result<SecretFolder, String> {
-        let target = spec.secrets.target.as_deref();
-        let target = target.ok_or("this host has no folder in memory (run_dir)")?;
+        let target = spec
+            .secrets
+            .target
+            .as_deref()
+            .ok_or("this host has no folder in memory (run_dir)")?;
         let made = SecretFolder::make(target)?;
         self.folder = Some(target.to_owned());
         Ok(made)

@@ -32,12 +32,12 @@ impl Stopping {
     /// terminated.
     pub(crate) fn begin(
         directory: &TaskDirectory,
-        order: (String, u64),
+        reason: String,
+        grace_ms: u64,
         now: MonotonicMs,
         warning: Option<StopWarning>,
         listens: bool,
     ) -> Self {
-        let (reason, grace_ms) = order;
         // Taken before the flag file is written: a save that it triggers is later.
         let asked_at = file_clock();
         let notice = PreemptFlag {
@@ -174,10 +174,14 @@ impl Plan {
     }
 
     fn due(&mut self, now: MonotonicMs) -> Vec<Step> {
-        let warn = self.warn.take_if(|(at, _)| *at <= now);
-        let warn = warn.map(|(_, warning)| Step::Warn(warning));
-        let terminate = self.terminate_at.take_if(|at| *at <= now);
-        let terminate = terminate.map(|_| Step::Terminate);
+        let warn = self
+            .warn
+            .take_if(|(at, _)| *at <= now)
+            .map(|(_, warning)| Step::Warn(warning));
+        let terminate = self
+            .terminate_at
+            .take_if(|at| *at <= now)
+            .map(|_| Step::Terminate);
         warn.into_iter().chain(terminate).collect()
     }
 }

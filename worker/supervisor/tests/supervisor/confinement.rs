@@ -181,8 +181,8 @@ fn keeps_from_a_device(paths: &[PathBuf]) {
     let mut rig = Rig::start_spec(script(text), LONG_LEASE_MS, |spec| {
         spec.confinement.cgroups = paths.to_vec();
         // `/dev/full` plays a GPU.
-        let others = [(195, 0), (1, 7), (195, 1)];
-        let others = others.map(|(major, minor)| DeviceNumber { major, minor });
+        let others =
+            [(195, 0), (1, 7), (195, 1)].map(|(major, minor)| DeviceNumber { major, minor });
         spec.confinement.devices_denied = others.to_vec();
     });
     assert_eq!(rig.hear_exit().code, Some(0));
@@ -194,10 +194,10 @@ fn keeps_from_a_device(paths: &[PathBuf]) {
 fn a_bound_task_runs_on_its_cpus_alone() {
     let paths = cgroups("cpuset", &[Controller::Cpuset]).unwrap_or_default();
     let ours = rustix::thread::sched_getaffinity(None).unwrap();
-    let last = (0..rustix::thread::CpuSet::MAX_CPU)
+    let index = (0..rustix::thread::CpuSet::MAX_CPU)
         .rfind(|cpu| ours.is_set(*cpu))
         .unwrap();
-    let last = u32::try_from(last).unwrap();
+    let last = u32::try_from(index).unwrap();
     for paths in [Vec::new(), paths] {
         let text = "grep Cpus_allowed_list /proc/self/status; head -n 1 /proc/self/numa_maps 2> /dev/null || true";
         let mut rig = Rig::start_spec(script(text), LONG_LEASE_MS, |spec| {

@@ -58,16 +58,16 @@ impl FakeEngine {
     /// Body of the first request with this prefix.
     pub(crate) fn body_of(&self, beginning: &str) -> serde_json::Value {
         let asked = self.asked.lock().unwrap();
-        let mut asked = asked.iter();
-        let (.., body) = asked.find(|(it, ..)| it.starts_with(beginning)).unwrap();
+        let mut requests = asked.iter();
+        let (.., body) = requests.find(|(it, ..)| it.starts_with(beginning)).unwrap();
         serde_json::from_str(body).unwrap()
     }
 
     /// A header of the first request with this prefix.
     pub(crate) fn header_of(&self, beginning: &str, name: &str) -> Option<String> {
         let asked = self.asked.lock().unwrap();
-        let mut asked = asked.iter();
-        let (_, head, _) = asked.find(|(it, ..)| it.starts_with(beginning)).unwrap();
+        let mut requests = asked.iter();
+        let (_, head, _) = requests.find(|(it, ..)| it.starts_with(beginning)).unwrap();
         let mut headers = head.lines().filter_map(|line| line.split_once(": "));
         headers
             .find(|(found, _)| *found == name)

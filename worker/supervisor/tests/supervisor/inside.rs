@@ -91,8 +91,8 @@ impl AtTerminal {
         unlockpt(&terminal).unwrap();
         resize(&terminal, 20, 70);
         let flags = OFlags::RDWR | OFlags::NOCTTY;
-        let theirs = ptsname(&terminal, Vec::new()).unwrap();
-        let theirs = rustix::fs::open(theirs, flags, Mode::empty()).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let theirs = rustix::fs::open(name, flags, Mode::empty()).unwrap();
         let request = ExecRequest {
             command: ["sh", "-c", text].map(str::to_owned).to_vec(),
             terminal: Some("vt100".to_owned()),
@@ -114,8 +114,10 @@ impl AtTerminal {
     fn sees(&mut self, text: &str) {
         while !self.printed.contains(text) {
             let mut bytes = [0u8; 1_024];
-            let count = self.terminal.read(&mut bytes);
-            let count = count.unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.printed));
+            let count = self
+                .terminal
+                .read(&mut bytes)
+                .unwrap_or_else(|_| panic!("no {text:?} in {:?}", self.printed));
             self.printed += &String::from_utf8_lossy(&bytes[..count]);
         }
     }
@@ -288,7 +290,7 @@ impl Process {
     fn start(text: &str) -> Self {
         // The caller of the tests may ignore signals, as `nohup` does.
         let mut command = Command::new("env");
-        let command = command.args(["--default-signal", "sh", "-c", text]);
+        command.args(["--default-signal", "sh", "-c", text]);
         Self(command.process_group(0).spawn().unwrap())
     }
 

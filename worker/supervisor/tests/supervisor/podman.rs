@@ -49,11 +49,16 @@ impl Podman {
     fn try_start() -> Result<Self, String> {
         let busybox = find("busybox").ok_or("busybox is not installed")?;
         find("podman").ok_or("podman is not installed")?;
-        let runtime = ["runc", "crun"].iter().find_map(|name| find(name));
-        let runtime = runtime.ok_or("neither runc nor crun is installed")?;
+        let runtime = ["runc", "crun"]
+            .iter()
+            .find_map(|name| find(name))
+            .ok_or("neither runc nor crun is installed")?;
         // On a short path: socket paths are limited to 107 bytes.
-        let home = tempfile::Builder::new().prefix("mp").tempdir_in("/tmp");
-        let home = home.map_err(|error| error.to_string())?.keep();
+        let home = tempfile::Builder::new()
+            .prefix("mp")
+            .tempdir_in("/tmp")
+            .map_err(|error| error.to_string())?
+            .keep();
         let mut podman = Self {
             home,
             service: None,
@@ -115,8 +120,11 @@ impl Podman {
 
     /// Runs one command of podman.
     pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = self.command().args(arguments).output();
-        let output = output.map_err(|error| error.to_string())?;
+        let output = self
+            .command()
+            .args(arguments)
+            .output()
+            .map_err(|error| error.to_string())?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }

@@ -53,7 +53,10 @@ fn start(task: TaskAssignment, place: &SharedMemoryPlace) -> Rig {
 /// Number of System V segments visible to this test that a process created (`cpid`, the fifth column).
 fn segments_of(maker: &str) -> usize {
     let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
-    let makers = { text.lines().skip(1) }.filter_map(|line| line.split_whitespace().nth(4));
+    let makers = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(4));
     makers.filter(|it| *it == maker).count()
 }
 

@@ -121,9 +121,7 @@ fn cgroups_go_to_a_task_with_the_same_limits_and_to_no_other() {
         "succession-3",
         "succession-4",
     ];
-    let all: Option<Vec<_>> = { names.iter() }
-        .map(|name| cgroups(name, &wanted))
-        .collect();
+    let all: Option<Vec<_>> = names.iter().map(|name| cgroups(name, &wanted)).collect();
     let Some([first, second, third, fourth]) = all.as_deref() else {
         return;
     };
@@ -149,9 +147,9 @@ fn cgroups_go_to_a_task_with_the_same_limits_and_to_no_other() {
     assert_eq!(memory(second).map(|path| inode(path)), Some(kept));
     assert!(!first.iter().any(|path| path.exists()));
     // A cgroup with a child cgroup is not reused.
-    let messy =
+    let text =
         "d=$(sed -n 's/.*:memory://p' /proc/self/cgroup); mkdir /sys/fs/cgroup/memory$d/below";
-    let messy = server.prepared("9-0-13", with(messy, 64), LONG_LEASE_MS, third);
+    let messy = server.prepared("9-0-13", with(text, 64), LONG_LEASE_MS, third);
     assert_eq!(give(&mut forked, &messy).code, Some(0));
     assert!(is_idle(&mut forked));
     assert!(!third.iter().any(|path| path.exists()));

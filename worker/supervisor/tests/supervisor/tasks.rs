@@ -59,8 +59,8 @@ fn a_supervisor_is_small() {
     assert!(matches!(forked.hear(), SupervisorMessage::Checkpoint(_)));
     let logs = server.home.path().join("logs");
     eventually("output", || !read_segments(&logs).is_empty());
-    let status = format!("/proc/{}/status", forked.supervisor);
-    let status = std::fs::read_to_string(status).unwrap();
+    let file = format!("/proc/{}/status", forked.supervisor);
+    let status = std::fs::read_to_string(file).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident_kib: u64 = resident
         .and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())

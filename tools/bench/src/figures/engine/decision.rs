@@ -49,8 +49,8 @@ pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             cluster.hosts * ground::GPUS_PER_HOST,
             cluster.spans.len()
         );
-        let what = ("one decision", &*conditions);
-        rows.extend(mean_and_p99(what, &cluster.spans, None));
+        let decision = mean_and_p99("one decision", &conditions, &cluster.spans, None);
+        rows.extend(decision);
     }
     let first = "first time: the memory's latency counts, which grows with what is in use";
     rows.push(growth(first, growing.iter().map(|cluster| &cluster.spans)));
@@ -142,7 +142,7 @@ pub(super) fn virtual_clusters(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         spans.len()
     );
     let what = "one decision in virtual clusters";
-    Ok(mean_and_p99((what, &conditions), &spans, Some(WANTED_US)).into())
+    Ok(mean_and_p99(what, &conditions, &spans, Some(WANTED_US)).into())
 }
 
 fn queue(number: u32) -> String {

@@ -36,7 +36,8 @@ fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
 /// Mean and 99th percentile of decisions, each with a goal.
 fn mean_and_p99(
-    (what, conditions): (&str, &str),
+    what: &str,
+    conditions: &str,
     spans_us: &Samples,
     bounds: Option<(f64, f64)>,
 ) -> [Row; 2] {

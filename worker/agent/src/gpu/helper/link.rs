@@ -170,8 +170,8 @@ fn log_again(stderr: ChildStderr, pid: u32) {
             tracing::warn!(helper = pid, "output of the GPU helper: {line}");
             continue;
         };
-        let message = fields.remove("message").unwrap_or_default();
-        let message = message.as_str().unwrap_or_default();
+        let field = fields.remove("message").unwrap_or_default();
+        let message = field.as_str().unwrap_or_default();
         let details = serde_json::Value::Object(fields);
         match level.as_str() {
             "ERROR" => tracing::error!(helper = pid, %details, "{message}"),

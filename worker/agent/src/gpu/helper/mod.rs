@@ -147,8 +147,9 @@ impl HelpedBackend {
         let first_new = self.orders.len();
         let room = INJECTIONS_WAITING_MAX.saturating_sub(first_new);
         self.orders.extend(self.ordered.try_iter().take(room));
-        let repaired = self.orders[first_new..].iter();
-        let repaired = repaired.filter(|(_, health)| *health == GpuHealth::Healthy);
+        let repaired = self.orders[first_new..]
+            .iter()
+            .filter(|(_, health)| *health == GpuHealth::Healthy);
         let found_again: Vec<GpuUuid> = repaired
             .map(|(gpu, _)| *gpu)
             .filter(|gpu| self.lost.remove(gpu))
@@ -176,8 +177,7 @@ impl GpuBackend for HelpedBackend {
     fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
         let addresses = self.opened.pci_addresses.iter();
         let address = |(gpu, text): &(GpuUuid, String)| {
-            let address: Result<PciAddress, _> = text.parse();
-            let address = address.inspect_err(
+            let address = text.parse::<PciAddress>().inspect_err(
                 |error| tracing::warn!(%gpu, %error, "the PCI address of a GPU is unknown"),
             );
             Some((*gpu, address.ok()?))

@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::gpu::faulted;
 use crate::health::faults::{Result, show};
-use crate::health::judge::{Host, Judge};
+use crate::health::judge::{Host, Judge, Links};
 use crate::health::notes::Notes;
 use crate::health::rules::{KnownRules, RulesSource};
 use crate::health::sampler::Sweep;
@@ -267,14 +267,16 @@ impl World {
             sweep: Arc::new(Sweep::new(LeaseClock::start())),
         };
         let judge = Judge::new(
-            (Notes::default(), writer),
+            Notes::default(),
             host,
-            (
-                Arc::new(move || MonotonicMs(clock.load(Ordering::Relaxed))),
-                Against::default(),
-            ),
-            (outbox, seen),
             RulesSource::new(KnownReplicas::configured(Vec::new())),
+            Links {
+                clock: Arc::new(move || MonotonicMs(clock.load(Ordering::Relaxed))),
+                against: Against::default(),
+                writer,
+                outbox,
+                seen,
+            },
         );
         Watcher {
             judge,

@@ -60,7 +60,7 @@ impl Judge {
         }
         let component = Component::Gpu(gpu);
         let cluster = xid.place.map(|place| (place.gpc, place.tpc));
-        self.code((Some(gpu), xid.code), &judged, (XID, POLICY), |finding| {
+        self.code(Some(gpu), xid.code, &judged, XID, POLICY, |finding| {
             Finding {
                 component,
                 measured: policy_level(judged.severity),
@@ -122,20 +122,20 @@ impl Judge {
         } else {
             "nonfatal"
         };
-        self.code((None, sxid.code), &judged, (SXID, metric), |finding| {
-            Finding {
-                evidence: raw_evidence(evidence),
-                ..finding
-            }
+        self.code(None, sxid.code, &judged, SXID, metric, |finding| Finding {
+            evidence: raw_evidence(evidence),
+            ..finding
         });
     }
 
     /// Reports a code, unless it was reported a moment ago.
     fn code(
         &mut self,
-        (gpu, code): (Option<GpuUuid>, u32),
+        gpu: Option<GpuUuid>,
+        code: u32,
         judged: &Judged,
-        (rule, metric): (&str, &str),
+        rule: &str,
+        metric: &str,
         about: impl FnOnce(Finding) -> Finding,
     ) {
         let now = self.now();

@@ -47,6 +47,20 @@ pub(super) struct Host {
 /// The monotonic clock of the rules' time windows.
 pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
 
+/// Clock of the judge, and where its results go.
+pub(super) struct Links {
+    /// The clock of the rules' time windows.
+    pub(super) clock: Monotonic,
+    /// Current faults, for checks.
+    pub(super) against: Against,
+    /// Notes for the next agent.
+    pub(super) writer: watch::Sender<Notes>,
+    /// Findings for the leader.
+    pub(super) outbox: Outbox,
+    /// The judge's own queue, for observations that arrive later: fetched rules, XIDs that wait for details.
+    pub(super) seen: mpsc::Sender<Seen>,
+}
+
 /// State of the rule evaluation.
 pub(super) struct Judge {
     rules: RuleSet,
@@ -77,13 +91,14 @@ pub(super) struct Judge {
 impl Judge {
     /// Continues from an earlier agent's notes; findings that the leader has not acknowledged are reported
     /// again.
-    pub(super) fn new(
-        (mut notes, writer): (Notes, watch::Sender<Notes>),
-        host: Host,
-        (clock, against): (Monotonic, Against),
-        (outbox, seen): (Outbox, mpsc::Sender<Seen>),
-        source: RulesSource,
-    ) -> Self {
+    pub(super) fn new(mut notes: Notes, host: Host, source: RulesSource, links: Links) -> Self {
+        let Links {
+            clock,
+            against,
+            writer,
+            outbox,
+            seen,
+        } = links;
         let found = std::mem::take(&mut notes.waiting);
         let mut judge = Self {
             rules: shipped(),
@@ -126,8 +141,10 @@ impl Judge {
         let evidence = "the host has booted, and the scheduler did not order it";
         self.find(
             "reboot_unexpected",
-            (THIS_HOST, Severity::Degraded),
-            ("reboots", 1),
+            THIS_HOST,
+            Severity::Degraded,
+            "reboots",
+            1,
             evidence,
         );
     }
@@ -194,7 +211,7 @@ impl Judge {
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
             let evidence = "not observed for long enough";
-            self.find(&id, (component, Severity::Healthy), ("", 0), evidence);
+            self.find(&id, component, Severity::Healthy, "", 0, evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
             let metrics = [("unfinished_s", unfinished_s)];
@@ -214,8 +231,12 @@ impl Judge {
             }
             GpuHealth::Faulted { signal, detail } => Some((signal, detail)),
         };
-        let before = self.notes.signals.iter().position(|(of, _)| *of == gpu);
-        let before = before.map(|at| self.notes.signals.remove(at).1);
+        let before = self
+            .notes
+            .signals
+            .iter()
+            .position(|(of, _)| *of == gpu)
+            .map(|at| self.notes.signals.remove(at).1);
         if let Some((word, _)) = word {
             self.notes.signals.push((gpu, word.clone()));
         }
@@ -259,8 +280,10 @@ impl Judge {
         };
         self.find(
             signal.rule,
-            (signal.component(gpu), severity),
-            (signal.metric, 1),
+            signal.component(gpu),
+            severity,
+            signal.metric,
+            1,
             evidence,
         );
     }
@@ -273,8 +296,10 @@ impl Judge {
             let evidence = "no longer reported for the GPU";
             self.find(
                 signal.rule,
-                (component, Severity::Healthy),
-                (signal.metric, 0),
+                component,
+                Severity::Healthy,
+                signal.metric,
+                0,
                 evidence,
             );
         }
@@ -282,10 +307,11 @@ impl Judge {
 
     /// Whether another GPU has the same fault, which concerns the host as a whole.
     fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
-        signal.is_hosts && { self.notes.signals.iter() }.any(|(of, word)| {
-            let theirs = signals::find(word).map(|theirs| theirs.rule);
-            *of != gpu && theirs == Some(signal.rule)
-        })
+        signal.is_hosts
+            && self.notes.signals.iter().any(|(of, word)| {
+                let theirs = signals::find(word).map(|theirs| theirs.rule);
+                *of != gpu && theirs == Some(signal.rule)
+            })
     }
 
     fn checked(&mut self, name: &str, result: &CheckResult) {
@@ -300,7 +326,7 @@ impl Judge {
             return;
         };
         let id = format!("{RULE_PREFIX}{name}");
-        let standing = { self.notes.standing.iter() }.find(|(rule, _, _)| *rule == id);
+        let standing = self.notes.standing.iter().find(|(rule, _, _)| *rule == id);
         let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
         if severity == before {
             return;
@@ -311,12 +337,7 @@ impl Judge {
             Severity::Warn | Severity::Degraded => 1,
             Severity::Fatal => 2,
         };
-        self.find(
-            &id,
-            (THIS_HOST, severity),
-            ("result", measured),
-            &result.text,
-        );
+        self.find(&id, THIS_HOST, severity, "result", measured, &result.text);
     }
 
     /// Stores the severity of a component under a rule, for the next agent.
@@ -336,16 +357,19 @@ impl Judge {
             rule.is_some_and(|rule| rule.clears == Clears::Reading)
         };
         let standing = self.notes.standing.iter();
-        let ill = standing.filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id));
-        let ill = ill.map(|(id, component, _)| (id.clone(), component.clone()));
+        let ill = standing
+            .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
+            .map(|(id, component, _)| (id.clone(), component.clone()));
         self.against.set_ill(ill.collect());
     }
 
     fn find(
         &mut self,
         rule: &str,
-        (component, severity): (Component, Severity),
-        (metric, measured): (&str, i64),
+        component: Component,
+        severity: Severity,
+        metric: &str,
+        measured: i64,
         evidence: &str,
     ) {
         self.found.push(Finding {
@@ -399,8 +423,13 @@ impl Judge {
 
     /// Stores the notes.
     fn write(&mut self) {
-        let waiting = self.waiting.iter().map(|(_, finding)| finding);
-        let waiting = waiting.chain(&self.found).cloned().collect();
+        let waiting = self
+            .waiting
+            .iter()
+            .map(|(_, finding)| finding)
+            .chain(&self.found)
+            .cloned()
+            .collect();
         self.writer.send_replace(Notes {
             waiting,
             ..self.notes.clone()

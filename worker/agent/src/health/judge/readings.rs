@@ -23,8 +23,11 @@ impl Judge {
             Component::Gpu(gpu) => self.host.models.get(gpu),
             _ => None,
         };
-        let metrics = sample.metrics.iter();
-        let metrics: Vec<(&str, i64)> = metrics.map(|(name, value)| (&**name, *value)).collect();
+        let metrics: Vec<(&str, i64)> = sample
+            .metrics
+            .iter()
+            .map(|(name, value)| (&**name, *value))
+            .collect();
         let reading = Reading {
             component: &sample.component,
             model: model.map_or("", String::as_str),
@@ -37,12 +40,13 @@ impl Judge {
             Some(line) => line.to_owned(),
             None => evidence(&transition, &metrics),
         };
-        let measured = (transition.metric.as_str(), transition.measured);
         self.stands(&sample.rule, &sample.component, transition.severity);
         self.find(
             &sample.rule,
-            (sample.component.clone(), transition.severity),
-            measured,
+            sample.component.clone(),
+            transition.severity,
+            &transition.metric,
+            transition.measured,
             &evidence,
         );
     }
@@ -50,13 +54,14 @@ impl Judge {
 
 /// Description of the reading for operators.
 fn evidence(transition: &Transition, metrics: &[(&str, i64)]) -> String {
-    let read: Vec<String> = { metrics.iter() }
+    let read: Vec<String> = metrics
+        .iter()
         .map(|(name, value)| format!("{name} is {value}"))
         .collect();
-    let read = read.join(", ");
+    let metrics = read.join(", ");
     if transition.severity == Severity::Healthy {
-        read
+        metrics
     } else {
-        format!("{read} ({})", transition.condition)
+        format!("{metrics} ({})", transition.condition)
     }
 }

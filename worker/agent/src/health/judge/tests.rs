@@ -37,11 +37,16 @@ impl Rig {
             sweep: Arc::new(Sweep::new(clock)),
         };
         let judge = Judge::new(
-            (notes, writer),
+            notes,
             host,
-            (Arc::new(move || clock.now()), Against::default()),
-            (outbox, seen),
             RulesSource::new(KnownReplicas::configured(Vec::new())),
+            Links {
+                clock: Arc::new(move || clock.now()),
+                against: Against::default(),
+                writer,
+                outbox,
+                seen,
+            },
         );
         Self {
             judge,

@@ -153,8 +153,11 @@ impl Works {
     ) -> Option<Measured> {
         let checker = &self.0.checker;
         let command = self.of_gpu(&checker.command, gpu);
-        let peers = { together.iter() }.filter(|peer| peer.uuid != gpu.uuid);
-        let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
+        let peers: Vec<String> = together
+            .iter()
+            .filter(|peer| peer.uuid != gpu.uuid)
+            .map(|peer| peer.uuid.to_string())
+            .collect();
         let seconds = if course.is_thorough {
             SECONDS_THOROUGH
         } else {
@@ -181,10 +184,11 @@ impl Works {
         }
         let wrong = figures.get(MISCOMPARES).copied().unwrap_or_default();
         if wrong > 0 {
-            self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
+            self.tell(MISCOMPARE, MISCOMPARES, gpu.uuid, wrong).await;
         }
         let by_rule = by_rule(&figures);
-        let samples: Vec<Sample> = { by_rule.iter() }
+        let samples: Vec<Sample> = by_rule
+            .iter()
             .map(|(rule, metrics)| Sample::new(rule, Component::Gpu(gpu.uuid), metrics))
             .collect();
         if !samples.is_empty() {

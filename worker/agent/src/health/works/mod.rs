@@ -88,8 +88,10 @@ impl Works {
     pub(super) fn new(
         config: HealthConfig,
         gpus: Gpus,
-        (clock, reboot_mark): (LeaseClock, PathBuf),
-        (seen, outbox): (mpsc::Sender<Seen>, Outbox),
+        clock: LeaseClock,
+        reboot_mark: PathBuf,
+        seen: mpsc::Sender<Seen>,
+        outbox: Outbox,
     ) -> Self {
         let checker = Checker::of(&config, gpus.is_simulated, &shipped_beside_this());
         Self(Arc::new(Shared {
@@ -189,19 +191,19 @@ impl Works {
             }
         }
         let count = gpus.len();
-        let evidence: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
-        let evidence = format!("{well} of {count} GPUs pass; {}", evidence.join("; "));
+        let failures: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
+        let evidence = format!("{well} of {count} GPUs pass; {}", failures.join("; "));
         if well == 0 {
             return (false, evidence);
         }
         for (gpu, _) in bad {
-            self.tell((ACTIVE_CHECK, FAILED), gpu, 1).await;
+            self.tell(ACTIVE_CHECK, FAILED, gpu, 1).await;
         }
         (true, evidence)
     }
 
     /// Reports the result for a GPU as a new event each time, even if it equals the last one.
-    async fn tell(&self, (rule, metric): (&str, &str), gpu: GpuUuid, found: i64) {
+    async fn tell(&self, rule: &str, metric: &str, gpu: GpuUuid, found: i64) {
         let samples = [0, found].map(|value| {
             let of_gpu = Component::Gpu(gpu);
             Sample::new(rule, of_gpu, &[(metric, value)])
@@ -403,8 +405,8 @@ fn diagnostics(gpus: &[&GpuDescription], course: Course) -> ([String; 6], Durati
         (LEVEL, HEALTH_DIAGNOSTIC_MAX)
     };
     let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
-    let indices = indices.join(",");
-    let command = [DIAGNOSTICS, "diag", "-r", level, "-i", &indices].map(str::to_owned);
+    let list = indices.join(",");
+    let command = [DIAGNOSTICS, "diag", "-r", level, "-i", &list].map(str::to_owned);
     (command, limit)
 }
 

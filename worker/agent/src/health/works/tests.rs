@@ -68,7 +68,7 @@ impl Rig {
         };
         let mark = self.home.path().join("reboot-ordered");
         let config = self.config.clone();
-        Works::new(config, gpus, (LeaseClock::start(), mark), (seen, outbox))
+        Works::new(config, gpus, LeaseClock::start(), mark, seen, outbox)
     }
 
     /// Also returns the samples sent to the rule evaluation.
@@ -91,8 +91,10 @@ impl Rig {
         let works = Works::new(
             self.config.clone(),
             gpus,
-            (LeaseClock::start(), mark),
-            (seen, outbox),
+            LeaseClock::start(),
+            mark,
+            seen,
+            outbox,
         );
         let order = Order {
             component,

@@ -213,7 +213,8 @@ impl Inner {
                         leadership_epoch: self.epoch,
                         sequence: beat.sequence,
                         next_beat_ms: None,
-                        time_ms: { self.clock_ahead_ms }
+                        time_ms: self
+                            .clock_ahead_ms
                             .map(|ahead_ms| wall_clock().after(ahead_ms).0),
                     }));
                 }

@@ -68,7 +68,7 @@ impl Engine {
         let operation = "creating the command";
         let target = format!("/containers/{}/exec", encoded(container, false));
         let body = body.to_string();
-        let reply = self.ask(operation, ("POST", &target), Some(body.as_bytes()))?;
+        let reply = self.ask(operation, "POST", &target, Some(body.as_bytes()))?;
         Ok(read::<IdAnswer>(operation, &reply)?.id)
     }
 
@@ -125,7 +125,9 @@ impl Errand {
             login: None,
         };
         let mut exchange = engine.send(purpose.operation(), &request, ANSWER_MAX)?;
-        { exchange.never_wait() }.map_err(EngineError::broken(purpose.operation()))?;
+        exchange
+            .never_wait()
+            .map_err(EngineError::broken(purpose.operation()))?;
         Ok(Self {
             purpose,
             exchange,

@@ -77,7 +77,7 @@ pub(super) fn run(directory: &TaskDirectory, request: &OsStr) -> Option<ExitCode
         request.command.first()?,
         container_name(directory.run_id()?),
     );
-    let error = match enter(directory, &request).and_then(Relay::see_to_its_end) {
+    let error = match enter(directory, &request).and_then(Relay::run_to_end) {
         Ok(code) => return Some(end_like(code)),
         Err(error) => error,
     };
@@ -98,14 +98,16 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     if is_terminal {
         make_raw().map_err(|error| not_started(format!("setting up the terminal: {error}")))?;
     }
-    let record = ContainerRecord::read(directory).map_err(not_started)?;
-    let record = record.ok_or(BesideError::NoContainer)?;
+    let record = ContainerRecord::read(directory)
+        .map_err(not_started)?
+        .ok_or(BesideError::NoContainer)?;
     let first = record.init.ok_or(BesideError::NoContainer)?;
     let engine = Engine::at(&record.socket);
     check(&engine, &record)?;
-    let exec = engine.make_exec(&record.name, &body(request));
-    // A state change in the meantime explains more than the engine's refusal.
-    let exec = exec.or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
+    let exec = engine
+        .make_exec(&record.name, &body(request))
+        // A state change in the meantime explains more than the engine's refusal.
+        .or_else(|error| check(&engine, &record).and(Err(not_started(error))))?;
     let heard = [
         libc::SIGHUP,
         libc::SIGTERM,
@@ -118,7 +120,9 @@ fn enter(directory: &TaskDirectory, request: &ExecRequest) -> Result<Relay, Besi
     let size = is_terminal
         .then(|| tcgetwinsize(io::stdin()).ok())
         .flatten();
-    let stream = { engine.start_exec(&exec, is_terminal, size) }.map_err(not_started)?;
+    let stream = engine
+        .start_exec(&exec, is_terminal, size)
+        .map_err(not_started)?;
     let session = Session {
         engine,
         exec,

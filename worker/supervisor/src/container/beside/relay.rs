@@ -174,25 +174,29 @@ impl Relay {
     }
 
     /// Copies input and output until the command has ended; returns its exit code by shell conventions.
-    pub(super) fn see_to_its_end(mut self) -> Result<i32, BesideError> {
+    ///
+    /// Each turn writes what it has, does what is due, sleeps, and takes what has arrived. The exit code is
+    /// only looked at after writing, so that no output is lost at the end; signals are taken before the stream,
+    /// so that output that never stops cannot delay them.
+    pub(super) fn run_to_end(mut self) -> Result<i32, BesideError> {
         loop {
             self.copy();
-            if let Some(code) = self.code.filter(|_| self.is_said()) {
+            if let Some(code) = self.code.filter(|_| self.is_output_complete()) {
                 return Ok(code);
             }
-            self.pursue();
-            self.await_news().map_err(lost)?;
+            self.act();
+            self.sleep().map_err(lost)?;
             self.hear_signals().map_err(lost)?;
             self.hear_stream()?;
             self.hear_input();
             self.hear_process();
             self.hear_errand()?;
-            self.miss_engine()?;
+            self.require_engine()?;
         }
     }
 
-    /// Whether all output was written.
-    fn is_said(&self) -> bool {
+    /// Whether all output was received and written.
+    fn is_output_complete(&self) -> bool {
         let is_quiet = self.stream.is_none() || boottime_ms() >= self.heard_ms + QUIET_MS;
         self.output.blocked().is_none() && is_quiet
     }
@@ -211,46 +215,60 @@ impl Relay {
         }
     }
 
-    /// Waits until anything can be done.
-    fn await_news(&self) -> io::Result<()> {
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut polled = vec![readable(self.signals.as_fd())];
-        let blocked = self.output.blocked();
-        polled.extend(blocked.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
-        if let Some(stream) = &self.stream {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, blocked.is_none());
-            flags.set(PollFlags::OUT, self.input.waits());
-            // Without any flag, poll would report a hang-up of the other side again and again.
-            let wanted = (!flags.is_empty()).then(|| PollFd::new(stream, flags));
-            polled.extend(wanted);
-            let input = self.input.wanted().filter(|_| self.has_begun);
-            polled.extend(input.map(|file| readable(file.as_fd())));
-        }
-        if let Process::Runs(inside) = &self.process {
-            polled.push(readable(inside.as_fd()));
-        }
-        polled.extend(self.errand.iter().map(|errand| readable(errand.as_fd())));
-        let due = self.next_due();
-        let timeout = due.map(|due_ms| span(due_ms.saturating_sub(boottime_ms())));
-        match poll(&mut polled, timeout.as_ref()) {
+    /// Sleeps until a source has something, or an action is due.
+    fn sleep(&self) -> io::Result<()> {
+        let timeout = self
+            .next_due()
+            .map(|due_ms| span(due_ms.saturating_sub(boottime_ms())));
+        match poll(&mut self.sources(), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// What can wake this process: a signal; room for output that is blocked, or the engine's stream and the
+    /// user's input, of which nothing is read before what was read earlier is written; the end of the command's
+    /// process; an answer of the engine.
+    fn sources(&self) -> Vec<PollFd<'_>> {
+        let mut sources = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let blocked = self.output.blocked();
+        sources.extend(blocked.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+        if let Some(stream) = &self.stream {
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, blocked.is_none());
+            wanted.set(PollFlags::OUT, self.input.waits());
+            // Without any flag, poll would report a hang-up of the other side again and again.
+            if !wanted.is_empty() {
+                sources.push(PollFd::new(stream, wanted));
+            }
+            let input = self.input.wanted().filter(|_| self.has_begun);
+            sources.extend(input.map(|file| PollFd::new(file, PollFlags::IN)));
+        }
+        if let Process::Runs(inside) = &self.process {
+            sources.push(PollFd::new(inside, PollFlags::IN));
+        }
+        if let Some(errand) = &self.errand {
+            sources.push(PollFd::new(errand, PollFlags::IN));
+        }
+        sources
+    }
+
     /// Time of the next scheduled action.
     fn next_due(&self) -> Option<u64> {
-        let quiet = { self.code }.map(|_| self.heard_ms + QUIET_MS);
-        let quiet = quiet.filter(|_| self.output.blocked().is_none());
-        let errands = match &self.errand {
+        let output_complete_ms = match self.code {
+            Some(_) if self.output.blocked().is_none() => Some(self.heard_ms + QUIET_MS),
+            _ => None,
+        };
+        let engine_ms = match &self.errand {
             Some(errand) => [Some(errand.until_ms), None],
             None => [
                 self.wants_look().then_some(self.looks.due_ms),
                 self.wants_size().then_some(self.size.due_ms),
             ],
         };
-        let dues = errands.into_iter().chain([self.kill_at_ms, quiet]);
+        let dues = engine_ms
+            .into_iter()
+            .chain([self.kill_at_ms, output_complete_ms]);
         dues.flatten().min()
     }
 
@@ -266,7 +284,7 @@ impl Relay {
     }
 
     /// Kills what did not end in time, and sends due queries.
-    fn pursue(&mut self) {
+    fn act(&mut self) {
         let now_ms = boottime_ms();
         if self
             .kill_at_ms
@@ -393,8 +411,11 @@ impl Relay {
     }
 
     /// Gives up on a command without a stream if its engine does not come back.
-    fn miss_engine(&self) -> Result<(), BesideError> {
-        let away_ms = { self.looks.failing_since_ms }.map(|since_ms| boottime_ms() - since_ms);
+    fn require_engine(&self) -> Result<(), BesideError> {
+        let away_ms = self
+            .looks
+            .failing_since_ms
+            .map(|since_ms| boottime_ms() - since_ms);
         if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
             if let Process::Runs(inside) = &self.process {
                 inside.signal(Signal::KILL);
@@ -422,10 +443,10 @@ impl Relay {
             }
             return;
         }
-        let is_over = self.stream.is_none()
+        let is_credible = self.stream.is_none()
             || matches!(self.process, Process::Ended)
             || self.looks.count >= LOOKS_OF_AN_END;
-        let is_over = is_over && !standing.running && !self.is_doubtful(standing, now_ms);
+        let is_over = is_credible && !standing.running && !self.is_doubtful(standing, now_ms);
         if let Some(code) = standing.exit_code.filter(|_| is_over) {
             self.has_ended(code);
         }

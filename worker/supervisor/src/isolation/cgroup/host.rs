@@ -74,8 +74,10 @@ impl CgroupHost {
     }
 
     fn below(mounts: &Mounts, owner: &str) -> Option<Self> {
-        let unified =
-            { mounts.unified.as_deref() }.and_then(|mount| made(mount).map(|it| (mount, it)));
+        let unified = mounts
+            .unified
+            .as_deref()
+            .and_then(|mount| made(mount).map(|it| (mount, it)));
         let mut controllers: BTreeMap<Controller, PathBuf> = BTreeMap::new();
         if let Some((mount, parent)) = &unified {
             let passed = Controller::ALL
@@ -103,7 +105,8 @@ impl CgroupHost {
         let unified = unified.map(|(_, parent)| parent);
         // Version 2 kills a cgroup with one write, but its cgroup has to be created and removed for every
         // task: not worth it where it accounts for nothing, and the kernel creates one at a time.
-        let base = { unified.clone() }
+        let base = unified
+            .clone()
             .filter(|_| !is_bare)
             .or_else(|| made(mounts.legacy.get("freezer")?))
             .or(unified)
@@ -125,7 +128,9 @@ impl CgroupHost {
     /// that are available.
     #[must_use]
     pub fn paths(&self, task: &str, wanted: &[Controller]) -> Vec<PathBuf> {
-        let wanted = { wanted.iter() }.filter_map(|controller| self.controllers.get(controller));
+        let wanted = wanted
+            .iter()
+            .filter_map(|controller| self.controllers.get(controller));
         let mut paths = vec![&self.base];
         for parent in wanted {
             if !paths.contains(&parent) {
@@ -140,8 +145,7 @@ impl CgroupHost {
     #[must_use]
     pub fn tasks(&self) -> BTreeSet<String> {
         let mark = format!("{}.", self.owner);
-        let parents: BTreeSet<&PathBuf> =
-            { self.controllers.values() }.chain([&self.base]).collect();
+        let parents: BTreeSet<&PathBuf> = self.controllers.values().chain([&self.base]).collect();
         let entries = parents
             .into_iter()
             .filter_map(|parent| fs::read_dir(parent).ok());

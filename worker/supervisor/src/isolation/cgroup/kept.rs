@@ -109,8 +109,9 @@ impl Cgroups {
         let Some(bytes) = limits.memory_bytes() else {
             return true;
         };
-        let used = self.read(&["memory.usage_in_bytes"]);
-        let used = used.and_then(|text| text.trim().parse::<u64>().ok());
+        let used = self
+            .read(&["memory.usage_in_bytes"])
+            .and_then(|text| text.trim().parse::<u64>().ok());
         let limit = self.memory().map(|memory| memory.limit_bytes);
         used.is_some_and(|used| used <= CHARGED_REST_BYTES_MAX)
             && limit == Some(bytes)

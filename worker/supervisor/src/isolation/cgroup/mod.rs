@@ -100,8 +100,9 @@ impl Cgroups {
     #[must_use]
     pub fn likewise(path: &Path) -> Self {
         let mounts = mount_table::own().unwrap_or_default();
-        let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
-        let below = below.filter(|below| !below.as_os_str().is_empty());
+        let below = points(&mounts)
+            .find_map(|point| path.strip_prefix(point).ok())
+            .filter(|below| !below.as_os_str().is_empty());
         let Some(below) = below else {
             return Self::at(&[]);
         };
@@ -151,7 +152,11 @@ impl Cgroups {
     }
 
     fn unified_index(&self) -> Option<usize> {
-        let find = || { self.0.iter() }.position(|path| path.join("cgroup.controllers").exists());
+        let find = || {
+            self.0
+                .iter()
+                .position(|path| path.join("cgroup.controllers").exists())
+        };
         *self.1.unified.get_or_init(find)
     }
 
@@ -162,12 +167,11 @@ impl Cgroups {
             return Ok(Arc::clone(file));
         }
         let path = self.0.get(index).ok_or(io::ErrorKind::NotFound)?.join(name);
-        let both = OpenOptions::new().read(true).write(true).open(&path);
-        let file = match both {
+        let opened = match OpenOptions::new().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
-            file => file?,
+            both => both?,
         };
-        let file = Arc::new(file);
+        let file = Arc::new(opened);
         self.1.files.borrow_mut().insert(key, Arc::clone(&file));
         Ok(file)
     }
@@ -175,7 +179,11 @@ impl Cgroups {
     /// Kills all processes in the cgroups, including those started meanwhile; does nothing if the cgroups are
     /// gone.
     pub fn kill(&self) {
-        if { self.0.iter() }.any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok()) {
+        if self
+            .0
+            .iter()
+            .any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok())
+        {
             return;
         }
         // Version 1 and kernels before 5.14 have no such file. Freezing prevents forks during the scan; where
@@ -217,8 +225,7 @@ impl Cgroups {
         };
         // Usually there are no children.
         let rest: Vec<PathBuf> = self.0.iter().filter(remains).cloned().collect();
-        let rest = Self::at(&rest);
-        for path in rest.with_all_below().iter().rev() {
+        for path in Self::at(&rest).with_all_below().iter().rev() {
             drop(fs::remove_dir(path));
         }
     }
@@ -264,8 +271,9 @@ impl Cgroups {
     /// Processes in the cgroups and their children.
     fn processes(&self) -> Vec<i32> {
         let all = self.with_all_below();
-        let lists =
-            { all.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+        let lists = all
+            .iter()
+            .filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
         let mut pids: Vec<i32> = lists
             .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
             .filter_map(Result::ok)
@@ -308,7 +316,7 @@ impl Cgroups {
     /// exists.
     fn write_either(&self, all: &[(&str, &str)]) -> io::Result<Option<usize>> {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        for (path, is_legacy) in { self.likely(&names) }.map(|(index, is)| (&self.0[index], is)) {
+        for (path, is_legacy) in self.likely(&names).map(|(index, is)| (&self.0[index], is)) {
             for at in 0..all.len() {
                 let index = if is_legacy { all.len() - 1 - at } else { at };
                 let (name, text) = all[index];
@@ -326,9 +334,9 @@ impl Cgroups {
     /// as is customary with version 1, whose names come last. Looking up an absent file costs the kernel more
     /// than finding an existing one. True marks the likely directory.
     fn likely(&self, names: &[&str]) -> impl Iterator<Item = (usize, bool)> {
-        let controller = { names.first() }.and_then(|name| name.split('.').next());
+        let controller = names.first().and_then(|name| name.split('.').next());
         let is_named = move |index: &usize| {
-            let mount = { self.0[*index].ancestors().nth(2) };
+            let mount = self.0[*index].ancestors().nth(2);
             let name = mount.and_then(|mount| mount.file_name()?.to_str());
             name.is_some_and(|name| name.split(',').any(|word| Some(word) == controller))
         };
@@ -412,7 +420,8 @@ fn write_existing(path: &Path, text: &str) -> io::Result<()> {
 
 /// Value of a name in a list of `name number` lines; 0 if absent.
 fn count(events: &str, name: &str) -> u64 {
-    { events.lines() }
+    events
+        .lines()
         .filter_map(|line| {
             line.strip_prefix(name)?
                 .strip_prefix(' ')?

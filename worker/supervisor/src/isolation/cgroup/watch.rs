@@ -40,7 +40,7 @@ impl MemoryWatch {
     /// Starts watching these cgroups. A cgroup that does not count memory or cannot be watched is skipped;
     /// other sources have to suffice then.
     pub(crate) fn add(&mut self, cgroups: &[PathBuf]) {
-        let watched = { cgroups.iter() }.filter_map(|path| Watched::of(path).ok());
+        let watched = cgroups.iter().filter_map(|path| Watched::of(path).ok());
         self.watched.extend(watched);
     }
 
