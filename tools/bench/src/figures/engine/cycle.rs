@@ -131,7 +131,7 @@ fn full() -> anyhow::Result<Cluster> {
 /// An idle cluster with one queue of each ordering policy.
 fn idle() -> Cluster {
     let mut cluster = Cluster::with_hosts(FULL_HOSTS, GPUS_PER_HOST);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let fair = QueueConfig {
         order: QueueOrder::Fair,
         ..QueueConfig::default()

@@ -67,7 +67,7 @@ fn domain() -> anyhow::Result<Cluster> {
         ..Topology::default()
     };
     let mut cluster = Cluster::new();
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let request = cluster.next_request();
     let command = Command::SetTopology {
         request,

@@ -26,7 +26,7 @@ const HELD_OF_TEN: u32 = 9;
 /// Hosts of eight GPUs in pods and racks, with two sockets and four PCIe switches each.
 pub(super) fn cluster(hosts: u32) -> anyhow::Result<Cluster> {
     let mut cluster = Cluster::new();
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let request = cluster.next_request();
     carry_out(
         &mut cluster,
