@@ -8,7 +8,7 @@ use muster_model::topology::{HostShape, Topology};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::engine::ground::{self, carry_out, cells, decide};
+use crate::figures::engine::ground::{self, cells, decide};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -74,7 +74,7 @@ fn domain() -> anyhow::Result<Cluster> {
         author: "bench".to_owned(),
         topology: Arc::new(topology),
     };
-    carry_out(&mut cluster, &command)?;
+    cluster.carry_out(&command)?;
     let mut large = host(1, GPUS);
     large.cpus_milli = 1_000 * GPUS;
     cluster.register(large);
