@@ -4,6 +4,7 @@
 //!
 //! Pure like the rest of the core: draws depend only on the numbers passed in.
 
+mod agenda;
 mod cluster;
 mod draw;
 mod engine;
@@ -12,6 +13,7 @@ pub mod reports;
 
 use muster_model::time::TimeMs;
 
+pub use agenda::Agenda;
 pub use cluster::{Auditor, Cluster};
 pub use draw::draw_command;
 pub use engine::{Engine, EngineError, Observe, Step};

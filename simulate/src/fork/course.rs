@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use muster_engine::effects::queue_effects;
 use muster_engine::state::{Answer, Attempt, Job, State};
-use muster_harness::Environment;
+use muster_harness::{Agenda, Environment};
 use muster_model::command::{Command, Standing, StopReason, Victim};
 use muster_model::event::EventKind;
 use muster_model::ids::{JobId, RequestId};
 use muster_model::time::TimeMs;
 use muster_planner::{Blocker, Plan, blocker};
 
-use crate::fork::agenda::{Agenda, AttemptKey, Happening};
 use crate::fork::estimate::{Estimator, Running};
+use crate::fork::happening::{AttemptKey, Happening};
 use crate::fork::record::{Placed, Record, Stop, gpus_of};
 use crate::fork::timeline::Timeline;
 use crate::fork::why::describe;
@@ -40,7 +40,7 @@ pub(super) struct Sums {
 #[derive(Debug)]
 pub(super) struct Course {
     pub(super) engine: Engine,
-    agenda: Agenda,
+    agenda: Agenda<Happening>,
     estimator: Estimator,
     /// Record of every job that was not finished when the future began, and of those submitted in it.
     pub(super) records: BTreeMap<JobId, Record>,

@@ -5,7 +5,7 @@ use muster_harness::{exit_with, reports};
 use muster_model::command::{CheckpointCommit, Command, StopReason, TaskOutcome};
 use muster_model::ids::TaskIndex;
 
-use crate::fork::agenda::AttemptKey;
+use crate::fork::happening::AttemptKey;
 
 /// Reports that the attempt's pending tasks start.
 pub(super) fn starts(state: &State, key: AttemptKey) -> Vec<Command> {

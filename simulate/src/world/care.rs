@@ -9,7 +9,7 @@ use muster_model::time::TimeMs;
 
 use crate::workload::Place;
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::happening::Happening;
 use crate::world::run::World;
 use crate::world::ward::{AUTHOR, Work};
 

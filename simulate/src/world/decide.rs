@@ -7,8 +7,8 @@ use muster_planner::{Blocker, Plan, is_idle};
 
 use crate::measure::{HeadRequest, JobEnd};
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
 use crate::world::engine::{Engine, News};
+use crate::world::happening::Happening;
 use crate::world::run::World;
 
 /// Author of cancellations of jobs that do not fit.

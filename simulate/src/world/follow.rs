@@ -11,7 +11,7 @@ use crate::illness::own_words;
 use crate::measure::JobEnd;
 use crate::trace::Ending;
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::happening::Happening;
 use crate::world::run::World;
 
 /// Every job of a trace is one unit: a gang, or a single task.

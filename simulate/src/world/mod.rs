@@ -4,12 +4,12 @@
 //! its decisions go through `apply`. Results are read from the engine's own events, as a worker or a user
 //! would observe them; nothing here knows the planner's reasons.
 
-mod agenda;
 mod care;
 mod checkpoint;
 mod decide;
 pub(crate) mod engine;
 mod follow;
+mod happening;
 mod luck;
 mod observer;
 mod out;

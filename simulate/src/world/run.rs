@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::Answer;
+use muster_harness::Agenda;
 use muster_model::command::{Command, GpuHealth, HostHealth};
 use muster_model::ids::{AttemptEpoch, HostId, JobId};
 use muster_model::time::TimeMs;
@@ -11,8 +12,8 @@ use muster_model::time::TimeMs;
 use crate::measure::JobEnd;
 use crate::policy::Policy;
 use crate::workload::{LeftOut, Place, Scenario};
-use crate::world::agenda::{Agenda, Happening};
 use crate::world::engine::{self, Engine, gpu_uuid};
+use crate::world::happening::Happening;
 use crate::world::observer::Observer;
 use crate::world::ward::Ward;
 use crate::world::{Outcome, Progress, SimulateError};
@@ -35,7 +36,7 @@ pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) policy: Policy,
     pub(super) engine: Engine,
-    pub(super) agenda: Agenda,
+    pub(super) agenda: Agenda<Happening>,
     pub(super) observer: Observer,
     /// One entry per job, as in the scenario.
     pub(super) runs: Vec<Run>,

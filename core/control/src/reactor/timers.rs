@@ -9,11 +9,7 @@ use muster_model::time::TimeMs;
 
 /// Commands that are due at `time`, in order: planned blocks begin and expired ones end, then attempts that
 /// reached their time limit for running or assembly are stopped.
-pub fn due(
-    leader: LeadershipEpoch,
-    state: &State,
-    time: TimeMs,
-) -> impl Iterator<Item = Command> {
+pub fn due(leader: LeadershipEpoch, state: &State, time: TimeMs) -> impl Iterator<Item = Command> {
     let change = state.index.block_changes.get_min();
     let blocks = change.filter(|(at, ..)| *at <= time);
     let overdue = state.index.deadlines.iter();
@@ -49,12 +45,7 @@ pub fn prune_after(state: &State) -> Option<TimeMs> {
     [answer, job].into_iter().flatten().min()
 }
 
-fn stop(
-    leader: LeadershipEpoch,
-    state: &State,
-    job: JobId,
-    unit: UnitIndex,
-) -> Option<Command> {
+fn stop(leader: LeadershipEpoch, state: &State, job: JobId, unit: UnitIndex) -> Option<Command> {
     let record = state.job(job)?;
     let attempt = record.unit(unit)?.attempt.as_deref()?;
     let (_, reason) = attempt.deadline(&record.spec)?;

@@ -162,7 +162,10 @@ impl State {
             replicas: Arc::clone(replicas),
             jobs: jobs.values().map(|job| job.as_ref().clone()).collect(),
             hosts: hosts.values().map(|host| host.as_ref().clone()).collect(),
-            queues: queues.values().map(|queue| queue.as_ref().clone()).collect(),
+            queues: queues
+                .values()
+                .map(|queue| queue.as_ref().clone())
+                .collect(),
             history_half_life_ms: *history_half_life_ms,
             defragment: *defragment,
             job_defaults: *job_defaults,

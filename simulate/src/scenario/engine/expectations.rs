@@ -9,8 +9,8 @@ use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::within;
 use muster_model::topology::GpuMask;
 
-use crate::scenario::engine::driver::Driver;
 use crate::scenario::engine::Failure;
+use crate::scenario::engine::driver::Driver;
 use crate::scenario::picture::{Picture, phase_text, unit_name};
 use crate::scenario::script::{Expectation, ExpectedPhase, GpuName};
 
