@@ -9,6 +9,7 @@ mod cluster;
 mod draw;
 mod engine;
 mod environment;
+mod led_cluster;
 pub mod reports;
 
 use muster_model::time::TimeMs;
@@ -18,6 +19,7 @@ pub use cluster::{Auditor, Cluster};
 pub use draw::draw_command;
 pub use engine::{Engine, EngineError, Observe, Step};
 pub use environment::Environment;
+pub use led_cluster::{LedCluster, WorkOutcome};
 pub use muster_model::testing::{
     exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
 };

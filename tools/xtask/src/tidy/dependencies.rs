@@ -104,7 +104,6 @@ const ALLOWED: [(&str, &[&str]); 26] = [
             "muster-harness",
             "muster-health",
             "muster-model",
-            "muster-planner",
             "muster-proto",
             "muster-service",
             "muster-supervisor",
