@@ -1,5 +1,5 @@
 //! A cluster led by the real decisions in virtual time: heartbeats and timers by the reactor, placements by the
-//! planner. Its workers start, stop, repair and check as they are told.
+//! planner. Its workers start and stop tasks at once, and repair and check as ordered.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ impl LedCluster {
         ends.chain(wake).min()
     }
 
-    /// A host's heartbeat arrives, and its worker is up to date.
+    /// Delivers a host's heartbeat, whose worker has the newest desired state.
     pub fn beat(&mut self, host: HostId, sequence: u64) {
         let beat = Beat {
             sequence,

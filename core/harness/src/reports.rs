@@ -83,7 +83,7 @@ pub fn started(run: &TaskRun) -> Option<TaskOutcome> {
     (!run.phase.has_begun()).then_some(TaskOutcome::Started)
 }
 
-/// Outcome of a task that is told to stop; `None` if it has ended.
+/// Outcome of a task that is being stopped; `None` if it has ended.
 #[must_use]
 pub fn stopped(run: &TaskRun) -> Option<TaskOutcome> {
     match run.phase {
