@@ -63,7 +63,7 @@ pub enum EngineError {
         rejection: Box<Rejection>,
     },
     /// An audit found broken invariants.
-    #[error("at {at}: the audit found {}", shown(findings))]
+    #[error("at {at}: the audit found {}", shown(.findings))]
     Unsound {
         /// Virtual time.
         at: TimeMs,
