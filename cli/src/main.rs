@@ -4,7 +4,6 @@
 //! is built; so is the process that queries the GPU driver for a worker.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod arguments;
 mod command;
 mod connection;

@@ -12,6 +12,7 @@ pub mod convert;
 pub mod log;
 pub mod raft;
 pub mod status;
+mod writes;
 
 /// Header of every answer of a replica: the log index of its current membership. A higher index means that
 /// the replicas have changed.

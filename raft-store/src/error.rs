@@ -287,6 +287,16 @@ pub enum OpenError {
         /// The newest version understood.
         supported: u32,
     },
+    /// The data directory was written by a build whose format is no longer read.
+    #[error("{what} has format version {found}, but this build reads {oldest} and newer")]
+    OlderFormat {
+        /// The file or key.
+        what: String,
+        /// The version found.
+        found: u32,
+        /// The oldest version understood.
+        oldest: u32,
+    },
     /// A record does not match its checksum or structure.
     #[error(
         "{what} is corrupt: {detail}; this replica cannot vouch for its log any more: remove it \
@@ -321,6 +331,11 @@ impl OpenError {
                 what,
                 found,
                 supported,
+            },
+            DecodeError::OlderVersion { found, oldest } => Self::OlderFormat {
+                what,
+                found,
+                oldest,
             },
             DecodeError::Malformed(detail) => Self::Corrupt { what, detail },
         }

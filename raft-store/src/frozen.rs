@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use muster_proto::raft::v1 as proto;
 use openraft::Membership as OpenraftMembership;
 use openraft::impls::EntryPayload;
@@ -85,23 +86,16 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn to_hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for line in bytes.chunks(32) {
-        for byte in line {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text.push('\n');
-    }
-    text
+    let lines = bytes.chunks(32).map(|line| HEXLOWER.encode(line) + "\n");
+    lines.collect()
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let pairs = digits.chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair).expect("hex digits are text");
-        u8::from_str_radix(pair, 16).expect("hex digits are digits")
-    });
-    pairs.collect()
+    let lines = text.lines().map(|line| HEXLOWER.decode(line.as_bytes()));
+    let lines: Result<Vec<_>, _> = lines.collect();
+    lines
+        .expect("a sample is lines of hexadecimal digits")
+        .concat()
 }
 
 /// The frozen bytes of a sample.

@@ -75,6 +75,7 @@ impl From<LogError> for DecodeError {
             LogError::NewerVersion {
                 found, supported, ..
             } => Self::NewerVersion { found, supported },
+            LogError::OlderVersion { found, oldest, .. } => Self::OlderVersion { found, oldest },
             LogError::Malformed { .. } | LogError::Read(_) => Self::Malformed(error.to_string()),
         }
     }
@@ -85,11 +86,11 @@ impl From<LogError> for DecodeError {
 mod tests {
     use std::sync::Arc;
 
-    use muster_model::ids::RequestId;
+    use muster_model::ids::{RequestId, RequestKey};
     use muster_model::spec::{
         Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };
-    use muster_proto::log::COMMAND_FORMAT;
+    use muster_proto::log::{COMMAND_FORMAT, OLDEST_COMMAND_FORMAT};
 
     use super::*;
 
@@ -106,7 +107,7 @@ mod tests {
             execution: Execution::default(),
         };
         Command::SubmitJob {
-            request: RequestId(request),
+            request: RequestKey::of(RequestId(request)),
             spec: Arc::new(JobSpec {
                 name: "train".to_owned(),
                 user: "ada".to_owned(),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_command_is_refused_with_both_versions() {
+    fn a_command_of_an_unread_format_is_refused_with_both_versions() {
         let mut bytes = Vec::new();
         <State as StateMachine>::encode_command(&submission(1), &mut bytes);
         bytes[0] = COMMAND_FORMAT + 1;
@@ -161,6 +162,16 @@ mod tests {
                 error,
                 DecodeError::NewerVersion { found, supported }
                     if supported == u32::from(COMMAND_FORMAT) && found == supported + 1
+            ),
+            "{error}"
+        );
+        bytes[0] = OLDEST_COMMAND_FORMAT - 1;
+        let error = <State as StateMachine>::decode_command(&bytes).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                DecodeError::OlderVersion { found, oldest }
+                    if oldest == u32::from(OLDEST_COMMAND_FORMAT) && found == oldest - 1
             ),
             "{error}"
         );

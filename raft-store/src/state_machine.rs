@@ -16,6 +16,14 @@ pub enum DecodeError {
         /// The newest version understood.
         supported: u32,
     },
+    /// The bytes were written by a build whose format is no longer read.
+    #[error("format version {found} is older than {oldest}, the oldest this build reads")]
+    OlderVersion {
+        /// The version found.
+        found: u32,
+        /// The oldest version understood.
+        oldest: u32,
+    },
     /// Checksum, structure or content is wrong.
     #[error("malformed bytes: {0}")]
     Malformed(String),

@@ -6,8 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::command::{Command, ConfigCommand};
+use muster_model::ids::{RequestId, RequestKey};
 use muster_model::limits;
 use muster_model::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
@@ -124,12 +124,12 @@ impl Policy {
 
     /// The commands that configure the engine for a scenario, before its first job is submitted.
     pub(crate) fn setup(self, scenario: &Scenario) -> Vec<Command> {
-        vec![Command::ConfigureQueues {
+        vec![Command::Config(ConfigCommand::ConfigureQueues {
             // Request ids of submissions count up from 1.
-            request: RequestId(u128::MAX),
+            request: RequestKey::of(RequestId(u128::MAX)),
             author: AUTHOR.to_owned(),
             tree: Arc::new(self.tree(scenario)),
-        }]
+        })]
     }
 
     /// All queues that the scenario's jobs name, and their ancestors.

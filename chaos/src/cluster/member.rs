@@ -13,8 +13,8 @@ use crate::cluster::{ClusterError, ManagedProcess, Network, failed};
 
 /// Time between SIGTERM and SIGKILL.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// Environment variable with the path of the preloaded library's command file.
-const ORDERS_VARIABLE: &str = "MUSTER_CHAOS_ORDERS";
+/// Environment variable with the path of the fault library's command file.
+const COMMANDS_VARIABLE: &str = "MUSTER_CHAOS_LIBRARY";
 
 /// One process of the cluster, running or not.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct Member {
     pub(super) role: &'static str,
     /// Its number in the cluster's network, if there is one.
     pub(super) host: usize,
-    /// Library to preload, see [`ClusterOptions::preload`].
-    pub(super) preload: Option<PathBuf>,
+    /// Path of the fault library, if it is preloaded.
+    pub(super) fault_library: Option<PathBuf>,
     pub(super) process: Option<ManagedProcess>,
 }
 
@@ -73,17 +73,13 @@ impl Member {
         self.folder.join("data")
     }
 
-    /// Path of the preloaded library's command file.
-    #[must_use]
-    pub fn orders(&self) -> PathBuf {
-        self.folder.join("orders")
+    /// Path of the fault library's command file.
+    pub(super) fn library_commands(&self) -> PathBuf {
+        self.folder.join("library-commands")
     }
 
     /// Sends a signal to its process only, not to its children.
-    ///
-    /// # Errors
-    /// If it does not run, or the kernel refuses.
-    pub fn signal(&self, signal: Signal) -> Result<(), ClusterError> {
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), ClusterError> {
         let operation = format!("sending {signal:?} to {}", self.name);
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let process = self.process.as_ref().ok_or_else(gone);
@@ -114,9 +110,9 @@ impl Member {
             None => Command::new(binary),
         };
         command.arg(self.role).arg("--config").arg(self.config());
-        if let Some(library) = &self.preload {
+        if let Some(library) = &self.fault_library {
             command.env("LD_PRELOAD", library);
-            command.env(ORDERS_VARIABLE, self.orders());
+            command.env(COMMANDS_VARIABLE, self.library_commands());
         }
         let process = ManagedProcess::start(&mut command, &self.log()).map_err(failed(format!(
             "starting {} ({})",

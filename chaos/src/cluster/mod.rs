@@ -3,15 +3,18 @@
 //! individually.
 
 mod certificates;
+mod faults;
 mod folder;
-mod links;
 mod member;
 mod network;
+pub(crate) mod observer;
 mod ports;
 mod process;
+mod ready;
 mod seats;
-mod small_disk;
 mod sweep;
+pub(crate) mod testbed;
+pub mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,22 +22,30 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use certificates::Certificates;
+pub(crate) use faults::NamedProcess;
+pub use faults::{
+    DOUBLE_BIT_XID, Disruption, Fault, LibraryCommands, NamedAgent, OFF_THE_BUS_XID, Part,
+    UnfitProcess, flip_bit, set_gpu_error,
+};
+use faults::{SmallDisk, build_library};
 pub use folder::ClusterFolder;
 pub use member::Member;
-use muster_client::TlsSettings;
+use muster_client::{Client, ClientConfig, ClientError, TlsSettings};
 use muster_model::ids::ReplicaId;
 use muster_model::timings::Timings;
+use muster_proto::v1;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 use network::Network;
 pub(crate) use network::raise_loopback;
 pub use network::{Direction, NetworkError, NetworkKind};
+pub use observer::EventTimeout;
 pub use ports::free_addresses;
 pub use process::ManagedProcess;
+pub use ready::TestbedError;
 pub use seats::Newcomer;
 use seats::{Places, Seat, Spare, host_address};
-pub use small_disk::SmallDisk;
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
 /// Memory of a simulated GPU.
@@ -75,8 +86,8 @@ pub struct ClusterOptions {
     pub network: Option<NetworkKind>,
     /// Whether replicas and workers have certificates, see [`LocalCluster::admin_tls`].
     pub secured: bool,
-    /// Library that is loaded first into every replica. It reads its commands from [`Member::orders`].
-    pub preload: Option<PathBuf>,
+    /// Whether the fault library is preloaded into the initial replicas, see [`LocalCluster::command_library`].
+    pub fault_library: bool,
 }
 
 /// Heartbeat and lease timings of small clusters: short enough to watch.
@@ -107,7 +118,7 @@ impl ClusterOptions {
             keep: false,
             network: None,
             secured: false,
-            preload: None,
+            fault_library: false,
         }
     }
 
@@ -143,6 +154,9 @@ pub enum ClusterError {
     /// There is no spare machine, or it is occupied.
     #[error("the cluster was made without a spare machine (`ClusterOptions::spare`)")]
     NoSpare,
+    /// The fault library could not be compiled.
+    #[error("`cc` cannot compile the fault library: {0}")]
+    Library(String),
 }
 
 fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterError {
@@ -153,6 +167,8 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterErro
 /// A running cluster; dropping it kills all its processes.
 #[derive(Debug)]
 pub struct LocalCluster {
+    /// Disks that can be filled. Declared before the folder: they are unmounted before it is removed.
+    disks: Vec<SmallDisk>,
     options: ClusterOptions,
     folder: ClusterFolder,
     network: Option<Network>,
@@ -171,25 +187,34 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Writes the configuration and starts every process; does not wait until they are ready.
+    /// Writes the configuration and starts every process; does not wait until they are ready. A network of
+    /// proxies needs a runtime.
     ///
     /// # Errors
     /// [`ClusterError`] names the process and the operation.
     pub fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
-        Self::prepare(options)?.started()
+        let mut cluster = Self::prepare(options)?;
+        let network = cluster.network.as_ref();
+        for member in &mut cluster.replicas {
+            member.start(&cluster.options.binary, network)?;
+        }
+        for member in &mut cluster.workers {
+            member.start(cluster.options.program_of_workers(), network)?;
+        }
+        Ok(cluster)
     }
 
-    /// Writes the configuration without starting anything. A network of proxies needs a runtime.
-    ///
-    /// # Errors
-    /// [`ClusterError`] names the operation.
-    pub fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
+    /// Writes the configuration without starting anything.
+    fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
         let folder = ClusterFolder::create(options.keep).map_err(failed("creating a folder"))?;
         let certificates = Certificates::make(options.secured, folder.path())?;
         let places = Places::of(&options)?;
         let network = options.network.map(|kind| places.network(kind));
         let network = network.transpose()?;
+        let library = options.fault_library;
+        let library = library.then(|| build_library(folder.path())).transpose()?;
         let mut cluster = Self {
+            disks: Vec::new(),
             options,
             certificates,
             folder,
@@ -204,27 +229,12 @@ impl LocalCluster {
             workers: Vec::new(),
         };
         for index in 0..cluster.options.replicas {
-            cluster.found_replica(index)?;
+            cluster.found_replica(index, library.as_deref())?;
         }
         for index in 0..cluster.options.workers {
             cluster.add_worker(index)?;
         }
         Ok(cluster)
-    }
-
-    /// Starts every process of a prepared cluster.
-    ///
-    /// # Errors
-    /// [`ClusterError`] names the process.
-    pub fn started(mut self) -> Result<Self, ClusterError> {
-        let network = self.network.as_ref();
-        for member in &mut self.replicas {
-            member.start(&self.options.binary, network)?;
-        }
-        for member in &mut self.workers {
-            member.start(self.options.program_of_workers(), network)?;
-        }
-        Ok(self)
     }
 
     /// gRPC addresses of all replicas, running or not.
@@ -233,6 +243,29 @@ impl LocalCluster {
         { self.seats.iter() }
             .map(|seat| seat.address.to_string())
             .collect()
+    }
+
+    /// Connects a client of all replicas, in a cluster without certificates.
+    ///
+    /// # Errors
+    /// If an address is invalid.
+    pub async fn client(&self) -> Result<Client, ClientError> {
+        connect(self.addresses()).await
+    }
+
+    /// Connects a client of one replica only, in a cluster without certificates.
+    ///
+    /// # Errors
+    /// If the address is invalid.
+    pub async fn client_of(&self, replica: usize) -> Result<Client, ClientError> {
+        connect(vec![self.seats[replica].address.to_string()]).await
+    }
+
+    /// Position of the leader that a status names.
+    #[must_use]
+    pub fn leader_in(&self, status: &v1::GetStatusResponse) -> Option<usize> {
+        let mut ids = self.ids.iter();
+        ids.position(|id| Some(id.get()) == status.leader_id)
     }
 
     /// Prometheus addresses of all replicas.
@@ -318,31 +351,6 @@ impl LocalCluster {
         self.replicas[index].is_running()
     }
 
-    /// Kills a worker's agent only; its supervisors and tasks keep running.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn kill_agent(&mut self, index: usize) -> Result<(), ClusterError> {
-        self.workers[index].kill()
-    }
-
-    /// Kills all processes of a host: agent, supervisors and tasks; returns their number.
-    ///
-    /// # Errors
-    /// If some survive.
-    pub fn kill_host(&mut self, index: usize) -> Result<usize, ClusterError> {
-        self.workers[index].kill()?;
-        Ok(1 + kill_all(&self.workers[index].folder)?)
-    }
-
-    /// Restarts a worker's agent on its existing data.
-    ///
-    /// # Errors
-    /// If the binary cannot be started.
-    pub fn start_worker(&mut self, index: usize) -> Result<(), ClusterError> {
-        self.workers[index].start(self.options.program_of_workers(), self.network.as_ref())
-    }
-
     /// Ends every process but keeps the folder, whose contents are final from then on.
     ///
     /// # Errors
@@ -366,12 +374,13 @@ impl LocalCluster {
         self.workers[index].start(program, self.network.as_ref())
     }
 
-    /// Ends everything, replicas gracefully first, and removes the folder unless it is kept.
+    /// Ends everything, unmounts the small disks, and removes the folder unless it is kept.
     ///
     /// # Errors
     /// If a process survives or the folder cannot be removed.
     pub fn stop(mut self) -> Result<(), ClusterError> {
         self.halt()?;
+        self.disks.clear();
         let removed = self.take_folder()?.remove();
         removed.map_err(failed("removing the cluster's folder"))?;
         Ok(())
@@ -466,10 +475,18 @@ impl LocalCluster {
             folder,
             role,
             host,
-            preload: None,
+            fault_library: None,
             process: None,
         })
     }
+}
+
+async fn connect(addresses: Vec<String>) -> Result<Client, ClientError> {
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new(addresses)
+    };
+    Client::connect(config).await
 }
 
 impl Drop for LocalCluster {

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use muster_model::ids::ReplicaId;
 use muster_scheduler::SchedulerConfig;
 
 use crate::cluster::network::{Front, Network};
 use crate::cluster::{
-    CLUSTER_ID, ClusterError, ClusterOptions, LocalCluster, Member, NetworkKind, failed,
-    free_addresses,
+    CLUSTER_ID, ClusterError, ClusterOptions, LibraryCommands, LocalCluster, Member, NetworkKind,
+    failed, free_addresses,
 };
 
 /// Port of replicas that have their own host.
@@ -182,11 +183,19 @@ impl LocalCluster {
     }
 
     /// Adds one of the initial replicas.
-    pub(super) fn found_replica(&mut self, index: usize) -> Result<(), ClusterError> {
+    pub(super) fn found_replica(
+        &mut self,
+        index: usize,
+        fault_library: Option<&Path>,
+    ) -> Result<(), ClusterError> {
         let id = ReplicaId(index as u64 + 1);
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
         let mut member = self.replica_on(self.seats[index], id, (peers, true))?;
-        member.preload.clone_from(&self.options.preload);
+        if let Some(library) = fault_library {
+            member.fault_library = Some(library.to_owned());
+            // The library needs a command file when it is loaded.
+            LibraryCommands::default().write(&member)?;
+        }
         self.ids.push(id);
         self.newest_id = id;
         self.replicas.push(member);

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use muster_proto::v1;
 
-use crate::demo::options::{
-    PARTITION_GRACE_MS, RANKS, RANKS_PER_HOST_MAX, STEP_MS, STOP_GRACE_MS, TRAINING,
-};
+use crate::demo::options::{RANKS, RANKS_PER_HOST_MAX, STEP_MS, TRAINING};
 use crate::workload::TraceJob;
+use crate::workload::jobs::{group, job};
 
 /// Minimum and maximum run time of the stream's jobs: days are cut even in a fast replay.
 const RUN_MIN: Duration = Duration::from_millis(50);
@@ -18,34 +17,6 @@ const GPUS_MAX: u32 = 16;
 /// Largest task of the stream, in GPUs: the queue is strict, so a task that needs a whole host would block
 /// all others as long as the training and a lost GPU leave no host whole.
 const GPUS_PER_TASK_MAX: u32 = 4;
-
-/// Environment variable with the folder in which tasks lock their GPUs.
-pub(super) const LEDGER_VARIABLE: &str = "GPU_LEDGER_DIR";
-
-/// A training with bit-identical results with and without a cluster.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Training {
-    /// Total steps.
-    pub(crate) steps: u64,
-    /// Minimum seconds between two checkpoints.
-    pub(crate) checkpoint_seconds: u64,
-}
-
-impl Training {
-    /// Arguments of the trainer; a step takes at least `step_ms`.
-    pub(crate) fn arguments(&self, step_ms: u64, report: &Path) -> Vec<String> {
-        [
-            ("--steps", self.steps.to_string()),
-            ("--step-ms", step_ms.to_string()),
-            ("--checkpoint-seconds", self.checkpoint_seconds.to_string()),
-            ("--peer-timeout-seconds", "5".to_owned()),
-            ("--report", report.display().to_string()),
-        ]
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_owned(), value])
-        .collect()
-    }
-}
 
 /// The training job.
 pub(super) fn training(trainer: &Path, report: &Path, ledger: &Path) -> v1::JobSpec {
@@ -77,48 +48,6 @@ pub(super) fn stand_in(
     let group = group("main", tasks, gpus, command, ledger);
     // Large jobs first, or the small ones would never leave them enough room.
     job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
-}
-
-/// A job of the demo with its lease and grace times.
-pub(crate) fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSpec {
-    v1::JobSpec {
-        name: name.to_owned(),
-        user: "demo".to_owned(),
-        priority,
-        gang,
-        groups: vec![group],
-        partition_grace_ms: Some(PARTITION_GRACE_MS),
-        stop_grace_ms: Some(STOP_GRACE_MS),
-        retry: Some(v1::RetryPolicy {
-            retries_max: 5,
-            backoff_ms: 200,
-        }),
-        ..v1::JobSpec::default()
-    }
-}
-
-/// Tasks that lock their GPUs in the ledger folder.
-pub(crate) fn group(
-    name: &str,
-    count: u32,
-    gpus: u32,
-    command: Vec<String>,
-    ledger: &Path,
-) -> v1::TaskGroup {
-    let environment = [(LEDGER_VARIABLE.to_owned(), ledger.display().to_string())]
-        .into_iter()
-        .collect();
-    v1::TaskGroup {
-        name: Some(name.to_owned()),
-        count: Some(count),
-        resources: Some(v1::Resources {
-            gpus,
-            ..v1::Resources::default()
-        }),
-        command,
-        environment,
-        ..v1::TaskGroup::default()
-    }
 }
 
 /// A trivial job that tests whether writes are acknowledged.

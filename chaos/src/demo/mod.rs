@@ -1,26 +1,21 @@
 //! `muster demo`: a cluster of real processes trains a real model while its parts are killed.
 
 mod faults;
-pub(crate) mod jobs;
-pub(crate) mod observer;
-pub(crate) mod options;
-pub(crate) mod reference;
+mod jobs;
+mod options;
 pub mod scoreboard;
 mod stage;
 mod stream;
-pub mod timeline;
 
 use muster_client::ClientError;
 
-pub use observer::Missed;
 pub use options::DemoOptions;
-pub use reference::ReferenceError;
 pub use scoreboard::Scoreboard;
 
-use crate::cluster::ClusterError;
-use crate::workload::TraceError;
+use crate::cluster::timeline::{LineKind, Output, Timeline};
+use crate::cluster::{ClusterError, EventTimeout, TestbedError};
+use crate::workload::{ReferenceError, TraceError};
 use stage::Stage;
-use timeline::{Output, Timeline, Voice};
 
 /// Failure to complete the demo.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +28,10 @@ pub enum DemoError {
     Client(#[from] ClientError),
     /// An expected event did not happen.
     #[error(transparent)]
-    Missed(#[from] Missed),
-    /// The cluster did not start.
+    Timeout(#[from] EventTimeout),
+    /// The cluster did not start or end.
     #[error(transparent)]
-    Dev(#[from] crate::dev::DevError),
+    Testbed(#[from] TestbedError),
     /// The undisturbed run failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
@@ -60,24 +55,24 @@ pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     let played = play(&mut stage).await;
     let board = stage.board();
     let kept = stage.options.keep;
-    let struck = stage.strike().await;
+    let ended = stage.tear_down().await;
     if let Err(error) = played {
-        timeline.say(Voice::Fault, &format!("the demo stopped: {error}"));
-        struck?;
+        timeline.print_line(LineKind::Fault, &format!("the demo stopped: {error}"));
+        ended?;
         return Err(error);
     }
-    struck?;
+    ended?;
     timeline.print(&format!("\n{board}"));
     let holds = board.holds();
-    let (voice, verdict) = if holds {
+    let (kind, verdict) = if holds {
         let left = if kept { "" } else { " and no file" };
         let text = format!("every promise held; no process{left} is left behind");
-        (Voice::Recovery, text)
+        (LineKind::Recovery, text)
     } else {
         let text = "A PROMISE WAS BROKEN, see the table".to_owned();
-        (Voice::Fault, text)
+        (LineKind::Fault, text)
     };
-    timeline.say(voice, &verdict);
+    timeline.print_line(kind, &verdict);
     Ok(holds)
 }
 
@@ -86,10 +81,10 @@ async fn play(stage: &mut Stage) -> Result<(), DemoError> {
     stage.await_cluster().await?;
     stage.start_training().await?;
     let stream = stage.start_stream()?;
-    faults::play_all(stage).await?;
+    faults::inject_all(stage).await?;
     stream
         .await
         .map_err(|_| DemoError::Broken("the job stream died".to_owned()))??;
     let faulty = stage.await_finish().await?;
-    stage.settle_accounts(faulty, calm)
+    stage.compare_results(faulty, calm)
 }

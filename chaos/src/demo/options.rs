@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::demo::jobs::Training;
+use crate::workload::training::Training;
 
 /// Settings of the demo.
 #[derive(Clone, Debug)]
@@ -45,11 +45,5 @@ pub(super) const STEP_MS: u64 = 22;
 pub(super) const RANKS: u32 = 4;
 /// Maximum ranks per host, so that the training spans at least two hosts.
 pub(super) const RANKS_PER_HOST_MAX: u32 = 2;
-/// Lease of every job of the demo: the demo's hosts count as lost after 5 s.
-pub(crate) const PARTITION_GRACE_MS: u64 = 6_500;
-/// Time between a stop request and the kill.
-pub(super) const STOP_GRACE_MS: u64 = 2_000;
-/// Maximum wait for an expected event before the demo gives up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time for the jobs to end after the last fault.
 pub(super) const FINISH_PATIENCE: Duration = Duration::from_secs(120);

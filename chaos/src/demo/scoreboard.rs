@@ -8,11 +8,13 @@ use muster_model::event::{Event, EventKind};
 use muster_model::ids::JobId;
 use muster_model::lifecycle::JobPhase;
 
+use crate::cluster::Fault;
+
 /// Measurements of one fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultRecord {
-    /// Name of the fault.
-    pub name: String,
+    /// The fault.
+    pub fault: Fault,
     /// Time to detection: a new leader wrote, a host was lost, or a GPU was out.
     pub detected: Duration,
     /// Time until the training ran again; `None` if it was not interrupted.
@@ -138,7 +140,7 @@ impl fmt::Display for Scoreboard {
             writeln!(
                 formatter,
                 "{:<42} {:>8.2} s {resumed:>12} {:>16.1}",
-                fault.name,
+                fault.fault.name(),
                 fault.detected.as_secs_f64(),
                 fault.lost_gpu_seconds,
             )?;

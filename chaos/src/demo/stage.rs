@@ -2,20 +2,22 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use muster_client::{Client, ClientConfig, ClientError};
+use muster_client::ClientError;
 use muster_model::event::EventKind;
 use muster_model::ids::JobId;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::cluster::{ClusterOptions, LocalCluster, processes_of, real_gpus};
-use crate::demo::observer::{Observed, lock, observe};
-use crate::demo::options::{DemoOptions, FINISH_PATIENCE, PATIENCE, RANKS, TRAINING};
-use crate::demo::scoreboard::Scoreboard;
-use crate::demo::timeline::{Timeline, Voice};
-use crate::demo::{DemoError, jobs, reference, stream};
+use crate::cluster::observer::{EventLog, lock};
+use crate::cluster::testbed::Testbed;
+use crate::cluster::timeline::{LineKind, Timeline};
+use crate::cluster::{ClusterOptions, real_gpus};
+use crate::demo::options::{DemoOptions, FINISH_PATIENCE, RANKS, TRAINING};
+use crate::demo::scoreboard::{FaultRecord, Scoreboard};
+use crate::demo::{DemoError, jobs, stream};
+use crate::workload::training::{read_digest, train_undisturbed};
 use crate::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 
 /// Jobs at the beginning of the trace that are skipped: the cluster was being filled then.
@@ -32,12 +34,10 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 /// State of the running demo.
 pub(super) struct Stage {
     pub(super) options: DemoOptions,
-    pub(super) cluster: LocalCluster,
-    pub(super) client: Client,
-    pub(super) observed: Arc<Observed>,
-    pub(super) timeline: Timeline,
+    pub(super) testbed: Testbed,
     pub(super) training: JobId,
-    watcher: JoinHandle<()>,
+    /// Measurements, and the jobs that were acknowledged.
+    board: Arc<Mutex<Scoreboard>>,
     progress: JoinHandle<()>,
 }
 
@@ -48,59 +48,50 @@ impl Stage {
         shape.keep = options.keep;
         let real_gpus = real_gpus();
         shape.real_gpus = real_gpus > 0;
-        timeline.say(Voice::Stage, &describe(&shape, real_gpus));
-        let cluster = LocalCluster::start(shape)?;
-        timeline.say(
-            Voice::Stage,
-            &format!("data and logs: {}", cluster.folder().display()),
-        );
-        let config = ClientConfig {
-            discover: false,
-            ..ClientConfig::new(cluster.addresses())
-        };
-        let client = Client::connect(config).await?;
-        let observed = Arc::new(Observed::default());
-        let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
-        let progress = tokio::spawn(report_progress(Arc::clone(&observed), timeline));
-        let training = JobId(0);
+        timeline.print_line(LineKind::Stage, &describe(&shape, real_gpus));
+        let testbed = Testbed::start(shape, timeline).await?;
+        let board = Arc::new(Mutex::new(Scoreboard::default()));
+        let events = Arc::clone(&testbed.events);
+        let progress = tokio::spawn(report_progress(events, Arc::clone(&board), timeline));
         Ok(Self {
             options,
-            cluster,
-            client,
-            observed,
-            timeline,
-            training,
-            watcher,
+            testbed,
+            training: JobId(0),
+            board,
             progress,
         })
     }
 
-    pub(super) fn say(&self, voice: Voice, text: &str) {
-        self.timeline.say(voice, text);
+    pub(super) fn print_line(&self, kind: LineKind, text: &str) {
+        self.testbed.print_line(kind, text);
     }
 
     /// Current counts.
     pub(super) fn board(&self) -> Scoreboard {
-        lock(&self.observed.board).clone()
+        counted(&self.board, &self.testbed.events)
+    }
+
+    /// Adds the measurements of a fault.
+    pub(super) fn record(&self, fault: FaultRecord) {
+        lock(&self.board).faults.push(fault);
     }
 
     /// Counts an acknowledged job.
     pub(super) fn acknowledge(&self, job: JobId) {
-        lock(&self.observed.board).acknowledged(job);
+        lock(&self.board).acknowledged(job);
     }
 
     /// Trains without a scheduler, for the comparison at the end.
     pub(super) async fn train_undisturbed(&self) -> Result<String, DemoError> {
         let began = Instant::now();
-        self.say(
-            Voice::Stage,
+        self.print_line(
+            LineKind::Stage,
             "training once undisturbed, without a scheduler, for comparison",
         );
-        let folder = self.cluster.folder().join("undisturbed");
-        let digest =
-            reference::train_undisturbed(&TRAINING, RANKS, &self.options.trainer, &folder).await?;
-        self.say(
-            Voice::Training,
+        let folder = self.testbed.cluster.folder().join("undisturbed");
+        let digest = train_undisturbed(&TRAINING, RANKS, &self.options.trainer, &folder).await?;
+        self.print_line(
+            LineKind::Training,
             &format!(
                 "undisturbed run: weights {digest} after {:.1} s at full speed",
                 began.elapsed().as_secs_f64()
@@ -111,42 +102,43 @@ impl Stage {
 
     /// Waits until there is a leader and every worker is registered.
     pub(super) async fn await_cluster(&self) -> Result<(), DemoError> {
-        crate::dev::await_ready(&self.cluster).await?;
-        let workers = self.cluster.workers().len();
-        self.say(
-            Voice::Recovery,
+        self.testbed.cluster.await_ready().await?;
+        let workers = self.testbed.cluster.workers().len();
+        self.print_line(
+            LineKind::Recovery,
             &format!("a leader is elected, {workers} workers are registered"),
         );
         Ok(())
     }
 
     fn report_path(&self) -> PathBuf {
-        self.cluster.shared_folder().join("training-report.json")
+        self.testbed
+            .cluster
+            .shared_folder()
+            .join("training-report.json")
     }
 
     fn ledger(&self) -> PathBuf {
-        self.cluster.shared_folder().join("gpu-ledger")
+        self.testbed.cluster.shared_folder().join("gpu-ledger")
     }
 
     /// Submits the training and waits for its first checkpoint.
     pub(super) async fn start_training(&mut self) -> Result<(), DemoError> {
         fs::create_dir_all(self.ledger()).map_err(|error| DemoError::Broken(error.to_string()))?;
         let spec = jobs::training(&self.options.trainer, &self.report_path(), &self.ledger());
-        let job = self.client.submit_job(spec).await?.job;
+        let job = self.testbed.client.submit_job(spec).await?.job;
         self.training = job;
-        self.observed.follow(job);
+        self.testbed.events.follow(job);
         self.acknowledge(job);
-        self.say(
-            Voice::Stage,
+        self.print_line(
+            LineKind::Stage,
             &format!("job {job}: a training of 4 ranks, 1 GPU each"),
         );
-        let committed = |event: &muster_model::event::Event| {
-            matches!(&event.kind,
-                EventKind::CheckpointCommitted { job: of, .. } if *of == job)
-        };
-        self.observed
-            .wait_for("the first checkpoint", 0, PATIENCE, committed)
-            .await?;
+        let is_checkpoint =
+            |kind: &EventKind| matches!(kind, EventKind::CheckpointCommitted { .. });
+        let what = "the first checkpoint";
+        let committed = self.testbed.wait_for_job(what, 0, job, is_checkpoint);
+        committed.await?;
         Ok(())
     }
 
@@ -164,8 +156,8 @@ impl Stage {
             }
         };
         let pace = Pace::within(&trace, STREAM_SPAN);
-        self.say(
-            Voice::Stage,
+        self.print_line(
+            LineKind::Stage,
             &format!(
                 "replaying {count} jobs {origin}, at {:.0} times their speed",
                 pace.speed_up()
@@ -179,13 +171,17 @@ impl Stage {
                 (pace.submit_after(job), spec)
             })
             .collect();
-        let submitted = stream::submit_all(self.client.clone(), Arc::clone(&self.observed), specs);
+        let board = Arc::clone(&self.board);
+        let submitted = stream::submit_all(self.testbed.client.clone(), board, specs);
         Ok(tokio::spawn(submitted))
     }
 
     /// Waits until every acknowledged job has ended; returns the digest of the training's weights.
     pub(super) async fn await_finish(&self) -> Result<String, DemoError> {
-        self.say(Voice::Stage, "no more faults; waiting for all jobs to end");
+        self.print_line(
+            LineKind::Stage,
+            "no more faults; waiting for all jobs to end",
+        );
         let deadline = Instant::now() + FINISH_PATIENCE;
         while !self.board().missing().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
@@ -193,59 +189,49 @@ impl Stage {
         self.progress.abort();
         let missing = self.board().missing();
         if !missing.is_empty() {
-            self.say(Voice::Fault, &format!("jobs without success: {missing:?}"));
+            self.print_line(
+                LineKind::Fault,
+                &format!("jobs without success: {missing:?}"),
+            );
         }
-        Ok(reference::read_digest(&self.report_path())?)
+        Ok(read_digest(&self.report_path())?)
     }
 
     /// Compares the weights and reads the tasks' own record of their GPUs.
-    pub(super) fn settle_accounts(&self, faulty: String, calm: String) -> Result<(), DemoError> {
+    pub(super) fn compare_results(&self, faulty: String, calm: String) -> Result<(), DemoError> {
         let ledger = self.ledger();
         let locks = fs::read_dir(&ledger).map_err(|error| DemoError::Broken(error.to_string()))?;
         if locks.count() == 0 {
             return Err(DemoError::Broken("no task locked a GPU".to_owned()));
         }
         let conflicts = fs::read_to_string(ledger.join("conflicts")).unwrap_or_default();
-        let mut board = lock(&self.observed.board);
+        let mut board = lock(&self.board);
         board.double_allocations = conflicts.lines().map(str::to_owned).collect();
         board.digests = Some((faulty, calm));
         Ok(())
     }
 
     /// Ends everything and checks that nothing is left.
-    pub(super) async fn strike(self) -> Result<(), DemoError> {
-        self.watcher.abort();
+    pub(super) async fn tear_down(self) -> Result<(), DemoError> {
         self.progress.abort();
-        let folder = self.cluster.folder().to_owned();
-        let cluster = self.cluster;
-        tokio::task::spawn_blocking(move || cluster.stop())
-            .await
-            .map_err(|_| DemoError::Broken("stopping the cluster panicked".to_owned()))??;
-        let left = processes_of(&folder);
-        if !left.is_empty() {
-            return Err(DemoError::Broken(format!(
-                "processes are still running: {left:?}"
-            )));
-        }
-        if self.options.keep {
-            let kept = format!("kept for inspection: {}", folder.display());
-            self.timeline.say(Voice::Stage, &kept);
-        } else if folder.exists() {
-            let left = format!("{} is left behind", folder.display());
-            return Err(DemoError::Broken(left));
-        }
-        Ok(())
+        Ok(self.testbed.tear_down().await?)
     }
 }
 
+/// The measurements so far, with the counts from the events.
+fn counted(board: &Mutex<Scoreboard>, events: &EventLog) -> Scoreboard {
+    let mut counted = lock(board).clone();
+    events.visit(|event| counted.observe(event));
+    counted
+}
+
 /// Reports the progress of the jobs every few seconds, until aborted.
-async fn report_progress(observed: Arc<Observed>, timeline: Timeline) {
+async fn report_progress(events: Arc<EventLog>, board: Arc<Mutex<Scoreboard>>, timeline: Timeline) {
     let mut ticks = tokio::time::interval(PROGRESS);
     loop {
         ticks.tick().await;
-        let progress = lock(&observed.board).progress();
-        if let Some(progress) = progress {
-            timeline.say(Voice::Cluster, &progress);
+        if let Some(progress) = counted(&board, &events).progress() {
+            timeline.print_line(LineKind::Cluster, &progress);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The stream of small jobs beside the training.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_client::{Client, ClientError};
 use muster_proto::v1;
 use tokio::time::Instant;
 
-use crate::demo::observer::{Observed, lock};
+use crate::cluster::observer::lock;
+use crate::demo::scoreboard::Scoreboard;
 
 /// A job and its submission time relative to the start of the stream.
 pub(super) type Submission = (Duration, v1::JobSpec);
@@ -18,14 +19,14 @@ pub(super) type Submission = (Duration, v1::JobSpec);
 /// If a submission is refused, or unanswered for longer than the client's deadline.
 pub(super) async fn submit_all(
     client: Client,
-    observed: Arc<Observed>,
+    board: Arc<Mutex<Scoreboard>>,
     jobs: Vec<Submission>,
 ) -> Result<(), ClientError> {
     let began = Instant::now();
     for (after, job) in jobs {
         tokio::time::sleep_until(began + after).await;
         let job = client.submit_job(job).await?.job;
-        lock(&observed.board).acknowledged(job);
+        lock(&board).acknowledged(job);
     }
     Ok(())
 }

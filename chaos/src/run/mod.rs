@@ -21,7 +21,7 @@ mod report;
 mod target;
 mod truth;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -36,16 +36,16 @@ use tokio::time::Instant;
 
 pub use judge::{Check, Invariant, Violation};
 pub use options::RunOptions;
-pub use profile::{Fault, Profile};
+pub use profile::Profile;
 pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
-pub use target::{NamedAgent, TargetOptions, UnfitProcess, run_target};
+pub use target::{EXTERNAL_FAULTS, TargetOptions, run_target};
 
 use book::Book;
 use clock::now_us;
 use history::History;
 use judge::Evidence;
 use load::{Heard, Users, Watchers, Workshop};
-use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
+use nemesis::{Episode, Halted, Nemesis, Tools};
 use options::{
     DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
     WHOLE_LOG, WORKERS,
@@ -53,9 +53,10 @@ use options::{
 use pictures::Picture;
 use truth::Sight;
 
-use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, NetworkKind, raise_loopback};
-use crate::demo::timeline::{Output, Timeline, Voice};
-use crate::dev::DevError;
+use crate::cluster::timeline::{LineKind, Output, Timeline};
+use crate::cluster::{
+    ClusterError, ClusterOptions, Fault, LocalCluster, NetworkKind, TestbedError, raise_loopback,
+};
 use crate::error_chain::chain;
 
 /// A run without a verdict: the harness failed, not the cluster.
@@ -66,7 +67,7 @@ pub enum RunError {
     Cluster(#[from] ClusterError),
     /// The cluster did not start.
     #[error(transparent)]
-    Dev(#[from] DevError),
+    Testbed(#[from] TestbedError),
     /// A call that an undisturbed cluster must answer failed.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -120,10 +121,9 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         options.out.display()
     ));
     fs::create_dir_all(&options.out).map_err(making)?;
-    let tools = tempfile::tempdir().map_err(RunError::io("creating a folder"))?;
-    let cluster = start_cluster(options, tools.path())?;
+    let cluster = start_cluster(options)?;
     let folder = cluster.folder().display().to_string();
-    timeline.say(Voice::Stage, &format!("data and logs: {folder}"));
+    timeline.print_line(LineKind::Stage, &format!("data and logs: {folder}"));
     let ledger = cluster.shared_folder().join("gpu-ledger");
     fs::create_dir_all(&ledger).map_err(RunError::io(format!("creating {}", ledger.display())))?;
     let history = Arc::new(History::default());
@@ -142,8 +142,8 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
             return Err(error);
         }
     };
-    timeline.say(
-        Voice::Stage,
+    timeline.print_line(
+        LineKind::Stage,
         "the cluster has ended; its log is read and replayed",
     );
     let halted = tokio::task::spawn_blocking(move || nemesis.halt());
@@ -156,7 +156,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
         if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
             halted.keep()?;
             let kept = format!("kept for inspection: {}", halted.folder().display());
-            timeline.say(Voice::Stage, &kept);
+            timeline.print_line(LineKind::Stage, &kept);
         }
         halted.clear()?;
         report
@@ -177,23 +177,18 @@ async fn leave(nemesis: Nemesis, timeline: Timeline) {
     });
     // The caller reports the original failure; this one followed from it.
     if let Err(error) = left.await.map_err(panicked).flatten() {
-        timeline.say(Voice::Fault, &chain(&error));
+        timeline.print_line(LineKind::Fault, &chain(&error));
     }
-    timeline.say(Voice::Stage, &kept);
+    timeline.print_line(LineKind::Stage, &kept);
 }
 
 fn panicked(error: tokio::task::JoinError) -> RunError {
     RunError::Harness(format!("the harness panicked: {error}"))
 }
 
-fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, RunError> {
+fn start_cluster(options: &RunOptions) -> Result<LocalCluster, RunError> {
     let faults = options.profile.faults();
-    let preload = if faults.iter().any(|fault| fault.is_by_orders()) {
-        Some(build_library(tools)?)
-    } else {
-        None
-    };
-    let first = match (faults.contains(&Fault::Upgraded), &options.previous) {
+    let first = match (faults.contains(&Fault::RollingUpgrade), &options.previous) {
         (true, None) => {
             let missing = "profile `upgrade` needs the build to upgrade from (--previous FILE)";
             return Err(RunError::Harness(missing.to_owned()));
@@ -221,24 +216,19 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
         Profile::SnapshotStorm => SHORT_LOG,
         _ => WHOLE_LOG,
     };
-    let has_orders = preload.is_some();
-    let cluster = LocalCluster::prepare(ClusterOptions {
+    Ok(LocalCluster::start(ClusterOptions {
         replicas: REPLICAS,
         spare: faults.contains(&Fault::MembersChanged),
         workers: WORKERS,
         gpus_per_host: GPUS_PER_HOST,
         keep: options.keep,
         network: Some(options.network),
-        preload,
+        fault_library: faults.iter().any(|fault| fault.needs_library()),
         log,
         timings: TIMINGS,
         raft: RAFT,
         ..ClusterOptions::small(first.clone())
-    })?;
-    if has_orders {
-        give_no_orders(&cluster)?;
-    }
-    Ok(cluster.started()?)
+    })?)
 }
 
 /// Observations while faults were injected and repaired.
@@ -275,8 +265,8 @@ async fn disturb(
     let mut episodes = Vec::new();
     'rounds: for round in 1..=options.repetitions {
         let (of, count) = (options.repetitions, faults.len());
-        timeline.say(
-            Voice::Stage,
+        timeline.print_line(
+            LineKind::Stage,
             &format!("round {round} of {of} with {count} faults"),
         );
         for fault in &faults {
@@ -291,8 +281,8 @@ async fn disturb(
     }
     users.end().await;
     let calls_until_us = now_us();
-    timeline.say(
-        Voice::Stage,
+    timeline.print_line(
+        LineKind::Stage,
         "no more faults and calls; waiting for all jobs to end",
     );
     let last = await_drained(nemesis).await;

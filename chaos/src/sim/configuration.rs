@@ -6,9 +6,11 @@ use std::sync::Arc;
 use muster_engine::state::State;
 use muster_health::rules::RuleSet;
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
-use muster_model::command::{AccessCommand, Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::command::{
+    AccessCommand, Block, BlockTarget, Command, ConfigCommand, HealthCommand, Planned,
+};
 use muster_model::host::Host;
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::quota::{
     Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
 };
@@ -58,26 +60,26 @@ const RUN_TIME_MS_MAX: u64 = 8_000;
 const ASSEMBLY_MS_MAX: u64 = 20_000;
 
 /// Draws a new tree of queues or a new topology.
-pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestKey) -> Command {
     let author = ADMIN.to_owned();
     if random.random_range(0..4) == 0 {
         let topology = Arc::new(draw_topology(random));
-        return Command::SetTopology {
+        return Command::Config(ConfigCommand::SetTopology {
             request,
             author,
             topology,
-        };
+        });
     }
     let tree = Arc::new(draw_tree(random));
-    Command::ConfigureQueues {
+    Command::Config(ConfigCommand::ConfigureQueues {
         request,
         author,
         tree,
-    }
+    })
 }
 
 /// Draws the rules shipped with Muster, with delays that fit into a world and differ each time.
-pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestKey) -> Command {
     let wait_s = random.random_range(1..WAIT_S_MAX);
     let rules = RuleSet::shipped_text_with(wait_s, random.random_range(1..WAIT_S_MAX));
     Command::Health(HealthCommand::SetRules {
@@ -90,7 +92,7 @@ pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> 
 
 /// Draws a user to add, to remove or to give another token, or a worker that joins by a token; names are
 /// few, so that requests conflict.
-pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestKey) -> Command {
     if random.random_range(0..3) == 0 {
         return draw_joining(random, request);
     }
@@ -122,7 +124,7 @@ pub(super) fn draw_access(random: &mut ChaCha8Rng, request: RequestId) -> Comman
 }
 
 /// Draws the creation, revocation or presentation of a join token: often a wrong or expired one.
-fn draw_joining(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+fn draw_joining(random: &mut ChaCha8Rng, request: RequestKey) -> Command {
     let author = ADMIN.to_owned();
     let id = JOIN_TOKENS[random.random_range(0..JOIN_TOKENS.len())].to_owned();
     let hash = TokenHash([random.random_range(0..2); 32]);
@@ -287,7 +289,7 @@ fn preferred(level: &str) -> Within {
 pub(super) fn draw_maintenance(
     random: &mut ChaCha8Rng,
     state: &State,
-    request: RequestId,
+    request: RequestKey,
 ) -> Option<Command> {
     let count = state.hosts.len();
     let nth = random.random_range(0..count.max(1));
@@ -328,7 +330,7 @@ pub(super) fn draw_maintenance(
 }
 
 /// Draws a host, or one of its GPUs, for an admin to block; running tasks may stay or have to leave.
-fn draw_block(random: &mut ChaCha8Rng, host: &Host, now: TimeMs, request: RequestId) -> Command {
+fn draw_block(random: &mut ChaCha8Rng, host: &Host, now: TimeMs, request: RequestKey) -> Command {
     let nth = random.random_range(0..2 * host.gpus.len().max(1));
     let target = match host.gpus.get(nth) {
         Some(gpu) => BlockTarget::Gpu(gpu.uuid),

@@ -18,7 +18,7 @@ pub enum Domain {
     /// Size of the cluster.
     Shape,
     /// Faults and their times; the id is the number of the fault.
-    Act,
+    Fault,
     /// A link, identified by both ends; a life for each direction.
     Link,
     /// Machine of a replica.
@@ -86,14 +86,14 @@ mod tests {
         let of = |domain, id, life| seed_of(7, domain, id, life);
         let all = [
             of(Domain::Shape, 0, 0),
-            of(Domain::Act, 0, 0),
-            of(Domain::Act, 1, 0),
-            of(Domain::Act, 1, 1),
+            of(Domain::Fault, 0, 0),
+            of(Domain::Fault, 1, 0),
+            of(Domain::Fault, 1, 1),
             of(Domain::User, u32::MAX, 0),
         ];
         let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
         assert_eq!(different.len(), all.len());
-        assert_eq!(of(Domain::Act, 1, 1), all[3]);
-        assert_ne!(seed_of(8, Domain::Act, 1, 1), all[3]);
+        assert_eq!(of(Domain::Fault, 1, 1), all[3]);
+        assert_ne!(seed_of(8, Domain::Fault, 1, 1), all[3]);
     }
 }

@@ -10,12 +10,13 @@ use muster_model::ids::Revision;
 use muster_raft_store::sim::{AppliedEntry, Observer};
 use tokio::time::Instant;
 
-use crate::check::{
-    Acknowledged, Agreement, Assembly, Closed, Entry, Exclusivity, Fencing, Obedience, Owner,
-    RaftRules, Watching, false_blame, looked_at_one_in, phantom_successes,
+use crate::checkers::{
+    AcknowledgedWrites, Agreement, Assembly, Entry, Fencing, GpuLedger, OrderFencing, Owner,
+    PlacementBlocks, RaftRules, WatchDeliveries, false_attribution, phantom_successes,
+    sampling_interval,
 };
-use crate::sim::coverage::{Coverage, Preemptions, Situation};
 use crate::sim::digest::Digest;
+use crate::sim::faults::coverage::{Coverage, Preemptions, Situation};
 use crate::sim::record::{Record, Scene, SceneKind};
 use crate::sim::report::Violation;
 use crate::sim::runtime::NodeId;
@@ -37,23 +38,23 @@ const AUDITED_ONE_IN: u64 = 16;
 #[derive(Debug, Default)]
 pub struct Seen {
     /// GPU ledger of the processes.
-    pub book: Exclusivity,
+    pub book: GpuLedger,
     /// Gang start barrier.
     pub assembly: Assembly,
     /// Orders acted on by agents.
-    pub obedience: Obedience,
+    pub obedience: OrderFencing,
     /// Effects of commands by leadership.
     pub fencing: Fencing,
     /// Components out of placement, and placements.
-    pub closed: Closed,
+    pub closed: PlacementBlocks,
     /// Answers to users.
-    pub acknowledged: Acknowledged,
+    pub acknowledged: AcknowledgedWrites,
     /// State hashes of replicas.
     pub agreement: Agreement,
     /// Logs of replicas.
     pub raft: RaftRules,
     /// Deliveries to watchers.
-    pub watching: Watching,
+    pub watching: WatchDeliveries,
     /// Situations reached by the world.
     pub coverage: Coverage,
     /// Directly reported violations.
@@ -329,7 +330,7 @@ impl Seen {
                 self.preemptions.read(&event.kind, &mut self.coverage);
                 self.closed.happened(&event.kind, state);
                 self.violations
-                    .extend(false_blame(&event.kind).map(Violation::Blamed));
+                    .extend(false_attribution(&event.kind).map(Violation::Blamed));
                 self.scene(|| {
                     Scene::new(SceneKind::Event, format!("{:?}", event.kind))
                         .about(event.kind.job())
@@ -367,7 +368,7 @@ impl Observer<State> for Onlooker {
             is_first
         });
         let has_begun = self.has_begun.swap(true, Ordering::Relaxed);
-        let one_in = looked_at_one_in(entry.state);
+        let one_in = sampling_interval(entry.state);
         let is_due = |every: u64| entry.index.is_multiple_of(every * one_in);
         if !has_begun || is_due(if is_first { 1 } else { AUDITED_ONE_IN }) {
             self.judges.audit(self.replica, entry.state);
@@ -398,7 +399,7 @@ mod tests {
     use muster_model::ids::HostId;
 
     use super::*;
-    use crate::check::LOOKED_AT_MAX;
+    use crate::checkers::LOOKED_AT_MAX;
 
     fn applied(state: &State, index: u64) -> AppliedEntry<'_, State> {
         AppliedEntry {
@@ -443,7 +444,7 @@ mod tests {
         for number in 0..2 * LOOKED_AT_MAX as u32 {
             large.hosts.insert(HostId(number), host.clone());
         }
-        assert_eq!(looked_at_one_in(&large), 3);
+        assert_eq!(sampling_interval(&large), 3);
         let onlooker = judges.onlooker(1);
         // Its first one, and the third and the sixth, of which violations are reported.
         for (index, audits) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)] {

@@ -4,23 +4,20 @@
 //! randomness are simulated from one seed. The same seed gives the same bytes, so a failure is replayed by
 //! its seed alone.
 
-pub mod ailments;
 pub mod clients;
 pub mod clock;
 pub mod configuration;
-pub mod coverage;
 pub mod digest;
 pub mod disk;
 pub mod draws;
+pub mod faults;
 pub mod gateway;
 pub mod host;
 pub mod judges;
 pub mod mutant;
-pub mod nemesis;
 pub mod network;
 pub mod operator;
 pub mod peers;
-pub mod plan;
 pub mod record;
 pub mod replicas;
 pub mod report;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{LostWrite, Misplaced, RaftBreach, WatchGap};
+use crate::checkers::{DeliveryError, LostWrite, Misplaced, RaftViolation};
 use crate::sim::disk::Deceit;
-use crate::sim::plan::losses;
+use crate::sim::faults::plan::losses;
 use crate::sim::report::Violation;
 
 /// A known bug.
@@ -131,14 +131,16 @@ impl Mutant {
             // are elected in one term.
             Self::ForgetsVote => matches!(
                 violation,
-                Violation::Replica(_) | Violation::Raft(RaftBreach::TwoLeaders { .. })
+                Violation::Replica(_) | Violation::Raft(RaftViolation::TwoLeaders { .. })
             ),
             // Unless it is elected before, a replica refuses a log with a hole.
             Self::IgnoresDiskErrors => matches!(
                 violation,
                 Violation::Replica(_) | Violation::Lost(_) | Violation::Raft(_)
             ),
-            Self::SkipsOnResume => matches!(violation, Violation::Watch(WatchGap::Missed { .. })),
+            Self::SkipsOnResume => {
+                matches!(violation, Violation::Watch(DeliveryError::Missed { .. }))
+            }
             Self::ForgetfulNotes => {
                 matches!(violation, Violation::Misplaced(Misplaced::Forgotten { .. }))
             }

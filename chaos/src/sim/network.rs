@@ -107,7 +107,7 @@ impl SimNetwork {
     }
 
     /// Makes the link from `from` to `to` lose and delay some messages, and deliver some requests twice.
-    pub fn spoil(&self, from: NodeId, to: NodeId) {
+    pub fn degrade(&self, from: NodeId, to: NodeId) {
         self.lock().bad.insert((from, to));
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::check::{
-    Disagreement, EarlyStart, FalseBlame, LostWrite, Misplaced, Overlap, PhantomSuccess,
-    RaftBreach, StaleCommand, StaleOrder, WatchGap,
+use crate::checkers::{
+    DeliveryError, Disagreement, EarlyStart, FalseAttribution, LostWrite, Misplaced, Overlap,
+    PhantomSuccess, RaftViolation, StaleCommand, StaleOrder,
 };
-use crate::sim::coverage::Coverage;
+use crate::sim::faults::coverage::Coverage;
 
 /// Maximum violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;
@@ -44,16 +44,16 @@ pub enum Violation {
     Admitted(String),
     /// A failure without a culprit was attributed.
     #[error("blame: {0}")]
-    Blamed(#[from] FalseBlame),
+    Blamed(#[from] FalseAttribution),
     /// Replicas have different states at one revision.
     #[error("agreement: {0}")]
     Divergence(#[from] Disagreement),
     /// A guarantee of Raft was violated.
     #[error("raft: {0}")]
-    Raft(#[from] RaftBreach),
+    Raft(#[from] RaftViolation),
     /// A wrong delivery to a watcher.
     #[error("watch: {0}")]
-    Watch(#[from] WatchGap),
+    Watch(#[from] DeliveryError),
     /// Replicas do not converge to the same revision although all faults are repaired.
     #[error("agreement: idle replicas are at revisions {0:?}")]
     Apart(Vec<u64>),
@@ -136,7 +136,7 @@ pub struct Report {
     pub simulated_ms: u64,
     /// Simulated milliseconds until the first violation.
     pub first_violation_ms: Option<u64>,
-    /// Acts that could not be executed.
+    /// Faults that could not be executed.
     pub skipped: u64,
     /// Final revision.
     pub revision: u64,

@@ -81,9 +81,9 @@ impl Tempo {
         }
     }
 
-    /// Pause before each act of the nemesis, in milliseconds.
+    /// Pause before each fault or repair, in milliseconds.
     #[must_use]
-    pub const fn act_pause_ms(self) -> Range<u64> {
+    pub const fn fault_pause_ms(self) -> Range<u64> {
         match self {
             Self::Hurried => 200..4_000,
             Self::Production => 5_000..115_000,

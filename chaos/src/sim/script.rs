@@ -1,4 +1,4 @@
-//! World in a file: its cluster and its acts as of the time of writing. Draws from seeds change with every
+//! World in a file: its cluster and its faults as of the time of writing. Draws from seeds change with every
 //! release; a minimized failure is replayed from its file nevertheless, as far as the draws of users, tasks
 //! and network are unchanged.
 
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sim::faults::plan::{FaultSelection, Plan};
 use crate::sim::mutant::Mutant;
-use crate::sim::plan::{Acts, Plan};
 use crate::sim::scale::{Scale, Tempo};
 use crate::sim::world::WorldOptions;
 
@@ -29,7 +29,7 @@ pub struct Script {
     jobs: Option<u32>,
     #[serde(default)]
     tempo: Tempo,
-    /// The cluster and its acts.
+    /// The cluster and its faults.
     pub plan: Plan,
 }
 
@@ -87,7 +87,7 @@ impl Script {
             seed: self.seed,
             faults_s: self.faults_seconds,
             mutant: self.mutant,
-            acts: Acts::Script(Arc::new(self.plan.clone())),
+            faults: FaultSelection::Script(Arc::new(self.plan.clone())),
             jobs: self.jobs,
             scale: Scale {
                 hosts: None,

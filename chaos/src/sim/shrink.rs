@@ -1,4 +1,4 @@
-//! Minimization of a failure: leaves out acts, then users' jobs, as long as a violation of the same kind
+//! Minimization of a failure: leaves out faults, then users' jobs, as long as a violation of the same kind
 //! still occurs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::sync::Arc;
 
-use crate::sim::plan::{Act, Acts, Numbers, Plan};
+use crate::sim::faults::fault::ScheduledFault;
+use crate::sim::faults::plan::{FaultSelection, Numbers, Plan};
 use crate::sim::record::Record;
 use crate::sim::report::{Report, Violation};
 use crate::sim::script::Script;
@@ -46,17 +47,17 @@ pub enum ShrinkError {
 pub struct Shrunk {
     /// The minimized world.
     pub world: WorldOptions,
-    /// Its acts.
-    pub acts: Vec<Act>,
-    /// Number of acts before minimization.
-    pub acts_before: usize,
+    /// Its faults.
+    pub faults: Vec<ScheduledFault>,
+    /// Number of faults before minimization.
+    pub faults_before: usize,
     /// Number of jobs per user before and after minimization.
     pub jobs: (u32, u32),
     /// The violation that it still shows.
     pub violation: Violation,
     /// Number of worlds that were run.
     pub runs: u64,
-    /// Whether the violation disappears without any one of its acts; false also if the budget was
+    /// Whether the violation disappears without any one of its faults; false also if the budget was
     /// exhausted.
     pub is_minimal: bool,
     /// Record of the minimized world.
@@ -70,14 +71,14 @@ impl Shrunk {
         Script::of(&self.world, self.violation.to_string())
     }
 
-    /// Commands that reproduce it, one per line, if its script is in a file of this name. If the acts come
-    /// from a file, only a file reproduces it: the seed's acts are different.
+    /// Commands that reproduce it, one per line, if its script is in a file of this name. If the faults come
+    /// from a file, only a file reproduces it: the seed's faults are different.
     #[must_use]
     pub fn replay(&self, file: &str) -> String {
         let by_file = format!("muster chaos replay {file}");
-        match self.world.acts {
-            Acts::Script(_) => format!("replay: {by_file}\n"),
-            Acts::All | Acts::Only(_) => {
+        match self.world.faults {
+            FaultSelection::Script(_) => format!("replay: {by_file}\n"),
+            FaultSelection::All | FaultSelection::Only(_) => {
                 let by_seed = self.world.command();
                 format!("replay: {by_seed}\n    or: {by_file}\n")
             }
@@ -87,22 +88,22 @@ impl Shrunk {
 
 impl fmt::Display for Shrunk {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, after) = (self.acts_before, self.acts.len());
+        let (before, after) = (self.faults_before, self.faults.len());
         let (jobs_before, jobs_after) = self.jobs;
         writeln!(
             formatter,
-            "{before} -> {after} acts, {jobs_before} -> {jobs_after} jobs of each user, {} worlds run",
+            "{before} -> {after} faults, {jobs_before} -> {jobs_after} jobs of each user, {} worlds run",
             self.runs
         )?;
         if !self.is_minimal {
             writeln!(
                 formatter,
-                "the run budget is exhausted: some acts may be unnecessary"
+                "the run budget is exhausted: some faults may be unnecessary"
             )?;
         }
         writeln!(formatter, "VIOLATION {}", self.violation)?;
-        for act in &self.acts {
-            writeln!(formatter, "  {act}")?;
+        for scheduled in &self.faults {
+            writeln!(formatter, "  {scheduled}")?;
         }
         writeln!(formatter, "last scenes")?;
         for scene in self.record.last(SCENES_TOLD) {
@@ -140,7 +141,7 @@ pub fn shrink(
     let mut trial = search.cut_time(&first)?;
     let mut is_minimal;
     loop {
-        is_minimal = search.cut_acts(&mut trial)?;
+        is_minimal = search.cut_faults(&mut trial)?;
         if !search.cut_jobs(&mut trial)? {
             break;
         }
@@ -150,13 +151,13 @@ pub fn shrink(
     let (report, record) = record(&world)?;
     let kind = violation.kind();
     let shown = report.violations.into_iter().find(|it| it.kind() == kind);
-    let acts = plan
-        .acts
+    let faults = plan
+        .faults
         .iter()
-        .filter(|act| trial.acts.contains(&act.number));
+        .filter(|scheduled| trial.faults.contains(&scheduled.number));
     Ok(Shrunk {
-        acts: acts.cloned().collect(),
-        acts_before: plan.acts.len(),
+        faults: faults.cloned().collect(),
+        faults_before: plan.faults.len(),
         jobs: (options.world.jobs(), world.jobs()),
         // The search ended with a failing world, and worlds are deterministic.
         violation: shown.ok_or(ShrinkError::Different(seed))?,
@@ -170,7 +171,7 @@ pub fn shrink(
 /// A candidate world.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Trial {
-    acts: BTreeSet<u32>,
+    faults: BTreeSet<u32>,
     jobs: Option<u32>,
 }
 
@@ -189,23 +190,32 @@ impl Search<'_> {
     /// Cuts off the time after the violation.
     fn cut_time(&mut self, first: &Report) -> io::Result<Trial> {
         let all = Trial {
-            acts: self.plan.acts.iter().map(|act| act.number).collect(),
+            faults: self
+                .plan
+                .faults
+                .iter()
+                .map(|scheduled| scheduled.number)
+                .collect(),
             jobs: self.world.jobs,
         };
         self.known.insert(all.clone(), true);
         let until_ms = first.first_violation_ms.unwrap_or(u64::MAX);
-        let early = self.plan.acts.iter().filter(|act| act.at_ms <= until_ms);
+        let early = self
+            .plan
+            .faults
+            .iter()
+            .filter(|scheduled| scheduled.at_ms <= until_ms);
         let early = Trial {
-            acts: early.map(|act| act.number).collect(),
+            faults: early.map(|scheduled| scheduled.number).collect(),
             jobs: all.jobs,
         };
         Ok(self.first_that_shows(vec![early])?.unwrap_or(all))
     }
 
-    /// Leaves out acts: first many at once, in the end one by one. Returns true if none of the remaining
+    /// Leaves out faults: first many at once, in the end one by one. Returns true if none of the remaining
     /// ones can be left out.
-    fn cut_acts(&mut self, trial: &mut Trial) -> io::Result<bool> {
-        let of = |acts: BTreeSet<u32>, jobs| Trial { acts, jobs };
+    fn cut_faults(&mut self, trial: &mut Trial) -> io::Result<bool> {
+        let of = |faults: BTreeSet<u32>, jobs| Trial { faults, jobs };
         let nothing = of(BTreeSet::new(), trial.jobs);
         if let Some(none) = self.first_that_shows(vec![nothing])? {
             *trial = none;
@@ -213,23 +223,23 @@ impl Search<'_> {
         }
         let mut parts = 2;
         while self.runs_left > 0 {
-            let pieces = split(&trial.acts, parts);
-            let rest = |piece: &BTreeSet<u32>| trial.acts.difference(piece).copied().collect();
+            let pieces = split(&trial.faults, parts);
+            let rest = |piece: &BTreeSet<u32>| trial.faults.difference(piece).copied().collect();
             // With only two pieces, one is the complement of the other.
             let halves = pieces.iter().filter(|_| pieces.len() > 2).cloned();
             let candidates: Vec<Trial> = halves
                 .chain(pieces.iter().map(rest))
-                .map(|acts| of(acts, trial.jobs))
+                .map(|faults| of(faults, trial.jobs))
                 .collect();
             match self.first_that_shows(candidates)? {
                 Some(smaller) => {
-                    let is_piece = pieces.len() > 2 && pieces.contains(&smaller.acts);
+                    let is_piece = pieces.len() > 2 && pieces.contains(&smaller.faults);
                     parts = if is_piece { 2 } else { (parts - 1).max(2) };
                     *trial = smaller;
                     self.tell(trial)?;
                 }
-                None if parts >= trial.acts.len() => return Ok(self.runs_left > 0),
-                None => parts = (2 * parts).min(trial.acts.len()),
+                None if parts >= trial.faults.len() => return Ok(self.runs_left > 0),
+                None => parts = (2 * parts).min(trial.faults.len()),
             }
         }
         Ok(false)
@@ -244,7 +254,7 @@ impl Search<'_> {
                 return Ok(is_smaller);
             }
             let fewer = Trial {
-                acts: trial.acts.clone(),
+                faults: trial.faults.clone(),
                 jobs: Some(jobs),
             };
             match self.first_that_shows(vec![fewer])? {
@@ -257,26 +267,29 @@ impl Search<'_> {
     }
 
     fn tell(&mut self, trial: &Trial) -> io::Result<()> {
-        let (acts, jobs) = (trial.acts.len(), self.options(trial).jobs());
+        let (faults, jobs) = (trial.faults.len(), self.options(trial).jobs());
         let left = self.runs_left;
         writeln!(
             self.progress,
-            "reproduced with {acts} acts and {jobs} jobs of each user; {left} runs left"
+            "reproduced with {faults} faults and {jobs} jobs of each user; {left} runs left"
         )?;
         self.progress.flush()
     }
 
     fn options(&self, trial: &Trial) -> WorldOptions {
-        let acts = match &self.world.acts {
-            Acts::Script(_) => {
+        let faults = match &self.world.faults {
+            FaultSelection::Script(_) => {
                 let mut plan = self.plan.clone();
-                plan.acts.retain(|act| trial.acts.contains(&act.number));
-                Acts::Script(Arc::new(plan))
+                plan.faults
+                    .retain(|scheduled| trial.faults.contains(&scheduled.number));
+                FaultSelection::Script(Arc::new(plan))
             }
-            Acts::All | Acts::Only(_) => Acts::Only(Numbers(trial.acts.clone())),
+            FaultSelection::All | FaultSelection::Only(_) => {
+                FaultSelection::Only(Numbers(trial.faults.clone()))
+            }
         };
         WorldOptions {
-            acts,
+            faults,
             jobs: trial.jobs,
             ..self.world.clone()
         }
@@ -323,8 +336,8 @@ fn all_at_once(worlds: &[WorldOptions], kind: &str) -> io::Result<Vec<bool>> {
 }
 
 /// Splits a set into `parts` pieces of about the same size, none of them empty.
-fn split(acts: &BTreeSet<u32>, parts: usize) -> Vec<BTreeSet<u32>> {
-    let all: Vec<u32> = acts.iter().copied().collect();
+fn split(faults: &BTreeSet<u32>, parts: usize) -> Vec<BTreeSet<u32>> {
+    let all: Vec<u32> = faults.iter().copied().collect();
     let size = all.len().div_ceil(parts.max(1)).max(1);
     let pieces = all.chunks(size);
     pieces
@@ -340,18 +353,18 @@ mod tests {
 
     #[test]
     fn pieces_are_disjoint_and_whole() {
-        let acts: BTreeSet<u32> = (1..=7).collect();
+        let faults: BTreeSet<u32> = (1..=7).collect();
         for parts in 1..9 {
-            let pieces = split(&acts, parts);
+            let pieces = split(&faults, parts);
             assert!(pieces.len() <= parts && pieces.iter().all(|it| !it.is_empty()));
             let all: Vec<u32> = pieces.into_iter().flatten().collect();
-            assert_eq!(all, acts.iter().copied().collect::<Vec<_>>());
+            assert_eq!(all, faults.iter().copied().collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn a_mutant_is_shown_by_few_acts_of_which_none_can_be_left_out() {
-        // Tasks outlive their lease only if their agent is away: that takes an act.
+    fn a_mutant_is_shown_by_few_faults_of_which_none_can_be_left_out() {
+        // Tasks outlive their lease only if their agent is away: that takes a fault.
         let failing = (0..40).find_map(|seed| {
             let world = WorldOptions {
                 seed,
@@ -371,14 +384,16 @@ mod tests {
             runs_max: 200,
         };
         let shrunk = shrink(&options, &mut Vec::new()).unwrap();
-        assert!(shrunk.is_minimal && !shrunk.acts.is_empty(), "{shrunk}");
-        assert!(shrunk.acts.len() < shrunk.acts_before, "{shrunk}");
+        assert!(shrunk.is_minimal && !shrunk.faults.is_empty(), "{shrunk}");
+        assert!(shrunk.faults.len() < shrunk.faults_before, "{shrunk}");
         assert_eq!(shrunk.violation.kind(), "exclusivity");
-        for act in &shrunk.acts {
-            let others = shrunk.acts.iter().map(|it| it.number);
-            let others = others.filter(|number| *number != act.number).collect();
+        for scheduled in &shrunk.faults {
+            let others = shrunk.faults.iter().map(|it| it.number);
+            let others = others
+                .filter(|number| *number != scheduled.number)
+                .collect();
             let world = WorldOptions {
-                acts: Acts::Only(Numbers(others)),
+                faults: FaultSelection::Only(Numbers(others)),
                 ..shrunk.world.clone()
             };
             let report = simulate(&world).unwrap();
@@ -386,7 +401,7 @@ mod tests {
                 .violations
                 .iter()
                 .any(|it| it.kind() == "exclusivity");
-            assert!(!shown, "act {act} is not needed\n{shrunk}");
+            assert!(!shown, "fault {scheduled} is not needed\n{shrunk}");
         }
         // Its script reproduces it.
         let script = Script::read(&shrunk.script().write().unwrap()).unwrap();
@@ -397,10 +412,10 @@ mod tests {
                 .iter()
                 .any(|it| it.kind() == "exclusivity")
         );
-        // So does its seed, except if the acts come from a file.
+        // So does its seed, except if the faults come from a file.
         let replay = shrunk.replay("small.json");
         let by_seed = replay.starts_with("replay: muster chaos sim --first ");
-        assert!(by_seed && replay.contains("--only-acts"), "{replay}");
+        assert!(by_seed && replay.contains("--only-faults"), "{replay}");
         assert!(replay.ends_with("or: muster chaos replay small.json\n"));
         let of_file = Shrunk {
             world: script.options(),

@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};

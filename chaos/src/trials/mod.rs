@@ -6,11 +6,11 @@
 //! progress of each rank of each attempt.
 
 pub mod apart;
+mod faults;
 mod jobs;
 mod options;
 mod report;
 mod stage;
-mod strikes;
 mod trial;
 
 use std::io;
@@ -30,12 +30,12 @@ pub use trial::Trial;
 use options::{FINISH_PATIENCE, RANKS, TRAINING};
 use stage::Stage;
 
-use crate::check::{Lives, LivesError};
-use crate::cluster::{ClusterError, raise_loopback};
-use crate::demo::timeline::{Output, Timeline, Voice};
-use crate::demo::{Missed, ReferenceError, reference};
-use crate::dev::DevError;
+use crate::checkers::{RunRecords, RunRecordsError};
+use crate::cluster::timeline::{LineKind, Output, Timeline};
+use crate::cluster::{ClusterError, EventTimeout, TestbedError, raise_loopback};
 use crate::error_chain::chain;
+use crate::workload::ReferenceError;
+use crate::workload::training::{self, read_digest};
 
 /// Failure to carry out a trial.
 #[derive(Debug, thiserror::Error)]
@@ -43,21 +43,21 @@ pub enum TrialError {
     /// The local cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The cluster did not start.
+    /// The cluster did not start or end.
     #[error(transparent)]
-    Dev(#[from] DevError),
+    Testbed(#[from] TestbedError),
     /// The cluster did not answer a call as expected.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// An expected event did not happen.
     #[error(transparent)]
-    Missed(#[from] Missed),
+    Timeout(#[from] EventTimeout),
     /// The undisturbed run, or the report of a disturbed one, failed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     /// The run records could not be read.
     #[error(transparent)]
-    Lives(#[from] LivesError),
+    RunRecords(#[from] RunRecordsError),
     /// I/O error of a file or a process.
     #[error("{operation}")]
     Io {
@@ -96,22 +96,18 @@ pub async fn run(options: &TrialsOptions) -> Result<TrialsReport, TrialError> {
     };
     let count = options.trials.len();
     for (number, trial) in (1..).zip(&options.trials) {
-        let what = format!(
-            "trial {number} of {count}, {}: {}",
-            trial.name(),
-            trial.fault()
-        );
-        timeline.say(Voice::Stage, &what);
+        let what = format!("trial {number} of {count}: {}", trial.fault.name());
+        timeline.print_line(LineKind::Stage, &what);
         let played = play(options, *trial, &weights, timeline).await;
         let outcome = match played {
             Ok(measured) => TrialReport::of(*trial, measured),
             Err(error) => TrialReport::unplayed(*trial, chain(&error)),
         };
-        let (voice, word) = match outcome.broken.as_slice() {
-            [] => (Voice::Recovery, "every promise held".to_owned()),
-            broken => (Voice::Fault, format!("BROKEN: {}", broken.join("; "))),
+        let (kind, word) = match outcome.broken.as_slice() {
+            [] => (LineKind::Recovery, "every promise held".to_owned()),
+            broken => (LineKind::Fault, format!("BROKEN: {}", broken.join("; "))),
         };
-        timeline.say(voice, &format!("{}: {word}", trial.name()));
+        timeline.print_line(kind, &format!("{}: {word}", trial.fault.name()));
         report.trials.push(outcome);
     }
     Ok(report)
@@ -122,12 +118,15 @@ async fn train_undisturbed(
     timeline: Timeline,
 ) -> Result<String, TrialError> {
     let words = "training once undisturbed, without a scheduler, for comparison";
-    timeline.say(Voice::Stage, words);
+    timeline.print_line(LineKind::Stage, words);
     let folder = tempfile::tempdir().map_err(TrialError::io("creating a folder"))?;
     let trainer = &options.trainer;
-    let trained = reference::train_undisturbed(&TRAINING, RANKS, trainer, folder.path());
+    let trained = training::train_undisturbed(&TRAINING, RANKS, trainer, folder.path());
     let digest = trained.await?;
-    timeline.say(Voice::Training, &format!("undisturbed: weights {digest}"));
+    timeline.print_line(
+        LineKind::Training,
+        &format!("undisturbed: weights {digest}"),
+    );
     Ok(digest)
 }
 
@@ -140,9 +139,9 @@ async fn play(
 ) -> Result<Measured, TrialError> {
     let mut stage = Stage::set(options, trial, timeline).await?;
     let played = stage.play(calm).await;
-    let struck = stage.strike().await;
+    let ended = stage.tear_down().await;
     let measured = played?;
-    struck?;
+    ended?;
     Ok(measured)
 }
 
@@ -150,20 +149,20 @@ impl Stage<'_> {
     async fn play(&mut self, calm: &str) -> Result<Measured, TrialError> {
         self.prepare().await?;
         self.start_training().await?;
-        let (from, began, strike_ms) = (self.observed.here(), Instant::now(), wall_ms());
+        let (from, began, strike_ms) = (self.testbed.events.position(), Instant::now(), wall_ms());
         self.break_and_repair(from).await?;
         let phase = self.await_end().await;
-        let lives = Lives::read(&self.traces.lives, self.training)?;
+        let records = RunRecords::read(&self.files.run_records, self.training)?;
         let weights = match phase {
-            Some(JobPhase::Succeeded) => reference::read_digest(&self.traces.report)?,
+            Some(JobPhase::Succeeded) => read_digest(&self.files.report)?,
             _ => "none".to_owned(),
         };
         Ok(Measured {
             noticed_ms: self.noticed_after(from, began).map(whole_ms),
-            back_ms: lives.back_after(strike_ms).map(whole_ms),
-            attempts: lives.attempts(),
-            repeated: lives.repeated(),
-            lived_at_once: lives.at_once(),
+            back_ms: records.back_after(strike_ms).map(whole_ms),
+            attempts: records.attempts(),
+            repeated: records.repeated(),
+            lived_at_once: records.at_once(),
             double_allocations: self.double_allocations()?,
             phase,
             weights: (weights, calm.to_owned()),
@@ -173,7 +172,7 @@ impl Stage<'_> {
     /// Waits until the training has ended; `None` on timeout.
     async fn await_end(&self) -> Option<JobPhase> {
         let job = self.training;
-        let ended = self.observed.wait_for(
+        let ended = self.testbed.events.wait_for(
             "the end of the training",
             0,
             FINISH_PATIENCE,
@@ -189,14 +188,15 @@ impl Stage<'_> {
     fn noticed_after(&self, from: usize, began: Instant) -> Option<Duration> {
         let job = self.training;
         let sign = self
-            .observed
+            .testbed
+            .events
             .first_since(from, |event| is_sign(&event.kind, job))?;
         Some(sign.at.saturating_duration_since(began))
     }
 
     /// Conflicts recorded in the tasks' GPU ledger; fails if they locked no GPU.
     fn double_allocations(&self) -> Result<Vec<String>, TrialError> {
-        let ledger = &self.traces.ledger;
+        let ledger = &self.files.ledger;
         let failed = || TrialError::io(format!("reading {}", ledger.display()));
         if std::fs::read_dir(ledger).map_err(failed())?.count() == 0 {
             return Err(TrialError::Odd("no task locked a GPU".to_owned()));

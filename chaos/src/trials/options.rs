@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::demo::jobs::Training;
 use crate::trials::Trial;
+use crate::workload::training::Training;
 
 /// Settings of the trials.
 #[derive(Clone, Debug)]
@@ -56,7 +56,5 @@ pub(super) const URGENT_PRIORITY: i32 = 10;
 /// Maximum time for which processes of two attempts may run concurrently after a frozen host resumes: its
 /// supervisors were frozen as well, so no process there could end them before.
 pub(super) const THAW_MS_MAX: u64 = 1_000;
-/// Maximum wait for an expected event before a trial is given up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time for the training to end after the fault.
 pub(super) const FINISH_PATIENCE: Duration = Duration::from_secs(120);

@@ -3,14 +3,26 @@
 use std::fmt;
 
 use muster_model::lifecycle::JobPhase;
+use muster_text::Table;
 use serde::Serialize;
 
-use crate::check::{LivedAtOnce, Repeated};
+use crate::checkers::{ConcurrentAttempts, RepeatedWork};
+use crate::cluster::Fault;
 use crate::trials::Trial;
 use crate::trials::options::{RANKS, THAW_MS_MAX};
 
 /// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
+/// Titles of the summary table.
+const TITLES: [&str; 7] = [
+    "fault",
+    "noticed after",
+    "back after",
+    "attempts",
+    "steps repeated",
+    "lost GPU-seconds",
+    "concurrent",
+];
 /// Prefix of a conflict about a task's own lock, in the ledger's file.
 const TASK_LOCKS: &str = "tasks/";
 
@@ -25,9 +37,9 @@ pub struct Measured {
     /// Number of attempts with running processes.
     pub attempts: usize,
     /// Repeated steps.
-    pub repeated: Repeated,
+    pub repeated: RepeatedWork,
     /// Attempts whose processes ran concurrently.
-    pub lived_at_once: Vec<LivedAtOnce>,
+    pub lived_at_once: Vec<ConcurrentAttempts>,
     /// GPUs with two owners at once, as detected by the tasks.
     pub double_allocations: Vec<String>,
     /// Final phase of the job; `None` if it did not end in time.
@@ -39,10 +51,8 @@ pub struct Measured {
 /// Result of one trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialReport {
-    /// Name of the trial.
-    pub trial: &'static str,
     /// The injected fault.
-    pub fault: &'static str,
+    pub fault: Fault,
     /// As in [`Measured`].
     pub noticed_ms: Option<u64>,
     /// As in [`Measured`].
@@ -54,7 +64,7 @@ pub struct TrialReport {
     /// Time lost by them, over all ranks, in thousandths of GPU-seconds.
     pub lost_gpu_ms: u64,
     /// Attempts whose processes ran concurrently.
-    pub lived_at_once: Vec<LivedAtOnce>,
+    pub lived_at_once: Vec<ConcurrentAttempts>,
     /// Violations, or the reason why the trial could not be carried out; empty if everything held.
     pub broken: Vec<String>,
 }
@@ -64,8 +74,7 @@ impl TrialReport {
     #[must_use]
     pub fn of(trial: Trial, measured: Measured) -> Self {
         Self {
-            trial: trial.name(),
-            fault: trial.fault(),
+            fault: trial.fault,
             noticed_ms: measured.noticed_ms,
             back_ms: measured.back_ms,
             attempts: measured.attempts,
@@ -80,8 +89,7 @@ impl TrialReport {
     #[must_use]
     pub fn unplayed(trial: Trial, why: String) -> Self {
         Self {
-            trial: trial.name(),
-            fault: trial.fault(),
+            fault: trial.fault,
             noticed_ms: None,
             back_ms: None,
             attempts: 0,
@@ -103,7 +111,7 @@ impl TrialReport {
 /// thaw, and the concurrent run time after that is checked separately. Conflicts about its GPUs still
 /// count.
 fn is_of_frozen_task(trial: Trial, conflict: &str) -> bool {
-    matches!(trial, Trial::HostFrozen) && conflict.starts_with(TASK_LOCKS)
+    trial.fault == Fault::HostFrozen && conflict.starts_with(TASK_LOCKS)
 }
 
 /// The violations.
@@ -118,12 +126,12 @@ fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
     if faulty != calm {
         found.push(format!("the weights are {faulty}, but {calm} undisturbed"));
     }
-    let overlap_ms_max = match trial {
-        Trial::HostFrozen => THAW_MS_MAX,
+    let overlap_ms_max = match trial.fault {
+        Fault::HostFrozen => THAW_MS_MAX,
         _ => 0,
     };
     for at_once in &measured.lived_at_once {
-        let LivedAtOnce {
+        let ConcurrentAttempts {
             older,
             newer,
             overlap_ms,
@@ -186,42 +194,27 @@ impl TrialsReport {
 
 impl fmt::Display for TrialsReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let titles = [
-            [
-                "noticed",
-                "training",
-                "attempts",
-                "steps",
-                "work lost",
-                "concurrent",
-            ],
-            ["after", "back after", "", "repeated", "GPU-seconds", ""],
-        ];
-        for (fault, words) in ["fault", ""].iter().zip(titles) {
-            let [noticed, back, attempts, steps, lost, at_once] = words;
-            writeln!(
-                formatter,
-                "{fault:<52} {noticed:>9} {back:>11} {attempts:>8} {steps:>8} {lost:>11} {at_once:>10}"
-            )?;
-        }
+        let table = Table::of_numbers(&TITLES).with_rows(self.trials.iter().map(cells));
+        write!(formatter, "{table}")?;
         for trial in &self.trials {
-            writeln!(
-                formatter,
-                "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>10}",
-                trial.fault,
-                seconds(trial.noticed_ms, "never"),
-                seconds(trial.back_ms, "unaffected"),
-                trial.attempts,
-                trial.steps_repeated,
-                trial.lost_gpu_ms as f64 / SECOND_MS,
-                format!("{} ms", trial.overlap_ms()),
-            )?;
             for broken in &trial.broken {
-                writeln!(formatter, "    BROKEN in {}: {broken}", trial.trial)?;
+                writeln!(formatter, "BROKEN in {}: {broken}", trial.fault.name())?;
             }
         }
         writeln!(formatter, "\n{}", self.verdict())
     }
+}
+
+fn cells(trial: &TrialReport) -> Vec<String> {
+    vec![
+        trial.fault.name().to_owned(),
+        seconds(trial.noticed_ms, "never"),
+        seconds(trial.back_ms, "unaffected"),
+        trial.attempts.to_string(),
+        trial.steps_repeated.to_string(),
+        format!("{:.1}", trial.lost_gpu_ms as f64 / SECOND_MS),
+        format!("{} ms", trial.overlap_ms()),
+    ]
 }
 
 fn seconds(ms: Option<u64>, none: &str) -> String {
@@ -232,17 +225,22 @@ fn seconds(ms: Option<u64>, none: &str) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use muster_model::ids::AttemptEpoch;
 
     use super::*;
+
+    fn trial(fault: Fault) -> Trial {
+        Trial::named(fault.name()).unwrap()
+    }
 
     fn measured() -> Measured {
         Measured {
             noticed_ms: Some(120),
             back_ms: Some(900),
             attempts: 2,
-            repeated: Repeated {
+            repeated: RepeatedWork {
                 steps: 24,
                 time_ms: 600,
             },
@@ -261,43 +259,41 @@ mod tests {
 
     #[test]
     fn each_promise_is_judged() {
-        let trial = Trial::SupervisorKilled;
-        assert_eq!(broken_in(trial, |_| {}), [""; 0]);
-        let at_once = |overlap_ms| LivedAtOnce {
+        let killed = trial(Fault::SupervisorKilled);
+        let frozen = trial(Fault::HostFrozen);
+        assert_eq!(broken_in(killed, |_| {}), [""; 0]);
+        let at_once = |overlap_ms| ConcurrentAttempts {
             older: AttemptEpoch(3),
             newer: AttemptEpoch(9),
             overlap_ms,
         };
         let broken = [
-            broken_in(trial, |it| it.phase = None),
-            broken_in(trial, |it| it.phase = Some(JobPhase::Failed)),
-            broken_in(trial, |it| it.weights.0 = "b".to_owned()),
-            broken_in(trial, |it| it.lived_at_once.push(at_once(1))),
-            broken_in(trial, |it| it.double_allocations.push("GPU-1".to_owned())),
-            broken_in(trial, |it| it.attempts = 1),
-            broken_in(Trial::HostFrozen, |it| {
+            broken_in(killed, |it| it.phase = None),
+            broken_in(killed, |it| it.phase = Some(JobPhase::Failed)),
+            broken_in(killed, |it| it.weights.0 = "b".to_owned()),
+            broken_in(killed, |it| it.lived_at_once.push(at_once(1))),
+            broken_in(killed, |it| it.double_allocations.push("GPU-1".to_owned())),
+            broken_in(killed, |it| it.attempts = 1),
+            broken_in(frozen, |it| {
                 it.lived_at_once.push(at_once(THAW_MS_MAX + 1));
             }),
         ];
         assert!(broken.iter().all(|found| found.len() == 1), "{broken:?}");
-        let thawed = broken_in(Trial::HostFrozen, |it| it.lived_at_once.push(at_once(40)));
+        let thawed = broken_in(frozen, |it| it.lived_at_once.push(at_once(40)));
         assert_eq!(thawed, [""; 0]);
         let told = |trial, conflict: &str| {
             broken_in(trial, |it| it.double_allocations.push(conflict.to_owned())).len()
         };
         let of_task = "tasks/6-1 is held by another process";
-        assert_eq!(told(Trial::HostFrozen, of_task), 0);
-        assert_eq!(
-            (told(trial, of_task), told(Trial::HostFrozen, "GPU-1")),
-            (1, 1)
-        );
+        assert_eq!(told(frozen, of_task), 0);
+        assert_eq!((told(killed, of_task), told(frozen, "GPU-1")), (1, 1));
     }
 
     #[test]
     fn the_table_ends_with_a_verdict() {
         let mut report = TrialsReport::default();
         assert!(!report.holds(), "nothing was tested");
-        let good = TrialReport::of(Trial::SupervisorKilled, measured());
+        let good = TrialReport::of(trial(Fault::SupervisorKilled), measured());
         assert_eq!(good.lost_gpu_ms, 2_400);
         report.trials.push(good);
         assert!(
@@ -309,7 +305,7 @@ mod tests {
         let why = "it did not start".to_owned();
         report
             .trials
-            .push(TrialReport::unplayed(Trial::HostFrozen, why));
+            .push(TrialReport::unplayed(trial(Fault::HostFrozen), why));
         assert!(!report.holds());
         let text = report.to_string();
         assert!(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::{AuditRecords, Client, ClientConfig, ClientError};
+use muster_documents::AuditRecord;
 use muster_proto::v1;
 use tokio::sync::mpsc;
 
@@ -16,7 +17,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, note, render_rows, to_json_line};
 use crate::parse;
-use crate::view::AuditView;
 
 /// Messages of replicas buffered for display.
 const MESSAGES_AHEAD: usize = 16;
@@ -58,7 +58,7 @@ type Told = (String, Result<Vec<v1::AuditRecord>, ClientError>);
 #[derive(Debug, Default)]
 struct Gathered {
     /// Ordered by time.
-    rows: Vec<AuditView>,
+    rows: Vec<AuditRecord>,
     /// The sequence number of the last record of each replica, by its address.
     last: BTreeMap<String, u64>,
     /// Replicas that did not answer, and why.
@@ -139,18 +139,18 @@ async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure>
                 if let Some(record) = records.last() {
                     gathered.last.insert(address, record.sequence);
                 }
-                let rows = records.into_iter().map(AuditView::from);
+                let rows = records.into_iter().map(AuditRecord::from);
                 gathered.rows.extend(rows);
             }
             Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
             Err(error) => gathered.silent.push((address, error)),
         }
     }
-    gathered.rows.sort_by_key(AuditView::order);
+    gathered.rows.sort_by_key(AuditRecord::order);
     Ok(gathered)
 }
 
-fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
+fn export(path: &PathBuf, rows: &[AuditRecord]) -> Result<(), Failure> {
     if path.exists() {
         let told = format!("{} already exists", path.display());
         return Err(Failure::usage(told).help("choose another file, or remove this one"));
@@ -171,7 +171,7 @@ fn export(path: &PathBuf, rows: &[AuditView]) -> Result<(), Failure> {
 /// Prints the existing records, and then new ones as they arrive.
 async fn follow(
     screen: &Screen,
-    before: &[AuditView],
+    before: &[AuditRecord],
     mut receiver: mpsc::Receiver<Told>,
 ) -> Result<Exit, Failure> {
     let lines = Screen {
@@ -186,7 +186,7 @@ async fn follow(
     while let Some((address, told)) = receiver.recv().await {
         match told {
             Ok(records) => {
-                let rows: Vec<AuditView> = records.into_iter().map(AuditView::from).collect();
+                let rows: Vec<AuditRecord> = records.into_iter().map(AuditRecord::from).collect();
                 lines.data(&render_rows(&lines, 0, &rows)?)?;
             }
             Err(error @ ClientError::Refused { .. }) => return Err(error.into()),
@@ -316,7 +316,7 @@ mod tests {
         sender.send(("b:1".to_owned(), Ok(second))).await.unwrap();
         drop(sender);
         let gathered = gather(receiver).await.unwrap();
-        let order: Vec<(u64, u64, u64)> = gathered.rows.iter().map(AuditView::order).collect();
+        let order: Vec<(u64, u64, u64)> = gathered.rows.iter().map(AuditRecord::order).collect();
         assert_eq!(order, [(10, 1, 7), (20, 2, 3), (30, 1, 8), (40, 2, 4)]);
         // The next request continues from there.
         assert_eq!(gathered.last["a:1"], 8);

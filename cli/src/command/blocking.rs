@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use muster_client::Client;
+use muster_documents::{BlockImpact, UnblockedTarget};
 use muster_proto::v1;
 
 use crate::connection::current_user;
@@ -153,9 +154,9 @@ impl BlockOptions {
             let begins_at_ms = request.begins_at_ms;
             match client.block(request).await {
                 Ok(answer) => {
-                    let asked = (self.dry_run, begins_at_ms);
+                    let (name, is_host) = (&target.name, target.is_host());
                     let mut impact =
-                        ImpactView::new((&target.name, target.is_host()), asked, answer);
+                        ImpactView::new(name, is_host, self.dry_run, begins_at_ms, answer);
                     if self.dry_run || begins_at_ms.is_some() {
                         taken.judge(&mut impact, is_forced);
                     }
@@ -223,9 +224,12 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
         }
         Format::Name => impacts
             .iter()
-            .map(|impact| format!("{}\n", impact.target))
+            .map(|view| format!("{}\n", view.impact.target))
             .collect(),
-        format => render_documents(format, impacts)?,
+        format => {
+            let documents: Vec<&BlockImpact> = impacts.iter().map(|view| &view.impact).collect();
+            render_documents(format, &documents)?
+        }
     };
     screen.tell(&text)
 }
@@ -252,9 +256,10 @@ pub(crate) async fn unblock(
         match answer {
             Ok(_) if screen.is_table() => screen.tell(&format!("{} {told}\n", target.name))?,
             Ok(_) if screen.format == Format::Name => screen.tell(&format!("{}\n", target.name))?,
-            Ok(revision) => {
-                done.push(serde_json::json!({"target": target.name, "revision": revision}));
-            }
+            Ok(revision) => done.push(UnblockedTarget {
+                target: target.name.clone(),
+                revision: revision.get(),
+            }),
             Err(error) => {
                 exit = Exit::Error;
                 Failure::from(error).print();

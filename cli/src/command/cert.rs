@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use muster_documents::{Certificate, CertificateFiles};
+use muster_tls::PeerRole;
 use muster_tls::issue::{self, CERTIFICATE_DAYS, DAYS_MAX, IssueError, Issued};
-use muster_tls::{PeerRole, TlsSettings};
-use serde_json::json;
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -144,13 +144,13 @@ fn tell(
         Format::Table | Format::Wide => format!("certificate {certificate}, key {key}\n"),
         Format::Name => format!("{certificate}\n"),
         format => {
-            let settings = TlsSettings {
-                ca: authority.map(|place| place.folder.join(issue::CA_CERTIFICATE)),
-                certificate: Some(made.certificate.clone()),
-                key: Some(made.key.clone()),
-                ca_key: None,
+            let ca = authority.map(|place| place.folder.join(issue::CA_CERTIFICATE));
+            let tls = CertificateFiles {
+                ca: ca.map(|path| path.display().to_string()),
+                certificate: certificate.to_string(),
+                key: key.to_string(),
             };
-            render_document(format, &json!({"tls": settings}))?
+            render_document(format, &Certificate { tls })?
         }
     })?;
     Ok(Exit::Ok)

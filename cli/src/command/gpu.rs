@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use muster_client::Client;
+use muster_documents::Gpu;
 use muster_engine::state::State;
 use muster_model::ids::GpuUuid;
 use muster_proto::v1;
@@ -16,7 +17,6 @@ use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::parse;
-use crate::view::GpuView;
 
 /// Commands of `muster gpu`.
 #[derive(Debug, Subcommand)]
@@ -110,7 +110,7 @@ impl List {
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut gpus) = client.list_gpus(request.clone()).await?;
             gpus.sort_by(|a, b| (&a.host, a.index).cmp(&(&b.host, b.index)));
-            Ok((revision, gpus.into_iter().map(GpuView::from).collect()))
+            Ok((revision, gpus.into_iter().map(Gpu::from).collect()))
         })
         .await?;
         Ok(exit)

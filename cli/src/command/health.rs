@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use muster_client::Client;
+use muster_documents::{Component, RulesEffect};
 use muster_health::rules::RuleSet;
 use muster_model::ids::Revision;
 use muster_model::limits::CONFIGURATION_BYTES_MAX;
@@ -14,7 +15,7 @@ use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
-use crate::view::{ComponentView, RulesEffectView};
+use crate::view::health::{is_called, is_healthy, render_rules_effect};
 
 /// Commands of `muster health`.
 #[derive(Debug, Subcommand)]
@@ -114,8 +115,8 @@ impl List {
                     breaker.pool, breaker.pool
                 ));
             }
-            let all = health.components.into_iter().map(ComponentView::from);
-            let shown = all.filter(|view| self.all || !view.is_healthy());
+            let all = health.components.into_iter().map(Component::from);
+            let shown = all.filter(|component| self.all || !is_healthy(component));
             Ok((Revision(health.revision), shown.collect()))
         })
         .await?;
@@ -128,8 +129,8 @@ impl History {
         let client = self.moment.connect(options).await?;
         let consistency = self.moment.consistency();
         let health = client.health(consistency).await?;
-        let mut all = health.components.into_iter().map(ComponentView::from);
-        let found = all.find(|view| view.is_called(&self.component));
+        let mut all = health.components.into_iter().map(Component::from);
+        let found = all.find(|component| is_called(component, &self.component));
         let screen = options.screen();
         if found.is_none() {
             self.check(&client, consistency).await?;
@@ -138,7 +139,7 @@ impl History {
                 self.component
             ));
         }
-        let changes = found.map_or_else(Vec::new, ComponentView::into_history);
+        let changes = found.map_or_else(Vec::new, |component| component.history);
         screen.data(&render_rows(&screen, health.revision, &changes)?)?;
         Ok(Exit::Ok)
     }
@@ -205,9 +206,9 @@ impl Apply {
             })
             .await?;
         let screen = options.screen();
-        let effect = RulesEffectView::new(self.dry_run, answer);
+        let effect = RulesEffect::new(self.dry_run, answer);
         screen.tell(&match screen.format {
-            Format::Table | Format::Wide | Format::Name => effect.render(),
+            Format::Table | Format::Wide | Format::Name => render_rules_effect(&effect),
             format => render_document(format, &effect)?,
         })?;
         Ok(Exit::Ok)

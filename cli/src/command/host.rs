@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_documents::{Host, HostLocation};
 use muster_proto::v1;
 
 use crate::command::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
@@ -13,7 +14,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Screen;
 use crate::parse;
-use crate::view::{HostPlaceView, HostView};
 
 /// Commands of `muster host`.
 #[derive(Debug, Subcommand)]
@@ -157,7 +157,7 @@ impl List {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
             // Sorted by name: the order of registration is meaningless to users.
             hosts.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok((revision, hosts.into_iter().map(HostView::from).collect()))
+            Ok((revision, hosts.into_iter().map(Host::from).collect()))
         })
         .await?;
         Ok(exit)
@@ -177,7 +177,7 @@ impl Cells {
         show(&client, &options.screen(), false, async || {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
             hosts.sort_by(|a, b| a.name.cmp(&b.name));
-            let places = hosts.into_iter().map(HostPlaceView::from);
+            let places = hosts.into_iter().map(HostLocation::from);
             Ok((revision, places.collect()))
         })
         .await?;

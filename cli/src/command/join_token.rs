@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::JoinTokenOptions;
-use serde_json::json;
+use muster_documents::{JoinToken, NewJoinToken, RevokedJoinToken};
 
 use crate::connection::{Freshness, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
 use crate::parse;
-use crate::view::JoinTokenView;
 
 /// Commands of `muster worker` for administrators. The client build has no others.
 #[derive(Debug, Subcommand)]
@@ -120,7 +119,11 @@ impl Create {
         screen.tell(&match screen.format {
             Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
             format => {
-                let made = json!({"id": id, "token": token.text(), "revision": revision});
+                let made = NewJoinToken {
+                    id: id.to_owned(),
+                    token: token.text().to_owned(),
+                    revision: revision.get(),
+                };
                 render_document(format, &made)?
             }
         })?;
@@ -139,9 +142,7 @@ impl List {
         let client = options.connect().await?;
         let consistency = self.freshness.consistency();
         let answer = client.list_join_tokens(consistency).await?;
-        let tokens: Vec<JoinTokenView> = { answer.tokens.into_iter() }
-            .map(JoinTokenView::from)
-            .collect();
+        let tokens: Vec<JoinToken> = { answer.tokens.into_iter() }.map(JoinToken::from).collect();
         let screen = options.screen();
         screen.data(&render_rows(&screen, answer.revision, &tokens)?)?;
         Ok(Exit::Ok)
@@ -158,7 +159,13 @@ impl Revoke {
         screen.tell(&match screen.format {
             Format::Table | Format::Wide => format!("join token {} revoked\n", self.id),
             Format::Name => format!("{}\n", self.id),
-            format => render_document(format, &json!({"id": self.id, "revision": revision}))?,
+            format => {
+                let revoked = RevokedJoinToken {
+                    id: self.id,
+                    revision: revision.get(),
+                };
+                render_document(format, &revoked)?
+            }
         })?;
         Ok(Exit::Ok)
     }

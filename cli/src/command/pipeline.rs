@@ -4,13 +4,13 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use muster_client::new_request_id;
+use muster_client::{PipelineDetail, new_request_id};
+use muster_documents::{CancelledPipeline, Pipeline, SubmittedPipeline};
 use muster_job_file::read_pipeline;
 use muster_job_file::strict_yaml::FileError;
 use muster_model::ids::{JobId, PipelineId};
 use muster_model::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
-use serde::Serialize;
 
 use crate::command::configuration::read_file;
 use crate::command::job::{Ended, Goal, wait_for};
@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document, render_documents};
 use crate::parse;
-use crate::view::{PipelineDetailView, PipelineView};
+use crate::view::pipeline;
 
 /// Largest pipeline file: the largest pipeline with comments.
 const FILE_BYTES_MAX: u64 = 4 * PIPELINE_BYTES_MAX as u64;
@@ -138,42 +138,36 @@ impl Verb {
     }
 }
 
-/// The answer to a submission.
-#[derive(Debug, Serialize)]
-struct Accepted {
-    pipeline: u64,
-    name: String,
-    jobs: Vec<u64>,
-    revision: u64,
-    repeated: bool,
-    dry_run: bool,
+/// The answer to a submission, as text.
+fn sentence(submitted: &SubmittedPipeline) -> String {
+    let SubmittedPipeline {
+        pipeline,
+        name,
+        jobs,
+        repeated,
+        dry_run,
+        ..
+    } = submitted;
+    if *dry_run {
+        return format!("{name} is valid (dry run, nothing was submitted)\n");
+    }
+    let done = if *repeated {
+        "was already submitted"
+    } else {
+        "submitted"
+    };
+    let ids = match jobs.as_slice() {
+        [one] => format!("job {one}"),
+        [first, .., last] => format!("jobs {first} to {last}"),
+        [] => "no jobs".to_owned(),
+    };
+    format!("pipeline {pipeline} ({name}) {done}: {ids}\n")
 }
 
-impl Accepted {
-    fn sentence(&self) -> String {
-        let Self {
-            pipeline,
-            name,
-            jobs,
-            repeated,
-            dry_run,
-            ..
-        } = self;
-        if *dry_run {
-            return format!("{name} is valid (dry run, nothing was submitted)\n");
-        }
-        let done = if *repeated {
-            "was already submitted"
-        } else {
-            "submitted"
-        };
-        let ids = match jobs.as_slice() {
-            [one] => format!("job {one}"),
-            [first, .., last] => format!("jobs {first} to {last}"),
-            [] => "no jobs".to_owned(),
-        };
-        format!("pipeline {pipeline} ({name}) {done}: {ids}\n")
-    }
+/// The document of a pipeline with its jobs.
+fn document(detail: PipelineDetail) -> muster_documents::PipelineDetail {
+    let revision = detail.revision.get();
+    muster_documents::PipelineDetail::new(revision, detail.pipeline, detail.jobs)
 }
 
 impl Submit {
@@ -183,7 +177,7 @@ impl Submit {
         let client = options.connect().await?;
         let accepted = self.send(&client, spec).await?;
         screen.tell(&match screen.format {
-            Format::Table | Format::Wide => accepted.sentence(),
+            Format::Table | Format::Wide => sentence(&accepted),
             Format::Name => format!("{}\n", accepted.pipeline),
             format => render_document(format, &accepted)?,
         })?;
@@ -213,12 +207,12 @@ impl Submit {
         &self,
         client: &muster_client::Client,
         spec: v1::PipelineSpec,
-    ) -> Result<Accepted, Failure> {
+    ) -> Result<SubmittedPipeline, Failure> {
         let name = spec.name.clone();
         if self.dry_run {
             let validated = client.validate_pipeline(spec).await;
             validated.map_err(|error| Failure::from(error).about(&self.file))?;
-            return Ok(Accepted {
+            return Ok(SubmittedPipeline {
                 pipeline: 0,
                 name,
                 jobs: Vec::new(),
@@ -233,7 +227,7 @@ impl Submit {
         let submitted = submitted
             .await
             .map_err(|error| Failure::of_submission(error, &request_id).about(&self.file))?;
-        Ok(Accepted {
+        Ok(SubmittedPipeline {
             pipeline: submitted.pipeline.get(),
             name,
             jobs: submitted.jobs.iter().map(|job| job.get()).collect(),
@@ -256,7 +250,7 @@ impl List {
         let client = self.moment.connect(options).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, pipelines) = client.list_pipelines(request.clone(), limit).await?;
-            let rows = pipelines.into_iter().map(PipelineView::from).collect();
+            let rows = pipelines.into_iter().map(Pipeline::from).collect();
             Ok((revision, rows))
         })
         .await
@@ -269,12 +263,7 @@ impl Get {
         let screen = options.screen();
         let consistency = self.moment.consistency();
         let detail = client.get_pipeline(PipelineId(self.pipeline), consistency);
-        let view = PipelineDetailView::from(detail.await?);
-        screen.data(&match screen.format {
-            Format::Table | Format::Wide => view.render(&screen),
-            Format::Name => format!("{}\n", self.pipeline),
-            format => render_document(format, &view)?,
-        })?;
+        screen.data(&pipeline::shown(&document(detail.await?), &screen)?)?;
         Ok(Exit::Ok)
     }
 }
@@ -301,7 +290,10 @@ impl Cancel {
                         screen.tell(&format!("pipeline {id}: {what} being cancelled\n"))?;
                     }
                     Format::Name => screen.tell(&format!("{id}\n"))?,
-                    _ => done.push(serde_json::json!({"pipeline": id, "jobs": jobs})),
+                    _ => done.push(CancelledPipeline {
+                        pipeline: id,
+                        jobs: jobs.iter().map(|job| job.get()).collect(),
+                    }),
                 },
                 Err(error) => {
                     Failure::from(error)
@@ -329,7 +321,7 @@ impl Wait {
         let ended = wait_for(&client, &screen, &jobs, Goal::Finished, self.timeout).await?;
         let detail = client.get_pipeline(pipeline, consistency).await?;
         let phase = detail.pipeline.phase();
-        screen.tell(&PipelineDetailView::from(detail).shown(&screen)?)?;
+        screen.tell(&pipeline::shown(&document(detail), &screen)?)?;
         Ok(match ended {
             Ended::TimedOut | Ended::NotPlaced => Exit::TimedOut,
             Ended::Well | Ended::Cancelled | Ended::Failed => exit_of(phase),

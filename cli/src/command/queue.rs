@@ -1,6 +1,7 @@
 //! `muster queue`.
 
 use clap::{Args, Subcommand};
+use muster_documents::{ChangedName, Queue, QueueChanges};
 use muster_model::quota::QueueTree;
 use muster_proto::v1;
 
@@ -10,7 +11,7 @@ use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
-use crate::view::{QueueChangesView, QueueView};
+use crate::view::{queue, queue_changes};
 
 /// Commands of `muster queue`.
 #[derive(Debug, Subcommand)]
@@ -80,7 +81,7 @@ impl List {
         let consistency = self.moment.consistency();
         show(&client, &options.screen(), self.watch, async || {
             let (revision, queues) = client.list_queues(consistency).await?;
-            Ok((revision, queues.into_iter().map(QueueView::from).collect()))
+            Ok((revision, queues.into_iter().map(Queue::from).collect()))
         })
         .await
     }
@@ -98,16 +99,16 @@ impl Get {
             return Ok(Exit::Ok);
         };
         let (_, queues) = client.list_queues(consistency).await?;
-        let queue = queues.into_iter().find(|queue| queue.name == name);
-        let queue = queue.ok_or_else(|| {
+        let found = queues.into_iter().find(|queue| queue.name == name);
+        let found = found.ok_or_else(|| {
             Failure::new(format!("queue `{name}` does not exist"))
                 .help("`muster queue list` shows the queues")
         })?;
-        let view = QueueView::from(queue);
+        let found = Queue::from(found);
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => view.render(),
+            Format::Table | Format::Wide => queue::render(&found),
             Format::Name => format!("{name}\n"),
-            format => render_document(format, &view)?,
+            format => render_document(format, &found)?,
         })?;
         Ok(Exit::Ok)
     }
@@ -127,10 +128,10 @@ impl Apply {
             .await
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
-        let changes = QueueChangesView::new(self.apply.dry_run(), answer);
+        let changes = QueueChanges::new(self.apply.dry_run(), answer);
         screen.tell(&match screen.format {
-            Format::Table | Format::Wide => changes.render(),
-            Format::Name => changes.names(),
+            Format::Table | Format::Wide => queue_changes::render(&changes),
+            Format::Name => queue_changes::names(&changes),
             format => render_document(format, &changes)?,
         })?;
         Ok(Exit::Ok)
@@ -146,8 +147,11 @@ impl Set {
             Format::Table | Format::Wide => format!("queue {} set\n", self.name),
             Format::Name => format!("{}\n", self.name),
             format => {
-                let done = serde_json::json!({"name": self.name, "revision": revision});
-                render_document(format, &done)?
+                let changed = ChangedName {
+                    name: self.name,
+                    revision: revision.get(),
+                };
+                render_document(format, &changed)?
             }
         })?;
         Ok(Exit::Ok)

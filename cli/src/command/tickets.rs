@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_documents::component_name;
 use muster_model::ids::Revision;
 use muster_proto::v1;
 use tokio::process::{Child, Command};
@@ -21,7 +22,6 @@ use crate::failure::Failure;
 use crate::output::{instant, note};
 use crate::parse;
 use crate::platform::{kill_group, own_group};
-use crate::view::component_name;
 
 /// Interval after which a failed program is called again, and the list is read even without events.
 const AGAIN: Duration = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! `muster topology`.
 
 use clap::{Args, Subcommand};
+use muster_documents::TopologyEffect;
 use muster_model::topology::{Topology, validate};
 use muster_proto::v1;
 
@@ -9,7 +10,7 @@ use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
-use crate::view::TopologyEffectView;
+use crate::view::topology_effect;
 
 /// Commands of `muster topology`.
 #[derive(Debug, Subcommand)]
@@ -76,10 +77,10 @@ impl Apply {
             .await
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
-        let effect = TopologyEffectView::new(self.apply.dry_run(), answer);
+        let effect = TopologyEffect::new(self.apply.dry_run(), answer);
         screen.tell(&match screen.format {
-            Format::Table | Format::Wide => effect.render(),
-            Format::Name => effect.names(),
+            Format::Table | Format::Wide => topology_effect::render(&effect),
+            Format::Name => topology_effect::names(&effect),
             format => render_document(format, &effect)?,
         })?;
         Ok(Exit::Ok)

@@ -2,15 +2,14 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use muster_client::Token;
+use muster_documents::{ChangedName, User, UserToken};
 use muster_model::access::Role;
 use muster_model::ids::Revision;
-use serde_json::json;
 
 use crate::connection::{Freshness, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document, render_rows};
-use crate::view::UserView;
 
 /// Commands of `muster user`.
 #[derive(Debug, Subcommand)]
@@ -108,7 +107,7 @@ impl List {
         let client = options.connect().await?;
         let consistency = self.freshness.consistency();
         let answer = client.list_users(consistency).await?;
-        let users: Vec<UserView> = answer.users.into_iter().map(UserView::from).collect();
+        let users: Vec<User> = answer.users.into_iter().map(User::from).collect();
         let screen = options.screen();
         screen.data(&render_rows(&screen, answer.revision, &users)?)?;
         Ok(Exit::Ok)
@@ -123,7 +122,13 @@ impl Named {
         screen.tell(&match screen.format {
             Format::Table | Format::Wide => format!("user {} removed\n", self.name),
             Format::Name => format!("{}\n", self.name),
-            format => render_document(format, &json!({"name": self.name, "revision": revision}))?,
+            format => {
+                let removed = ChangedName {
+                    name: self.name,
+                    revision: revision.get(),
+                };
+                render_document(format, &removed)?
+            }
         })?;
         Ok(Exit::Ok)
     }
@@ -148,7 +153,11 @@ fn print_token(
     screen.tell(&match screen.format {
         Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
         format => {
-            let made = json!({"name": name, "token": token.text(), "revision": revision});
+            let made = UserToken {
+                name: name.to_owned(),
+                token: token.text().to_owned(),
+                revision: revision.get(),
+            };
             render_document(format, &made)?
         }
     })?;

@@ -2,17 +2,17 @@
 
 mod json;
 mod screen;
-mod table;
 mod times;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
+use muster_documents::Listed;
+pub(crate) use muster_text::{Cell, Column, Table, Tone, paint};
 use serde::Serialize;
 
 use json::to_json;
 pub(crate) use json::to_json_line;
 pub(crate) use screen::{Screen, note};
-pub(crate) use table::{Cell, Column, Table, Tone, paint};
 pub(crate) use times::{ago, instant, span, until};
 
 use crate::failure::Failure;
@@ -35,12 +35,10 @@ pub(crate) enum Format {
     Name,
 }
 
-/// A type that can be a row of a table.
-pub(crate) trait Row: Serialize {
+/// A document that can be a row of a table.
+pub(crate) trait Row: Listed {
     /// The columns; wide ones are shown only by `-o wide`.
     const COLUMNS: &'static [Column];
-    /// Key of the rows in JSON and YAML documents: `jobs`.
-    const KEY: &'static str;
 
     /// One cell for every column; relative times refer to `now`.
     fn cells(&self, now: Timestamp) -> Vec<Cell>;
@@ -74,11 +72,7 @@ pub(crate) fn render_rows<R: Row>(
             lines?.concat()
         }
         Format::Json | Format::Yaml => {
-            let mut document = serde_json::Map::new();
-            document.insert("revision".to_owned(), revision.into());
-            let rows = serde_json::to_value(rows).map_err(|error| Failure::internal(&error))?;
-            document.insert(R::KEY.to_owned(), rows);
-            render_document(screen.format, &document)?
+            render_document(screen.format, &R::list(revision, rows.to_vec()))?
         }
     })
 }

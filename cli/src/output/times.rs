@@ -1,18 +1,18 @@
 //! Formatting of instants and durations, for users and for programs.
 
 use jiff::Timestamp;
+use muster_documents::Instant;
 
 use crate::parse::format_duration;
 
 /// An instant of the cluster as RFC 3339 in UTC with milliseconds: `2026-11-21T10:00:00.000Z`.
 pub(crate) fn instant(ms: u64) -> String {
-    let timestamp = timestamp(ms);
-    format!("{timestamp:.3}")
+    Instant { ms }.to_string()
 }
 
 /// Time since an instant: `3m ago`; `just now` also within a small clock difference.
-pub(crate) fn ago(now: Timestamp, ms: u64) -> String {
-    let passed_ms = now.as_millisecond() - timestamp(ms).as_millisecond();
+pub(crate) fn ago(now: Timestamp, at: Instant) -> String {
+    let passed_ms = now.as_millisecond() - at.timestamp().as_millisecond();
     match u64::try_from(passed_ms) {
         Ok(passed_ms) if passed_ms >= 1_000 => format!("{} ago", span(passed_ms)),
         _ => "just now".to_owned(),
@@ -20,8 +20,8 @@ pub(crate) fn ago(now: Timestamp, ms: u64) -> String {
 }
 
 /// Time until an instant: `in 2h`; `now` if it has passed.
-pub(crate) fn until(now: Timestamp, ms: u64) -> String {
-    let left_ms = timestamp(ms).as_millisecond() - now.as_millisecond();
+pub(crate) fn until(now: Timestamp, at: Instant) -> String {
+    let left_ms = at.timestamp().as_millisecond() - now.as_millisecond();
     match u64::try_from(left_ms) {
         Ok(left_ms) if left_ms >= 1_000 => format!("in {}", span(left_ms)),
         _ => "now".to_owned(),
@@ -48,11 +48,6 @@ pub(crate) fn span(ms: u64) -> String {
     format_duration(ms - ms % grain)
 }
 
-fn timestamp(ms: u64) -> Timestamp {
-    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,16 +71,12 @@ mod tests {
 
     #[test]
     fn instants_are_relative_to_now() {
-        let now = timestamp(1_000_000);
-        assert_eq!(ago(now, 820_000), "3m ago");
-        assert_eq!(ago(now, 999_500), "just now");
-        assert_eq!(ago(now, 1_000_500), "just now");
-        assert_eq!(until(now, 1_120_000), "in 2m");
-        assert_eq!(until(now, 5), "now");
-    }
-
-    #[test]
-    fn programs_get_utc_with_milliseconds() {
-        assert_eq!(instant(1_700_000_000_007), "2023-11-14T22:13:20.007Z");
+        let at = |ms| Instant { ms };
+        let now = at(1_000_000).timestamp();
+        assert_eq!(ago(now, at(820_000)), "3m ago");
+        assert_eq!(ago(now, at(999_500)), "just now");
+        assert_eq!(ago(now, at(1_000_500)), "just now");
+        assert_eq!(until(now, at(1_120_000)), "in 2m");
+        assert_eq!(until(now, at(5)), "now");
     }
 }

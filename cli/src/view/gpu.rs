@@ -1,125 +1,34 @@
 //! A GPU in a list.
 
 use jiff::Timestamp;
-use muster_proto::v1;
-use serde::Serialize;
+use muster_documents::{Gpu, GpuHolder, GpuState, HostHealth};
 
-use crate::output::{Cell, Column, Row, Tone, ago, instant};
+use crate::output::{Cell, Column, Row, Tone, ago};
 use crate::parse::format_mib;
-use crate::view::block::BlockView;
-use crate::view::health_standing::HealthStandingView;
-use crate::view::word::word;
+use crate::view::{block, health};
 
-/// A GPU.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct GpuView {
-    uuid: String,
-    host: String,
-    index: u32,
-    pci_address: String,
-    model: String,
-    memory_mib: u64,
-    state: &'static str,
-    fault: Option<FaultView>,
-    health_since: String,
-    #[serde(flatten)]
-    standing: HealthStandingView,
-    block: Option<BlockView>,
-    /// The block of its host.
-    host_block: Option<BlockView>,
-    /// Health of its host as known to the leader; `None` if the replica does not report it.
-    host_health: Option<String>,
-    holder: Option<HolderView>,
-    #[serde(skip)]
-    health_since_ms: u64,
-}
-
-/// Fault of a GPU.
-#[derive(Clone, Debug, Serialize)]
-struct FaultView {
-    signal: String,
-    detail: String,
-}
-
-/// Holder of a GPU.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct HolderView {
-    job: u64,
-    unit: u32,
-    epoch: u64,
-    task: u32,
-}
-
-impl From<v1::Gpu> for GpuView {
-    fn from(gpu: v1::Gpu) -> Self {
-        let health = gpu.host_health();
-        let is_silent = matches!(health, v1::HostHealth::Suspect | v1::HostHealth::Lost);
-        let fault = gpu.health.and_then(|health| health.fault);
-        let state = match (&fault, &gpu.block, &gpu.holder) {
-            (Some(_), _, _) => "faulted",
-            (_, Some(_), _) => "blocked",
-            (_, _, Some(_)) => "held",
-            (None, None, None) if gpu.host_block.is_some() => "blocked",
-            (None, None, None) if is_silent => "unreachable",
-            (None, None, None) => "free",
-        };
-        Self {
-            uuid: gpu.uuid,
-            host: gpu.host,
-            index: gpu.index,
-            pci_address: gpu.pci_address,
-            model: gpu.model,
-            memory_mib: gpu.memory_mib,
-            state,
-            fault: fault.map(|fault| FaultView {
-                signal: fault.signal,
-                detail: fault.detail,
-            }),
-            health_since: instant(gpu.health_since_ms),
-            standing: HealthStandingView::new(gpu.health_phase, gpu.health_rule, gpu.kept_off),
-            block: gpu.block.map(BlockView::from),
-            host_block: gpu.host_block.map(BlockView::from),
-            host_health: (health != v1::HostHealth::Unspecified)
-                .then(|| word(health.as_str_name(), "HOST_HEALTH_")),
-            holder: gpu.holder.map(|holder| HolderView {
-                job: holder.job_id,
-                unit: holder.unit,
-                epoch: holder.epoch,
-                task: holder.task,
-            }),
-            health_since_ms: gpu.health_since_ms,
-        }
+fn tone(state: GpuState) -> Tone {
+    match state {
+        GpuState::Faulted | GpuState::Unreachable => Tone::Bad,
+        GpuState::Blocked => Tone::Waiting,
+        GpuState::Free | GpuState::Held | GpuState::Unknown => Tone::Good,
     }
 }
 
-impl GpuView {
-    fn tone(&self) -> Tone {
-        match self.state {
-            "faulted" | "unreachable" => Tone::Bad,
-            "blocked" => Tone::Waiting,
-            _ => Tone::Good,
-        }
-    }
-
-    fn reason(&self, now: Timestamp) -> String {
-        let fault = self.fault.as_ref();
-        let fault = fault.map(|fault| format!("{}: {}", fault.signal, fault.detail));
-        let block = self.block.as_ref().map(|block| block.text(now));
-        let of_host = self.host_block.as_ref();
-        let of_host = of_host.map(|block| format!("host blocked: {}", block.text(now)));
-        let health = self.host_health.as_deref().filter(|health| *health != "up");
-        let health = health.map(|health| format!("host {health}"));
-        let reasons: Vec<String> = { fault.into_iter() }
-            .chain(block)
-            .chain(of_host)
-            .chain(health)
-            .chain(self.standing.reasons())
-            .collect();
-        reasons.join("; ")
-    }
+fn reason(gpu: &Gpu, now: Timestamp) -> String {
+    let fault = gpu.fault.as_ref();
+    let fault = fault.map(|fault| format!("{}: {}", fault.signal, fault.detail));
+    let block = gpu.block.as_ref().map(|it| block::text(it, now));
+    let of_host = gpu.host_block.as_ref();
+    let of_host = of_host.map(|it| format!("host blocked: {}", block::text(it, now)));
+    let health = gpu.host_health.filter(|health| *health != HostHealth::Up);
+    let health = health.map(|health| format!("host {health}"));
+    let reasons = fault.into_iter().chain(block).chain(of_host).chain(health);
+    let reasons: Vec<String> = reasons.chain(gpu.health_state.reasons()).collect();
+    reasons.join("; ")
 }
 
-impl Row for GpuView {
+impl Row for Gpu {
     const COLUMNS: &'static [Column] = &[
         Column::new("HOST"),
         Column::new("INDEX"),
@@ -133,16 +42,15 @@ impl Row for GpuView {
         Column::wide("SINCE"),
         Column::new("REASON"),
     ];
-    const KEY: &'static str = "gpus";
 
     fn cells(&self, now: Timestamp) -> Vec<Cell> {
-        let holder = |text: fn(&HolderView) -> String| self.holder.as_ref().map(text);
+        let holder = |text: fn(&GpuHolder) -> String| self.holder.as_ref().map(text);
         vec![
             (*self.host).into(),
             self.index.to_string().into(),
             (*self.model).into(),
-            Cell::toned(self.state, self.tone()),
-            self.standing.cell(),
+            Cell::toned(self.state.as_str(), tone(self.state)),
+            health::state_cell(&self.health_state),
             holder(|holder| holder.job.to_string())
                 .unwrap_or_default()
                 .into(),
@@ -151,8 +59,8 @@ impl Row for GpuView {
                 .into(),
             (*self.uuid).into(),
             format_mib(self.memory_mib).into(),
-            Cell::toned(ago(now, self.health_since_ms), Tone::Faint),
-            self.reason(now).into(),
+            Cell::toned(ago(now, self.health_since), Tone::Faint),
+            reason(self, now).into(),
         ]
     }
 
@@ -163,11 +71,13 @@ impl Row for GpuView {
 
 #[cfg(test)]
 mod tests {
+    use muster_proto::v1;
+
     use super::*;
 
     fn shown(gpu: v1::Gpu) -> (&'static str, String) {
-        let view = GpuView::from(gpu);
-        (view.state, view.reason(Timestamp::UNIX_EPOCH))
+        let gpu = Gpu::from(gpu);
+        (gpu.state.as_str(), reason(&gpu, Timestamp::UNIX_EPOCH))
     }
 
     #[test]

@@ -1,68 +1,25 @@
 //! Location of hosts in the cell tree.
 
 use jiff::Timestamp;
-use muster_proto::v1;
-use serde::Serialize;
+use muster_documents::{CellSource, HostCells, HostLocation};
 
 use crate::output::{Cell, Column, Row, Tone};
-use crate::view::word::word;
 
-/// The cells around and inside a host.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct HostCellsView {
-    path: String,
-    path_by: Option<String>,
-    inside: Vec<InsideCellView>,
-    inside_by: Option<String>,
-    flaws: Vec<String>,
-}
-
-/// A cell between a host and its GPUs.
-#[derive(Clone, Debug, Serialize)]
-struct InsideCellView {
-    level: String,
-    gpus: Vec<u32>,
-}
-
-impl HostCellsView {
-    /// View of the cluster's answer.
-    pub(crate) fn new(cells: v1::HostCells) -> Self {
-        Self {
-            path_by: source(cells.path_by()),
-            inside_by: source(cells.inside_by()),
-            path: cells.path,
-            inside: { cells.inside.into_iter() }
-                .map(|cell| InsideCellView {
-                    level: cell.level,
-                    gpus: cell.gpus,
-                })
-                .collect(),
-            flaws: cells.flaws,
+/// The cells inside by level: `socket 0-3,4-7 switch 0-1,2-3,4-5,6-7`.
+fn inside_text(cells: &HostCells) -> String {
+    let mut text = String::new();
+    let mut level = "";
+    for cell in &cells.inside {
+        if cell.level != level {
+            level = &cell.level;
+            let space = if text.is_empty() { "" } else { " " };
+            text.push_str(&format!("{space}{level} "));
+        } else {
+            text.push(',');
         }
+        text.push_str(&positions(&cell.gpus));
     }
-
-    /// The cells inside by level: `socket 0-3,4-7 switch 0-1,2-3,4-5,6-7`.
-    fn inside_text(&self) -> String {
-        let mut text = String::new();
-        let mut level = "";
-        for cell in &self.inside {
-            if cell.level != level {
-                level = &cell.level;
-                let space = if text.is_empty() { "" } else { " " };
-                text.push_str(&format!("{space}{level} "));
-            } else {
-                text.push(',');
-            }
-            text.push_str(&positions(&cell.gpus));
-        }
-        text
-    }
-}
-
-/// Source of a host's location; `None` if it has none.
-fn source(source: v1::CellSource) -> Option<String> {
-    let is_known = source != v1::CellSource::Unspecified;
-    is_known.then(|| word(source.as_str_name(), "CELL_SOURCE_"))
+    text
 }
 
 /// Ascending positions in short: `0-3+5`.
@@ -75,24 +32,7 @@ fn positions(gpus: &[u32]) -> String {
     runs.collect::<Vec<_>>().join("+")
 }
 
-/// A host in a list of locations.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct HostPlaceView {
-    name: String,
-    #[serde(flatten)]
-    cells: HostCellsView,
-}
-
-impl From<v1::Host> for HostPlaceView {
-    fn from(host: v1::Host) -> Self {
-        Self {
-            name: host.name,
-            cells: HostCellsView::new(host.cells.unwrap_or_default()),
-        }
-    }
-}
-
-impl Row for HostPlaceView {
+impl Row for HostLocation {
     const COLUMNS: &'static [Column] = &[
         Column::new("NAME"),
         Column::new("LIES IN"),
@@ -101,17 +41,16 @@ impl Row for HostPlaceView {
         Column::new("BY"),
         Column::new("DOUBTS"),
     ];
-    const KEY: &'static str = "hosts";
 
     fn cells(&self, _: Timestamp) -> Vec<Cell> {
-        let by = |source: &Option<String>| source.clone().unwrap_or_default();
+        let by = |source: Option<CellSource>| source.map_or("", CellSource::as_str);
         let cells = &self.cells;
         vec![
             (*self.name).into(),
             (*cells.path).into(),
-            by(&cells.path_by).into(),
-            cells.inside_text().into(),
-            by(&cells.inside_by).into(),
+            by(cells.path_by).into(),
+            inside_text(cells).into(),
+            by(cells.inside_by).into(),
             Cell::toned(cells.flaws.join("; "), Tone::Waiting),
         ]
     }
@@ -123,15 +62,17 @@ impl Row for HostPlaceView {
 
 #[cfg(test)]
 mod tests {
+    use muster_proto::v1;
+
     use super::*;
 
     #[test]
-    fn cells_inside_are_told_in_short() {
+    fn cells_inside_are_shown_in_short() {
         let group = |level: &str, gpus: &[u32]| v1::CellGroup {
             level: level.to_owned(),
             gpus: gpus.to_vec(),
         };
-        let view = HostCellsView::new(v1::HostCells {
+        let cells = HostCells::from(v1::HostCells {
             inside: vec![
                 group("socket", &[0, 1, 2, 5]),
                 group("socket", &[3, 4]),
@@ -140,10 +81,10 @@ mod tests {
             inside_by: v1::CellSource::Worker.into(),
             ..v1::HostCells::default()
         });
-        assert_eq!(view.inside_text(), "socket 0-2+5,3-4 switch 0");
+        assert_eq!(inside_text(&cells), "socket 0-2+5,3-4 switch 0");
         assert_eq!(
-            (view.path_by, view.inside_by.as_deref()),
-            (None, Some("worker"))
+            (cells.path_by, cells.inside_by),
+            (None, Some(CellSource::Worker))
         );
     }
 }

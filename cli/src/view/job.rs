@@ -1,241 +1,147 @@
 //! A job in a list.
 
 use jiff::Timestamp;
-use muster_proto::v1;
-use serde::Serialize;
+use muster_documents::{Job, Ledger, Loss, UnitCounts, UserRequest};
 
-use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
-use crate::view::ledger::LedgerView;
-use crate::view::word::{counted, job_phase, phase_tone};
+use crate::output::{Cell, Column, Row, Tone, ago, span};
+use crate::view::word::{counted, phase_tone};
 
-/// A job without its units.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct JobView {
-    id: u64,
-    name: String,
-    user: String,
-    queue: String,
-    priority: i32,
-    gang: bool,
-    phase: String,
-    tasks: u64,
-    gpus_asked: u64,
-    gpus_held: u64,
-    units: CountsView,
-    submitted_at: String,
-    finished_at: Option<String>,
-    finish_reason: String,
-    cancel: Option<CancelView>,
-    suspension: Option<SuspensionView>,
-    /// The pipeline that contains it.
-    pipeline: Option<PipelineOfJob>,
-    kept_permille: Option<u32>,
-    ledger: Option<LedgerView>,
-    #[serde(skip)]
-    submitted_at_ms: u64,
-    #[serde(skip)]
-    finished_at_ms: Option<u64>,
+/// Milliseconds per hour.
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// The counts that are not zero: `3 running, 1 waiting`.
+fn counts_text(units: &UnitCounts) -> String {
+    counted(&[
+        (units.running, "running"),
+        (units.placed, "placed"),
+        (units.stopping, "stopping"),
+        (units.waiting, "waiting"),
+        (units.succeeded, "succeeded"),
+        (units.failed, "failed"),
+        (units.cancelled, "cancelled"),
+    ])
 }
 
-/// Number of units in each phase.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct CountsView {
-    waiting: u64,
-    placed: u64,
-    running: u64,
-    stopping: u64,
-    succeeded: u64,
-    failed: u64,
-    cancelled: u64,
-}
-
-/// The pipeline that contains a job.
-#[derive(Clone, Debug, Serialize)]
-struct PipelineOfJob {
-    id: u64,
-    name: String,
-}
-
-/// Author of a cancellation.
-#[derive(Clone, Debug, Serialize)]
-struct CancelView {
-    author: String,
-    reason: String,
-    at: String,
-}
-
-/// Author of a suspension.
-#[derive(Clone, Debug, Serialize)]
-struct SuspensionView {
-    author: String,
-    reason: String,
-    at: String,
-}
-
-impl From<v1::Job> for JobView {
-    fn from(job: v1::Job) -> Self {
-        let phase = job_phase(job.phase());
-        let spec = job.spec.unwrap_or_default();
-        let count = |group: &v1::TaskGroup| u64::from(group.count.unwrap_or(1));
-        let gpus = |group: &v1::TaskGroup| {
-            let each = group.resources.as_ref().map_or(0, |needs| needs.gpus);
-            count(group) * u64::from(each)
-        };
-        Self {
-            id: job.id,
-            tasks: spec.groups.iter().map(count).sum(),
-            gpus_asked: spec.groups.iter().map(gpus).sum(),
-            name: spec.name,
-            user: spec.user,
-            queue: spec.queue.unwrap_or_default(),
-            priority: spec.priority,
-            gang: spec.gang,
-            phase,
-            gpus_held: job.gpus_held,
-            units: job.counts.map(CountsView::from).unwrap_or_default(),
-            submitted_at: instant(job.submitted_at_ms),
-            finished_at: job.finished_at_ms.map(instant),
-            finish_reason: job.finish_reason,
-            cancel: job.cancel.map(|cancel| CancelView {
-                author: cancel.author,
-                reason: cancel.reason,
-                at: instant(cancel.at_ms),
-            }),
-            suspension: job.suspension.map(|suspension| SuspensionView {
-                author: suspension.author,
-                reason: suspension.reason,
-                at: instant(suspension.at_ms),
-            }),
-            pipeline: job.pipeline_id.map(|id| PipelineOfJob {
-                id,
-                name: job.pipeline,
-            }),
-            kept_permille: job.kept_permille,
-            ledger: job.ledger.map(LedgerView::from),
-            submitted_at_ms: job.submitted_at_ms,
-            finished_at_ms: job.finished_at_ms,
-        }
+/// The displayed phase: a suspended job is suspended in any phase.
+fn shown_phase(job: &Job) -> Cell {
+    match job.suspension {
+        Some(_) => Cell::toned("suspended", Tone::Waiting),
+        None => Cell::toned(job.phase.as_str(), phase_tone(job.phase.as_str())),
     }
 }
 
-impl From<v1::UnitCounts> for CountsView {
-    fn from(counts: v1::UnitCounts) -> Self {
-        Self {
-            waiting: counts.waiting,
-            placed: counts.placed,
-            running: counts.running,
-            stopping: counts.stopping,
-            succeeded: counts.succeeded,
-            failed: counts.failed,
-            cancelled: counts.cancelled,
-        }
-    }
+/// GPU time by use, as lines of `key value`.
+pub(super) fn accounts(job: &Job) -> Vec<(&'static str, String)> {
+    let (Some(ledger), Some(permille)) = (&job.ledger, job.kept_permille) else {
+        return Vec::new();
+    };
+    let (whole, tenth) = (permille / 10, permille % 10);
+    let kept = format!(
+        "{whole}.{tenth} % of its time is kept work ({})",
+        hours(ledger.kept_gpu_ms)
+    );
+    let spent = ledger_lines(ledger).into_iter();
+    let spent = spent.map(|(cause, text)| ("Spent", format!("{cause}: {text}")));
+    std::iter::once(("ETTR", kept)).chain(spent).collect()
 }
 
-impl CountsView {
-    /// The counts that are not zero: `3 running, 1 waiting`.
-    fn text(self) -> String {
-        let counts = [
-            (self.running, "running"),
-            (self.placed, "placed"),
-            (self.stopping, "stopping"),
-            (self.waiting, "waiting"),
-            (self.succeeded, "succeeded"),
-            (self.failed, "failed"),
-            (self.cancelled, "cancelled"),
-        ];
-        counted(&counts)
-    }
-}
-
-impl JobView {
-    /// The displayed phase: a suspended job is paused in any phase.
-    fn shown_phase(&self) -> Cell {
-        match self.suspension {
-            Some(_) => Cell::toned("suspended", Tone::Waiting),
-            None => Cell::toned(&*self.phase, phase_tone(&self.phase)),
-        }
-    }
-
-    /// GPU time by use, as lines of `key value`.
-    pub(crate) fn accounts(&self) -> Vec<(&'static str, String)> {
-        let (Some(ledger), Some(permille)) = (&self.ledger, self.kept_permille) else {
-            return Vec::new();
-        };
-        let (whole, tenth) = (permille / 10, permille % 10);
-        let kept = format!(
-            "{whole}.{tenth} % of its time is kept work ({})",
-            ledger.kept()
+/// One line for each cause with a cost: `infra`, `0.3 queued, 0.1 restarting, 2.0 lost`; and one for the
+/// time paused.
+fn ledger_lines(ledger: &Ledger) -> Vec<(&'static str, String)> {
+    let causes = [
+        ("first start", &ledger.first),
+        ("preempt", &ledger.preempt),
+        ("infra", &ledger.infra),
+        ("user", &ledger.user),
+        ("admin", &ledger.admin),
+    ];
+    let is_costly = |loss: &Loss| loss.queue_gpu_ms + loss.restart_gpu_ms + loss.work_gpu_ms > 0;
+    let costly = causes.into_iter().filter(|(_, loss)| is_costly(loss));
+    let costly = costly.map(|(cause, loss)| {
+        let text = format!(
+            "{} queued, {} starting, {} of work lost",
+            hours(loss.queue_gpu_ms),
+            hours(loss.restart_gpu_ms),
+            hours(loss.work_gpu_ms)
         );
-        let lost = ledger.lines().into_iter();
-        let lost = lost.map(|(cause, text)| ("Spent", format!("{cause}: {text}")));
-        std::iter::once(("ETTR", kept)).chain(lost).collect()
-    }
-
-    /// Lines of `key value` for a terminal.
-    pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
-        let plain = |text: String| Cell::from(text);
-        let shape = if self.gang {
-            "one gang"
-        } else {
-            "independent of each other"
-        };
-        let mut facts = vec![
-            ("Job", plain(self.id.to_string())),
-            ("Name", plain(self.name.clone())),
-            ("User", plain(self.user.clone())),
-            (
-                "Queue",
-                plain(format!("{}, priority {}", self.queue, self.priority)),
-            ),
-            ("Phase", self.shown_phase()),
-            ("Tasks", plain(format!("{}, {shape}", self.tasks))),
-            ("Units", plain(self.units.text())),
-            (
-                "GPUs",
-                plain(format!(
-                    "{} held of {} requested",
-                    self.gpus_held, self.gpus_asked
-                )),
-            ),
-            (
-                "Submitted",
-                plain(format!(
-                    "{} ({})",
-                    self.submitted_at,
-                    ago(now, self.submitted_at_ms)
-                )),
-            ),
-        ];
-        if let Some(pipeline) = &self.pipeline {
-            let text = format!("{} ({})", pipeline.id, pipeline.name);
-            facts.push(("Pipeline", plain(text)));
-        }
-        if let (Some(at), Some(ms)) = (&self.finished_at, self.finished_at_ms) {
-            facts.push(("Finished", plain(format!("{at} ({})", ago(now, ms)))));
-        }
-        if !self.finish_reason.is_empty() {
-            facts.push(("Reason", Cell::toned(&*self.finish_reason, Tone::Bad)));
-        }
-        if let Some(cancel) = &self.cancel {
-            let reason = if cancel.reason.is_empty() {
-                "no reason given"
-            } else {
-                &cancel.reason
-            };
-            facts.push((
-                "Cancelled",
-                plain(format!("by {}: {reason}", cancel.author)),
-            ));
-        }
-        if let Some(SuspensionView { author, reason, at }) = &self.suspension {
-            facts.push(("Suspended", plain(format!("at {at} by {author}: {reason}"))));
-        }
-        facts
-    }
+        (cause, text)
+    });
+    let paused_ms = ledger.paused_gpu_ms;
+    let paused = (paused_ms > 0).then(|| ("suspended", format!("{} paused", hours(paused_ms))));
+    costly.chain(paused).collect()
 }
 
-impl Row for JobView {
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "two decimals of an hour are shown"
+)]
+fn hours(gpu_ms: u64) -> String {
+    format!("{:.2} GPU-h", gpu_ms as f64 / HOUR_MS)
+}
+
+/// Lines of `key value` for a terminal.
+pub(super) fn facts(job: &Job, now: Timestamp) -> Vec<(&'static str, Cell)> {
+    let plain = |text: String| Cell::from(text);
+    let shape = if job.gang {
+        "one gang"
+    } else {
+        "independent of each other"
+    };
+    let mut facts = vec![
+        ("Job", plain(job.id.to_string())),
+        ("Name", plain(job.name.clone())),
+        ("User", plain(job.user.clone())),
+        (
+            "Queue",
+            plain(format!("{}, priority {}", job.queue, job.priority)),
+        ),
+        ("Phase", shown_phase(job)),
+        ("Tasks", plain(format!("{}, {shape}", job.tasks))),
+        ("Units", plain(counts_text(&job.units))),
+        (
+            "GPUs",
+            plain(format!(
+                "{} held of {} requested",
+                job.gpus_held, job.gpus_requested
+            )),
+        ),
+        (
+            "Submitted",
+            plain(format!(
+                "{} ({})",
+                job.submitted_at,
+                ago(now, job.submitted_at)
+            )),
+        ),
+    ];
+    if let Some(pipeline) = &job.pipeline {
+        let text = format!("{} ({})", pipeline.id, pipeline.name);
+        facts.push(("Pipeline", plain(text)));
+    }
+    if let Some(at) = job.finished_at {
+        facts.push(("Finished", plain(format!("{at} ({})", ago(now, at)))));
+    }
+    if !job.finish_reason.is_empty() {
+        facts.push(("Reason", Cell::toned(&*job.finish_reason, Tone::Bad)));
+    }
+    if let Some(cancel) = &job.cancel {
+        let reason = if cancel.reason.is_empty() {
+            "no reason given"
+        } else {
+            &cancel.reason
+        };
+        facts.push((
+            "Cancelled",
+            plain(format!("by {}: {reason}", cancel.author)),
+        ));
+    }
+    if let Some(UserRequest { author, reason, at }) = &job.suspension {
+        facts.push(("Suspended", plain(format!("at {at} by {author}: {reason}"))));
+    }
+    facts
+}
+
+impl Row for Job {
     const COLUMNS: &'static [Column] = &[
         Column::new("ID"),
         Column::new("NAME"),
@@ -250,29 +156,64 @@ impl Row for JobView {
         Column::wide("UNITS"),
         Column::new("REASON"),
     ];
-    const KEY: &'static str = "jobs";
 
     fn cells(&self, now: Timestamp) -> Vec<Cell> {
         let took = self
-            .finished_at_ms
-            .map(|finished| span(finished.saturating_sub(self.submitted_at_ms)));
+            .finished_at
+            .map(|finished| span(finished.ms.saturating_sub(self.submitted_at.ms)));
         vec![
             self.id.to_string().into(),
             (*self.name).into(),
             (*self.user).into(),
             (*self.queue).into(),
             self.priority.to_string().into(),
-            self.shown_phase(),
+            shown_phase(self),
             format!("{}{}", self.tasks, if self.gang { " gang" } else { "" }).into(),
-            format!("{}/{}", self.gpus_held, self.gpus_asked).into(),
-            Cell::toned(ago(now, self.submitted_at_ms), Tone::Faint),
+            format!("{}/{}", self.gpus_held, self.gpus_requested).into(),
+            Cell::toned(ago(now, self.submitted_at), Tone::Faint),
             took.unwrap_or_default().into(),
-            self.units.text().into(),
+            counts_text(&self.units).into(),
             (*self.finish_reason).into(),
         ]
     }
 
     fn name(&self) -> String {
         self.id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_proto::v1;
+
+    use super::*;
+
+    fn lines(ledger: v1::Ledger) -> Vec<(&'static str, String)> {
+        ledger_lines(&Ledger::from(ledger))
+    }
+
+    #[test]
+    fn only_causes_that_cost_something_have_a_line() {
+        let infra = v1::Loss {
+            queue_gpu_ms: 3_600_000,
+            restart_gpu_ms: 0,
+            work_gpu_ms: 9_000_000,
+        };
+        let ledger = v1::Ledger {
+            infra: Some(infra),
+            ..v1::Ledger::default()
+        };
+        let text = "1.00 GPU-h queued, 0.00 GPU-h starting, 2.50 GPU-h of work lost";
+        assert_eq!(lines(ledger), [("infra", text.to_owned())]);
+    }
+
+    #[test]
+    fn paused_time_has_a_line_of_its_own() {
+        let ledger = v1::Ledger {
+            halted_gpu_ms: 5_400_000,
+            ..v1::Ledger::default()
+        };
+        let text = "1.50 GPU-h paused".to_owned();
+        assert_eq!(lines(ledger), [("suspended", text)]);
     }
 }

@@ -1,47 +1,30 @@
 //! A replica of the group.
 
 use jiff::Timestamp;
-use muster_proto::v1;
-use serde::Serialize;
+use muster_documents::{Member, MemberRole, REPLICA_SILENT_MS};
 
 use crate::output::{Cell, Column, Row, Tone, span};
-use crate::view::word::word;
 
-/// Silence of a replica in milliseconds that is highlighted: ten heartbeats by the default timings.
-pub(super) const SILENT_MS: u64 = 1_000;
-
-/// One replica of the group.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct MemberView {
-    id: u64,
-    address: String,
-    role: String,
-    matched_index: Option<u64>,
-    lag_entries: Option<u64>,
-    heard_ago_ms: Option<u64>,
-    version: Option<String>,
+/// Lag of a replica in log entries.
+pub(super) fn lag(lag_entries: Option<u64>) -> Cell {
+    let lag = lag_entries.map(|lag| format!("{lag} entries"));
+    lag.unwrap_or_default().into()
 }
 
-impl MemberView {
-    /// A replica, and its version if it answered.
-    pub(crate) fn new(replica: v1::Replica, version: Option<String>) -> Self {
-        let role = match replica.role() {
-            v1::ReplicaRole::Follower | v1::ReplicaRole::Candidate => "voter".to_owned(),
-            role => word(role.as_str_name(), "REPLICA_ROLE_").replace("unspecified", "unknown"),
-        };
-        Self {
-            id: replica.id,
-            address: replica.address,
-            role,
-            matched_index: replica.matched_index,
-            lag_entries: replica.lag_entries,
-            heard_ago_ms: replica.heard_ago_ms,
-            version,
-        }
-    }
+/// Time of the last contact of a replica with the leader.
+pub(super) fn last_contact(age_ms: Option<u64>) -> Cell {
+    let Some(age_ms) = age_ms else {
+        return Cell::default();
+    };
+    let tone = if age_ms > REPLICA_SILENT_MS {
+        Tone::Bad
+    } else {
+        Tone::Plain
+    };
+    Cell::toned(format!("{} ago", span(age_ms)), tone)
 }
 
-impl Row for MemberView {
+impl Row for Member {
     const COLUMNS: &'static [Column] = &[
         Column::new("ID"),
         Column::new("ADDRESS"),
@@ -51,17 +34,13 @@ impl Row for MemberView {
         Column::new("VERSION"),
         Column::wide("MATCHED"),
     ];
-    const KEY: &'static str = "members";
 
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
-        let role = match &*self.role {
-            "leader" => Tone::Good,
-            "learner" => Tone::Waiting,
-            _ => Tone::Plain,
+        let role = match self.role {
+            MemberRole::Leader => Tone::Good,
+            MemberRole::Learner => Tone::Waiting,
+            MemberRole::Voter | MemberRole::Unknown => Tone::Plain,
         };
-        let lag = self.lag_entries.map(|lag| format!("{lag} entries"));
-        let heard = self.heard_ago_ms.map(|ms| format!("{} ago", span(ms)));
-        let is_silent = self.heard_ago_ms.is_some_and(|ms| ms > SILENT_MS);
         let matched = self.matched_index.map(|index| index.to_string());
         let version = match &self.version {
             Some(version) => Cell::from(&**version),
@@ -70,12 +49,9 @@ impl Row for MemberView {
         vec![
             self.id.to_string().into(),
             (*self.address).into(),
-            Cell::toned(&*self.role, role),
-            lag.unwrap_or_default().into(),
-            Cell::toned(
-                heard.unwrap_or_default(),
-                if is_silent { Tone::Bad } else { Tone::Plain },
-            ),
+            Cell::toned(self.role.as_str(), role),
+            lag(self.lag_entries),
+            last_contact(self.last_heartbeat_age_ms),
             version,
             matched.unwrap_or_default().into(),
         ]

@@ -1,57 +1,31 @@
-//! Views of the cluster's answers: one type per object, shared by tables and machine-readable output.
+//! Documents as text: tables, lines and pictures, one module for each kind of object.
 //!
-//! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
+//! The documents themselves, which programs read, are those of `muster_documents`.
 
 mod audit;
 #[cfg(feature = "server")]
-mod backup;
-mod blame;
+pub(crate) mod backup;
 mod block;
-mod event;
-mod explanation;
+pub(crate) mod event;
+pub(crate) mod explanation;
 mod gpu;
-mod health;
-mod health_standing;
+pub(crate) mod health;
 mod host;
 mod host_cells;
 mod impact;
 mod job;
-mod job_detail;
+pub(crate) mod job_detail;
 mod join_token;
-mod ledger;
 mod member;
-mod pipeline;
-mod queue;
-mod queue_changes;
-mod standing;
-mod status;
-mod topology_effect;
+pub(crate) mod pipeline;
+pub(crate) mod queue;
+pub(crate) mod queue_changes;
+pub(crate) mod status;
+pub(crate) mod topology_effect;
 mod unit;
 mod user;
 mod what_if;
 mod word;
 
-pub(crate) use audit::AuditView;
-#[cfg(feature = "server")]
-pub(crate) use backup::BackupView;
-pub(crate) use blame::BlameView;
-pub(crate) use event::{EventView, HostNames};
-pub(crate) use explanation::ExplanationView;
-pub(crate) use gpu::GpuView;
-pub(crate) use health::{ComponentView, RulesEffectView};
-pub(crate) use host::HostView;
-pub(crate) use host_cells::HostPlaceView;
 pub(crate) use impact::{ImpactView, Taken};
-pub(crate) use job::JobView;
-pub(crate) use job_detail::JobDetailView;
-pub(crate) use join_token::JoinTokenView;
-pub(crate) use member::MemberView;
-pub(crate) use pipeline::{PipelineDetailView, PipelineView};
-pub(crate) use queue::QueueView;
-pub(crate) use queue_changes::QueueChangesView;
-pub(crate) use status::StatusView;
-pub(crate) use topology_effect::TopologyEffectView;
-pub(crate) use unit::{describe_exit, describe_stop};
-pub(crate) use user::UserView;
 pub(crate) use what_if::WhatIfView;
-pub(crate) use word::{component as component_name, job_phase, phase_tone, word};

@@ -1,74 +1,12 @@
 //! A queue in a list and in detail.
 
 use jiff::Timestamp;
-use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder};
-use muster_proto::v1;
-use serde::Serialize;
+use muster_documents::Queue;
+use muster_model::quota::{Amounts, Guarantee, Limits, QueueOrder};
 
 use crate::output::{Cell, Column, Row, Table, Tone, span};
 
-/// A queue with its configuration and its usage.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct QueueView {
-    name: String,
-    live_jobs: u64,
-    live_jobs_max: u64,
-    retired: bool,
-    held: Amounts,
-    opportunistic: Amounts,
-    claimed: Amounts,
-    history_gpu_ms: u64,
-    users: Vec<UserView>,
-    config: Option<QueueConfig>,
-}
-
-/// Usage of a user in a queue.
-#[derive(Clone, Debug, Serialize)]
-struct UserView {
-    user: String,
-    held: Amounts,
-    opportunistic: Amounts,
-    claimed: Amounts,
-}
-
-impl From<v1::Queue> for QueueView {
-    fn from(queue: v1::Queue) -> Self {
-        let usage = queue.usage.unwrap_or_default();
-        Self {
-            name: queue.name,
-            live_jobs: queue.live_jobs,
-            live_jobs_max: queue.live_jobs_max,
-            retired: queue.retired,
-            held: amounts(usage.held),
-            opportunistic: amounts(usage.opportunistic),
-            claimed: amounts(usage.claimed),
-            history_gpu_ms: queue.history_gpu_ms,
-            users: queue.users.into_iter().map(UserView::from).collect(),
-            // Settings of a newer cluster that this version cannot read are omitted.
-            config: queue
-                .config
-                .and_then(|config| QueueConfig::try_from(config).ok()),
-        }
-    }
-}
-
-impl From<v1::UserUsage> for UserView {
-    fn from(user: v1::UserUsage) -> Self {
-        let usage = user.usage.unwrap_or_default();
-        Self {
-            user: user.user,
-            held: amounts(usage.held),
-            opportunistic: amounts(usage.opportunistic),
-            claimed: amounts(usage.claimed),
-        }
-    }
-}
-
-pub(super) fn amounts(wire: Option<v1::Amounts>) -> Amounts {
-    wire.map(Amounts::from).unwrap_or_default()
-}
-
-impl Row for QueueView {
+impl Row for Queue {
     const COLUMNS: &'static [Column] = &[
         Column::new("NAME"),
         Column::new("GPUS HELD"),
@@ -81,7 +19,6 @@ impl Row for QueueView {
         Column::new("LIVE JOBS"),
         Column::new("LIMIT"),
     ];
-    const KEY: &'static str = "queues";
 
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
         let config = self.config.clone().unwrap_or_default();
@@ -93,11 +30,11 @@ impl Row for QueueView {
         };
         vec![
             name,
-            self.held.gpus.to_string().into(),
+            self.usage.held.gpus.to_string().into(),
             guaranteed(&config.guarantee).into(),
             at_most.unwrap_or_else(|| "-".to_owned()).into(),
-            self.opportunistic.gpus.to_string().into(),
-            self.claimed.gpus.to_string().into(),
+            self.usage.opportunistic.gpus.to_string().into(),
+            self.usage.claimed.gpus.to_string().into(),
             config.weight.to_string().into(),
             order(config.order).into(),
             self.live_jobs.to_string().into(),
@@ -117,59 +54,57 @@ const USER_COLUMNS: &[Column] = &[
     Column::new("CLAIMED"),
 ];
 
-impl QueueView {
-    /// Complete text.
-    pub(crate) fn render(&self) -> String {
-        let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
-        for (key, value) in self.facts() {
-            facts.push(vec![Cell::toned(key, Tone::Faint), value.into()]);
-        }
-        let mut text = facts.render(false);
-        if self.users.is_empty() {
-            return text;
-        }
-        let mut users = Table::new(USER_COLUMNS, false);
-        for user in &self.users {
-            users.push(vec![
-                (*user.user).into(),
-                user.held.gpus.to_string().into(),
-                user.opportunistic.gpus.to_string().into(),
-                user.claimed.gpus.to_string().into(),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&users.render(true));
-        text
+/// Complete text.
+pub(crate) fn render(queue: &Queue) -> String {
+    let mut table = Table::new(&[Column::new(""), Column::new("")], false);
+    for (key, value) in facts(queue) {
+        table.push(vec![Cell::toned(key, Tone::Faint), value.into()]);
     }
+    let mut text = table.render(false);
+    if queue.users.is_empty() {
+        return text;
+    }
+    let mut users = Table::new(USER_COLUMNS, false);
+    for user in &queue.users {
+        users.push(vec![
+            (*user.user).into(),
+            user.usage.held.gpus.to_string().into(),
+            user.usage.opportunistic.gpus.to_string().into(),
+            user.usage.claimed.gpus.to_string().into(),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&users.render(true));
+    text
+}
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        let config = self.config.clone().unwrap_or_default();
-        let jobs = format!("{} of at most {}", self.live_jobs, self.live_jobs_max);
-        let state = if self.retired {
-            "retired: it takes no new jobs"
-        } else {
-            "open"
-        };
-        vec![
-            ("Queue", self.name.clone()),
-            ("State", state.to_owned()),
-            ("Live jobs", jobs),
-            ("Held", listed(&self.held)),
-            ("Opportunistic", listed(&self.opportunistic)),
-            ("Claimed", listed(&self.claimed)),
-            ("Guaranteed", guarantee_listed(&config.guarantee)),
-            ("At most", limits_listed(&config.limit)),
-            ("Each user", limits_listed(&config.user_limit)),
-            ("Weight", config.weight.to_string()),
-            ("Order", order(config.order).to_owned()),
-            ("Borrows", yes_no(config.borrow)),
-            ("Preempts by priority", yes_no(config.preempt_by_priority)),
-            ("Backfills", yes_no(config.backfill)),
-            ("Reserves after", span(config.reserve_after_ms)),
-            ("Protects for", span(config.protected_ms)),
-            ("Movable", yes_no(config.movable)),
-        ]
-    }
+fn facts(queue: &Queue) -> Vec<(&'static str, String)> {
+    let config = queue.config.clone().unwrap_or_default();
+    let jobs = format!("{} of at most {}", queue.live_jobs, queue.live_jobs_max);
+    let state = if queue.retired {
+        "retired: it takes no new jobs"
+    } else {
+        "open"
+    };
+    vec![
+        ("Queue", queue.name.clone()),
+        ("State", state.to_owned()),
+        ("Live jobs", jobs),
+        ("Held", listed(&queue.usage.held)),
+        ("Opportunistic", listed(&queue.usage.opportunistic)),
+        ("Claimed", listed(&queue.usage.claimed)),
+        ("Guaranteed", guarantee_listed(&config.guarantee)),
+        ("At most", limits_listed(&config.limit)),
+        ("Each user", limits_listed(&config.user_limit)),
+        ("Weight", config.weight.to_string()),
+        ("Order", order(config.order).to_owned()),
+        ("Borrows", yes_no(config.borrow)),
+        ("Preempts by priority", yes_no(config.preempt_by_priority)),
+        ("Backfills", yes_no(config.backfill)),
+        ("Reserves after", span(config.reserve_after_ms)),
+        ("Protects for", span(config.protected_ms)),
+        ("Movable", yes_no(config.movable)),
+    ]
 }
 
 fn yes_no(is_so: bool) -> String {

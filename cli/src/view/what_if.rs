@@ -1,10 +1,11 @@
 //! Predicted effect of a change as text. Programs receive the answer itself.
 
+use muster_documents::QueueChange;
 use muster_proto::v1;
 use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
 
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
-use crate::view::queue_changes::{QueueChangeView, render_changes};
+use crate::view::queue_changes::render_changes;
 
 /// Rows of one table at most; `-o json` and `--report` contain all.
 const ROWS_MAX: usize = 40;
@@ -172,8 +173,8 @@ impl<'a> WhatIfView<'a> {
 
     fn queues(&self) -> String {
         let queues = self.0.queues.iter().cloned();
-        let queues: Vec<QueueChangeView> = queues
-            .map(|effect| QueueChangeView::from(v1::QueueChange::from(effect)))
+        let queues: Vec<QueueChange> = queues
+            .map(|effect| QueueChange::from(v1::QueueChange::from(effect)))
             .collect();
         if queues.is_empty() {
             return String::new();

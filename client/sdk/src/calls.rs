@@ -4,16 +4,18 @@
 //! simulation its simulated network.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use muster_service::backoff::Backoff;
 use muster_tls::TlsMismatch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::{ClientError, FailedTry, Refusal, seconds};
-use crate::retry::{Backoff, Jitter, Verdict, judge, passing_refusal};
+use crate::retry::{Verdict, judge, passing_refusal};
 pub use crate::roster::Roster;
 
 /// Deadline of a call, and its name in errors.
@@ -41,7 +43,8 @@ pub enum Failure {
 pub struct Calls {
     config: ClientConfig,
     roster: Roster,
-    jitter: Jitter,
+    /// Seed of the next call's waits.
+    seed: AtomicU64,
     /// Address of the replica whose answer or refusal ended the last call.
     answered_by: Mutex<Option<String>>,
 }
@@ -70,6 +73,7 @@ struct Tries {
     is_apart: bool,
     /// Longest wait requested by a replica in this round.
     floor: Option<Duration>,
+    /// Waits between rounds.
     backoff: Backoff,
 }
 
@@ -80,7 +84,7 @@ impl Calls {
     pub fn seeded(config: ClientConfig, seed: u64) -> Self {
         Self {
             roster: Roster::new(&config.addresses),
-            jitter: Jitter::seeded(seed),
+            seed: AtomicU64::new(seed),
             answered_by: Mutex::default(),
             config,
         }
@@ -150,7 +154,9 @@ impl Calls {
         Carried: Future<Output = Result<Answer, Failure>>,
     {
         *self.last_answer() = None;
-        let mut tries = Tries::new(&self.config, operation);
+        let seed = self.seed.fetch_add(1, Ordering::Relaxed);
+        let backoff = Backoff::seeded(seed, self.config.backoff_base, self.config.backoff_max);
+        let mut tries = Tries::new(operation, backoff);
         loop {
             let Some(address) = self.roster.next_untried(&tries.round) else {
                 tries.next_round(self).await?;
@@ -211,7 +217,7 @@ impl<Answer> Outcome<Answer> {
 }
 
 impl Tries {
-    fn new(config: &ClientConfig, operation: Operation) -> Self {
+    fn new(operation: Operation, backoff: Backoff) -> Self {
         Self {
             operation,
             began: Instant::now(),
@@ -220,7 +226,7 @@ impl Tries {
             only_unconnected: true,
             is_apart: false,
             floor: None,
-            backoff: Backoff::new(config),
+            backoff,
         }
     }
 
@@ -303,7 +309,8 @@ impl Tries {
                 tried: std::mem::take(&mut self.failures),
             });
         }
-        let wait = self.backoff.next(&calls.jitter, self.floor.take());
+        let floor = self.floor.take().unwrap_or_default();
+        let wait = self.backoff.next_wait().max(floor);
         if wait >= self.remaining() {
             let tried = std::mem::take(&mut self.failures);
             return Err(if never_connected {

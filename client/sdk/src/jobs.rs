@@ -290,8 +290,8 @@ impl Client {
     /// Suspends a job; `author` and `reason` are recorded with it.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `JOB_FINISHED`, `SUSPENSION` or
-    /// `FEATURE_NOT_YET`.
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `JOB_FINISHED` or
+    /// `SUSPENSION`.
     pub async fn suspend_job(
         &self,
         job: JobId,

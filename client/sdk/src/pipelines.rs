@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE`,
-    /// `QUEUE_FULL`, `FEATURE_NOT_YET` or `REQUEST_REUSED`.
+    /// `QUEUE_FULL` or `REQUEST_REUSED`.
     pub async fn submit_pipeline(
         &self,
         request_id: Option<String>,

@@ -1,20 +1,19 @@
-//! Retry policy: classification of failures, and back-off.
+//! Retry policy: classification of failures.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_proto::status::{LEADER_KEY, NOT_LEADER};
 use tonic::{Code, Status};
 
-use crate::config::ClientConfig;
 use crate::error::Refusal;
 
 /// Reason of a log request for a host that does not answer: the cluster itself is healthy.
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it resumes at its position.
 pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
-/// Reasons of temporary refusals: nothing was done. See [`ClientConfig::outwaits_refusals`].
+/// Reasons of temporary refusals: nothing was done. See
+/// [`ClientConfig::outwaits_refusals`](crate::ClientConfig::outwaits_refusals).
 const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"];
 
 /// Consequence of a failed attempt for the call.
@@ -96,54 +95,6 @@ fn cause_of(status: &Status) -> String {
     )
 }
 
-/// Waits between rounds of attempts: exponential with full jitter, so that the clients of a new leader do
-/// not arrive all at once.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    ceiling: Duration,
-    ceiling_max: Duration,
-}
-
-impl Backoff {
-    /// Starts before the first wait.
-    pub(crate) fn new(config: &ClientConfig) -> Self {
-        Self {
-            ceiling: config.backoff_base,
-            ceiling_max: config.backoff_max,
-        }
-    }
-
-    /// Returns the next wait, at least `floor`.
-    pub(crate) fn next(&mut self, jitter: &Jitter, floor: Option<Duration>) -> Duration {
-        let wait = self.ceiling.mul_f64(jitter.draw());
-        self.ceiling = self.ceiling.saturating_mul(2).min(self.ceiling_max);
-        wait.max(floor.unwrap_or_default())
-    }
-}
-
-/// A small generator for jitter only (SplitMix64).
-#[derive(Debug)]
-pub(crate) struct Jitter(AtomicU64);
-
-impl Jitter {
-    /// Creates a generator with a seed.
-    pub(crate) const fn seeded(seed: u64) -> Self {
-        Self(AtomicU64::new(seed))
-    }
-
-    /// Draws a number from 0 (inclusive) to 1 (exclusive).
-    fn draw(&self) -> f64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        const FRACTION_BITS: u32 = 32;
-        let mut mixed = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        let fraction = u32::try_from(mixed >> FRACTION_BITS).unwrap_or(u32::MAX);
-        f64::from(fraction) / (f64::from(u32::MAX) + 1.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use muster_proto::status::{error, not_leader};
@@ -199,17 +150,5 @@ mod tests {
         // For these the outcome is unknown, or they are handled elsewhere.
         assert!(!may_pass(Code::Unavailable, "UNKNOWN_OUTCOME"));
         assert!(!may_pass(Code::Unavailable, "NOT_LEADER"));
-    }
-
-    #[test]
-    fn waits_grow_to_their_limit_and_are_spread() {
-        let config = ClientConfig::default();
-        let jitter = Jitter::seeded(7);
-        let mut backoff = Backoff::new(&config);
-        let waits: Vec<Duration> = (0..100).map(|_| backoff.next(&jitter, None)).collect();
-        assert!(waits.iter().all(|wait| *wait < config.backoff_max));
-        let late = &waits[20..];
-        assert!(late.iter().any(|wait| *wait > config.backoff_max / 2));
-        assert!(late.iter().any(|wait| *wait < config.backoff_max / 2));
     }
 }

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness, ordered maps only: the same log gives bit-identical state on every replica.
 //! Start reading at [`state::State`], then [`apply`].
 #![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
 
 pub mod apply;
 pub mod audit;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use muster_engine::apply::apply;
 use muster_engine::state::Answer;
-use muster_harness::{Cluster, exit_with, gpu_uuid, request_id, single};
+use muster_harness::{Cluster, exit_with, gpu_uuid, request_key, single};
 use muster_model::command::{Command, Placement, TaskOutcome, TaskPlacement, TaskReport};
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 
@@ -66,7 +66,7 @@ impl Bench {
     fn submit(&mut self) -> JobId {
         self.requests += 1;
         let command = Command::SubmitJob {
-            request: request_id(self.requests),
+            request: request_key(self.requests),
             spec: Arc::new(single("train", 1, 1)),
         };
         match self.timed(0, &command) {

@@ -7,8 +7,8 @@ use muster_engine::audit::audit;
 use muster_engine::feasibility::{Asker, Freed, Ledger};
 use muster_engine::state::{Answer, Attempt, State};
 use muster_model::command::{
-    Command, EXIT_RUN_AGAIN, Exit, GpuHealth, HostRegistration, Placement, Standing, TaskOutcome,
-    TaskPlacement, TaskReport,
+    Command, ConfigCommand, EXIT_RUN_AGAIN, Exit, GpuHealth, HostCommand, HostRegistration,
+    Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
@@ -78,10 +78,10 @@ impl Cluster {
 
     /// Registers a host.
     pub fn register(&mut self, registration: HostRegistration) -> Applied {
-        self.apply(&Command::RegisterHost {
+        self.apply(&Command::Host(HostCommand::RegisterHost {
             leader: self.leader(),
             registration: Arc::new(registration),
-        })
+        }))
     }
 
     /// Replaces the tree of queues.
@@ -89,11 +89,11 @@ impl Cluster {
     /// # Panics
     /// If it is refused.
     pub fn configure(&mut self, tree: QueueTree) {
-        let command = Command::ConfigureQueues {
+        let command = Command::Config(ConfigCommand::ConfigureQueues {
             request: self.next_request(),
             author: "grace".to_owned(),
             tree: Arc::new(tree),
-        };
+        });
         let applied = self.apply(&command);
         assert!(applied.result.is_ok(), "{:?}", applied.result);
     }
@@ -216,7 +216,7 @@ impl Cluster {
         let attempt = self.attempt(job, UnitIndex(0)).expect("the job runs");
         let (host, gpu) = (attempt.tasks[0].host, attempt.tasks[0].gpus[0]);
         self.exit(job, 0, exit_with(EXIT_RUN_AGAIN));
-        let unfit = Command::SetGpuHealth {
+        let unfit = Command::Host(HostCommand::SetGpuHealth {
             leader: self.leader(),
             host,
             gpu,
@@ -224,7 +224,7 @@ impl Cluster {
                 signal: signal.to_owned(),
                 detail: String::new(),
             },
-        };
+        });
         self.apply(&unfit).result.expect("the host has the GPU");
         self.wait(HOUR_MS);
         assert_eq!(self.place_all(job), 1, "there is another GPU");

@@ -7,7 +7,7 @@ use muster_engine::audit::{Finding, audit};
 use muster_engine::state::{Answer, State};
 use muster_model::command::Command;
 use muster_model::event::Event;
-use muster_model::ids::{LeadershipEpoch, RequestId, Revision};
+use muster_model::ids::{LeadershipEpoch, RequestId, RequestKey, Revision};
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 use muster_planner::{Budget, Plan, plan};
@@ -128,10 +128,10 @@ impl<O: Observe> Engine<O> {
         self.audits
     }
 
-    /// Returns a request id that was not used before.
-    pub fn next_request(&mut self) -> RequestId {
+    /// Returns a request key that was not used before.
+    pub fn next_request(&mut self) -> RequestKey {
         self.requests += 1;
-        RequestId(u128::from(self.requests))
+        RequestKey::of(RequestId(u128::from(self.requests)))
     }
 
     /// Advances the time, in milliseconds.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use muster_control::reactor::{Contact, Input, Reactor};
 use muster_model::beat::Beat;
-use muster_model::command::{Command, Exit, HealthCommand, JobDefaults, SignalSender, TaskOutcome};
+use muster_model::command::{
+    Command, ConfigCommand, Exit, HealthCommand, JobDefaults, SignalSender, TaskOutcome,
+};
 use muster_model::health::{Component, Order, WorkStep};
 use muster_model::ids::{GpuUuid, HostId, ReplicaId, Revision};
 use muster_model::time::{MonotonicMs, TimeMs};
@@ -54,10 +56,10 @@ impl LedCluster {
     #[must_use]
     pub fn new() -> Self {
         let mut cluster = Cluster::new();
-        cluster.apply(&Command::SetJobDefaults {
+        cluster.apply(&Command::Config(ConfigCommand::SetJobDefaults {
             leader: cluster.leader(),
             defaults: JobDefaults::default(),
-        });
+        }));
         let (leader, timings) = (cluster.leader(), Timings::default());
         Self {
             reactor: Reactor::new(leader, timings, MonotonicMs(0), BTreeMap::new()),

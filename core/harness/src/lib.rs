@@ -4,11 +4,15 @@
 //!
 //! Pure like the rest of the core: draws depend only on the numbers passed in.
 
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
 mod agenda;
 mod cluster;
 mod draw;
 mod engine;
 mod environment;
+mod fingerprint;
 mod led_cluster;
 pub mod reports;
 
@@ -19,9 +23,10 @@ pub use cluster::{Auditor, Cluster};
 pub use draw::draw_command;
 pub use engine::{Engine, EngineError, Observe, Step};
 pub use environment::Environment;
+pub use fingerprint::fingerprinted;
 pub use led_cluster::{LedCluster, WorkOutcome};
 pub use muster_model::testing::{
-    exit_with, gang, gpu_uuid, host, host_of_model, request_id, single, start_error,
+    exit_with, gang, gpu_uuid, host, host_of_model, request_id, request_key, single, start_error,
 };
 
 /// Initial time of clusters: 2024-01-01, so that arithmetic that assumes 0 is noticed.

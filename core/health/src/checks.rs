@@ -57,14 +57,14 @@ pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
         (CheckEnd::TimedOut, _) => Some(Severity::Fatal),
         (CheckEnd::NotStarted, _) => None,
     };
-    let line = match dialect {
+    let told = match dialect {
         Dialect::Nagios => output.lines().next(),
         Dialect::NodeHealthCheck => {
             let error = output.lines().find(|line| line.starts_with("ERROR"));
             error.or_else(|| output.lines().next())
         }
     };
-    let line = line.unwrap_or_default();
+    let line = told.unwrap_or_default();
     let (text, figures) = match dialect {
         Dialect::Nagios => line.split_once('|').unwrap_or((line, "")),
         Dialect::NodeHealthCheck => (line, ""),

@@ -6,6 +6,7 @@
 //! replicated health state, which consults [`component`]'s transitions and the [`guard_rails`]. Integer
 //! arithmetic only, and time is an input.
 #![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
 
 pub mod attribution;
 pub mod book;

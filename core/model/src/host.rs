@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Block, GpuHealth, HostHealth};
-use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, TaskIndex, UnitIndex};
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, TaskIndex, UnitId, UnitIndex,
+};
 use crate::time::TimeMs;
 use crate::topology::LearntTree;
 
@@ -89,7 +91,7 @@ pub struct Gpu {
     /// Its holder, if it is allocated.
     pub holder: Option<Holder>,
     /// The unit that it is reserved for.
-    pub claim: Option<(JobId, UnitIndex)>,
+    pub claim: Option<UnitId>,
 }
 
 /// CPUs and memory of a host reserved for a unit.
@@ -116,6 +118,14 @@ pub struct Holder {
     pub epoch: AttemptEpoch,
     /// Index of the task within its job.
     pub task: TaskIndex,
+}
+
+impl HostClaim {
+    /// The unit that it is reserved for.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
 }
 
 impl Host {

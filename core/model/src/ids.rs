@@ -4,6 +4,7 @@
 //! replica computes the same id and none is ever reused.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -161,6 +162,27 @@ impl FromStr for RequestId {
 
 uuid_serde!(RequestId);
 
+/// Identity of a user's request.
+///
+/// The fingerprint is computed once, when a client's request becomes a command, and replicated with it: it
+/// does not depend on the build that applies the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestKey {
+    /// Chosen by the client.
+    pub id: RequestId,
+    /// Hash of the request's contents: a repetition has the same one, another request under the same id has
+    /// another one.
+    pub fingerprint: u64,
+}
+
+impl RequestKey {
+    /// Key of a command that no client sent: its id alone identifies it.
+    #[must_use]
+    pub const fn of(id: RequestId) -> Self {
+        Self { id, fingerprint: 0 }
+    }
+}
+
 /// A text that is not a UUID of the form `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a UUID (expected 8-4-4-4-12 hexadecimal digits)")]
@@ -190,6 +212,50 @@ fn parse_uuid(text: &str) -> Option<u128> {
         value = (value << (4 * length)) | u128::from_str_radix(part, 16).ok()?;
     }
     parts.next().is_none().then_some(value)
+}
+
+/// A unit of placement, independent of its attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UnitId {
+    /// The job.
+    pub job: JobId,
+    /// Index of the unit within its job.
+    pub unit: UnitIndex,
+}
+
+impl UnitId {
+    /// A unit of a job.
+    #[must_use]
+    pub const fn new(job: JobId, unit: UnitIndex) -> Self {
+        Self { job, unit }
+    }
+
+    /// The range of all units that a job could have.
+    #[must_use]
+    pub const fn all_of(job: JobId) -> RangeInclusive<Self> {
+        RangeInclusive::new(
+            Self::new(job, UnitIndex(0)),
+            Self::new(job, UnitIndex(u32::MAX)),
+        )
+    }
+}
+
+impl fmt::Display for UnitId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "unit {} of job {}", self.unit, self.job)
+    }
+}
+
+impl From<(JobId, UnitIndex)> for UnitId {
+    fn from((job, unit): (JobId, UnitIndex)) -> Self {
+        Self { job, unit }
+    }
+}
+
+impl From<UnitId> for (JobId, UnitIndex) {
+    fn from(id: UnitId) -> Self {
+        (id.job, id.unit)
+    }
 }
 
 /// A task on one host, independent of its attempt.

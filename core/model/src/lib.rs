@@ -3,6 +3,7 @@
 //! Plain types with their validation, without decisions about a cluster's state. Clients need no other crate
 //! of the core.
 #![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
 
 pub mod access;
 pub mod beat;

@@ -19,7 +19,7 @@ pub enum TaskPhase {
     Gone,
     /// Its worker was silent for longer than the task's lease: dead by contract.
     Fenced,
-    /// It has everything it needs, and waits for the rest of its gang. Since command format 4.
+    /// It has everything it needs, and waits for the rest of its gang.
     Prepared,
 }
 

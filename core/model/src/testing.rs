@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Exit, GpuDescription, HostRegistration};
-use crate::ids::{GpuUuid, RequestId};
+use crate::ids::{GpuUuid, RequestId, RequestKey};
 use crate::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
     RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
@@ -72,6 +72,12 @@ pub const fn gpu_uuid(host: u32, index: u32) -> GpuUuid {
 #[must_use]
 pub const fn request_id(number: u64) -> RequestId {
     RequestId(number as u128)
+}
+
+/// A request key by number, without a fingerprint of contents.
+#[must_use]
+pub const fn request_key(number: u64) -> RequestKey {
+    RequestKey::of(request_id(number))
 }
 
 /// The host with this number (`node-0007`), with GPUs of the default model.

@@ -7,7 +7,7 @@ use muster_engine::state::{
     counted_twice, remove_usage, taken_over,
 };
 use muster_model::command::{Standing, TaskPlacement};
-use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, Limits, within};
 use muster_model::spec::{JobSpec, TaskGroup};
 
@@ -20,9 +20,9 @@ pub(super) struct Allowance<'a> {
     state: &'a State,
     usage: UsageByQueue,
     /// Units whose attempts no longer count.
-    ended: OrdSet<(JobId, UnitIndex)>,
+    ended: OrdSet<UnitId>,
     /// Units whose claims no longer count.
-    used_up: OrdSet<(JobId, UnitIndex)>,
+    used_up: OrdSet<UnitId>,
 }
 
 /// Tasks that a unit is about to claim: what it takes over from its own queue is not counted twice.
@@ -45,7 +45,7 @@ impl<'a> Allowance<'a> {
         standing: &Standing,
         more: &Amounts,
     ) -> Option<LimitReached> {
-        self.reached_by_claim(spec, standing, (more, None))
+        self.reached_by_claim(spec, standing, more, None)
     }
 
     /// Like `reached`, for a job that is about to claim the amounts.
@@ -53,7 +53,8 @@ impl<'a> Allowance<'a> {
         &self,
         spec: &JobSpec,
         standing: &Standing,
-        (more, claimed): (&Amounts, Claimed<'_>),
+        more: &Amounts,
+        claimed: Claimed<'_>,
     ) -> Option<LimitReached> {
         within(&spec.queue).find_map(|name| {
             let queue = self.state.queues.get(name)?;
@@ -80,8 +81,8 @@ impl<'a> Allowance<'a> {
             let over = |kind, used: Amounts, limits: &Limits| {
                 // Fast path: usage is nearly always below the limits.
                 used.over(more, limits)?;
-                let over = used.without(&twice(kind)).over(more, limits)?;
-                Some(told(kind, over))
+                let counted_once = used.without(&twice(kind));
+                Some(told(kind, counted_once.over(more, limits)?))
             };
             let total = used.map(|used| &used.total);
             let config = &queue.config;
@@ -89,7 +90,7 @@ impl<'a> Allowance<'a> {
                 .or_else(|| over(LimitKind::User, all_of(of_user), &config.user_limit))
                 .or_else(|| {
                     let beyond =
-                        |twice: &Amounts| beyond_guarantee(queue, (total, twice), (standing, more));
+                        |twice: &Amounts| beyond_guarantee(queue, standing, total, twice, more);
                     beyond(&Amounts::default())?;
                     let over = beyond(&twice(LimitKind::Guarantee))?;
                     Some(told(LimitKind::Guarantee, over))
@@ -100,8 +101,8 @@ impl<'a> Allowance<'a> {
     /// The part of a unit's claim that a queue or user both holds and claims.
     fn twice(&self, whose: Whose<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
         let gone = Gone {
-            attempts: &|job, unit| self.ended.contains(&(job, unit)),
-            claims: &|job, unit| self.used_up.contains(&(job, unit)),
+            attempts: &|job, unit| self.ended.contains(&UnitId::new(job, unit)),
+            claims: &|job, unit| self.used_up.contains(&UnitId::new(job, unit)),
         };
         let mut twice = counted_twice(self.state, whose, gone);
         if let Some(tasks) = claimed {
@@ -116,7 +117,7 @@ impl<'a> Allowance<'a> {
         if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
             let claimed = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
             remove_usage(&mut own.usage, &job.spec, Part::Claimed, &claimed);
-            own.used_up.insert((job.id, unit));
+            own.used_up.insert(UnitId::new(job.id, unit));
         }
         own
     }
@@ -131,18 +132,11 @@ impl<'a> Allowance<'a> {
     }
 
     /// Stops counting an attempt.
-    pub(super) fn take_back(
-        &mut self,
-        Running {
-            job,
-            index,
-            attempt,
-            ..
-        }: &Running<'_>,
-    ) {
+    pub(super) fn take_back(&mut self, running: &Running<'_>) {
+        let Running { job, attempt, .. } = *running;
         let held = amounts_held(&self.state.hosts, &job.spec, attempt);
         remove_usage(&mut self.usage, &job.spec, Part::held_by(attempt), &held);
-        self.ended.insert((job.id, *index));
+        self.ended.insert(running.unit_id());
     }
 
     /// Adds amounts given to a job.
@@ -168,11 +162,13 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
 }
 
 /// Amount by which a queue that does not borrow would exceed its guarantee with its share: the resource,
-/// the resulting amount and the guaranteed amount.
+/// the resulting amount and the guaranteed amount. `twice` is the part of `usage` that is counted twice.
 fn beyond_guarantee(
     queue: &Queue,
-    (usage, twice): (Option<&Usage>, &Amounts),
-    (standing, more): (&Standing, &Amounts),
+    standing: &Standing,
+    usage: Option<&Usage>,
+    twice: &Amounts,
+    more: &Amounts,
 ) -> Option<(String, u64, u64)> {
     if queue.config.borrow || *standing != Standing::Share {
         return None;

@@ -183,15 +183,15 @@ impl fmt::Display for Change {
                 cpus_milli,
                 memory_mib,
             } => {
-                let parts: Vec<String> = [
+                let limits: Vec<String> = [
                     (*cpus_milli < u32::MAX).then(|| format!("{} CPUs", cpus(*cpus_milli))),
                     (*memory_mib < u64::MAX).then(|| format!("{memory_mib} MiB")),
                 ]
                 .into_iter()
                 .flatten()
                 .collect();
-                let parts = parts.join(" and ");
-                write!(formatter, "ask for at most {parts} for each task")
+                let listed = limits.join(" and ");
+                write!(formatter, "ask for at most {listed} for each task")
             }
             Self::RunTime { run_time_ms_max } => write!(
                 formatter,

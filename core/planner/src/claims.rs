@@ -9,7 +9,7 @@ use muster_engine::feasibility::Asker;
 use muster_engine::moves;
 use muster_engine::state::{Claim, Job, Line, amounts_of};
 use muster_model::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::time::TimeMs;
 
@@ -36,6 +36,31 @@ struct Claimed {
     moving: Option<Moving>,
     /// GPU-milliseconds lost by the moves.
     cost_gpu_ms: u64,
+}
+
+/// What a unit that was not placed does next.
+enum Recourse {
+    /// It claims resources.
+    Claim(Claimed),
+    /// It will probably claim resources, but only the next round can use the result of the search.
+    NextRound,
+    /// It waits until something changes.
+    Wait,
+}
+
+impl Refusal {
+    /// The queue whose limit the unit has reached, if it is enough that others of that queue end.
+    fn queue_at_limit(&self) -> Option<&str> {
+        match &self.blocker {
+            Blocker::Limit(limit) if limit.ends_with_others() => Some(&limit.queue),
+            _ => None,
+        }
+    }
+
+    /// Whether the unit could be placed if others ended.
+    fn waits_for_others(&self) -> bool {
+        self.shortage.is_some() || self.queue_at_limit().is_some()
+    }
 }
 
 impl<'a> Round<'a> {
@@ -71,9 +96,9 @@ impl<'a> Round<'a> {
             let Some((claim, queue)) = claim.zip(queue) else {
                 continue;
             };
-            let why = groundless(queue, &job.spec, (&claim.standing, &claim.tasks));
-            let why = why.map(str::to_owned);
-            if let Some(reason) = why.or_else(|| self.too_late((job, *unit), claim)) {
+            let basis_gone = groundless(queue, &job.spec, (&claim.standing, &claim.tasks));
+            let reason = basis_gone.map(str::to_owned);
+            if let Some(reason) = reason.or_else(|| self.too_late(job, *unit, claim)) {
                 if self.is_over_budget() {
                     return true;
                 }
@@ -91,7 +116,7 @@ impl<'a> Round<'a> {
     /// Reason why a unit can no longer start where it claims: one of the hosts has a planned block that
     /// begins too soon and is not over when the unit starts. Otherwise schedules another check for the time
     /// from which such a block keeps the unit off.
-    fn too_late(&mut self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> Option<String> {
+    fn too_late(&mut self, job: &Job, unit: UnitIndex, claim: &Claim) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {
             return None;
@@ -101,9 +126,11 @@ impl<'a> Round<'a> {
         let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
         let asker = Asker::for_later(job, unit, begins_at);
         for host in planned {
-            let block = host.planned.as_ref();
-            let block = block.filter(|block| !block.is_over_by(begins_at));
-            let Some(planned) = block.and_then(|block| block.planned) else {
+            let current = host
+                .planned
+                .as_ref()
+                .filter(|block| !block.is_over_by(begins_at));
+            let Some(planned) = current.and_then(|block| block.planned) else {
                 continue;
             };
             if asker.begins_too_late(host).is_some() {
@@ -128,9 +155,9 @@ impl<'a> Round<'a> {
         let turn = Turn { job: job.id, line };
         match self.place(turn, job, unit) {
             Ok(()) => {
-                self.placed_early.insert((job.id, unit));
-                let units = (job.id, UnitIndex(0))..=(job.id, UnitIndex(u32::MAX));
-                if self.placed_early.range(units).count() as u64 == job.counts.waiting {
+                self.placed_early.insert(UnitId::new(job.id, unit));
+                let of_job = self.placed_early.range(UnitId::all_of(job.id));
+                if of_job.count() as u64 == job.counts.waiting {
                     self.done_early.insert((line, job.id));
                 }
             }
@@ -149,60 +176,83 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Handles a unit that found no room or reached a limit: it preempts, has others moved, reserves, or
-    /// waits.
+    /// Decides what follows for a unit that was not placed. A unit that holds a claim waits for it; any
+    /// other one claims resources if it can ([`Self::recourse`]) and is refused if not.
     pub(super) fn refuse_unit(
         &mut self,
         turn: Turn,
-        (job, unit): (&'a Job, UnitIndex),
+        job: &'a Job,
+        unit: UnitIndex,
         refusal: Refusal,
     ) {
-        let claims = matches!(
+        let waits_for_claim = matches!(
             refusal.blocker,
             Blocker::Reserved { .. } | Blocker::Moving { .. }
         );
-        let at_limit = match &refusal.blocker {
-            Blocker::Limit(limit) if limit.ends_with_others() => Some(limit.queue.clone()),
-            _ => None,
-        };
-        let waits = refusal.shortage.is_some() || at_limit.is_some();
-        let head = self.is_head(turn, waits || claims);
-        if claims {
-            self.has_claim(turn, job, refusal.blocker);
+        // Recorded first: a unit that waits for its claim is the head of its queue too, so that no unit
+        // behind it reserves.
+        let is_head = self.is_head(turn, waits_for_claim || refusal.waits_for_others());
+        if waits_for_claim {
+            self.wait_for_claim(turn, job, refusal.blocker);
             return;
         }
-        let known = job.unit(unit).is_some_and(|known| known.claim.is_some());
-        if known || self.barred.contains(&(job.id, unit)) {
+        let has_claim = job.unit(unit).is_some_and(|known| known.claim.is_some());
+        if has_claim || self.barred.contains(&UnitId::new(job.id, unit)) {
             self.refuse(turn, refusal);
             return;
         }
-        let wants = refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
-        let mut found = None;
-        if wants && self.state.index.claims.len() < muster_model::limits::CLAIMS_MAX {
-            found = self.preemption(turn, (job, unit));
-        }
-        if let (None, true, Some(shortage)) = (&found, head, &refusal.shortage) {
-            found = self.moves((job, unit), shortage);
-        }
-        if found.is_none() && head && waits && self.may_reserve(job, unit) {
-            if self.has_steps() && at_limit.is_none() {
-                // Nearly always succeeds: the search is left to the round that can use its result.
-                self.ended = true;
-                self.plan.more = true;
-                return;
-            }
-            found = self.reservation((job, unit), at_limit.as_deref());
-        }
-        match found {
+        match self.recourse(turn, job, unit, &refusal, is_head) {
+            Recourse::Claim(claimed) if !self.has_steps() => self.claim(turn, job, unit, claimed),
             // Rights and running attempts were read from the state: placements of this round may have used
             // them up, and a successor of a leader that crashes in between would observe that.
-            Some(_) if self.has_steps() => {
+            Recourse::Claim(_) | Recourse::NextRound => {
                 self.ended = true;
                 self.plan.more = true;
             }
-            Some(claimed) => self.claim(turn, (job, unit), claimed),
-            None => self.refuse(turn, refusal),
+            Recourse::Wait => self.refuse(turn, refusal),
         }
+    }
+
+    /// How a unit without a claim may get resources, tried in this order:
+    ///
+    /// 1. Preemption, which depends on the unit's rights and not on its place in the queue.
+    /// 2. Moves of others, for the head of a queue that lacks room.
+    /// 3. A reservation, for the head of a queue that waits for others to end.
+    fn recourse(
+        &mut self,
+        turn: Turn,
+        job: &'a Job,
+        unit: UnitIndex,
+        refusal: &Refusal,
+        is_head: bool,
+    ) -> Recourse {
+        let lacks_room_or_limit =
+            refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
+        if lacks_room_or_limit
+            && self.state.index.claims.len() < muster_model::limits::CLAIMS_MAX
+            && let Some(claimed) = self.preemption(turn, job, unit)
+        {
+            return Recourse::Claim(claimed);
+        }
+        // A head waits for others: it lacks room, or its queue is at a limit.
+        if !is_head {
+            return Recourse::Wait;
+        }
+        if let Some(shortage) = &refusal.shortage
+            && let Some(claimed) = self.moves(job, unit, shortage)
+        {
+            return Recourse::Claim(claimed);
+        }
+        if !self.may_reserve(job, unit) {
+            return Recourse::Wait;
+        }
+        let queue_at_limit = refusal.queue_at_limit();
+        if self.has_steps() && queue_at_limit.is_none() {
+            // Nearly always succeeds: the search is left to the round that can use its result.
+            return Recourse::NextRound;
+        }
+        self.reservation(job, unit, queue_at_limit)
+            .map_or(Recourse::Wait, Recourse::Claim)
     }
 
     /// Whether the job is the first of its queue that waits for such hosts, because they are full or
@@ -220,14 +270,8 @@ impl<'a> Round<'a> {
         head
     }
 
-    fn preemption(&mut self, turn: Turn, (job, unit): (&'a Job, UnitIndex)) -> Option<Claimed> {
+    fn preemption(&mut self, turn: Turn, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
         let standing = standing_of(self.state, job);
-        let wanting = Wanting {
-            job,
-            unit,
-            standing: &standing,
-            now: self.now,
-        };
         if standing == Standing::Opportunistic {
             return None;
         }
@@ -237,6 +281,12 @@ impl<'a> Round<'a> {
         if self.powerless.contains(&known) {
             return None;
         }
+        let wanting = Wanting {
+            job,
+            unit,
+            standing: &standing,
+            now: self.now,
+        };
         let allowance = self.allowance.for_unit(job, unit);
         let proposed = preempt::propose(&self.capacity, &allowance, wanting);
         if proposed.found.is_none() {
@@ -255,7 +305,7 @@ impl<'a> Round<'a> {
     }
 
     /// Moves of other units, if room is only fragmented and the unit has waited long enough.
-    fn moves(&mut self, (job, unit): (&'a Job, UnitIndex), shortage: &Shortage) -> Option<Claimed> {
+    fn moves(&mut self, job: &'a Job, unit: UnitIndex, shortage: &Shortage) -> Option<Claimed> {
         let state = self.state;
         let config = state.defragment.as_ref()?;
         if standing_of(state, job) != Standing::Share || !defragment::is_in_pieces(shortage) {
@@ -267,7 +317,7 @@ impl<'a> Round<'a> {
             return None;
         }
         let ending = self.ending();
-        let Some(found) = defragment::propose(&self.capacity, (job, unit), &ending) else {
+        let Some(found) = defragment::propose(&self.capacity, job, unit, &ending) else {
             // A newer checkpoint, or time alone, may make moves worth their cost.
             self.plan.moves_in_vain = true;
             self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
@@ -281,7 +331,7 @@ impl<'a> Round<'a> {
             cost_gpu_ms: found.cost_gpu_ms,
         };
         // A step that `apply` would refuse is not proposed, or it would be proposed again and again.
-        if self.has_steps() || check_claim(state, &self.claiming((job, unit), &claimed)).is_ok() {
+        if self.has_steps() || check_claim(state, &self.claiming(job, unit, &claimed)).is_ok() {
             return Some(claimed);
         }
         self.plan.moves_in_vain = true;
@@ -311,7 +361,8 @@ impl<'a> Round<'a> {
     /// A reservation; for a unit whose queue is at its limit, on resources that others of the queue hold.
     fn reservation(
         &mut self,
-        (job, unit): (&'a Job, UnitIndex),
+        job: &'a Job,
+        unit: UnitIndex,
         at_limit: Option<&str>,
     ) -> Option<Claimed> {
         let ending = self.ending();
@@ -320,12 +371,11 @@ impl<'a> Round<'a> {
         // The lack of room may have been found for another queue; this one may be at its limit.
         let is_allowed = |tasks: &[TaskPlacement]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
-            let claimed = (&amounts, Some(tasks));
-            let reached = allowance.reached_by_claim(&job.spec, &standing, claimed);
+            let reached = allowance.reached_by_claim(&job.spec, &standing, &amounts, Some(tasks));
             reached.is_none()
         };
         let propose =
-            |capacity: &Capacity<'_>| reserve::propose(capacity, (job, unit), &ending, is_allowed);
+            |capacity: &Capacity<'_>| reserve::propose(capacity, job, unit, &ending, is_allowed);
         let found = match at_limit {
             Some(queue) => {
                 let held = reserve::held_by(self.state, queue, &ending);
@@ -350,11 +400,11 @@ impl<'a> Round<'a> {
     }
 
     /// Whether a unit may have what it claims once all attempts being stopped have ended.
-    pub(super) fn may_have_soon(&self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> bool {
+    pub(super) fn may_have_soon(&self, job: &Job, unit: UnitIndex, claim: &Claim) -> bool {
         let later = self.allowance.for_unit(job, unit).without_stopping();
         let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
-        let claimed = (&amounts, Some(&*claim.tasks));
-        let reached = later.reached_by_claim(&job.spec, &claim.standing, claimed);
+        let tasks = Some(&*claim.tasks);
+        let reached = later.reached_by_claim(&job.spec, &claim.standing, &amounts, tasks);
         reached.is_none()
     }
 
@@ -363,7 +413,7 @@ impl<'a> Round<'a> {
     }
 
     /// The unit only has to wait for what it claimed; the job's other units take their turn.
-    fn has_claim(&mut self, turn: Turn, job: &Job, blocker: Blocker) {
+    fn wait_for_claim(&mut self, turn: Turn, job: &Job, blocker: Blocker) {
         if job.spec.units() == 1 {
             self.block_claimant(turn, blocker);
         } else {
@@ -371,7 +421,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn claim(&mut self, turn: Turn, (job, unit): (&Job, UnitIndex), claimed: Claimed) {
+    fn claim(&mut self, turn: Turn, job: &Job, unit: UnitIndex, claimed: Claimed) {
         let expected_at = claimed.expected_at;
         let blocker = match &claimed.moving {
             Some(moving) => Blocker::Moving {
@@ -387,11 +437,11 @@ impl<'a> Round<'a> {
         };
         self.block_claimant(turn, blocker);
         self.ended = true;
-        let claiming = self.claiming((job, unit), &claimed);
+        let claiming = self.claiming(job, unit, &claimed);
         self.plan.steps.push(Command::Claim(claiming));
     }
 
-    fn claiming(&self, (job, unit): (&Job, UnitIndex), claimed: &Claimed) -> Claiming {
+    fn claiming(&self, job: &Job, unit: UnitIndex, claimed: &Claimed) -> Claiming {
         Claiming {
             leader: self.state.leadership.epoch,
             job: job.id,
@@ -399,7 +449,7 @@ impl<'a> Round<'a> {
             tasks: Arc::from(claimed.tasks.as_slice()),
             standing: standing_of(self.state, job),
             victims: claimed.victims.clone(),
-            supersedes: Vec::<(JobId, UnitIndex)>::new(),
+            supersedes: Vec::new(),
             expected_at: claimed.expected_at,
             moving: claimed.moving.clone(),
         }

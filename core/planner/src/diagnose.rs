@@ -95,13 +95,15 @@ impl Lacking<'_, '_> {
                     hosts: scheduling.hosts_excluded.clone(),
                 }]);
             }
-            let limited = spec.groups.iter();
-            let limited = limited.filter(|group| group.tasks_per_host_max.is_some());
-            let limited = limited.map(|group| Change::TasksPerHost {
+            let limited = spec
+                .groups
+                .iter()
+                .filter(|group| group.tasks_per_host_max.is_some());
+            let unlimited = limited.map(|group| Change::TasksPerHost {
                 group: group.name.clone(),
                 tasks: None,
             });
-            conditions.push(limited.collect());
+            conditions.push(unlimited.collect());
             if scheduling.packing == Packing::Exclusive {
                 conditions.push(vec![Change::ShareHosts]);
             }
@@ -127,8 +129,9 @@ impl Lacking<'_, '_> {
             let within = within.as_ref().filter(|within| within.required)?;
             Some(within.level.clone())
         };
-        let of_gang = required(&spec.scheduling.within).filter(|_| spec.gang);
-        let of_gang = of_gang.map(|level| (None, level));
+        let of_gang = required(&spec.scheduling.within)
+            .filter(|_| spec.gang)
+            .map(|level| (None, level));
         let groups = spec.groups.iter();
         let of_groups = groups.filter_map(|group| {
             let level = required(&group.layout.within)?;
@@ -234,7 +237,7 @@ impl Lacking<'_, '_> {
                 return Some((u64::from(free), record.name.to_string()));
             }
             let cells = self.capacity.cells(host)?;
-            let (free, at) = self.fullest_inside(record, class, (cells, level))?;
+            let (free, at) = self.fullest_inside(record, class, cells, level)?;
             Some((u64::from(free), format!("{}:{at}", record.name)))
         });
         cells.max_by_key(|(free, _)| *free)
@@ -245,7 +248,8 @@ impl Lacking<'_, '_> {
         self,
         host: &Host,
         class: &HostClass,
-        (cells, level): (&HostCells, Level),
+        cells: &HostCells,
+        level: Level,
     ) -> Option<(u32, usize)> {
         let free = self.capacity.free_on(host, class);
         let inside = cells.on_level(level).filter_map(|cell| {
@@ -308,17 +312,19 @@ impl Lacking<'_, '_> {
     /// The hosts that reject the unit, among those on which it would be placed with the changed job.
     fn kept_off(self, as_if: &Job, why: impl Fn(&Host) -> Option<Misfit>) -> Option<Blocker> {
         let placed = unit::place(&mut self.capacity.clone(), as_if, self.unit).ok()?;
-        let mut hosts: Vec<&Host> = { placed.tasks.iter() }
+        let mut hosts: Vec<&Host> = placed
+            .tasks
+            .iter()
             .filter_map(|task| self.capacity.state().host(task.host))
             .collect();
         hosts.sort_by_key(|host| host.id);
         hosts.dedup_by_key(|host| host.id);
-        let places = hosts.into_iter().filter_map(|host| {
+        let refusing = hosts.into_iter().filter_map(|host| {
             let why = why(host)?.to_string();
             let name = host.name.to_string();
             Some(NamedPlace { name, why })
         });
-        let places: Vec<NamedPlace> = places.take(TOLD_MAX).collect();
+        let places: Vec<NamedPlace> = refusing.take(TOLD_MAX).collect();
         (!places.is_empty()).then_some(Blocker::Named { places })
     }
 
@@ -326,8 +332,8 @@ impl Lacking<'_, '_> {
     fn named_places(self) -> Vec<NamedPlace> {
         let state = self.capacity.state();
         let spec = &self.job.spec;
-        let gpus = spec.groups.iter().flat_map(|group| &group.layout.gpus);
-        let gpus = gpus.take(TOLD_MAX).filter_map(|uuid| {
+        let named_gpus = spec.groups.iter().flat_map(|group| &group.layout.gpus);
+        let gpus = named_gpus.take(TOLD_MAX).filter_map(|uuid| {
             let known = state.gpu(*uuid);
             let why = match known {
                 None => "there is no such GPU".to_owned(),
@@ -336,7 +342,7 @@ impl Lacking<'_, '_> {
                     None if !gpu.usable() => "it is blocked or faulty".to_owned(),
                     None if !host.accepts_work() => "its host is blocked or unreachable".to_owned(),
                     None => match gpu.claim {
-                        Some((job, _)) => format!("it is reserved for job {job}"),
+                        Some(claimant) => format!("it is reserved for job {}", claimant.job),
                         None => return None,
                     },
                 },
@@ -438,11 +444,11 @@ impl Lacking<'_, '_> {
             self.tasks_with(&[change]).is_some()
         };
         let groups = self.job.spec.groups.iter();
-        let asked = match self.job.spec.gang {
+        let largest = match self.job.spec.gang {
             true => groups.max_by_key(|group| group.resources.gpus),
             false => first_group(self.job, self.unit),
         };
-        let asked = asked.map(|group| &group.resources);
+        let asked = largest.map(|group| &group.resources);
         let gpus = asked.map_or(0, |asked| asked.gpus);
         let (free_cpus_milli_max, free_memory_mib_max) = self.most_room(gpus);
         RoomShort {
@@ -459,11 +465,12 @@ impl Lacking<'_, '_> {
 
     /// The most CPUs and the most memory free on a host with `gpus` free GPUs.
     fn most_room(self, gpus: u32) -> (u32, u64) {
-        let any = [HostClass::from("")];
-        let classes = self.classes();
-        let classes = if gpus == 0 { &any[..] } else { &classes };
+        let classes = match gpus {
+            0 => vec![HostClass::from("")],
+            _ => self.classes(),
+        };
         let mut most = (0, 0);
-        for class in classes {
+        for class in &classes {
             let hosts = self.capacity.hosts(class);
             let fitting = hosts.range((gpus, muster_model::ids::HostId(0))..);
             for (_, host) in fitting.take(HOSTS_LOOKED_AT_MAX) {
@@ -481,8 +488,8 @@ impl Lacking<'_, '_> {
 /// hosts.
 fn gpus_sharing(job: &Job, group: &TaskGroup, topology: &Topology) -> u64 {
     let each = u64::from(group.resources.gpus);
-    let level = group.layout.within.as_ref();
-    let level = level.and_then(|within| topology.level(&within.level));
+    let within = group.layout.within.as_ref();
+    let level = within.and_then(|within| topology.level(&within.level));
     if !job.spec.gang || level > Some(topology.host_level()) {
         return each;
     }

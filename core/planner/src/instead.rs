@@ -55,8 +55,8 @@ fn unknown_models(state: &State, group: &TaskGroup) -> Option<String> {
         return None;
     }
     let asked = gpu_models.join(" or ");
-    let there: Vec<&str> = there.into_iter().collect();
-    Some(match &there[..] {
+    let others: Vec<&str> = there.into_iter().collect();
+    Some(match &others[..] {
         [] => format!("there are no GPUs of model {asked}: the cluster has no GPUs"),
         models => format!(
             "there are no GPUs of model {asked}, only of {}",
@@ -93,7 +93,8 @@ fn too_many_for_a_host(state: &State, job: &Job, groups: &[&TaskGroup]) -> Optio
             && within.is_some_and(|within| within.required && within.level == HOST_LEVEL)
     };
     let asking: Vec<&TaskGroup> = groups.iter().copied().filter(asks).collect();
-    let most = { asking.iter() }
+    let most = asking
+        .iter()
         .map(|group| u64::from(largest(state, &group.resources)))
         .max()?;
     let needs = asking.iter().map(|group| {
@@ -111,9 +112,9 @@ fn too_many_for_a_host(state: &State, job: &Job, groups: &[&TaskGroup]) -> Optio
 /// The most GPUs of acceptable models that a host has.
 fn largest(state: &State, asked: &Resources) -> u32 {
     let counts = state.hosts.values().map(|host| {
-        let gpus = host.gpus.iter();
-        let gpus = gpus.filter(|gpu| asked.accepts_model(&gpu.model));
-        u32::try_from(gpus.count()).unwrap_or(u32::MAX)
+        let all = host.gpus.iter();
+        let accepted = all.filter(|gpu| asked.accepts_model(&gpu.model));
+        u32::try_from(accepted.count()).unwrap_or(u32::MAX)
     });
     counts.max().unwrap_or_default()
 }

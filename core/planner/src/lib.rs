@@ -2,6 +2,8 @@
 //! does not place.
 //!
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
 
 mod allowance;
 mod blocker;

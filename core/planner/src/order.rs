@@ -3,11 +3,26 @@
 //!
 //! Shares follow what the round gives out. Ties go to the head with the higher priority, then to the older
 //! one, so a cluster with one queue is served by priority and age.
+//!
+//! The tree is one vector of nodes, which name each other by position; every set has what is served next as
+//! its first entry. For the queues `a` with a child `x`, and `b` in fair order with the user `ann`:
+//!
+//! ```text
+//! nodes[0] root     children {(rank, 3), (rank, 1)}
+//! nodes[1]   a        children {(rank, 2)}
+//! nodes[2]     x        lines {(head, 7), (head, 4)}    jobs wait in leaves, by waiting class:
+//! nodes[3]   b        children {(rank, 4)}              lines[7] and lines[4] of the order
+//! nodes[4]     ann      lines {(head, 9)}
+//! ```
+//!
+//! A node's rank is its key in its parent's `children`. Where nothing waits, a node has no rank and its
+//! parent does not list it, so the way along first entries always ends at a job.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use imbl::OrdSet;
 use muster_engine::state::{Line, State, Usage, WaitingKey};
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{Amounts, QueueConfig, QueueOrder, within};
@@ -44,11 +59,11 @@ struct Node<'a> {
     children: BTreeSet<(Rank, usize)>,
     /// Waiting classes with jobs, by head.
     lines: BTreeSet<(WaitingKey, usize)>,
-    /// Rank among the siblings while it has jobs.
+    /// Its key in the parent's `children`; `None` while nothing waits in it or below it.
     rank: Option<Rank>,
 }
 
-/// Share, then the head's priority and age.
+/// Share, then the head's priority and age: the key of a node among its siblings.
 type Rank = (Share, WaitingKey);
 
 /// The queue tree with the jobs not considered yet.
@@ -78,24 +93,10 @@ impl<'a> Order<'a> {
         let mut places = Places::default();
         for (line, jobs) in &state.index.waiting {
             let leaf = order.leaf_of(line, &mut leaves);
-            let left = jobs.len() as u64;
-            let mut jobs = Box::new(jobs.iter());
-            let head = jobs.next().copied();
-            let position = order.lines.len();
-            order.nodes[leaf]
-                .lines
-                .extend(head.map(|head| (head, position)));
-            order.lines.push(Queued {
-                line,
-                places: places.number(&line.shape),
-                limited: order.nodes[leaf].limited,
-                jobs,
-                head,
-                left,
-                units: None,
-                leaf,
-            });
+            order.add_line(line, jobs, leaf, places.number(&line.shape));
         }
+        // Ranks leaf by leaf, once all lines are known. Children come after their parents, so seen from the
+        // end an inner node already lists the children in which jobs wait.
         for node in (0..order.nodes.len()).rev() {
             if order.nodes[node].children.is_empty() {
                 order.settle(node);
@@ -104,6 +105,33 @@ impl<'a> Order<'a> {
         order
     }
 
+    /// Appends a waiting class, at its leaf and in the list of all.
+    fn add_line(
+        &mut self,
+        line: &'a Line,
+        jobs: &'a OrdSet<WaitingKey>,
+        leaf: usize,
+        places: usize,
+    ) {
+        let left = jobs.len() as u64;
+        let mut jobs = Box::new(jobs.iter());
+        let head = jobs.next().copied();
+        let position = self.lines.len();
+        let node = &mut self.nodes[leaf];
+        node.lines.extend(head.map(|head| (head, position)));
+        self.lines.push(Queued {
+            line,
+            places,
+            limited: node.limited,
+            jobs,
+            head,
+            left,
+            units: None,
+            leaf,
+        });
+    }
+
+    /// The node in which a waiting class waits; creates it and its ancestors if they are missing.
     fn leaf_of(&mut self, line: &'a Line, leaves: &mut Leaves<'a>) -> usize {
         let name: &'a str = &line.queue;
         if let Some(leaf) = leaves.get(&(name, line.user.as_deref())) {
@@ -120,8 +148,7 @@ impl<'a> Order<'a> {
         }
         if let Some(user) = line.user.as_deref() {
             if self.nodes[node].config.order == QueueOrder::Fair {
-                self.nodes
-                    .push(Node::of_user(self.state, node, (name, user)));
+                self.nodes.push(Node::of_user(self.state, node, name, user));
                 node = self.nodes.len() - 1;
             }
             leaves.insert((name, Some(user)), node);
@@ -226,7 +253,8 @@ impl<'a> Order<'a> {
         found.ok()
     }
 
-    /// Updates the ranks of a node and its ancestors to what it holds and which jobs wait in it.
+    /// Moves a leaf and its ancestors to where their ranks put them, after what the leaf holds or which jobs
+    /// wait in it has changed. Goes up to the root even if a rank stays: an ancestor's share may differ.
     fn settle(&mut self, leaf: usize) {
         let mut node = leaf;
         while let Some(parent) = self.nodes[node].parent {
@@ -234,15 +262,18 @@ impl<'a> Order<'a> {
             let before = std::mem::replace(&mut self.nodes[node].rank, rank);
             if before != rank {
                 let siblings = &mut self.nodes[parent].children;
-                siblings.extend(rank.map(|rank| (rank, node)));
                 if let Some(before) = before {
                     siblings.remove(&(before, node));
+                }
+                if let Some(rank) = rank {
+                    siblings.insert((rank, node));
                 }
             }
             node = parent;
         }
     }
 
+    /// The rank of a node, given the ranks of its children; `None` if nothing waits in it or below it.
     fn rank_of(&self, position: usize) -> Option<Rank> {
         let node = &self.nodes[position];
         let head = match node.children.first() {
@@ -251,7 +282,7 @@ impl<'a> Order<'a> {
         };
         let totals = &self.state.index.totals;
         let share = match node.queue {
-            Some(_) => Share::of_queue(&node.holding, (&node.config, &node.guarantee), totals),
+            Some(_) => Share::of_queue(&node.holding, &node.config, &node.guarantee, totals),
             None => Share::of_user(&node.holding, totals),
         };
         Some((share, head))
@@ -308,13 +339,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn of_user(state: &State, parent: usize, (queue, user): (&str, &str)) -> Self {
-        let usage = state.index.usage.get(queue);
-        let usage = usage.and_then(|usage| usage.users.get(user));
+    fn of_user(state: &State, parent: usize, queue: &str, user: &str) -> Self {
+        let of_queue = state.index.usage.get(queue);
+        let usage = of_queue.and_then(|usage| usage.users.get(user));
         Self {
             parent: Some(parent),
             holding: Holding {
-                past_gpus_milli: past_gpus_milli_of(state, (queue, user)),
+                past_gpus_milli: past_gpus_milli_of(state, queue, user),
                 ..usage.map_or_else(Holding::default, held)
             },
             limited: is_limited(state, queue),
@@ -353,14 +384,14 @@ fn past_gpus_milli(state: &State, name: &str) -> u64 {
 }
 
 /// Past usage of a user in a queue, if history counts.
-fn past_gpus_milli_of(state: &State, (queue, user): (&str, &str)) -> u64 {
+fn past_gpus_milli_of(state: &State, queue: &str, user: &str) -> u64 {
     let known = state.queues.get(queue);
     let history = known.and_then(|queue| queue.user_histories.get(user));
     let (Some(history), Some(half_life_ms)) = (history, state.history_half_life_ms) else {
         return 0;
     };
-    let usage = state.index.usage.get(queue);
-    let usage = usage.and_then(|usage| usage.users.get(user));
+    let of_queue = state.index.usage.get(queue);
+    let usage = of_queue.and_then(|usage| usage.users.get(user));
     let gpus = usage.map_or(0, |usage| usage.held.gpus);
     let history = history.at(state.time, gpus, half_life_ms);
     history.average_gpus_milli(half_life_ms)

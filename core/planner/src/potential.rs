@@ -53,8 +53,8 @@ pub(super) fn enough(group: &TaskGroup) -> u32 {
 /// different models.
 fn is_particular(job: &Job) -> bool {
     let scheduling = &job.spec.scheduling;
-    let asking = job.spec.groups.iter();
-    let asking = asking.filter(|group| group.resources.gpus > 0).count();
+    let groups = job.spec.groups.iter();
+    let asking = groups.filter(|group| group.resources.gpus > 0).count();
     let of_group = |group: &TaskGroup| {
         group.layout.within.is_some()
             || !group.layout.gpus.is_empty()

@@ -40,21 +40,23 @@ const LEFT_OUT_TRIES_MAX: usize = 8;
 /// unit is left out.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
-    (job, index): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     ending: &[(End, Running<'_>)],
     is_allowed: impl Fn(&[TaskPlacement]) -> bool,
 ) -> Option<Reservation> {
     let mut left_out: Vec<HostId> = Vec::new();
     for _ in 0..LEFT_OUT_TRIES_MAX {
         let capacity = capacity.without_hosts(&left_out);
-        let found = propose_on(&capacity, (job, index), ending, &is_allowed)?;
-        let asker = Asker::for_later(job, index, found.likely_at.max(capacity.now()));
+        let found = propose_on(&capacity, job, unit, ending, &is_allowed)?;
+        let asker = Asker::for_later(job, unit, found.likely_at.max(capacity.now()));
         let hosts: BTreeSet<HostId> = found.tasks.iter().map(|task| task.host).collect();
-        let records = hosts
+        let too_late: Vec<HostId> = hosts
             .into_iter()
-            .filter_map(|host| capacity.state().host(host));
-        let too_late = records.filter(|host| asker.begins_too_late(host).is_some());
-        let too_late: Vec<HostId> = too_late.map(|host| host.id).collect();
+            .filter_map(|host| capacity.state().host(host))
+            .filter(|host| asker.begins_too_late(host).is_some())
+            .map(|host| host.id)
+            .collect();
         if too_late.is_empty() {
             return Some(found);
         }
@@ -65,7 +67,8 @@ pub(super) fn propose(
 
 fn propose_on(
     capacity: &Capacity<'_>,
-    (job, index): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     ending: &[(End, Running<'_>)],
     is_allowed: impl Fn(&[TaskPlacement]) -> bool,
 ) -> Option<Reservation> {
@@ -77,7 +80,7 @@ fn propose_on(
         .collect();
     let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
     let (count, tasks) = prefix::smallest(capacity, &named, |fork, _| {
-        let placed = unit::place_unborrowed(fork, job, index).ok()?;
+        let placed = unit::place_unborrowed(fork, job, unit).ok()?;
         Some(placed.tasks).filter(|tasks| is_allowed(tasks))
     })?;
     let in_the_way = ending[..count].iter().filter(|(_, running)| {

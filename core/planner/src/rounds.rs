@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use muster_engine::apply::apply;
 use muster_engine::state::State;
 use muster_model::command::Command;
-use muster_model::ids::{JobId, Revision, UnitIndex};
+use muster_model::ids::{Revision, UnitId};
 use muster_model::time::TimeMs;
 
 use crate::round::Round;
@@ -29,7 +29,7 @@ const STEPS_FORKED_MAX: usize = 256;
 const PLANS_MAX: usize = 64;
 
 /// Units whose claims were refused when tried on a fork.
-type Barred = BTreeSet<(JobId, UnitIndex)>;
+type Barred = BTreeSet<UnitId>;
 
 /// The state in which the last round of a plan is made.
 pub(super) struct Last<'a> {
@@ -134,7 +134,7 @@ fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Comman
         match (apply(state, now, &step).result, &step) {
             (Ok(_), _) => steps.push(step),
             (Err(_), Command::Claim(claiming)) => {
-                fork.barred.insert((claiming.job, claiming.unit));
+                fork.barred.insert(claiming.unit_id());
             }
             (Err(_), _) => {}
         }

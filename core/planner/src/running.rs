@@ -2,7 +2,7 @@
 
 use muster_engine::state::{Attempt, Ground, Job, State, Unit};
 use muster_model::command::Victim;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
 
@@ -94,6 +94,10 @@ impl<'a> Running<'a> {
         })
     }
 
+    pub(super) const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job.id, self.index)
+    }
+
     /// The attempt as commands name it.
     pub(super) const fn named(&self) -> Victim {
         Victim {
@@ -112,13 +116,15 @@ impl<'a> Running<'a> {
         }
         let since = self.attempt.running_at.unwrap_or(self.attempt.placed_at);
         let spec = &self.job.spec;
-        let limit = spec.scheduling.run_time_ms_max;
-        let limit = limit.map(|limit_ms| since.after(limit_ms).max(now));
-        let learnt = state.index.run_times.usual_ms(spec);
-        let learnt = learnt.map(|usual_ms| since.after(usual_ms));
+        let limit_ms = spec.scheduling.run_time_ms_max;
+        let at_limit = limit_ms.map(|limit_ms| since.after(limit_ms).max(now));
+        let usual_ms = state.index.run_times.usual_ms(spec);
         // Experience does not apply to an attempt that has already run longer than usual.
-        match (limit, learnt.filter(|end| *end > now)) {
-            (Some(limit), Some(learnt)) => told(limit.min(learnt)),
+        let as_usual = usual_ms
+            .map(|usual_ms| since.after(usual_ms))
+            .filter(|end| *end > now);
+        match (at_limit, as_usual) {
+            (Some(at_limit), Some(as_usual)) => told(at_limit.min(as_usual)),
             (Some(end), None) | (None, Some(end)) => told(end),
             (None, None) => End {
                 at: now.after(now.since(since)),
@@ -136,7 +142,7 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
         Some((running.end(state, now), running))
     });
     let mut ending: Vec<_> = running.collect();
-    ending.sort_unstable_by_key(|(end, running)| (end.at, running.job.id, running.index));
+    ending.sort_unstable_by_key(|(end, running)| (end.at, running.unit_id()));
     ending
 }
 

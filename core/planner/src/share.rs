@@ -106,7 +106,8 @@ impl Share {
     /// The share of a queue.
     pub(super) fn of_queue(
         holding: &Holding,
-        (config, guarantee): (&QueueConfig, &Amounts),
+        config: &QueueConfig,
+        guarantee: &Amounts,
         totals: &Totals,
     ) -> Self {
         match against_guarantee(&holding.firm, guarantee) {
@@ -202,7 +203,7 @@ mod tests {
             gpus: guaranteed_gpus,
             ..Amounts::default()
         };
-        Share::of_queue(holding, (&config, &guarantee), &TOTALS)
+        Share::of_queue(holding, &config, &guarantee, &TOTALS)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::time::{sleep, timeout};
 
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::complaint::Complaint;
 use crate::connection::Etcd;
 use crate::error::EtcdError;
@@ -77,7 +77,7 @@ async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
 /// Reports the replicas whenever they change, until dropped. The last known ones stay valid while etcd does
 /// not answer or lists none: a cluster whose leases have expired may still be running.
 pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered) + Send) {
-    let mut backoff = Backoff::default();
+    let mut backoff = backoff();
     let mut complaint = Complaint::new("finding replicas");
     let mut told = Vec::new();
     loop {
@@ -98,7 +98,7 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
             Ok(pause) => sleep(pause).await,
             Err(error) => {
                 complaint.failed(&error);
-                sleep(backoff.next()).await;
+                sleep(backoff.next_wait()).await;
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::complaint::Complaint;
 use crate::connection::Etcd;
 use crate::discovery::discover;
@@ -115,7 +115,7 @@ pub async fn gather(
     plan: &FoundingPlan,
 ) -> Result<Founded, FoundingError> {
     let deadline = Instant::now() + plan.patience;
-    let mut backoff = Backoff::default();
+    let mut backoff = backoff();
     let mut complaint = Complaint::new("founding the cluster");
     let mut seen = BTreeMap::new();
     let mut last: Option<String>;
@@ -139,7 +139,7 @@ pub async fn gather(
             Err(error) => {
                 complaint.failed(&error);
                 last = Some(error.to_string());
-                backoff.next()
+                backoff.next_wait()
             }
         };
         if Instant::now() + pause >= deadline {

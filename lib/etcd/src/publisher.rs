@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::complaint::Complaint;
 use crate::connection::Etcd;
 use crate::error::EtcdError;
@@ -131,7 +131,7 @@ impl<P: Publication> Publisher<P> {
     /// Publishes until `stop`; then the published keys are removed, as far as etcd allows it.
     pub async fn run(mut self, stop: CancellationToken) {
         telemetry::up(false);
-        let mut backoff = Backoff::default();
+        let mut backoff = backoff();
         let mut complaint = Complaint::new("publishing");
         while !stop.is_cancelled() {
             let round = stop.run_until_cancelled(self.round()).await;
@@ -150,7 +150,7 @@ impl<P: Publication> Publisher<P> {
                     complaint.failed(&error);
                     self.present = None;
                     self.stands(Standing::Fails(error.to_string()));
-                    backoff.next()
+                    backoff.next_wait()
                 }
             };
             self.measure();

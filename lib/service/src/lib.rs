@@ -1,6 +1,7 @@
-//! Parts of every long-running role: settings, logging, tracing, the metrics page and systemd notification.
+//! Parts of every long-running role: settings, logging, tracing, the metrics page, systemd notification and back-off.
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 #[cfg(feature = "metrics-page")]
 pub mod exporter;
 pub mod logging;

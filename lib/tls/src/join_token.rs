@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::hex::{from_hex, random_hex, to_hex};
 use crate::peer_role::is_name;
+use crate::secret::random_hex;
 
 /// Prefix of every join token, by which leaked secrets can be found.
 const PREFIX: &str = "muster-join";
@@ -34,7 +35,7 @@ impl JoinToken {
     #[must_use]
     pub fn random(authorities: &AuthoritiesHash) -> Self {
         let (id, secret) = (random_hex(ID_BYTES), random_hex(SECRET_BYTES));
-        let authorities = to_hex(&authorities.0);
+        let authorities = HEXLOWER.encode(&authorities.0);
         let parts = [PREFIX, &id, &secret, &authorities];
         Self(parts.join(&SEPARATOR.to_string()))
     }
@@ -67,7 +68,8 @@ impl JoinToken {
         let mut parts = self.0.split(SEPARATOR);
         let (prefix, id) = (parts.next()?, parts.next()?);
         let (secret, authorities) = (parts.next()?, parts.next()?);
-        let authorities = from_hex(authorities)?.try_into().ok()?;
+        let authorities = HEXLOWER.decode(authorities.as_bytes()).ok()?;
+        let authorities = authorities.try_into().ok()?;
         let is_one = prefix == PREFIX
             && is_name(id)
             && secret.len() == 2 * SECRET_BYTES
@@ -133,6 +135,7 @@ mod tests {
             whole.replace("muster-join", "muster"),
             format!("{whole}:00"),
             format!("{whole}00"),
+            whole.replace(&"07".repeat(32), &"AB".repeat(32)),
             whole.replace(token.id().unwrap_or_default(), "no name"),
             whole.get(..whole.len() - 1).unwrap_or_default().to_owned(),
         ];

@@ -17,7 +17,6 @@
 
 mod dialer;
 mod error;
-mod hex;
 mod incoming;
 pub mod issue;
 mod join_token;
@@ -27,6 +26,7 @@ mod material;
 mod mismatch;
 mod peer_role;
 mod private_file;
+mod secret;
 mod settings;
 mod signing;
 mod token;
@@ -35,7 +35,6 @@ mod watched;
 
 pub use dialer::Dialer;
 pub use error::TlsError;
-pub use hex::digest;
 pub use incoming::{SecuredConnection, SecuredPeer, incoming};
 pub use join_token::{AuthoritiesHash, JoinToken};
 pub use life::Life;
@@ -43,6 +42,7 @@ pub use material::{Tls, count_renewal, describe_metrics};
 pub use mismatch::{TlsMismatch, answers_in_tls};
 pub use peer_role::{PeerRole, role_of};
 pub use private_file::{begin_private, create_private, create_private_folder};
+pub use secret::digest;
 pub use settings::{TlsSettings, is_loopback};
 pub use signing::{Authority, SigningRequest, signing_request};
 pub use token::Token;

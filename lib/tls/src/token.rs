@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::hex::random_hex;
+use crate::secret::random_hex;
 
 /// Prefix of every token, by which leaked secrets can be found.
 const PREFIX: &str = "muster";

@@ -6,7 +6,7 @@ use muster_model::command::{AccessCommand, Command};
 use muster_model::event::AccessChange;
 use muster_model::rejection::Rejection;
 
-use crate::convert::ids::request_id;
+use crate::convert::request_key::request_key;
 use crate::convert::{InvalidField, Twin, required, twin_variants};
 use crate::v1;
 use crate::v1::access_changed::{self, Kind as ChangeKind};
@@ -75,7 +75,7 @@ pub fn role_from_wire(role: v1::UserRole) -> Option<Role> {
 /// # Errors
 /// `InvalidRequest` for an invalid request id, a missing role, or a hash of wrong length.
 pub fn add_user_command(request: v1::AddUserRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("add_user", &request.request_id, &request)?;
     let role = role_from_wire(request.role());
     let role =
         role.ok_or_else(|| InvalidField::new("role", "must be viewer, user, operator or admin"))?;
@@ -83,7 +83,7 @@ pub fn add_user_command(request: v1::AddUserRequest) -> Result<Command, Rejectio
         .token_hash
         .map(|hash| TokenHash::from_wire("token_hash", hash));
     Ok(Command::Access(AccessCommand::AddUser {
-        request: id,
+        request: key,
         author: request.author,
         name: request.name,
         user: User {
@@ -100,7 +100,7 @@ pub fn add_user_command(request: v1::AddUserRequest) -> Result<Command, Rejectio
 /// `InvalidRequest` for an invalid request id.
 pub fn remove_user_command(request: v1::RemoveUserRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::RemoveUser {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("remove_user", &request.request_id, &request)?,
         author: request.author,
         name: request.name,
     }))
@@ -112,7 +112,7 @@ pub fn remove_user_command(request: v1::RemoveUserRequest) -> Result<Command, Re
 /// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn rotate_token_command(request: v1::RotateUserTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::RotateToken {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("rotate_user_token", &request.request_id, &request)?,
         author: request.author,
         name: request.name,
         token: TokenHash::from_wire("token_hash", request.token_hash)?,
@@ -140,7 +140,7 @@ pub fn users_to_wire(state: &State) -> v1::ListUsersResponse {
 /// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn add_join_token_command(request: v1::AddJoinTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::AddJoinToken {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("add_join_token", &request.request_id, &request)?,
         author: request.author,
         id: request.id,
         grant: JoinGrant {
@@ -160,7 +160,7 @@ pub fn revoke_join_token_command(
     request: v1::RevokeJoinTokenRequest,
 ) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::RevokeJoinToken {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("revoke_join_token", &request.request_id, &request)?,
         author: request.author,
         id: request.id,
     }))
@@ -172,7 +172,7 @@ pub fn revoke_join_token_command(
 /// `InvalidRequest` for an invalid request id, or a hash of wrong length.
 pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Command, Rejection> {
     Ok(Command::Access(AccessCommand::UseJoinToken {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("use_join_token", &request.request_id, &request)?,
         id: request.id,
         token: TokenHash::from_wire("token_hash", request.token_hash)?,
         host: request.host,

@@ -3,7 +3,7 @@
 use muster_engine::state::{Claim, Purpose, State};
 use muster_model::command::{Standing, TaskPlacement, Victim};
 use muster_model::host::HostClaim;
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::topology::CellId;
 
 use crate::convert::{InvalidField, required};
@@ -62,18 +62,18 @@ impl From<Victim> for v1::Victim {
     }
 }
 
-impl From<(JobId, UnitIndex)> for v1::UnitName {
-    fn from((job, unit): (JobId, UnitIndex)) -> Self {
+impl From<UnitId> for v1::UnitName {
+    fn from(id: UnitId) -> Self {
         Self {
-            job_id: job.get(),
-            unit: unit.get(),
+            job_id: id.job.get(),
+            unit: id.unit.get(),
         }
     }
 }
 
-impl From<v1::UnitName> for (JobId, UnitIndex) {
+impl From<v1::UnitName> for UnitId {
     fn from(wire: v1::UnitName) -> Self {
-        (JobId(wire.job_id), UnitIndex(wire.unit))
+        Self::new(JobId(wire.job_id), UnitIndex(wire.unit))
     }
 }
 
@@ -138,7 +138,9 @@ pub(crate) fn purpose_to_wire(purpose: &Purpose) -> Option<WirePurpose> {
             cost_gpu_ms: *cost_gpu_ms,
             gain_gpu_ms: *gain_gpu_ms,
         })),
-        Purpose::Destination { job, unit } => Some(WirePurpose::Destination((*job, *unit).into())),
+        Purpose::Destination { job, unit } => {
+            Some(WirePurpose::Destination(UnitId::new(*job, *unit).into()))
+        }
     }
 }
 

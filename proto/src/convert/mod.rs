@@ -29,6 +29,7 @@ mod queue;
 mod registration;
 mod remedy;
 mod request;
+mod request_key;
 mod scheduling;
 mod spec;
 mod topology;

@@ -13,7 +13,8 @@ use muster_model::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob, val
 use prost::Message;
 
 use crate::convert::job_life::{condition_from_wire, condition_to_wire};
-use crate::convert::{InvalidField, job_to_wire, request_id, required};
+use crate::convert::request_key::request_key;
+use crate::convert::{InvalidField, job_to_wire, required};
 use crate::v1;
 
 /// Converts a pipeline's submission to a command, fills in defaults and checks every rule that needs no
@@ -22,7 +23,7 @@ use crate::v1;
 /// # Errors
 /// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
 pub fn submit_pipeline_command(request: v1::SubmitPipelineRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("submit_pipeline", &request.request_id, &request)?;
     let spec = required("spec", request.spec)?;
     let size_bytes = spec.encoded_len();
     let invalid = |invalid: InvalidField| Rejection::InvalidSpec(vec![invalid.into()]);
@@ -38,7 +39,7 @@ pub fn submit_pipeline_command(request: v1::SubmitPipelineRequest) -> Result<Com
         return Err(Rejection::InvalidSpec(violations));
     }
     Ok(Command::SubmitPipeline {
-        request: id,
+        request: key,
         pipeline: Arc::new(pipeline),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_health::rules::RuleSet;
-use muster_model::command::{Block, BlockTarget, Command, HealthCommand, Planned};
+use muster_model::command::{Block, BlockTarget, Command, ConfigCommand, HealthCommand, Planned};
 use muster_model::ids::JobId;
 use muster_model::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
 use muster_model::quota::QueueTree;
@@ -13,7 +13,8 @@ use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 use prost::Message;
 
-use crate::convert::{InvalidField, request_id, required};
+use crate::convert::request_key::request_key;
+use crate::convert::{InvalidField, required};
 use crate::v1;
 
 /// Converts a submission to a command, fills in defaults and checks every rule that needs no state.
@@ -21,7 +22,7 @@ use crate::v1;
 /// # Errors
 /// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
 pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("submit_job", &request.request_id, &request)?;
     let spec = request
         .spec
         .ok_or_else(|| InvalidField::new("spec", "must be present"))?;
@@ -41,7 +42,7 @@ pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejectio
         return Err(Rejection::InvalidSpec(violations));
     }
     Ok(Command::SubmitJob {
-        request: id,
+        request: key,
         spec: Arc::new(spec),
     })
 }
@@ -52,7 +53,7 @@ pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejectio
 /// `InvalidRequest` for an invalid request id.
 pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejection> {
     Ok(Command::CancelJob {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("cancel_job", &request.request_id, &request)?,
         job: JobId(request.job_id),
         author: request.author,
         reason: request.reason,
@@ -65,7 +66,7 @@ pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejectio
 /// `InvalidRequest` for an invalid request id.
 pub fn suspend_command(request: v1::SuspendJobRequest) -> Result<Command, Rejection> {
     Ok(Command::SuspendJob {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("suspend_job", &request.request_id, &request)?,
         job: JobId(request.job_id),
         author: request.author,
         reason: request.reason,
@@ -78,7 +79,7 @@ pub fn suspend_command(request: v1::SuspendJobRequest) -> Result<Command, Reject
 /// `InvalidRequest` for an invalid request id.
 pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejection> {
     Ok(Command::ResumeJob {
-        request: request_id("request_id", &request.request_id)?,
+        request: request_key("resume_job", &request.request_id, &request)?,
         job: JobId(request.job_id),
         author: request.author,
         reason: request.reason,
@@ -90,12 +91,12 @@ pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejectio
 /// # Errors
 /// `InvalidRequest` for an invalid request id or target, or a missing reason or author.
 pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("block", &request.request_id, &request)?;
     let target = target(request.target)?;
     not_empty("reason", &request.reason)?;
     not_empty("author", &request.author)?;
     Ok(Command::Block {
-        request: id,
+        request: key,
         target,
         block: Block {
             reason: request.reason,
@@ -119,11 +120,11 @@ pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
 /// # Errors
 /// `InvalidRequest` for an invalid request id or target, or a missing author.
 pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("unblock", &request.request_id, &request)?;
     let target = target(request.target)?;
     not_empty("author", &request.author)?;
     Ok(Command::Unblock {
-        request: id,
+        request: key,
         target,
         author: request.author,
         planned: request.planned,
@@ -135,13 +136,13 @@ pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection
 /// # Errors
 /// `InvalidRequest` for an invalid request id or an empty name.
 pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("set_queue", &request.request_id, &request)?;
     not_empty("name", &request.name)?;
-    Ok(Command::SetQueue {
-        request: id,
+    Ok(Command::Config(ConfigCommand::SetQueue {
+        request: key,
         name: request.name,
         live_jobs_max: request.live_jobs_max.unwrap_or(LIVE_JOBS_PER_QUEUE_MAX),
-    })
+    }))
 }
 
 /// Converts a new queue tree to a command; `apply` checks its rules.
@@ -150,15 +151,15 @@ pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Reject
 /// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a tree that
 /// is absent, too large or unreadable.
 pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("configure_queues", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let tree = configuration("tree", request.tree)?;
     let tree = QueueTree::try_from(tree).map_err(invalid_configuration)?;
-    Ok(Command::ConfigureQueues {
-        request: id,
+    Ok(Command::Config(ConfigCommand::ConfigureQueues {
+        request: key,
         author: request.author,
         tree: Arc::new(tree),
-    })
+    }))
 }
 
 /// Converts a new topology to a command; `apply` checks its rules.
@@ -167,14 +168,14 @@ pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<C
 /// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a topology
 /// that is absent or too large.
 pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("set_topology", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let topology = configuration("topology", request.topology)?;
-    Ok(Command::SetTopology {
-        request: id,
+    Ok(Command::Config(ConfigCommand::SetTopology {
+        request: key,
         author: request.author,
         topology: Arc::new(Topology::from(topology)),
-    })
+    }))
 }
 
 /// Converts new health rules, including the meaning of error codes, to a command; an invalid file is
@@ -183,7 +184,7 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
 /// # Errors
 /// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
 pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("set_health_rules", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let (text, shipped) = if request.rules.is_empty() {
         let version = RuleSet::SHIPPED_VERSION;
@@ -194,7 +195,7 @@ pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Co
         (whole, None)
     };
     Ok(Command::Health(HealthCommand::SetRules {
-        request: id,
+        request: key,
         author: request.author,
         text: text.into(),
         shipped,
@@ -206,11 +207,11 @@ pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Co
 /// # Errors
 /// `InvalidRequest` for an invalid request id, a missing author or a missing pool.
 pub fn reset_breaker_command(request: v1::ResetBreakerRequest) -> Result<Command, Rejection> {
-    let id = request_id("request_id", &request.request_id)?;
+    let key = request_key("reset_breaker", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     not_empty("pool", &request.pool)?;
     Ok(Command::Health(HealthCommand::ResetBreaker {
-        request: id,
+        request: key,
         author: request.author,
         pool: request.pool,
     }))
@@ -271,6 +272,48 @@ mod tests {
     fn a_plain_submission_is_a_command() {
         let command = submit_command(submission("hello")).unwrap();
         assert!(matches!(command, Command::SubmitJob { spec, .. } if spec.queue == "default"));
+    }
+
+    #[test]
+    fn a_submission_has_a_fingerprint_of_all_of_it() {
+        let key = |argument| match submit_command(submission(argument)).unwrap() {
+            Command::SubmitJob { request, .. } => request,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(key("hello"), key("hello"));
+        assert_eq!(key("hello").id, key("world").id);
+        assert_ne!(key("hello").fingerprint, key("world").fingerprint);
+    }
+
+    #[test]
+    fn requests_of_different_kinds_have_different_fingerprints() {
+        let (request_id, job_id) = ("nightly".to_owned(), 7);
+        let (author, reason) = ("ada".to_owned(), String::new());
+        let suspend = suspend_command(v1::SuspendJobRequest {
+            request_id: request_id.clone(),
+            job_id,
+            author: author.clone(),
+            reason: reason.clone(),
+        });
+        let resume = resume_command(v1::ResumeJobRequest {
+            request_id,
+            job_id,
+            author,
+            reason,
+        });
+        let (
+            Ok(Command::SuspendJob {
+                request: suspend, ..
+            }),
+            Ok(Command::ResumeJob {
+                request: resume, ..
+            }),
+        ) = (suspend, resume)
+        else {
+            panic!("both are valid");
+        };
+        assert_eq!(suspend.id, resume.id);
+        assert_ne!(suspend.fingerprint, resume.fingerprint);
     }
 
     #[test]

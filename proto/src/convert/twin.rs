@@ -9,8 +9,7 @@ use muster_model::command::{
 };
 use muster_model::desired::RestartReason;
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use muster_model::lifecycle::JobPhase;
 use muster_model::quota::QueueTree;
@@ -18,7 +17,7 @@ use muster_model::spec::{JobSpec, SuspendMode};
 use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 
-use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
+use crate::convert::packed::{pack_gpu, unpack_gpu};
 use crate::convert::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
@@ -32,13 +31,17 @@ pub(crate) trait Twin<Wire>: Sized {
 }
 
 /// Generates both directions between a core enumeration and a oneof whose members are messages of the same
-/// names: `Variant { core_field: wire_field, ... }`. Members of another shape follow after `also`, as two
-/// match arms each: core to wire, and wire to core.
+/// names: `Variant { core_field: wire_field, ... }`. Members that the core groups in an enumeration of their own
+/// follow after `within Group(Enumeration)`, members of another shape after `also`, as two match arms each: core
+/// to wire, and wire to core.
 macro_rules! twin_variants {
     (
         $to:ident, $from:ident: $core:ident <=> $kind:ident in $wire:ident {
             $($variant:ident { $($field:ident: $name:ident),+ $(,)? },)+
         }
+        $(within $group:ident($inner:ident) {
+            $($member:ident { $($inner_field:ident: $inner_name:ident),+ $(,)? },)+
+        })*
         $(also { $($core_arm:pat => $to_wire:expr, $wire_arm:pat => $from_wire:expr;)+ })?
     ) => {
         fn $to(value: &$core) -> $kind {
@@ -46,6 +49,9 @@ macro_rules! twin_variants {
                 $($core::$variant { $($field),+ } => $kind::$variant($wire::$variant {
                     $($name: $crate::convert::Twin::to_wire($field),)+
                 }),)+
+                $($($core::$group($inner::$member { $($inner_field),+ }) => $kind::$member($wire::$member {
+                    $($inner_name: $crate::convert::Twin::to_wire($inner_field),)+
+                }),)+)*
                 $($($core_arm => $to_wire,)+)?
             }
         }
@@ -58,6 +64,12 @@ macro_rules! twin_variants {
                         wire.$name,
                     )?,)+
                 },)+
+                $($($kind::$member(wire) => $core::$group($inner::$member {
+                    $($inner_field: $crate::convert::Twin::from_wire(
+                        concat!(stringify!($member), ".", stringify!($inner_name)),
+                        wire.$inner_name,
+                    )?,)+
+                }),)+)*
                 $($($wire_arm => $from_wire,)+)?
             })
         }
@@ -254,16 +266,6 @@ impl Twin<Bytes> for GpuUuid {
 
     fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
         unpack_gpu(field, &wire)
-    }
-}
-
-impl Twin<Bytes> for RequestId {
-    fn to_wire(&self) -> Bytes {
-        pack_request(*self)
-    }
-
-    fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
-        unpack_request(field, &wire)
     }
 }
 

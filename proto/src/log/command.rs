@@ -1,28 +1,24 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
 use muster_model::command::{
-    CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, HostCommand, Placement,
+    TaskOutcome, TaskReport,
 };
-use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_model::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
+use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, RequestKey, TaskIndex, UnitIndex};
 use prost::Message;
 
-use crate::convert::{port, required, twin_variants};
-use crate::log::error::{Field, LogError};
+use crate::convert::packed::{pack_request, unpack_request};
+use crate::convert::{InvalidField, Twin, port, required, twin_variants};
+use crate::log::error::{Field, LogError, check_version};
 use crate::log::v1::command::Kind;
 use crate::log::v1::report_task::{Gone, Outcome, Plain, Prepared};
 use crate::log::{access, claim, defaults, health, members, pipeline, replicas, v1};
 
-/// Newest format version: this build reads it and older ones. A command is written in the oldest version
-/// whose readers understand all of it, so that replicas of two builds work together until something new is
-/// used.
-pub const COMMAND_FORMAT: u8 = 4;
-/// The version before jobs had lifecycles.
-const LEARNT_CELLS: u8 = 3;
-/// The version before queues had guarantees.
-const FLAT_QUEUES: u8 = 1;
-/// The version before workers reported the topology of their hosts.
-const CONFIGURED_CELLS: u8 = 2;
+/// The newest command format that this build reads. Content that readers of this format would miss or
+/// misunderstand takes the next number.
+pub const COMMAND_FORMAT: u8 = 5;
+/// The oldest command format that this build reads: the first one, as 1 to 4 were never released.
+pub const OLDEST_COMMAND_FORMAT: u8 = 5;
 
 /// Appends a command's versioned bytes to `out`.
 pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
@@ -34,107 +30,27 @@ pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
     wire.encode_raw(out);
 }
 
-/// The oldest version whose readers understand all of a command: the level that a cluster needs before it
-/// may be proposed.
+/// The oldest format whose readers understand all of a command: the level that a cluster needs before the
+/// command may be proposed. Replicas of two builds work together until something new is used.
 #[must_use]
-pub fn format_of(command: &Command) -> u8 {
-    if tells_of_lives(command) {
-        return COMMAND_FORMAT;
-    }
-    let has_queues = match command {
-        Command::RegisterHost { registration, .. } if !registration.learnt.is_empty() => {
-            return LEARNT_CELLS;
-        }
-        Command::SubmitJob { spec, .. } => asks_for_layout(spec),
-        Command::Place(placement) => placement.standing != Standing::Share,
-        Command::StopAttempt { reason, .. } => matches!(
-            reason,
-            StopReason::RunTime | StopReason::Assembly | StopReason::Moved
-        ),
-        Command::ConfigureQueues { .. }
-        | Command::SetTopology { .. }
-        | Command::Claim(_)
-        | Command::DropClaim { .. }
-        | Command::SetStanding { .. } => true,
-        _ => false,
-    };
-    if has_queues {
-        CONFIGURED_CELLS
-    } else {
-        FLAT_QUEUES
-    }
-}
-
-/// Whether a command has content that readers of version 3 would ignore.
-fn tells_of_lives(command: &Command) -> bool {
-    match command {
-        Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
-        Command::ReportTask(report) => match &report.outcome {
-            TaskOutcome::Exited(exit) => exit.has_details(),
-            TaskOutcome::Prepared { .. } => true,
-            _ => false,
-        },
-        Command::Place(placement) => placement.barrier,
-        Command::ReleaseGang { .. }
-        | Command::SwapMember(_)
-        | Command::Health(_)
-        | Command::Access(_)
-        | Command::SuspendJob { .. }
-        | Command::ResumeJob { .. } => true,
-        Command::StopAttempt { reason, .. } => {
-            matches!(
-                reason,
-                StopReason::Suspended | StopReason::NotSwapped | StopReason::HostFault { .. }
-            )
-        }
-        Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SetHostHealth { one_way, .. } => *one_way,
-        Command::Block {
-            block, spares_last, ..
-        } => *spares_last || block.planned.is_some(),
-        Command::Unblock { planned, .. } => *planned,
-        Command::SpoilCheckpoint { .. }
-        | Command::SetJobDefaults { .. }
-        | Command::RecordReplicas { .. }
-        | Command::SubmitPipeline { .. } => true,
-        _ => false,
-    }
-}
-
-/// Whether a specification has content that readers of version 3 would ignore.
-pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
-    spec.lifecycle != Lifecycle::default() || { spec.groups.iter() }
-        .any(|group| group.execution != Execution::default())
-}
-
-/// Whether a specification has content that readers of version 1 would ignore.
-pub(super) fn asks_for_layout(spec: &JobSpec) -> bool {
-    spec.scheduling != Scheduling::default()
-        || spec
-            .groups
-            .iter()
-            .any(|group| group.layout != Layout::default())
+pub const fn format_of(_: &Command) -> u8 {
+    OLDEST_COMMAND_FORMAT
 }
 
 /// Reads a command.
 ///
 /// # Errors
-/// [`LogError::NewerVersion`] if a newer build wrote it, [`LogError::Malformed`] if it is damaged or of a
-/// kind unknown to this build.
+/// [`LogError::NewerVersion`] or [`LogError::OlderVersion`] if this build does not read its format,
+/// [`LogError::Malformed`] if it is damaged or of a kind unknown to this build.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, LogError> {
     let (&version, body) = bytes
         .split_first()
         .ok_or_else(|| LogError::command("it is empty"))?;
-    if version > COMMAND_FORMAT {
-        return Err(LogError::NewerVersion {
-            what: "command",
-            found: version.into(),
-            supported: COMMAND_FORMAT.into(),
-        });
-    }
-    if version == 0 {
-        return Err(LogError::command("format version 0 does not exist"));
-    }
+    check_version(
+        "command",
+        version.into(),
+        OLDEST_COMMAND_FORMAT.into()..=COMMAND_FORMAT.into(),
+    )?;
     let wire = v1::Command::decode(body).map_err(LogError::command)?;
     let kind = wire
         .kind
@@ -149,23 +65,29 @@ twin_variants! {
         CancelJob { request: request, job: job, author: author, reason: reason },
         SuspendJob { request: request, job: job, author: author, reason: reason },
         ResumeJob { request: request, job: job, author: author, reason: reason },
-        RegisterHost { leader: leader, registration: registration },
-        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
-        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
         Block { request: request, target: target, block: block, spares_last: spares_last },
         Unblock { request: request, target: target, author: author, planned: planned },
         ExpireBlocks { leader: leader },
-        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
         Prune { leader: leader },
-        ConfigureQueues { request: request, author: author, tree: tree },
-        SetTopology { request: request, author: author, topology: topology },
         ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+    }
+    within Host(HostCommand) {
+        RegisterHost { leader: leader, registration: registration },
+        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
+        SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
+    }
+    within Checkpoint(CheckpointCommand) {
         SpoilCheckpoint {
             leader: leader, job: job, unit: unit, reporter: reporter, epoch: epoch, step: step, reason: reason,
         },
+    }
+    within Config(ConfigCommand) {
+        SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
+        ConfigureQueues { request: request, author: author, tree: tree },
+        SetTopology { request: request, author: author, topology: topology },
     }
     also {
         Command::SubmitPipeline { request, pipeline } =>
@@ -179,7 +101,7 @@ twin_variants! {
         Kind::Claim(wire) => Command::Claim(claim::from_wire(wire)?);
         Command::ReportTask(report) => Kind::ReportTask(report_to_wire(report)),
         Kind::ReportTask(wire) => Command::ReportTask(report_from_wire(wire)?);
-        Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint { leader, job, unit, checkpoint }) =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
         Command::Access(command) => Kind::Access(access::to_wire(command)),
@@ -194,14 +116,32 @@ twin_variants! {
             leader: LeadershipEpoch(wire.leader),
             replicas: replicas::from_wire(wire.replicas),
         };
-        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
-            leader: leader.get(),
-            defaults: Some(defaults::to_wire(*defaults)),
-        }),
-        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults { leader, defaults }) =>
+            Kind::SetJobDefaults(v1::SetJobDefaults {
+                leader: leader.get(),
+                defaults: Some(defaults::to_wire(*defaults)),
+            }),
+        Kind::SetJobDefaults(wire) => Command::Config(ConfigCommand::SetJobDefaults {
             leader: LeadershipEpoch(wire.leader),
             defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
-        };
+        });
+    }
+}
+
+impl Twin<Option<v1::RequestKey>> for RequestKey {
+    fn to_wire(&self) -> Option<v1::RequestKey> {
+        Some(v1::RequestKey {
+            id: pack_request(self.id),
+            fingerprint: self.fingerprint,
+        })
+    }
+
+    fn from_wire(field: &str, wire: Option<v1::RequestKey>) -> Result<Self, InvalidField> {
+        let wire = required(field, wire)?;
+        Ok(Self {
+            id: unpack_request(field, &wire.id)?,
+            fingerprint: wire.fingerprint,
+        })
     }
 }
 
@@ -225,7 +165,7 @@ fn checkpoint_to_wire(
 }
 
 fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
-    Command::CommitCheckpoint {
+    Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
@@ -237,7 +177,7 @@ fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
             digest: wire.digest,
             save_ms: wire.save_ms,
         },
-    }
+    })
 }
 
 fn placement_to_wire(placement: &Placement) -> v1::Place {

@@ -1,6 +1,7 @@
 //! Errors of reading stored bytes.
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use crate::convert::InvalidField;
 
@@ -18,6 +19,18 @@ pub enum LogError {
         found: u32,
         /// Newest version that this build reads.
         supported: u32,
+    },
+    /// A build wrote them whose format is no longer read.
+    #[error(
+        "format version {found} of the {what} is older than {oldest}, the oldest this build reads"
+    )]
+    OlderVersion {
+        /// `command` or `state`.
+        what: &'static str,
+        /// Version found.
+        found: u32,
+        /// Oldest version that this build reads.
+        oldest: u32,
     },
     /// They are truncated, damaged or of another kind.
     #[error("malformed {what}: {detail}")]
@@ -48,6 +61,30 @@ impl LogError {
             detail: detail.to_string(),
         }
     }
+}
+
+/// Refuses a format version outside those that this build reads.
+pub(crate) fn check_version(
+    what: &'static str,
+    found: u32,
+    read: RangeInclusive<u32>,
+) -> Result<(), LogError> {
+    let (oldest, supported) = read.into_inner();
+    if found > supported {
+        return Err(LogError::NewerVersion {
+            what,
+            found,
+            supported,
+        });
+    }
+    if found < oldest {
+        return Err(LogError::OlderVersion {
+            what,
+            found,
+            oldest,
+        });
+    }
+    Ok(())
 }
 
 /// The caller, which knows what it reads, turns the field into a [`LogError`].

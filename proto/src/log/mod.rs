@@ -1,8 +1,8 @@
 //! Bytes that outlive a build: replicated commands, and the state in snapshots.
 //!
 //! Every piece begins with a format version. Within a version only fields may be added that an older build
-//! may ignore; anything else raises the version. A version newer than this build is rejected by name, and
-//! so is an unknown kind of command: guessing would let replicas diverge.
+//! may ignore; anything else raises the version. Versions that this build does not read are rejected by
+//! number, and unknown kinds of commands by name: guessing would let replicas diverge.
 
 mod access;
 mod claim;
@@ -15,9 +15,11 @@ mod pipeline;
 mod replicas;
 mod state;
 
-pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};
+pub use command::{
+    COMMAND_FORMAT, OLDEST_COMMAND_FORMAT, decode_command, encode_command, format_of,
+};
 pub use error::LogError;
-pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, command_format_shown, read_state, write_state};
+pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
 
 /// Package `muster.log.v1`, generated. Located here so that it finds `muster.v1` by relative path.
 #[expect(

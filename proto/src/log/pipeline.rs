@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::spec::{JobSpec, Pipeline, PipelineDependency, PipelineJob};
 
 use crate::convert::job_life::{condition_from_wire, condition_to_wire};
-use crate::convert::packed::{pack_request, unpack_request};
-use crate::convert::required;
+use crate::convert::{Twin, required};
 use crate::log::error::Field;
 use crate::log::v1;
 
-pub(super) fn to_wire(request: RequestId, pipeline: &Pipeline) -> v1::SubmitPipeline {
+pub(super) fn to_wire(request: RequestKey, pipeline: &Pipeline) -> v1::SubmitPipeline {
     let jobs = pipeline.jobs.iter().map(|job| v1::PipelineJob {
         spec: Some(job.spec.as_ref().into()),
         after: job
@@ -25,7 +24,7 @@ pub(super) fn to_wire(request: RequestId, pipeline: &Pipeline) -> v1::SubmitPipe
             .collect(),
     });
     v1::SubmitPipeline {
-        request: pack_request(request),
+        request: request.to_wire(),
         name: pipeline.name.clone(),
         jobs: jobs.collect(),
     }
@@ -38,7 +37,7 @@ pub(super) fn from_wire(wire: v1::SubmitPipeline) -> Field<Command> {
         jobs: jobs.collect::<Result<_, _>>()?,
     };
     Ok(Command::SubmitPipeline {
-        request: unpack_request("submit_pipeline.request", &wire.request)?,
+        request: RequestKey::from_wire("submit_pipeline.request", wire.request)?,
         pipeline: Arc::new(pipeline),
     })
 }

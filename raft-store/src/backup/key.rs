@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 
@@ -20,16 +22,9 @@ impl Key {
     /// # Errors
     /// [`KeyError`] for any other text, which is not repeated in the error.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let digits = text.trim().as_bytes();
-        if digits.len() != 2 * KEY_BYTES {
-            return Err(KeyError);
-        }
-        let mut key = [0; KEY_BYTES];
-        for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-            let value = |digit: u8| char::from(digit).to_digit(16).ok_or(KeyError);
-            let value = value(pair[0])? * 16 + value(pair[1])?;
-            *byte = u8::try_from(value).map_err(|_| KeyError)?;
-        }
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes());
+        let bytes = bytes.map_err(|_| KeyError)?;
+        let key = bytes.try_into().map_err(|_| KeyError)?;
         Ok(Self(key))
     }
 

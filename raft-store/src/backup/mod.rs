@@ -18,6 +18,7 @@ mod tests;
 
 use std::io::{self, Read, Write};
 
+use data_encoding::HEXLOWER;
 use muster_proto::raft::v1::BackupHeader;
 use prost::Message as _;
 
@@ -109,7 +110,7 @@ impl<M: StateMachine> Picture<M> {
         self.0.state.write_snapshot(&mut compressor)?;
         let (out, digest) = compressor.finish().map_err(io::Error::other)?.finish()?;
         out.flush()?;
-        Ok(hexadecimal(&digest))
+        Ok(HEXLOWER.encode(&digest))
     }
 }
 
@@ -131,7 +132,7 @@ pub fn reseal(
     }
     let (out, digest) = writer.finish().map_err(BackupError::Read)?;
     out.flush().map_err(BackupError::Read)?;
-    Ok(hexadecimal(&digest))
+    Ok(HEXLOWER.encode(&digest))
 }
 
 impl<M: StateMachine> Backup<M> {
@@ -211,7 +212,7 @@ impl<M: StateMachine> Decoded<M> {
             has_known_hash: header.state_hash_version == M::state_hash_version()
                 && header.state_hash == state.state_hash(),
             state,
-            digest: hexadecimal(&content.chunks.digest()),
+            digest: HEXLOWER.encode(&content.chunks.digest()),
             is_sealed: content.chunks.is_sealed(),
         })
     }
@@ -291,9 +292,4 @@ impl Read for Content<'_> {
         self.position += taken;
         Ok(taken)
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-    digits.collect()
 }

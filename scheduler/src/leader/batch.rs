@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_engine::apply::Applied;
 use muster_engine::state::State;
-use muster_model::command::{Command, HealthCommand, HostRegistration};
+use muster_model::command::{Command, HealthCommand, HostCommand, HostRegistration};
 use muster_model::health::Severity;
 use muster_model::ids::LeadershipEpoch;
 use muster_model::time::TimeMs;
@@ -53,10 +53,10 @@ impl CommandBatch {
         registration: Arc<HostRegistration>,
     ) {
         self.registrations.push((self.commands.len(), session));
-        self.commands.push(Command::RegisterHost {
+        self.commands.push(Command::Host(HostCommand::RegisterHost {
             leader,
             registration,
-        });
+        }));
     }
 
     pub(super) fn extend(&mut self, commands: Vec<Command>) {

@@ -90,11 +90,6 @@ pub enum ChangeError {
         /// Description of that change.
         under_way: String,
     },
-    /// Replicas of an older build could not read the record of the change.
-    #[error(
-        "not all replicas are known to read the record of the change: upgrade all of them, or start those that are down"
-    )]
-    NotYet,
     /// The id was used by an earlier replica.
     #[error(
         "replica id {id} was used before, and ids are never reused: choose one above {highest}"

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::time::MonotonicMs;
-
-use crate::leader::feature_level::FORMAT_UNSAID;
+use muster_proto::log::OLDEST_COMMAND_FORMAT;
 
 /// Order of leaderships: a later one has a greater term, or the same term and a greater epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +25,7 @@ pub struct ShadowPush {
     pub fence: Fence,
     /// Hosts with a heartbeat since the last push, with the age of it in milliseconds.
     pub heard_ago_ms: BTreeMap<HostId, u64>,
-    /// Newest command format that all replicas read, as far as the leader knows; 0 if not reported.
+    /// Newest command format that all replicas read, as far as the leader knows.
     pub command_format: u8,
 }
 
@@ -69,7 +68,7 @@ impl ShadowStore {
             },
             told_by: LeadershipEpoch(0),
             heard_at: BTreeMap::new(),
-            command_format: FORMAT_UNSAID,
+            command_format: OLDEST_COMMAND_FORMAT,
         }
     }
 

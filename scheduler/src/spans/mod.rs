@@ -17,7 +17,7 @@ use muster_model::lifecycle::TaskPhase;
 use muster_service::tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
 
 pub(crate) use follow::follow;
-pub(crate) use submission::{Submission, forwarded, proposed, traced};
+pub(crate) use submission::{Submission, Submitted, forwarded, proposed, traced};
 
 /// Attributes that several spans have.
 const JOB: &str = "muster.job_id";

@@ -14,6 +14,26 @@ use crate::spans::{JOB, REPLICA};
 /// Jobs of a pipeline with a span of its submission each.
 const PIPELINE_JOBS_TRACED_MAX: usize = 64;
 
+/// The answer to a submission.
+pub(crate) trait Submitted {
+    /// Its jobs, as many as have spans, and whether it repeats an earlier submission.
+    fn jobs(&self) -> (Vec<u64>, bool);
+}
+
+impl Submitted for v1::SubmitJobResponse {
+    fn jobs(&self) -> (Vec<u64>, bool) {
+        let id = (self.job_id > 0).then_some(self.job_id);
+        (id.into_iter().collect(), self.repeated)
+    }
+}
+
+impl Submitted for v1::SubmitPipelineResponse {
+    fn jobs(&self) -> (Vec<u64>, bool) {
+        let jobs = self.job_ids.iter().take(PIPELINE_JOBS_TRACED_MAX);
+        (jobs.copied().collect(), self.repeated)
+    }
+}
+
 /// A client's submission to this replica.
 pub(crate) struct Submission {
     began_ns: u64,
@@ -33,14 +53,14 @@ impl Submission {
     }
 
     /// Ends the span. Returns the span of its (first) job.
-    pub(crate) fn answered(
+    pub(crate) fn answered<T: Submitted>(
         self,
         replica: ReplicaId,
-        outcome: &Result<Outcome, Status>,
+        answer: &Result<T, Status>,
     ) -> Option<TraceContext> {
         let ended_ns = now_ns();
-        let (jobs, repeated) = match outcome {
-            Ok(outcome) => jobs(outcome),
+        let (jobs, repeated) = match answer {
+            Ok(answer) => answer.jobs(),
             Err(status) => {
                 let trace = TraceId::of_request(&self.request_id);
                 let id = SpanId::of(trace, tree::ROOT, &[replica.get(), self.began_ns]);
@@ -102,15 +122,12 @@ fn caller(metadata: &MetadataMap) -> Option<TraceContext> {
     TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// The jobs of a submission, and whether it is a repetition.
-fn jobs(outcome: &Outcome) -> (Vec<u64>, bool) {
+/// The jobs of an outcome, if it is one of a submission.
+fn jobs(outcome: &Outcome) -> Vec<u64> {
     match outcome {
-        Outcome::SubmitJob(answer) if answer.job_id > 0 => (vec![answer.job_id], answer.repeated),
-        Outcome::SubmitPipeline(answer) => {
-            let jobs = answer.job_ids.iter().take(PIPELINE_JOBS_TRACED_MAX);
-            (jobs.copied().collect(), answer.repeated)
-        }
-        _ => (Vec::new(), false),
+        Outcome::SubmitJob(answer) => answer.jobs().0,
+        Outcome::SubmitPipeline(answer) => answer.jobs().0,
+        _ => Vec::new(),
     }
 }
 
@@ -124,7 +141,7 @@ pub(crate) fn forwarded(
         return;
     }
     let ended_ns = now_ns();
-    for job in answer.iter().flat_map(|outcome| jobs(outcome).0) {
+    for job in answer.iter().flat_map(jobs) {
         let Some(trace) = trace_of(job) else { continue };
         let id = SpanId::of(trace, tree::FORWARD, &[replica.get(), began_ns]);
         let span = Span::new((trace, id), tree::FORWARD, (began_ns, ended_ns))

@@ -1,7 +1,7 @@
 //! Real host outages: lost work by checkpoint interval.
 
-use muster_simulate::report::{Line, Plot};
 use muster_simulate::{Policy, Settings};
+use muster_text::{Line, Plot};
 
 use crate::table::{digits, hours, markdown};
 use crate::traces::Traces;

@@ -1,8 +1,9 @@
 //! HiveD's sharing anomaly: the delay of virtual clusters that share, compared with each one alone on as
 //! many GPUs.
 
-use muster_simulate::report::{JobFigures, Line, Plot};
+use muster_simulate::report::JobFigures;
 use muster_simulate::{Policy, Rules, Scenario, Settings};
+use muster_text::{Line, Plot};
 
 use crate::table::{hours, markdown};
 use crate::traces::{COMPLETE_CLUSTERS, Traces};

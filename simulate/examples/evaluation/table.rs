@@ -1,14 +1,11 @@
 //! Markdown tables and number formats.
 
-/// A table: the first column is left-aligned, the others right-aligned.
-pub(super) fn markdown(titles: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
-    let rule = (0..titles.len()).map(|column| if column == 0 { "---" } else { "---:" });
-    let mut text = line(titles.to_vec()) + &line(rule.collect());
-    for row in rows {
-        text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
+use muster_text::Table;
+
+/// A table: the first column names the rows, the others are numbers.
+pub(super) fn markdown(titles: &[&'static str], rows: &[Vec<String>]) -> String {
+    let table = Table::of_numbers(titles).with_rows(rows.iter().cloned());
+    table.markdown()
 }
 
 /// Seconds as hours, to about three digits.

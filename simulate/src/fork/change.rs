@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_model::command::{Block, BlockTarget, Command};
-use muster_model::ids::RequestId;
+use muster_model::command::{Block, BlockTarget, Command, ConfigCommand};
+use muster_model::ids::RequestKey;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
@@ -38,7 +38,7 @@ impl Change {
     }
 
     /// The command that makes the change.
-    pub(super) fn command(&self, request: RequestId, now: TimeMs) -> Command {
+    pub(super) fn command(&self, request: RequestKey, now: TimeMs) -> Command {
         match self {
             Self::Submit(spec) => Command::SubmitJob {
                 request,
@@ -56,11 +56,11 @@ impl Change {
                 block: block(Some(now)),
                 spares_last: false,
             },
-            Self::Queues(tree) => Command::ConfigureQueues {
+            Self::Queues(tree) => Command::Config(ConfigCommand::ConfigureQueues {
                 request,
                 author: AUTHOR.to_owned(),
                 tree: Arc::clone(tree),
-            },
+            }),
         }
     }
 }

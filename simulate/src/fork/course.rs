@@ -10,7 +10,7 @@ use muster_engine::state::{Answer, Attempt, Job, State};
 use muster_harness::{Agenda, Environment};
 use muster_model::command::{Command, Standing, StopReason, Victim};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId, RequestKey};
 use muster_model::time::TimeMs;
 use muster_planner::{Blocker, Plan, blocker};
 
@@ -114,7 +114,7 @@ impl Course {
         let mut made = Made::default();
         for (change, number) in changes.iter().zip(0u128..) {
             // Request ids of the cluster's users are random, and the fork has forgotten them anyway.
-            let request = RequestId(u128::MAX - number);
+            let request = RequestKey::of(RequestId(u128::MAX - number));
             let command = change.command(request, self.engine.now);
             let before = self.engine.state.clone();
             let result = self.engine.apply(&command).result;

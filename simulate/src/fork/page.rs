@@ -1,10 +1,11 @@
 //! HTML page with a what-if answer, with both futures next to each other.
 
 use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind};
+use muster_text::{Line, Page, Plot, Table};
 
 use crate::fork::timeline::Timeline;
 use crate::fork::{Difference, Fate, JobDifference, StopDifference, Totals};
-use crate::report::{Line, Page, Plot, seconds, span};
+use crate::report::{seconds, span};
 
 const SUM_TITLES: [&str; 3] = ["", "now", "then"];
 const JOB_TITLES: [&str; 12] = [
@@ -50,7 +51,8 @@ impl Difference {
     pub(super) fn page(&self) -> String {
         let mut page = Page::titled("Muster what-if");
         page.sentences(&self.sentences());
-        page.table(&SUM_TITLES, &sums(self.now, self.then));
+        let sums = sums(self.now, self.then);
+        page.table(&Table::of_numbers(&SUM_TITLES).with_rows(sums));
         let (now, then) = (&self.now_over_time, &self.then_over_time);
         page.heading("GPUs in use");
         page.plot(&plot("GPUs in use", (now, then), Timeline::held_line));
@@ -64,17 +66,17 @@ impl Difference {
             self.unaffected
         )]);
         let jobs = self.submitted.iter().chain(&self.affected);
-        page.table(&JOB_TITLES, &jobs.map(job_cells).collect::<Vec<_>>());
+        page.table(&Table::of_numbers(&JOB_TITLES).with_rows(jobs.map(job_cells)));
         page.heading("Attempts stopped for it");
-        let stops: Vec<_> = self.stops.iter().map(stop_cells).collect();
-        match stops.is_empty() {
+        let stops = self.stops.iter().map(stop_cells);
+        match self.stops.is_empty() {
             true => page.sentences(&["None.".to_owned()]),
-            false => page.table(&STOP_TITLES, &stops),
+            false => page.table(&Table::of_numbers(&STOP_TITLES).with_rows(stops)),
         }
         if !self.queues.is_empty() {
             page.heading("Queues");
-            let queues: Vec<_> = self.queues.iter().map(queue_cells).collect();
-            page.table(&QUEUE_TITLES, &queues);
+            let queues = self.queues.iter().map(queue_cells);
+            page.table(&Table::of_numbers(&QUEUE_TITLES).with_rows(queues));
         }
         page.finish()
     }

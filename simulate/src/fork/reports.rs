@@ -2,7 +2,9 @@
 
 use muster_engine::state::{Attempt, State, TaskRun, Unit};
 use muster_harness::{exit_with, reports};
-use muster_model::command::{CheckpointCommit, Command, StopReason, TaskOutcome};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, StopReason, TaskOutcome,
+};
 use muster_model::ids::TaskIndex;
 
 use crate::fork::happening::AttemptKey;
@@ -57,18 +59,20 @@ pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) ->
     let unit = state.job(key.job)?.unit(key.unit)?;
     let is_running = unit.attempt.as_deref()?.running_at.is_some();
     let newest = unit.checkpoints.last()?;
-    (makes_room && is_running).then(|| Command::CommitCheckpoint {
-        leader: state.leadership.epoch,
-        job: key.job,
-        unit: key.unit,
-        checkpoint: CheckpointCommit {
-            epoch: key.epoch,
-            step: newest.step + 1,
-            path: newest.path.clone(),
-            size_bytes: newest.size_bytes,
-            digest: String::new(),
-            save_ms: None,
-        },
+    (makes_room && is_running).then(|| {
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+            leader: state.leadership.epoch,
+            job: key.job,
+            unit: key.unit,
+            checkpoint: CheckpointCommit {
+                epoch: key.epoch,
+                step: newest.step + 1,
+                path: newest.path.clone(),
+                size_bytes: newest.size_bytes,
+                digest: String::new(),
+                save_ms: None,
+            },
+        })
     })
 }
 

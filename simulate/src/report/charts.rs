@@ -1,9 +1,10 @@
 //! Charts of the report, each of one or several runs.
 
+use muster_text::{Axis, Legend, Picture, colour};
+
 use crate::measure::{Bar, JobRecord};
 use crate::report::Series;
 use crate::report::numbers::{float, seconds};
-use crate::report::svg::{Axis, Picture, colour};
 use crate::workload::Scenario;
 use crate::world::Outcome;
 
@@ -35,9 +36,6 @@ const ROW_HEIGHT: f64 = 7.0;
 const COLUMNS: usize = 820;
 /// Minimum number of columns for a job to be drawn by itself.
 const COLUMNS_OF_JOB_MIN: usize = 3;
-
-/// A name with its colour.
-pub(super) type Legend = Vec<(String, String)>;
 
 /// Days from the first submission to the end of the longest run.
 fn days(outcomes: &[Outcome]) -> f64 {

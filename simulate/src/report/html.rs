@@ -1,16 +1,16 @@
 //! Report as one HTML page.
 
+use muster_text::Page;
+
 use crate::report::charts::{self, QueueColours};
 use crate::report::numbers::{percent, span};
-use crate::report::page::Page;
 use crate::report::{Report, RunReport, text};
 
 /// The whole page.
 pub(super) fn page(report: &Report<'_>) -> String {
     let mut page = Page::titled("Muster simulation");
     page.sentences(&text::sentences(&report.inputs));
-    let runs: Vec<_> = report.runs.iter().map(text::run_cells).collect();
-    page.table(&text::RUN_TITLES, &runs);
+    page.table(&text::runs(&report.runs));
     if let Some(run) = report.runs.first() {
         let bounds = run.bounds;
         page.sentences(&[format!(
@@ -21,9 +21,9 @@ pub(super) fn page(report: &Report<'_>) -> String {
             span(bounds.makespan_s)
         )]);
     }
-    page.comparison(report);
+    compare(&mut page, report);
     for (run, outcome) in report.runs.iter().zip(report.outcomes) {
-        page.run(run);
+        show_run(&mut page, run);
         let queues = QueueColours::of(outcome);
         page.add("<h3>GPUs held by queue</h3>");
         page.legend(&queues.legend);
@@ -34,39 +34,36 @@ pub(super) fn page(report: &Report<'_>) -> String {
     page.finish()
 }
 
-impl Page {
-    fn comparison(&mut self, report: &Report<'_>) {
-        let outcomes = report.outcomes;
-        let pictures = [
-            (
-                "Utilisation",
-                charts::utilisation(report.scenario, outcomes),
-            ),
-            ("Queueing delay", charts::delays(outcomes)),
-            ("Waiting", charts::demand(outcomes)),
-        ];
-        for (title, picture) in pictures {
-            self.heading(title);
-            self.legend(&charts::policies(outcomes));
-            self.add(&picture);
-        }
+fn compare(page: &mut Page, report: &Report<'_>) {
+    let outcomes = report.outcomes;
+    let pictures = [
+        (
+            "Utilisation",
+            charts::utilisation(report.scenario, outcomes),
+        ),
+        ("Queueing delay", charts::delays(outcomes)),
+        ("Waiting", charts::demand(outcomes)),
+    ];
+    for (title, picture) in pictures {
+        page.heading(title);
+        page.legend(&charts::policies(outcomes));
+        page.add(&picture);
     }
+}
 
-    fn run(&mut self, run: &RunReport) {
-        let cluster = &run.cluster;
-        self.heading(&format!("Policy {}", run.policy));
-        self.sentences(&text::run_sentences(run));
-        self.sentences(&[format!(
-            "GPUs held: {} of the makespan's GPU-time, {} until the last submission, {} while jobs wait ({} of \
-             the makespan). Free GPU-time on hosts that are not wholly free: {}. GPU-hours of hosts that were \
-             down: {:.0}.",
-            percent(cluster.utilisation),
-            percent(cluster.utilisation_until_last_submission),
-            percent(cluster.utilisation_while_waiting),
-            percent(cluster.waiting_share),
-            percent(cluster.fragmentation_whole_host),
-            cluster.down_gpu_hours
-        )]);
-        self.table(&text::GROUP_TITLES, &text::group_rows(run));
-    }
+fn show_run(page: &mut Page, run: &RunReport) {
+    let cluster = &run.cluster;
+    page.heading(&format!("Policy {}", run.policy));
+    page.sentences(&text::run_sentences(run));
+    page.sentences(&[format!(
+        "GPUs held: {} of the makespan's GPU-time, {} until the last submission, {} while jobs wait ({} of the \
+         makespan). Free GPU-time on hosts that are not wholly free: {}. GPU-hours of hosts that were down: {:.0}.",
+        percent(cluster.utilisation),
+        percent(cluster.utilisation_until_last_submission),
+        percent(cluster.utilisation_while_waiting),
+        percent(cluster.waiting_share),
+        percent(cluster.fragmentation_whole_host),
+        cluster.down_gpu_hours
+    )]);
+    page.table(&text::groups(run));
 }

@@ -6,9 +6,6 @@ mod figures;
 mod files;
 mod html;
 mod numbers;
-mod page;
-mod plot;
-mod svg;
 mod text;
 
 use serde::Serialize;
@@ -18,9 +15,6 @@ pub use figures::{ClusterFigures, Effort, Group, HealthFigures, JobFigures, Spre
 pub use files::ReportError;
 pub(crate) use files::table;
 pub(crate) use numbers::{seconds, span};
-pub use page::Page;
-pub use plot::{Line, Plot};
-pub use svg::{Axis, Picture};
 
 use figures::{cluster_figures, job_figures};
 
@@ -132,7 +126,7 @@ impl Report<'_> {
     #[must_use]
     pub fn delays_picture(&self) -> String {
         let legend = charts::policies(self.outcomes);
-        plot::standalone(charts::delays_of(self.outcomes), &legend)
+        charts::delays_of(self.outcomes).finish_as_file(&legend)
     }
 }
 

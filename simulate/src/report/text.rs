@@ -2,17 +2,16 @@
 
 use std::fmt;
 
+use muster_text::Table;
+
 use crate::report::figures::{Group, JobFigures, Spread};
 use crate::report::numbers::{dash, grouped, percent, seconds, span};
 use crate::report::{Inputs, Report, RunReport};
 use crate::rules::TimeLimits;
 use crate::workload::LeftOut;
 
-/// Spaces between two columns.
-const GAP: &str = "  ";
-
 /// Titles of the columns for a policy.
-pub(super) const RUN_TITLES: [&str; 12] = [
+const RUN_TITLES: [&str; 12] = [
     "policy",
     "delay mean",
     "p50",
@@ -28,7 +27,7 @@ pub(super) const RUN_TITLES: [&str; 12] = [
 ];
 
 /// Titles of the columns for a group.
-pub(super) const GROUP_TITLES: [&str; 12] = [
+const GROUP_TITLES: [&str; 12] = [
     "jobs of",
     "jobs",
     "placed",
@@ -43,8 +42,12 @@ pub(super) const GROUP_TITLES: [&str; 12] = [
     "stopped",
 ];
 
-/// Cells of a policy's line.
-pub(super) fn run_cells(run: &RunReport) -> Vec<String> {
+/// A row for each policy.
+pub(super) fn runs(runs: &[RunReport]) -> Table {
+    Table::of_numbers(&RUN_TITLES).with_rows(runs.iter().map(run_cells))
+}
+
+fn run_cells(run: &RunReport) -> Vec<String> {
     let cluster = &run.cluster;
     let mut cells = vec![run.policy.to_owned()];
     cells.extend(spread_cells(run.all.delay));
@@ -65,16 +68,14 @@ pub(super) fn run_cells(run: &RunReport) -> Vec<String> {
     cells
 }
 
-/// Lines for all jobs, for every size and for every queue.
-pub(super) fn group_rows(run: &RunReport) -> Vec<Vec<String>> {
+/// Rows for all jobs, for every size and for every queue.
+pub(super) fn groups(run: &RunReport) -> Table {
     let line =
         |kind: &str, group: &Group| group_cells(format!("{kind} {}", group.name), &group.jobs);
     let sizes = run.by_size.iter().map(|group| line("GPUs", group));
     let queues = run.by_queue.iter().map(|group| line("queue", group));
-    std::iter::once(group_cells("all".to_owned(), &run.all))
-        .chain(sizes)
-        .chain(queues)
-        .collect()
+    let all = group_cells("all".to_owned(), &run.all);
+    Table::of_numbers(&GROUP_TITLES).with_rows(std::iter::once(all).chain(sizes).chain(queues))
 }
 
 fn group_cells(name: String, jobs: &JobFigures) -> Vec<String> {
@@ -187,8 +188,7 @@ impl fmt::Display for Report<'_> {
             writeln!(formatter, "{sentence}")?;
         }
         writeln!(formatter)?;
-        let runs = self.runs.iter().map(run_cells).collect::<Vec<_>>();
-        write_table(formatter, &RUN_TITLES, &runs)?;
+        write!(formatter, "{}", runs(&self.runs))?;
         if let Some(run) = self.runs.first() {
             let bounds = run.bounds;
             let (completion, makespan) = (span(bounds.completion_mean_s), span(bounds.makespan_s));
@@ -203,33 +203,8 @@ impl fmt::Display for Report<'_> {
             for sentence in run_sentences(run) {
                 writeln!(formatter, "{sentence}")?;
             }
-            write_table(formatter, &GROUP_TITLES, &group_rows(run))?;
+            write!(formatter, "{}", groups(run))?;
         }
         Ok(())
     }
-}
-
-/// Columns as wide as their longest cell: the first one left-aligned, the others right-aligned.
-fn write_table(
-    formatter: &mut fmt::Formatter<'_>,
-    titles: &[&str],
-    rows: &[Vec<String>],
-) -> fmt::Result {
-    let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
-    let lines = || std::iter::once(&titles).chain(rows);
-    let width = |column: usize| {
-        let cells = lines().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    for line in lines() {
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            match column {
-                0 => write!(formatter, "{cell:<width$}")?,
-                _ => write!(formatter, "{GAP}{cell:>width$}")?,
-            }
-        }
-        writeln!(formatter)?;
-    }
-    Ok(())
 }

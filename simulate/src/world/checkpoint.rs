@@ -1,7 +1,7 @@
 //! Committed checkpoints of jobs, where they matter: if the scheduler may preempt or move jobs, or rules
 //! drain faulty hardware.
 
-use muster_model::command::{CheckpointCommit, Command};
+use muster_model::command::{CheckpointCommand, CheckpointCommit, Command};
 use muster_model::ids::{AttemptEpoch, UnitIndex};
 
 use crate::Care;
@@ -50,19 +50,20 @@ impl World<'_> {
         }
         // Milliseconds of run time count as training steps.
         let step = self.observer.done_ms(job) + self.engine.now.since(since);
-        self.engine.carry_out(&Command::CommitCheckpoint {
-            leader: self.engine.leader(),
-            job: id,
-            unit: UnitIndex(0),
-            checkpoint: CheckpointCommit {
-                epoch,
-                step,
-                path: format!("/checkpoints/{step}"),
-                size_bytes: 0,
-                digest: String::new(),
-                save_ms: None,
-            },
-        })?;
+        self.engine
+            .carry_out(&Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+                leader: self.engine.leader(),
+                job: id,
+                unit: UnitIndex(0),
+                checkpoint: CheckpointCommit {
+                    epoch,
+                    step,
+                    path: format!("/checkpoints/{step}"),
+                    size_bytes: 0,
+                    digest: String::new(),
+                    save_ms: None,
+                },
+            }))?;
         self.follow()?;
         self.expect_checkpoint(job, epoch);
         Ok(())

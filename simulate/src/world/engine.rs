@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_harness::{EngineError, Observe, Step};
-use muster_model::command::{Command, GpuDescription, HostRegistration};
+use muster_model::command::{Command, GpuDescription, HostCommand, HostRegistration};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, ReplicaId, RequestId};
 use muster_model::time::TimeMs;
@@ -47,10 +47,10 @@ pub(super) fn with_hosts(cluster: &Cluster) -> Result<Engine, EngineError> {
         replica: ReplicaId(1),
     })?;
     for (number, host) in (1u32..).zip(&cluster.hosts) {
-        engine.carry_out(&Command::RegisterHost {
+        engine.carry_out(&Command::Host(HostCommand::RegisterHost {
             leader: engine.leader(),
             registration: Arc::new(registration(number, host)),
-        })?;
+        }))?;
     }
     Ok(engine)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_engine::state::Answer;
 use muster_harness::Agenda;
-use muster_model::command::{Command, GpuHealth, HostHealth};
+use muster_model::command::{Command, GpuHealth, HostCommand, HostHealth};
 use muster_model::ids::{AttemptEpoch, HostId, JobId};
 use muster_model::time::TimeMs;
 
@@ -206,24 +206,26 @@ impl<'a> World<'a> {
         health: GpuHealth,
     ) -> Result<(), SimulateError> {
         let host = host_id(host);
-        self.engine.carry_out(&Command::SetGpuHealth {
-            leader: self.engine.leader(),
-            host,
-            gpu: gpu_uuid(host.get(), gpu),
-            health,
-        })?;
+        self.engine
+            .carry_out(&Command::Host(HostCommand::SetGpuHealth {
+                leader: self.engine.leader(),
+                host,
+                gpu: gpu_uuid(host.get(), gpu),
+                health,
+            }))?;
         self.follow()?;
         self.look_at_host(host);
         Ok(())
     }
 
     fn set_host_health(&mut self, host: usize, health: HostHealth) -> Result<(), SimulateError> {
-        self.engine.carry_out(&Command::SetHostHealth {
-            leader: self.engine.leader(),
-            host: host_id(host),
-            health,
-            one_way: false,
-        })?;
+        self.engine
+            .carry_out(&Command::Host(HostCommand::SetHostHealth {
+                leader: self.engine.leader(),
+                host: host_id(host),
+                health,
+                one_way: false,
+            }))?;
         self.follow()
     }
 

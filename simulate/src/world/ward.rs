@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::state::Attempt;
-use muster_model::command::{Command, Exit, HealthCommand, JobDefaults, TaskOutcome};
+use muster_model::command::{
+    Command, ConfigCommand, Exit, HealthCommand, JobDefaults, TaskOutcome,
+};
 use muster_model::event::EventKind;
 use muster_model::health::{Component, Finding, Phase, Severity};
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
@@ -115,10 +117,11 @@ impl World<'_> {
     pub(super) fn admit_the_ill(&mut self, care: Care) -> Result<(), SimulateError> {
         let leader = self.engine.leader();
         if care.attributes() {
-            self.engine.carry_out(&Command::SetJobDefaults {
-                leader,
-                defaults: defaults(),
-            })?;
+            self.engine
+                .carry_out(&Command::Config(ConfigCommand::SetJobDefaults {
+                    leader,
+                    defaults: defaults(),
+                }))?;
         }
         let request = self.engine.next_request();
         self.engine

@@ -31,7 +31,7 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
         .map(|it| (&it["fault"], &it["made"]))
         .collect();
     let once = |name: &str| (Value::from(name), Value::from(1));
-    let expected = ["leader-killed", "leader-paused", "host-killed"].map(once);
+    let expected = ["leader-killed", "leader-frozen", "host-killed"].map(once);
     assert!(
         expected
             .iter()

@@ -75,8 +75,10 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     std::fs::write(book.join("conflicts"), "GPU-7 is held\n").unwrap();
     let (out, book) = (out.to_str().unwrap(), book.to_str().unwrap());
     let trainer = trainer_binary();
-    let allowed =
-        "block-gpu,block-host,drain-host,cancel-jobs,transfer-leader,freeze-agent,freeze-replica";
+    let allowed = concat!(
+        "gpu-blocked,host-blocked,host-drained,jobs-cancelled,",
+        "leadership-transferred,agent-frozen,replica-frozen"
+    );
     let words = [
         "chaos",
         "run",
@@ -117,7 +119,7 @@ async fn what_is_allowed_is_done_and_a_job_of_somebody_else_runs_on_undisturbed(
     assert_eq!(what_is_left(&client).await, (Vec::new(), 0));
     let report = std::fs::read_to_string(format!("{out}/report.md")).unwrap();
     assert!(
-        report.contains("every promise held") && report.contains("freeze-agent"),
+        report.contains("every promise held") && report.contains("agent-frozen"),
         "{report}"
     );
 }
@@ -133,35 +135,39 @@ async fn what_is_not_known_not_allowed_or_not_what_it_is_said_to_be_is_refused()
     let with = |words: &[&'static str]| [&target[..], words].concat();
     refused(
         &with(&["--allow", "disk-full"]),
-        &["disk-full", "block-gpu", "kill-agent"],
+        &["disk-full", "gpu-blocked", "agent-killed"],
     )
     .await;
-    refused(&with(&["--allow", "kill-agent"]), &["--agent-pid HOST=PID"]).await;
+    refused(
+        &with(&["--allow", "agent-killed"]),
+        &["--agent-pid HOST=PID"],
+    )
+    .await;
     refused(
         &with(&["--replica-pid", "1"]),
-        &["freeze-replica and kill-replica"],
+        &["replica-frozen and replica-killed"],
     )
     .await;
     refused(
-        &with(&["--allow", "freeze-agent", "--agent-pid", "x"]),
+        &with(&["--allow", "agent-frozen", "--agent-pid", "x"]),
         &["HOST=PID"],
     )
     .await;
     refused(&with(&["--profile", "leader-kill"]), &["--profile"]).await;
     let killed = [
         "--allow",
-        "kill-replica",
+        "replica-killed",
         "--replica-pid",
         "1",
         "--repetitions",
         "2",
     ];
     refused(&with(&killed), &["gets a new id"]).await;
-    refused(&["chaos", "run", "--allow", "block-gpu"], &["--target"]).await;
+    refused(&["chaos", "run", "--allow", "gpu-blocked"], &["--target"]).await;
     let own = std::process::id().to_string();
     let words = [
         &target[..],
-        &["--allow", "freeze-replica", "--replica-pid", &own],
+        &["--allow", "replica-frozen", "--replica-pid", &own],
     ]
     .concat();
     let run = Run::of(muster(&words), "").await;

@@ -91,7 +91,7 @@ async fn json_has_the_documented_fields() {
 
     let listed = json("job list").await;
     has(&listed, "revision jobs");
-    let row = "id name user queue priority gang phase tasks gpus_asked gpus_held units submitted_at \
+    let row = "id name user queue priority gang phase tasks gpus_requested gpus_held units submitted_at \
                finished_at finish_reason cancel kept_permille ledger";
     has(&listed["jobs"][0], row);
     has(
@@ -107,13 +107,13 @@ async fn json_has_the_documented_fields() {
     has(
         unit,
         "index phase attempts failures local_retries without_progress without_progress_max checkpoint_interval_ms \
-         restart_reason not_before attempt past checkpoints",
+         restart_reason not_before attempt past_attempts checkpoints",
     );
     let past = "epoch number placed_at running_at ended_at detail exit hosts";
-    has(&unit["past"][0], past);
+    has(&unit["past_attempts"][0], past);
     let failed = cluster.muster(&["job", "submit", "-o", "name", "--wait", "--", "false"]);
     let failed = json(&format!("job get {}", failed.await.stdout.trim())).await;
-    let exit = &failed["unit_list"][0]["past"][0]["exit"];
+    let exit = &failed["unit_list"][0]["past_attempts"][0]["exit"];
     has(exit, "code signal out_of_memory lease_expired start_error");
     assert_eq!(exit["code"], 1);
 
@@ -152,7 +152,7 @@ async fn json_has_the_documented_fields() {
     );
     has(
         &status["replicas"][0],
-        "id role address matched_index lag_entries heard_ago_ms",
+        "id role address matched_index lag_entries last_heartbeat_age_ms",
     );
     let job = job.to_string();
     let events = cluster.muster(&["job", "events", &job, "-o", "json"]).await;
@@ -201,7 +201,7 @@ async fn exit_codes_tell_what_became_of_a_job() {
     let told = eventually("the first attempt has ended", async || {
         let words = ["job", "get", absent.trim(), "-o", "json"];
         let detail = cluster.muster(&words).await.json();
-        let exit = &detail["unit_list"][0]["past"][0]["exit"];
+        let exit = &detail["unit_list"][0]["past_attempts"][0]["exit"];
         exit["start_error"].as_str().map(str::to_owned)
     })
     .await;

@@ -177,7 +177,7 @@ async fn a_topology_is_applied_and_keeps_a_gang_in_one_rack() {
     let words = ["topology", "apply", "topology.yaml", "-o", "json"];
     let applied = cluster.muster(&words).await.json();
     assert_eq!(applied["hosts_placed"], 2);
-    assert_eq!(applied["hosts_shaped"], 2);
+    assert_eq!(applied["hosts_with_cells"], 2);
     let read = cluster.muster(&["topology", "get"]).await.ok();
     drop(cluster.write("again.yaml", &read));
     let words = ["topology", "apply", "again.yaml", "-o", "json"];

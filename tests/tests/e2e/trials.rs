@@ -49,7 +49,7 @@ pub(crate) async fn played_with(trial: &str, more: &[&str]) -> Option<Value> {
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let trials = report["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 1, "{report}");
-    assert_eq!(trials[0]["trial"], trial);
+    assert_eq!(trials[0]["fault"], trial);
     assert_eq!(trials[0]["broken"], Value::Array(Vec::new()));
     Some(trials[0].clone())
 }
@@ -83,14 +83,14 @@ async fn a_training_whose_supervisor_is_killed_loses_the_steps_since_its_checkpo
 
 #[tokio::test]
 async fn a_training_that_is_preempted_while_the_leader_dies_loses_nothing() {
-    if let Some(row) = played("preemption-leader-killed").await {
+    if let Some(row) = played("leader-killed-in-preemption").await {
         assert!(row["noticed_ms"].as_u64().is_some(), "{row}");
     }
 }
 
 #[tokio::test]
 async fn a_training_on_a_host_that_is_cut_off_both_ways_goes_on_elsewhere_and_never_twice() {
-    if let Some(row) = played("long-cut").await {
+    if let Some(row) = played("host-cut").await {
         assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
         assert!(row["attempts"].as_u64() > Some(1), "{row}");
     }

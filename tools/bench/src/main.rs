@@ -34,12 +34,12 @@ fn main() -> anyhow::Result<ExitCode> {
         .build()
         .context("starting the runtime")?;
     let report = runtime.block_on(measure(&options))?;
-    let text = report.markdown();
     std::io::stdout()
-        .write_all(text.as_bytes())
+        .write_all(report.text().as_bytes())
         .context("printing the table")?;
     if let Some(path) = &options.markdown {
-        std::fs::write(path, &text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, report.markdown())
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(path) = &options.json {
         let json = serde_json::to_vec_pretty(&report).context("encoding the rows")?;

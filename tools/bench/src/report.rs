@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use muster_text::{Column, Table};
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -34,13 +35,22 @@ impl Report {
         self.machine.look_again()
     }
 
-    /// An aligned table that is Markdown as well.
+    /// The report for a terminal.
+    pub(crate) fn text(&self) -> String {
+        self.around(&self.table().to_string())
+    }
+
+    /// The report in Markdown.
     pub(crate) fn markdown(&self) -> String {
+        self.around(&self.table().markdown())
+    }
+
+    fn around(&self, table: &str) -> String {
         let mut text = format!("{}\n\n", self.machine);
         if self.quick {
             text.push_str("Measured with `--quick`: not to be quoted.\n\n");
         }
-        text.push_str(&table(&self.cells()));
+        text.push_str(table);
         for failure in &self.failed {
             // Writing to a string cannot fail.
             let _written = writeln!(text, "\nNot measured: {failure}");
@@ -48,44 +58,18 @@ impl Report {
         text
     }
 
-    fn cells(&self) -> Vec<[String; TITLES.len()]> {
-        self.rows
-            .iter()
-            .map(|row| {
-                let goal = row.goal.map_or_else(String::new, |goal| goal.to_string());
-                [
-                    row.what.clone(),
-                    row.values.to_string(),
-                    row.unit.to_owned(),
-                    goal,
-                    row.verdict().to_owned(),
-                    row.conditions.clone(),
-                ]
-            })
-            .collect()
+    fn table(&self) -> Table {
+        let rows = self.rows.iter().map(|row| {
+            let goal = row.goal.map_or_else(String::new, |goal| goal.to_string());
+            vec![
+                row.what.clone(),
+                row.values.to_string(),
+                row.unit.to_owned(),
+                goal,
+                row.verdict().to_owned(),
+                row.conditions.clone(),
+            ]
+        });
+        Table::new(&TITLES.map(Column::new), false).with_rows(rows)
     }
-}
-
-fn table(rows: &[[String; TITLES.len()]]) -> String {
-    let titles = TITLES.map(str::to_owned);
-    let widths: Vec<usize> = (0..TITLES.len())
-        .map(|column| {
-            let cells = rows.iter().map(|row| row[column].len());
-            cells.max().unwrap_or(0).max(titles[column].len())
-        })
-        .collect();
-    let line = |cells: &[String]| {
-        let padded: Vec<String> = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("| {} |\n", padded.join(" | "))
-    };
-    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-    let mut text = line(&titles) + &line(&rule);
-    for row in rows {
-        text.push_str(&line(row));
-    }
-    text
 }

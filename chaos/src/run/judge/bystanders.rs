@@ -121,7 +121,7 @@ mod tests {
     use muster_proto::v1;
 
     use super::*;
-    use crate::run::Fault;
+    use crate::cluster::Fault;
     use crate::run::load::Delivery;
 
     #[test]

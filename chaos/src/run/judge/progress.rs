@@ -28,7 +28,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     let mut violation = |invariant, text| found.push(Violation { invariant, text });
     for episode in &evidence.episodes {
         for odd in &episode.odd {
-            let text = format!("{} ({}): {odd}", episode.fault.words(), episode.target);
+            let text = format!("{} ({}): {odd}", episode.fault.name(), episode.target);
             violation(Invariant::Progress, text);
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     use muster_model::ids::JobId;
 
     use super::*;
-    use crate::run::Fault;
+    use crate::cluster::Fault;
     use crate::run::history::Call;
 
     fn call(invoked_us: u64, completed_us: u64, outcome: Outcome) -> Operation {
@@ -140,7 +140,7 @@ mod tests {
             began_us: 8_000,
             healed_us: 9_000,
             whole_us: Some(9_500),
-            ..Episode::of(Fault::RolledOver)
+            ..Episode::of(Fault::RollingRestart)
         };
         let episodes = [Episode::of(Fault::SyncFailed), rolled];
         let within = orderly(&episodes, &operations);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use muster_raft_store::Timings;
 
-use crate::demo::options::PARTITION_GRACE_MS;
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::judge::{Invariant, Violation};
 use crate::run::options::{RAFT, TIMINGS, TRY_DEADLINE};
 use crate::run::report::{FaultFigures, Spread};
+use crate::workload::jobs::PARTITION_GRACE_MS;
 
 /// Minimum repetitions of a fault, and minimum durations per median, for a median to be checked.
 const FAULTS_MIN: usize = 5;
@@ -44,7 +44,7 @@ pub(in crate::run) fn judge(figures: &[FaultFigures]) -> Vec<Violation> {
         invariant: Invariant::Promptness,
         text: format!(
             "{}: {} took {} ms, the median of {}; the limit is {} ms",
-            it.fault.words(),
+            it.fault.name(),
             it.what,
             it.measured.p50_ms,
             it.measured.count,
@@ -107,7 +107,7 @@ fn led_again(fault: Fault) -> Option<Duration> {
     match fault {
         Fault::LeaderKilled | Fault::LeaderAndHostKilled | Fault::SyncFailed => Some(elected),
         // Its callers wait for the duration of one try before they try another replica.
-        Fault::LeaderPaused | Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => {
+        Fault::LeaderFrozen | Fault::LeaderCut(_) | Fault::LeaderIsolated => {
             Some(elected + TRY_DEADLINE)
         }
         _ => None,
@@ -133,9 +133,9 @@ mod tests {
         let once = figures(Fault::LeaderKilled, [400, 500, 500, 600, 9_000]);
         assert_eq!((judge(&[once]), judged(&[once])), (Vec::new(), 1));
         // A paused leader delays its callers by one try.
-        let paused = figures(Fault::LeaderPaused, [400, 500, 1_600, 1_700, 1_800]);
+        let paused = figures(Fault::LeaderFrozen, [400, 500, 1_600, 1_700, 1_800]);
         assert_eq!(judge(&[paused]), []);
-        let stuck = figures(Fault::LeaderPaused, [3_100, 3_100, 3_200, 3_300, 3_300]);
+        let stuck = figures(Fault::LeaderFrozen, [3_100, 3_100, 3_200, 3_300, 3_300]);
         assert_eq!(judge(&[stuck]).len(), 1);
         // There is no majority for the duration of the fault.
         let wiped = figures(Fault::DataWiped, [4_000, 4_100, 4_200, 4_300, 4_400]);

@@ -71,7 +71,7 @@ mod tests {
     use muster_model::ids::{JobId, RequestId, Revision};
 
     use super::*;
-    use crate::run::Fault;
+    use crate::cluster::Fault;
     use crate::run::history::{Answer, Outcome};
 
     fn call(via: &str, span_us: (u64, u64), outcome: Outcome) -> Operation {
@@ -94,7 +94,7 @@ mod tests {
                 until_us: 5_000,
                 is_reached: true,
             }),
-            ..Episode::of(Fault::LeaderParted)
+            ..Episode::of(Fault::LeaderIsolated)
         }];
         let done = || {
             Outcome::Done(Answer {
@@ -134,7 +134,7 @@ mod tests {
                 is_reached: false,
                 ..severed
             }),
-            ..Episode::of(Fault::LeaderParted)
+            ..Episode::of(Fault::LeaderIsolated)
         }];
         assert_eq!(judge(&nobody_there, std::slice::from_ref(&silent)), []);
         // Reads are answered, writes are not.
@@ -153,6 +153,6 @@ mod tests {
             found.first().map(|it| it.invariant),
             Some(Invariant::Severed)
         );
-        assert_eq!(judge(&[Episode::of(Fault::LeaderParted)], &wrong), []);
+        assert_eq!(judge(&[Episode::of(Fault::LeaderIsolated)], &wrong), []);
     }
 }

@@ -2,7 +2,7 @@
 
 use muster_model::ids::{AttemptEpoch, Revision, TaskKey};
 
-use crate::check::{Exclusivity, Gang, Owner, phantom_successes};
+use crate::checkers::{GpuLedger, Owner, UnitAttempt, phantom_successes};
 use crate::run::book::{Book, Holding};
 use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
@@ -17,7 +17,7 @@ pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
         found.extend(ungranted(holding, truth));
     }
     // One after the other: the locks have shown whether they ran concurrently.
-    let mut lives = Exclusivity::default();
+    let mut lives = GpuLedger::default();
     for holding in book.holdings.iter().filter(|it| it.gpu.is_none()) {
         let Some(grant) = truth.grants.get(&holding.epoch) else {
             continue;
@@ -29,7 +29,7 @@ pub(in crate::run) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
             },
             epoch: holding.epoch,
         };
-        let gang = Gang {
+        let gang = UnitAttempt {
             unit: grant.unit,
             number: grant.number,
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::ids::{JobId, RequestId};
 
-use crate::check::Acknowledged;
+use crate::checkers::AcknowledgedWrites;
 use crate::run::history::{Call, Operation, Outcome};
 use crate::run::judge::{Invariant, Violation};
 use crate::run::truth::Truth;
@@ -14,7 +14,7 @@ use crate::run::truth::Truth;
 const UNKNOWN_JOB: &str = "UNKNOWN_JOB";
 
 pub(in crate::run) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
-    let mut acknowledged = Acknowledged::default();
+    let mut acknowledged = AcknowledgedWrites::default();
     for operation in operations {
         match (operation.call, operation.answer()) {
             (Call::Submit(request), answer) => {

@@ -62,7 +62,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
 fn of_windows(windows: &[Window<'_>], losses: &[Loss]) -> Vec<Violation> {
     let mut found = Vec::new();
     for window in windows {
-        let (what, target) = (window.episode.fault.words(), &window.episode.target);
+        let (what, target) = (window.episode.fault.name(), &window.episode.target);
         let within = losses.iter().filter(|loss| window.holds(loss));
         found.extend(within.map(|loss| Violation {
             invariant: Invariant::Untouched,
@@ -183,7 +183,7 @@ mod tests {
     use muster_proto::v1;
 
     use super::*;
-    use crate::run::Fault;
+    use crate::cluster::Fault;
     use crate::run::history::{Answer, Outcome};
     use crate::run::load::Delivery;
 

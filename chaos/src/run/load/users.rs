@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::demo::jobs::{group, job};
 use crate::run::history::History;
 use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
 use crate::run::target::Tag;
+use crate::workload::jobs::{group, job};
 
 /// Number of newest jobs that users remember, to read and cancel them.
 const REMEMBERED: usize = 200;

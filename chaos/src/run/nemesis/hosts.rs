@@ -3,16 +3,13 @@
 use muster_model::ids::RequestId;
 use muster_proto::v1;
 use rand::Rng as _;
-use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{Duration, sleep};
 
-use crate::cluster::Direction;
+use crate::cluster::{DOUBLE_BIT_XID, Disruption, Part, set_gpu_error};
 use crate::run::RunError;
 use crate::run::load::storm_job;
 use crate::run::nemesis::Nemesis;
-use crate::run::options::{
-    AWAY, GPUS_PER_HOST, LONG_FAULT, NEMESIS, SHORT_FAULT, STORM_JOBS, WORKERS,
-};
+use crate::run::options::{GPUS_PER_HOST, LONG_FAULT, NEMESIS, SHORT_FAULT, STORM_JOBS, WORKERS};
 
 impl Nemesis {
     /// Draws a host to silence: its position and name.
@@ -23,30 +20,20 @@ impl Nemesis {
         (worker, name)
     }
 
-    pub(super) async fn kill_agent(&mut self) -> Result<String, RunError> {
+    /// Disrupts a random host for a while.
+    pub(super) async fn disrupt_host(
+        &mut self,
+        how: impl Fn(usize) -> Disruption,
+        time: Duration,
+    ) -> Result<String, RunError> {
         let (worker, name) = self.draw_host();
-        self.expect_agent(worker).await?;
-        self.cluster.kill_agent(worker)?;
-        sleep(AWAY).await;
-        self.cluster.start_worker(worker)?;
-        Ok(name)
-    }
-
-    pub(super) async fn freeze_agent(&mut self) -> Result<String, RunError> {
-        let (worker, name) = self.draw_host();
-        let agent = &self.cluster.workers()[worker];
-        agent.signal(Signal::STOP)?;
-        sleep(LONG_FAULT).await;
-        agent.signal(Signal::CONT)?;
-        Ok(name)
-    }
-
-    pub(super) async fn kill_host(&mut self) -> Result<String, RunError> {
-        let (worker, name) = self.draw_host();
-        self.expect_agent(worker).await?;
-        self.cluster.kill_host(worker)?;
-        sleep(LONG_FAULT).await;
-        self.cluster.start_worker(worker)?;
+        let disruption = how(worker);
+        if matches!(disruption, Disruption::Killed(_)) {
+            self.expect_agent(worker).await?;
+        }
+        self.cluster.inject(&disruption)?;
+        sleep(time).await;
+        self.cluster.repair(&disruption)?;
         Ok(name)
     }
 
@@ -55,20 +42,14 @@ impl Nemesis {
         let leader = self.leader().await?;
         let (worker, name) = self.draw_host();
         self.expect_agent(worker).await?;
-        self.cluster.kill_host(worker)?;
-        self.cluster.kill_replica(leader)?;
+        let host = Disruption::Killed(Part::Host(worker));
+        let replica = Disruption::Killed(Part::Replica(leader));
+        self.cluster.inject(&host)?;
+        self.cluster.inject(&replica)?;
         sleep(LONG_FAULT).await;
-        self.cluster.start_replica(leader)?;
-        self.cluster.start_worker(worker)?;
+        self.cluster.repair(&replica)?;
+        self.cluster.repair(&host)?;
         Ok(format!("{} and {name}", self.name_of(leader)))
-    }
-
-    pub(super) async fn cut_host(&mut self) -> Result<String, RunError> {
-        let (worker, name) = self.draw_host();
-        self.cluster.cut_worker(worker, Direction::Both)?;
-        sleep(LONG_FAULT).await;
-        self.cluster.heal_worker(worker, Direction::Both)?;
-        Ok(name)
     }
 
     pub(super) async fn break_gpu(&mut self) -> Result<String, RunError> {
@@ -88,15 +69,9 @@ impl Nemesis {
         } = gpus.swap_remove(drawn);
         self.broken_gpus.insert(gpu.clone());
         self.gpu = gpu.parse().ok();
-        let fault = v1::GpuFault {
-            signal: "xid-48".to_owned(),
-            detail: "a double bit error (chaos)".to_owned(),
-        };
-        self.client
-            .inject_gpu_fault(&host, &gpu, Some(fault))
-            .await?;
+        set_gpu_error(&self.client, &host, &gpu, Some(DOUBLE_BIT_XID)).await?;
         sleep(SHORT_FAULT).await;
-        self.client.inject_gpu_fault(&host, &gpu, None).await?;
+        set_gpu_error(&self.client, &host, &gpu, None).await?;
         Ok(format!("{gpu} on {host}"))
     }
 

@@ -6,7 +6,6 @@ mod hosts;
 mod loyal;
 mod members;
 mod operator;
-mod orders;
 mod replicas;
 mod whole;
 mod wipe;
@@ -16,27 +15,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use effects::Effect;
-use muster_client::{Client, ClientConfig};
+use muster_client::Client;
 use muster_model::ids::GpuUuid;
 use muster_proto::v1;
-use orders::Orders;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::cluster::{LocalCluster, SmallDisk};
-use crate::demo::timeline::{Timeline, Voice};
+use crate::cluster::timeline::{LineKind, Timeline};
+use crate::cluster::{Disruption, Fault, LocalCluster, Part};
 use crate::error_chain::chain;
 use crate::preemption::let_priority_preempt;
+use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::history::History;
 use crate::run::judge::{Journal, Violation};
-use crate::run::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
+use crate::run::options::{
+    AWAY, CALM, DISK_MIB, LOAD_MIN_PER_S, LONG_FAULT, REPLICAS, SHORT_FAULT,
+};
 use crate::run::pictures::Picture;
-use crate::run::{Fault, RunError};
 
 pub(super) use operator::out_of_use;
-pub(super) use orders::build_library;
 
 /// Target of a fault that the cluster refused to let anyone inject.
 pub(super) const NOBODY: &str = "?";
@@ -82,6 +81,28 @@ pub(super) struct Episode {
 }
 
 impl Episode {
+    /// Measures the load in a calm, and begins a fault.
+    pub(super) async fn begin(fault: Fault, history: &History, timeline: Timeline) -> Self {
+        let calm_us = now_us();
+        tokio::time::sleep(CALM).await;
+        let began_us = now_us();
+        let answered = history.answered_between(calm_us, began_us);
+        timeline.print_line(LineKind::Fault, fault.name());
+        Self {
+            fault,
+            target: NOBODY.to_owned(),
+            load_per_s: answered as f64 / CALM.as_secs_f64(),
+            gpu: None,
+            severed: None,
+            began_us,
+            healed_us: began_us,
+            whole_us: None,
+            effect: None,
+            given_back: Vec::new(),
+            odd: Vec::new(),
+        }
+    }
+
     /// An episode injected at 1,000, repaired at 5,000 and recovered at 6,000, under load.
     #[cfg(test)]
     pub(super) fn of(fault: Fault) -> Self {
@@ -113,9 +134,6 @@ impl Episode {
 
 /// The fault injector with everything it needs.
 pub(super) struct Nemesis {
-    /// Disks of the replicas, if they are to be filled. Declared before the cluster: they are unmounted
-    /// before its folder is removed.
-    disks: Vec<SmallDisk>,
     pub(super) cluster: LocalCluster,
     /// Client of all replicas.
     pub(super) client: Client,
@@ -164,16 +182,15 @@ impl Nemesis {
         history: Arc<History>,
         timeline: Timeline,
     ) -> Result<Self, RunError> {
-        let client = connect(cluster.addresses()).await?;
+        let client = cluster.client().await?;
         let mut pinned = Vec::new();
-        for address in cluster.addresses() {
-            pinned.push(connect(vec![address]).await?);
+        for replica in 0..cluster.replicas().len() {
+            pinned.push(cluster.client_of(replica).await?);
         }
         Ok(Self {
             cluster,
             client,
             pinned,
-            disks: Vec::new(),
             random,
             incarnations: BTreeMap::new(),
             broken_gpus: BTreeSet::new(),
@@ -191,8 +208,8 @@ impl Nemesis {
 
     /// Prepares the cluster for the faults, before any load.
     pub(super) async fn prepare(&mut self, faults: &[Fault]) -> Result<(), RunError> {
-        crate::dev::await_ready(&self.cluster).await?;
-        if faults.contains(&Fault::DiskFull) {
+        self.cluster.await_ready().await?;
+        if faults.contains(&Fault::LeaderDiskFull) {
             self.move_replicas_to_small_disks().await?;
         }
         if faults.contains(&Fault::PreemptStorm) {
@@ -207,96 +224,101 @@ impl Nemesis {
     /// # Errors
     /// If the fault cannot be injected or repaired: the harness failed, not the cluster.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
-        let calm_us = now_us();
-        tokio::time::sleep(CALM).await;
-        let began_us = now_us();
-        let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline.say(Voice::Fault, fault.words());
-        let target = match self.break_and_repair(fault).await {
+        let mut episode = Episode::begin(fault, &self.history, self.timeline).await;
+        match self.break_and_repair(fault).await {
+            Ok(target) => episode.target = target,
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                NOBODY.to_owned()
             }
-            made => made?,
-        };
-        let healed_us = now_us();
+            Err(error) => return Err(error),
+        }
+        episode.healed_us = now_us();
         let expected = self.effect.take();
         let whole = async { self.await_whole().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
-        let given_back = self.tidy_up().await;
+        episode.given_back = self.tidy_up().await;
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);
                 self.odd.push(ended);
             }
         }
-        let took_s = |until_us: u64| (until_us - began_us) as f64 / 1e6;
+        let took_s = |until_us: u64| (until_us - episode.began_us) as f64 / 1e6;
         match whole_us {
-            Some(whole_us) => self.timeline.say(
-                Voice::Recovery,
+            Some(whole_us) => self.timeline.print_line(
+                LineKind::Recovery,
                 &format!(
-                    "{target}: repaired after {:.1} s, recovered after {:.1} s",
-                    took_s(healed_us),
+                    "{}: repaired after {:.1} s, recovered after {:.1} s",
+                    episode.target,
+                    took_s(episode.healed_us),
                     took_s(whole_us)
                 ),
             ),
             None => {
                 let why = self.what_is_missing().await;
-                self.timeline
-                    .say(Voice::Fault, &format!("not recovered: {why}"));
                 let late = format!("the cluster did not recover in time: {why}");
+                self.timeline.print_line(LineKind::Fault, &late);
                 self.odd.push(late);
             }
         }
         Ok(Episode {
-            fault,
-            target,
-            load_per_s: answered as f64 / CALM.as_secs_f64(),
-            gpu: self.gpu.take(),
-            severed: self.severed.take(),
-            began_us,
-            healed_us,
             whole_us,
             effect: effect?,
-            given_back,
+            gpu: self.gpu.take(),
+            severed: self.severed.take(),
             odd: std::mem::take(&mut self.odd),
+            ..episode
         })
     }
 
     /// Injects and repairs a fault; returns its target.
     async fn break_and_repair(&mut self, fault: Fault) -> Result<String, RunError> {
         match fault {
-            Fault::LeaderKilled => self.kill_leader().await,
-            Fault::FollowerKilled => self.kill_follower().await,
-            Fault::LeaderPaused => self.pause_leader().await,
-            Fault::LeaderDeaf | Fault::LeaderMute => self.cut_leader(fault).await,
-            Fault::LeaderParted => self.part_leader().await,
-            Fault::DiskFull => self.fill_disk().await,
+            Fault::LeaderKilled => self.disrupt_leader(Disruption::Killed, AWAY).await,
+            Fault::FollowerKilled => {
+                let replica = self.follower().await?;
+                self.disrupt_replica(replica, Disruption::Killed, AWAY)
+                    .await
+            }
+            Fault::LeaderFrozen => self.disrupt_leader(Disruption::Frozen, SHORT_FAULT).await,
+            Fault::LeaderCut(direction) => {
+                let cut = |leader| Disruption::Cut(leader, direction);
+                self.disrupt_leader(cut, SHORT_FAULT).await
+            }
+            Fault::LeaderIsolated => self.isolate_leader().await,
+            Fault::LeaderDiskFull => self.fill_disk().await,
             Fault::SyncsSlow => self.slow_syncs().await,
             Fault::SyncFailed => self.fail_sync().await,
             Fault::ClockSet => self.set_clock().await,
-            Fault::RolledOver | Fault::Upgraded => self.roll_over().await,
+            Fault::RollingRestart | Fault::RollingUpgrade => self.restart_all().await,
             Fault::SnapshotStorm => self.storm_snapshots().await,
             Fault::DataWiped => self.wipe_replica().await,
             Fault::MembersChanged => self.change_members().await,
-            Fault::AgentKilled => self.kill_agent().await,
-            Fault::AgentFrozen => self.freeze_agent().await,
-            Fault::HostKilled => self.kill_host().await,
+            Fault::AgentKilled => {
+                let killed = |host| Disruption::Killed(Part::Agent(host));
+                self.disrupt_host(killed, AWAY).await
+            }
+            Fault::AgentFrozen => {
+                let frozen = |host| Disruption::Frozen(Part::Agent(host));
+                self.disrupt_host(frozen, LONG_FAULT).await
+            }
+            Fault::HostKilled => {
+                let killed = |host| Disruption::Killed(Part::Host(host));
+                self.disrupt_host(killed, LONG_FAULT).await
+            }
             Fault::LeaderAndHostKilled => self.kill_leader_and_host().await,
-            Fault::HostCut => self.cut_host().await,
+            Fault::HostCut(direction) => {
+                let cut = |host| Disruption::Cut(Part::Host(host), direction);
+                self.disrupt_host(cut, LONG_FAULT).await
+            }
             Fault::GpuFaulted => self.break_gpu().await,
             Fault::PreemptStorm => self.storm_preemption().await,
-            Fault::GpuBlocked
-            | Fault::HostBlocked
-            | Fault::HostDrained
-            | Fault::JobsCancelled
-            | Fault::LeadershipTransferred
-            | Fault::ReplicaKilled
-            | Fault::ReplicaFrozen => Err(RunError::Harness(format!(
-                "{}: only for external clusters",
-                fault.words()
-            ))),
+            other => {
+                let name = other.name();
+                let text = format!("`{name}` is not possible on a cluster started by the run");
+                Err(RunError::Harness(text))
+            }
         }
     }
 
@@ -311,7 +333,7 @@ impl Nemesis {
                 Ok(Err(violation)) => violations.push(violation),
                 Err(refusal) => {
                     let why = format!("{name} does not send its state: {refusal}");
-                    self.timeline.say(Voice::Cluster, &why);
+                    self.timeline.print_line(LineKind::Cluster, &why);
                 }
             }
         }
@@ -323,11 +345,10 @@ impl Nemesis {
         if let Err(error) = self.cluster.halt() {
             self.cluster.keep();
             let kept = format!("kept for inspection: {}", self.cluster.folder().display());
-            self.timeline.say(Voice::Stage, &kept);
+            self.timeline.print_line(LineKind::Stage, &kept);
             return Err(error.into());
         }
         Ok(Halted {
-            disks: self.disks,
             cluster: self.cluster,
         })
     }
@@ -341,7 +362,7 @@ impl Nemesis {
         for index in 0..REPLICAS {
             self.cluster.stop_replica(index)?;
             let data = self.cluster.replicas()[index].data();
-            self.disks.push(SmallDisk::mount(&data, DISK_MIB)?);
+            self.cluster.mount_small_disk(&data, DISK_MIB)?;
             self.cluster.start_replica(index)?;
             if !self.await_whole().await {
                 let why = self.what_is_missing().await;
@@ -355,8 +376,7 @@ impl Nemesis {
     /// Position of the leader.
     async fn leader(&self) -> Result<usize, RunError> {
         let status = self.client.status(v1::Consistency::Linearizable).await?;
-        let ids = self.cluster.replica_ids();
-        let leader = ids.iter().position(|id| Some(id.get()) == status.leader_id);
+        let leader = self.cluster.leader_in(&status);
         leader.ok_or_else(|| RunError::Harness("the cluster answers without a leader".to_owned()))
     }
 
@@ -369,16 +389,10 @@ impl Nemesis {
     fn name_of(&self, replica: usize) -> String {
         self.cluster.replicas()[replica].name.clone()
     }
-
-    fn order(&self, replica: usize, orders: Orders) -> Result<(), RunError> {
-        orders.give(&self.cluster.replicas()[replica])
-    }
 }
 
 /// A stopped cluster with readable files.
 pub(super) struct Halted {
-    // Before the cluster: they are unmounted before its folder is removed.
-    disks: Vec<SmallDisk>,
     cluster: LocalCluster,
 }
 
@@ -412,29 +426,11 @@ impl Halted {
     /// If a small disk cannot be copied.
     pub(super) fn keep(&mut self) -> Result<(), RunError> {
         self.cluster.keep();
-        for disk in &self.disks {
-            disk.copy_beside()?;
-        }
-        Ok(())
+        Ok(self.cluster.keep_disks()?)
     }
 
     /// Removes the remaining files, unless they are kept.
     pub(super) fn clear(self) -> Result<(), RunError> {
-        drop(self.disks);
         Ok(self.cluster.stop()?)
     }
-}
-
-/// Writes empty commands for every replica, so that its library finds a command file at start.
-pub(super) fn give_no_orders(cluster: &LocalCluster) -> Result<(), RunError> {
-    let mut replicas = cluster.replicas().iter();
-    replicas.try_for_each(|replica| Orders::default().give(replica))
-}
-
-async fn connect(addresses: Vec<String>) -> Result<Client, RunError> {
-    let config = ClientConfig {
-        discover: false,
-        ..ClientConfig::new(addresses)
-    };
-    Ok(Client::connect(config).await?)
 }

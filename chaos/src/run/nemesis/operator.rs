@@ -7,7 +7,7 @@ use muster_health::rules::{FLAPPING, LEMON};
 use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 
-use crate::demo::timeline::Voice;
+use crate::cluster::timeline::LineKind;
 use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
@@ -71,7 +71,7 @@ impl Nemesis {
             match self.client.unblock(target, "chaos").await {
                 Ok(_) => {
                     let text = format!("{name}: unblocked by the operator");
-                    self.timeline.say(Voice::Recovery, &text);
+                    self.timeline.print_line(LineKind::Recovery, &text);
                     given_back.push(name);
                 }
                 // It was unblocked by itself in between.

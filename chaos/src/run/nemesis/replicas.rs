@@ -5,80 +5,64 @@ use std::sync::Arc;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use rustix::io::Errno;
-use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 
-use crate::cluster::Direction;
+use crate::cluster::{Disruption, LibraryCommands, Part};
+use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::load::Workshop;
 use crate::run::nemesis::effects::{Effect, last_entry, snapshots_of};
 use crate::run::nemesis::loyal::Loyal;
-use crate::run::nemesis::orders::Orders;
 use crate::run::nemesis::{Nemesis, Severed};
 use crate::run::options::{
-    AWAY, CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
+    CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
 };
-use crate::run::{Fault, RunError};
 
 impl Nemesis {
-    pub(super) async fn kill_leader(&mut self) -> Result<String, RunError> {
+    /// Disrupts the leader for a while.
+    pub(super) async fn disrupt_leader(
+        &mut self,
+        how: impl Fn(Part) -> Disruption,
+        time: Duration,
+    ) -> Result<String, RunError> {
         let replica = self.leader().await?;
-        self.kill(replica).await
+        self.disrupt_replica(replica, how, time).await
     }
 
-    pub(super) async fn kill_follower(&mut self) -> Result<String, RunError> {
-        let replica = self.follower().await?;
-        self.kill(replica).await
-    }
-
-    async fn kill(&mut self, replica: usize) -> Result<String, RunError> {
-        self.cluster.kill_replica(replica)?;
-        sleep(AWAY).await;
-        self.cluster.start_replica(replica)?;
-        Ok(self.name_of(replica))
-    }
-
-    pub(super) async fn pause_leader(&mut self) -> Result<String, RunError> {
-        let replica = self.leader().await?;
-        let member = &self.cluster.replicas()[replica];
-        member.signal(Signal::STOP)?;
-        sleep(SHORT_FAULT).await;
-        member.signal(Signal::CONT)?;
-        Ok(self.name_of(replica))
-    }
-
-    pub(super) async fn cut_leader(&mut self, fault: Fault) -> Result<String, RunError> {
-        let direction = if fault == Fault::LeaderDeaf {
-            Direction::In
-        } else {
-            Direction::Out
-        };
-        let replica = self.leader().await?;
-        self.cluster.cut_replica(replica, direction)?;
-        sleep(SHORT_FAULT).await;
-        self.cluster.heal_replica(replica, direction)?;
+    /// Disrupts a replica for a while.
+    pub(super) async fn disrupt_replica(
+        &mut self,
+        replica: usize,
+        how: impl Fn(Part) -> Disruption,
+        time: Duration,
+    ) -> Result<String, RunError> {
+        let disruption = how(Part::Replica(replica));
+        self.cluster.inject(&disruption)?;
+        sleep(time).await;
+        self.cluster.repair(&disruption)?;
         Ok(self.name_of(replica))
     }
 
     /// Isolates the leader from replicas and workers. Users use the other replicas; a pinned client keeps
     /// asking the old leader, to catch wrong answers.
-    pub(super) async fn part_leader(&mut self) -> Result<String, RunError> {
+    pub(super) async fn isolate_leader(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         let mut loyal = self.loyal_to(replica).await?;
         let job = loyal.submit().await;
-        self.cluster.part_replica(replica)?;
+        let isolated = Disruption::Isolated(replica);
+        self.cluster.inject(&isolated)?;
         let from_us = now_us();
         let until = Instant::now() + SHORT_FAULT;
-        let join = async {
+        let repair = async {
             sleep_until(until).await;
             let until_us = now_us();
-            self.cluster.join_replica(replica).map(|()| until_us)
+            self.cluster.repair(&isolated).map(|()| until_us)
         };
-        let (joined, is_heard) = tokio::join!(join, loyal.insist(job, until));
+        let (repaired, is_heard) = tokio::join!(repair, loyal.insist(job, until));
         self.severed = Some(Severed {
             address: self.cluster.addresses().swap_remove(replica),
             from_us,
-            until_us: joined?,
+            until_us: repaired?,
             is_reached: is_heard,
         });
         if !is_heard || job.is_none() {
@@ -101,7 +85,8 @@ impl Nemesis {
         let replica = self.leader().await?;
         let data = self.cluster.replicas()[replica].data();
         let before = snapshots_of(&data)?;
-        self.disks[replica].fill()?;
+        let full = Disruption::DiskFull(data.clone());
+        self.cluster.inject(&full)?;
         // A snapshot needs new space, whatever the replica does about it.
         let asked = self.pinned[replica].trigger_snapshot().await;
         let deadline = Instant::now() + SHORT_FAULT;
@@ -111,7 +96,7 @@ impl Nemesis {
         let stopped = !self.cluster.is_replica_running(replica)?;
         let is_refused = asked.is_ok() && snapshots_of(&data)? == before;
         self.effect = Some(Effect::Known(stopped || is_refused));
-        self.disks[replica].relieve()?;
+        self.cluster.repair(&full)?;
         if !self.cluster.is_replica_running(replica)? {
             // Reaps it, so that it can be started again.
             self.cluster.kill_replica(replica)?;
@@ -122,28 +107,30 @@ impl Nemesis {
 
     pub(super) async fn slow_syncs(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
-        let slow = Orders {
+        let slow = LibraryCommands {
             sync_delay_ms: SLOW_SYNC_MS,
-            ..Orders::default()
+            ..LibraryCommands::default()
         };
-        let obeyed = Orders::obeyed(&self.cluster.replicas()[replica])?;
-        self.order(replica, slow)?;
+        let applied = self.cluster.library_applied(replica)?;
+        self.cluster.command_library(replica, slow)?;
         sleep(SHORT_FAULT).await;
-        self.order(replica, Orders::default())?;
-        self.require_obeyed(replica, obeyed)?;
+        let none = LibraryCommands::default();
+        self.cluster.command_library(replica, none)?;
+        self.require_applied(replica, applied)?;
         Ok(self.name_of(replica))
     }
 
     /// A replica whose sync fails must stop: the contents of its disk are then unknown.
     pub(super) async fn fail_sync(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
-        let failing = Orders {
+        let failing = LibraryCommands {
             sync_error: i64::from(Errno::IO.raw_os_error()),
-            ..Orders::default()
+            ..LibraryCommands::default()
         };
-        self.order(replica, failing)?;
+        self.cluster.command_library(replica, failing)?;
         let stopped = self.await_end_of(replica, "a sync failed").await;
-        self.order(replica, Orders::default())?;
+        let none = LibraryCommands::default();
+        self.cluster.command_library(replica, none)?;
         stopped?;
         self.cluster.start_replica(replica)?;
         Ok(self.name_of(replica))
@@ -151,21 +138,21 @@ impl Nemesis {
 
     pub(super) async fn set_clock(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
-        let obeyed = Orders::obeyed(&self.cluster.replicas()[replica])?;
+        let applied = self.cluster.library_applied(replica)?;
         for clock_offset_s in [CLOCK_STEP_S, -CLOCK_STEP_S, 0] {
-            let orders = Orders {
+            let commands = LibraryCommands {
                 clock_offset_s,
-                ..Orders::default()
+                ..LibraryCommands::default()
             };
-            self.order(replica, orders)?;
+            self.cluster.command_library(replica, commands)?;
             sleep(SHORT_FAULT / 2).await;
         }
-        self.require_obeyed(replica, obeyed)?;
+        self.require_applied(replica, applied)?;
         Ok(self.name_of(replica))
     }
 
     /// Replaces every process by one of the same or of another build.
-    pub(super) async fn roll_over(&mut self) -> Result<String, RunError> {
+    pub(super) async fn restart_all(&mut self) -> Result<String, RunError> {
         let program = self.tools.binary.clone();
         for replica in 0..self.pinned.len() {
             self.cluster.upgrade_replica(replica, &program)?;
@@ -222,8 +209,8 @@ impl Nemesis {
     }
 
     /// Fails unless a replica's library applied a command: otherwise no fault was injected.
-    fn require_obeyed(&self, replica: usize, before: u64) -> Result<(), RunError> {
-        if Orders::obeyed(&self.cluster.replicas()[replica])? > before {
+    fn require_applied(&self, replica: usize, before: u64) -> Result<(), RunError> {
+        if self.cluster.library_applied(replica)? > before {
             return Ok(());
         }
         let name = self.name_of(replica);

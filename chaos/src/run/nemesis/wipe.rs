@@ -13,8 +13,6 @@ use crate::run::nemesis::effects::Effect;
 use crate::run::nemesis::whole::LOOK;
 use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
-/// Neighbouring folder to which the data is moved for inspection.
-const ASIDE: &str = "data-aside";
 /// Message that such a replica logs once.
 const SAYS: &str = "its data directory was lost or replaced";
 
@@ -25,12 +23,9 @@ impl Nemesis {
     /// the same address, as `muster cluster remove --force` and `add` do it.
     pub(super) async fn wipe_replica(&mut self) -> Result<String, RunError> {
         let replica = self.follower().await?;
-        let member = &self.cluster.replicas()[replica];
-        let (data, aside) = (member.data(), member.folder.join(ASIDE));
         self.cluster.kill_replica(replica)?;
-        let moving = RunError::io(format!("moving {}", data.display()));
         let said_before = self.count_said(replica)?;
-        fs::rename(&data, &aside).map_err(moving)?;
+        self.cluster.wipe_replica(replica)?;
         self.cluster.start_replica(replica)?;
         self.judge_wiped(replica, said_before).await?;
         self.judge_without_leader(replica).await?;

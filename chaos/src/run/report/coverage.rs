@@ -6,7 +6,7 @@ use muster_model::event::EventKind;
 use muster_model::lifecycle::JobPhase;
 use serde::Serialize;
 
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::Evidence;
 use crate::run::options::REPLICAS;

@@ -9,7 +9,7 @@ use muster_model::health::Component;
 use muster_model::ids::{JobId, UnitIndex};
 use serde::Serialize;
 
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::history::Operation;
 use crate::run::judge::{Displaced, Evidence};
 use crate::run::nemesis::Episode;
@@ -207,7 +207,9 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         }
         Fault::PreemptStorm => came(is_preemption),
         // No event shows these: without other evidence they had no effect.
-        Fault::DiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => false,
+        Fault::LeaderDiskFull | Fault::SnapshotStorm | Fault::DataWiped | Fault::MembersChanged => {
+            false
+        }
         _ => !fault.displaces() || came(is_displacement),
     }
 }
@@ -516,7 +518,7 @@ mod tests {
     #[test]
     fn a_full_disk_or_a_storm_without_its_effect_does_not_count() {
         for fault in [
-            Fault::DiskFull,
+            Fault::LeaderDiskFull,
             Fault::SnapshotStorm,
             Fault::DataWiped,
             Fault::MembersChanged,

@@ -7,13 +7,12 @@ use muster_control::agent::JournalRecord;
 use muster_model::event::EventKind;
 use muster_model::ids::Revision;
 use muster_proto::v1;
-use muster_simulate::report::Page;
+use muster_text::Page;
 use serde::Serialize;
 
 use crate::run::RunError;
 use crate::run::judge::Evidence;
 use crate::run::load::{Delivery, Gap};
-use crate::run::report::text::{CHECK_TITLES, FAULT_TITLES};
 use crate::run::report::{RunReport, picture};
 
 /// Folder of the histories.
@@ -137,11 +136,11 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     page.heading("GPU holders, from the tasks' ledger");
     page.add(&picture::of_gpus(evidence, span_us));
     page.heading("Faults");
-    page.table(&FAULT_TITLES, &report.fault_rows());
+    page.table(&report.fault_table());
     page.sentences(&report.notes());
     page.heading("Checks");
-    page.table(&CHECK_TITLES, &report.check_rows());
+    page.table(&report.check_table());
     page.heading("Coverage");
-    page.table(&["what", "count"], &report.coverage_rows());
+    page.table(&report.coverage_table());
     page.finish()
 }

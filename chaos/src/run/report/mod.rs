@@ -158,7 +158,7 @@ impl RunReport {
         let made = usize::try_from(asked.repetitions).unwrap_or(usize::MAX);
         let missing = faults.iter().filter(|it| it.made < made);
         invalid.extend(missing.map(|it| {
-            let (what, count) = (it.fault.words(), it.made);
+            let (what, count) = (it.fault.name(), it.made);
             let (load, effect) = (it.without_load, it.without_effect);
             format!(
                 "{what}: injected {count} of {made} times, {load} without load, {effect} without effect"

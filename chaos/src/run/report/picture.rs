@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use muster_engine::state::State;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, GpuUuid};
-use muster_simulate::report::{Axis, Picture};
+use muster_text::{Axis, Picture, colour};
 
-use crate::run::Fault;
+use crate::cluster::Fault;
 use crate::run::history::Operation;
 use crate::run::judge::Evidence;
 use crate::run::nemesis::Episode;
@@ -32,9 +32,6 @@ const DOWN: &str = "hsl(0 0% 25%)";
 const STILL: &str = "hsl(0 0% 60%)";
 const CUT: &str = "hsl(285 45% 60%)";
 const OTHERWISE: &str = "hsl(175 45% 45%)";
-/// Hue difference between one job's colour and the next, in degrees: the golden angle keeps neighbours
-/// apart.
-const HUE_STEP: f64 = 137.508;
 
 /// Legend of the colours.
 pub(super) const LEGEND: [(&str, &str); 8] = [
@@ -66,13 +63,13 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
         for episode in &evidence.episodes {
             if let Some(colour) = struck(episode, *id) {
                 let span = (seconds(episode.began_us), seconds(episode.healed_us));
-                picture.bar(row, span, colour, episode.fault.words());
+                picture.bar(row, span, colour, episode.fault.name());
             }
         }
     }
     picture.row_name(replicas, "faults");
     for episode in &evidence.episodes {
-        let title = format!("{}: {}", episode.fault.words(), episode.target);
+        let title = format!("{}: {}", episode.fault.name(), episode.target);
         let [began, healed, ended] =
             [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
         picture.bar(replicas, (began, healed), FAULT, &title);
@@ -113,15 +110,15 @@ fn rows_of(led: &[(u64, u64, u64)], episodes: &[Episode]) -> BTreeSet<u64> {
 fn struck(episode: &Episode, id: u64) -> Option<&'static str> {
     let colour = match episode.fault {
         // All of them, one after the other.
-        Fault::RolledOver | Fault::Upgraded => return Some(OTHERWISE),
+        Fault::RollingRestart | Fault::RollingUpgrade => return Some(OTHERWISE),
         Fault::LeaderKilled
         | Fault::FollowerKilled
         | Fault::LeaderAndHostKilled
         | Fault::SyncFailed
         | Fault::SnapshotStorm => DOWN,
-        Fault::LeaderPaused => STILL,
-        Fault::LeaderDeaf | Fault::LeaderMute | Fault::LeaderParted => CUT,
-        Fault::DataWiped | Fault::DiskFull | Fault::MembersChanged => OTHERWISE,
+        Fault::LeaderFrozen => STILL,
+        Fault::LeaderCut(_) | Fault::LeaderIsolated => CUT,
+        Fault::DataWiped | Fault::LeaderDiskFull | Fault::MembersChanged => OTHERWISE,
         _ => return None,
     };
     (target_of(episode) == Some(id)).then_some(colour)
@@ -207,10 +204,8 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
                 "{at}: job {} task {} attempt {}",
                 holding.job, holding.task, holding.epoch
             );
-            let hue = HUE_STEP * holding.job.get() as f64 % 360.0;
-            let colour = format!("hsl({hue:.0} 55% 55%)");
             let span = (seconds(holding.taken_us), seconds(end_us));
-            picture.bar(row, span, &colour, &title);
+            picture.bar(row, span, &colour(holding.job.get() as usize), &title);
         }
     }
     picture.finish()
@@ -222,6 +217,7 @@ mod tests {
     use muster_model::ids::{JobId, Revision, TaskIndex};
 
     use super::*;
+    use crate::cluster::Direction;
     use crate::run::book::{Book, Holding};
     use crate::run::history::{Answer, Call, Outcome};
     use crate::run::truth::Truth;
@@ -238,14 +234,17 @@ mod tests {
         };
         let both = |id| struck_by(Fault::LeaderAndHostKilled, "replica-3 and node02", id);
         assert_eq!([both(2), both(3)], [None, Some(DOWN)]);
-        let paused = struck_by(Fault::LeaderPaused, "replica-1", 1);
+        let paused = struck_by(Fault::LeaderFrozen, "replica-1", 1);
         assert_eq!(paused, Some(STILL));
-        assert_eq!(struck_by(Fault::LeaderMute, "replica-2", 2), Some(CUT));
+        assert_eq!(
+            struck_by(Fault::LeaderCut(Direction::Out), "replica-2", 2),
+            Some(CUT)
+        );
         assert_eq!(struck_by(Fault::HostKilled, "node01", 1), None);
         assert_eq!(struck_by(Fault::LeaderKilled, "?", 1), None);
         let wiped = struck_by(Fault::DataWiped, "replica-2", 2);
         assert_eq!(wiped, Some(OTHERWISE));
-        assert_eq!(struck_by(Fault::RolledOver, "all", 3), Some(OTHERWISE));
+        assert_eq!(struck_by(Fault::RollingRestart, "all", 3), Some(OTHERWISE));
     }
 
     #[test]

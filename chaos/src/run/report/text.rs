@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use muster_text::{Column, Table};
+
 use crate::run::report::{FaultFigures, RunReport, Spread, Verdict};
 
 /// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
 
 /// Headers of the table of faults.
-pub(super) const FAULT_TITLES: [&str; 7] = [
+const FAULT_TITLES: [&str; 7] = [
     "fault",
     "made",
     "no write for (p50 / p99 / max, of n)",
@@ -19,7 +21,11 @@ pub(super) const FAULT_TITLES: [&str; 7] = [
 ];
 
 /// Headers of the table of invariants.
-pub(super) const CHECK_TITLES: [&str; 3] = ["invariant", "evidence", "violations"];
+const CHECK_TITLES: [&str; 3] = ["invariant", "evidence", "violations"];
+
+/// Headers of the table of coverage.
+const COVERAGE_TITLES: [&str; 2] = ["what", "count"];
+
 /// Repetitions from which on the maximum is meaningful.
 const REPETITIONS_MIN: usize = 9;
 
@@ -48,8 +54,8 @@ impl RunReport {
     }
 
     /// A row for each kind of fault.
-    pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
-        self.faults.iter().map(fault_row).collect()
+    pub(super) fn fault_table(&self) -> Table {
+        table(&FAULT_TITLES, self.faults.iter().map(fault_row))
     }
 
     /// Notes below the table of measurements.
@@ -64,20 +70,20 @@ impl RunReport {
     }
 
     /// A row for each invariant.
-    pub(super) fn check_rows(&self) -> Vec<Vec<String>> {
+    pub(super) fn check_table(&self) -> Table {
         let rows = self.checks.iter().map(|it| {
             let judged = format!("{} {}", it.judged, it.what);
             let broken = format!("{} violations", it.violations);
             vec![it.invariant.words().to_owned(), judged, broken]
         });
-        rows.collect()
+        table(&CHECK_TITLES, rows)
     }
 
     /// A row for each count.
-    pub(super) fn coverage_rows(&self) -> Vec<Vec<String>> {
+    pub(super) fn coverage_table(&self) -> Table {
         let rows = self.coverage.iter();
-        rows.map(|it| vec![it.what.to_owned(), it.count.to_string()])
-            .collect()
+        let rows = rows.map(|it| vec![it.what.to_owned(), it.count.to_string()]);
+        table(&COVERAGE_TITLES, rows)
     }
 }
 
@@ -87,7 +93,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
         void => format!("{} (+{void} invalid)", figures.made),
     };
     vec![
-        figures.fault.words().to_owned(),
+        figures.fault.name().to_owned(),
         made,
         spread(figures.unwritable),
         spread(figures.placed),
@@ -109,7 +115,7 @@ fn back(figures: &FaultFigures) -> String {
 /// Sentence on P4, if GPUs were broken.
 fn of_gpus(figures: &FaultFigures) -> Option<String> {
     let bystanders = figures.bystanders?;
-    let what = figures.fault.words();
+    let what = figures.fault.name();
     let closed = spread(figures.closed);
     Some(format!(
         "{what}: the GPU was out of placement after {closed}; {bystanders} units that did not hold it were displaced."
@@ -126,15 +132,9 @@ fn spread(spread: Option<Spread>) -> String {
     )
 }
 
-/// Writes a table in Markdown.
-fn table(formatter: &mut fmt::Formatter<'_>, titles: &[&str], rows: &[Vec<String>]) -> fmt::Result {
-    writeln!(formatter, "| {} |", titles.join(" | "))?;
-    let rule: Vec<&str> = titles.iter().map(|_| "---").collect();
-    writeln!(formatter, "|{}|", rule.join("|"))?;
-    for row in rows {
-        writeln!(formatter, "| {} |", row.join(" | "))?;
-    }
-    writeln!(formatter)
+fn table(titles: &[&'static str], rows: impl Iterator<Item = Vec<String>>) -> Table {
+    let columns: Vec<Column> = titles.iter().copied().map(Column::new).collect();
+    Table::new(&columns, false).with_rows(rows)
 }
 
 impl fmt::Display for RunReport {
@@ -158,22 +158,22 @@ impl fmt::Display for RunReport {
         }
         writeln!(formatter, "Command: `{}`\n", self.again)?;
         writeln!(formatter, "## Faults\n")?;
-        table(formatter, &FAULT_TITLES, &self.fault_rows())?;
+        writeln!(formatter, "{}", self.fault_table().markdown())?;
         for note in self.notes() {
             writeln!(formatter, "{note}\n")?;
         }
         writeln!(formatter, "## Checks\n")?;
-        table(formatter, &CHECK_TITLES, &self.check_rows())?;
+        writeln!(formatter, "{}", self.check_table().markdown())?;
         writeln!(formatter, "## Coverage\n")?;
-        table(formatter, &["what", "count"], &self.coverage_rows())
+        writeln!(formatter, "{}", self.coverage_table().markdown())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Fault;
     use crate::cluster::NetworkKind;
-    use crate::run::Fault;
     use crate::run::judge::{Check, Invariant};
 
     fn report(made: usize) -> RunReport {

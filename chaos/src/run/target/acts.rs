@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::run::RunError;
 use crate::run::options::{LONG_FAULT, NEMESIS, POLL, SHORT_FAULT, WHOLE_PATIENCE};
 use crate::run::target::clean;
+use crate::run::target::hosts::SEARCH;
 use crate::run::target::nemesis::{Act, Outside, is_up};
 
 /// Drain timeout of a host, in milliseconds.
@@ -61,11 +62,19 @@ impl Outside {
     }
 
     pub(super) async fn drain_host(&mut self) -> Result<Act, RunError> {
-        let Some(host) = self.take_host(None, 1).await? else {
-            return Ok(Act::not_made(NO_HOST));
+        let search_end = Instant::now() + SEARCH;
+        let (host, tasks) = loop {
+            let Some(host) = self.take_host(None, 1).await? else {
+                return Ok(Act::not_made(NO_HOST));
+            };
+            let tasks = self.look_at(&host).await?.tasks;
+            if tasks > 0 || Instant::now() > search_end {
+                break (host, tasks);
+            }
+            // Its tasks ended while it was being blocked: a drain would have no effect.
+            self.give_back(&Target::Host(host)).await?;
         };
         let target = Target::Host(host.clone());
-        let tasks = self.look_at(&host).await?.tasks;
         // The drain replaces any block of the host, and displaces any tasks placed since the block was
         // lifted.
         if !self.has(&target).await? {

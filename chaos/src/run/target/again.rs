@@ -1,7 +1,7 @@
 //! Command that repeats a run on an external cluster.
 
-use crate::run::Fault;
-use crate::run::target::{NamedAgent, TargetOptions};
+use crate::cluster::NamedAgent;
+use crate::run::target::TargetOptions;
 
 /// The command with the same random draws, applied to the cluster as it is by then. Process ids are
 /// repeated although killed processes have new ones; certificates and tokens from variables are not
@@ -19,8 +19,7 @@ pub(super) fn command(options: &TargetOptions) -> String {
         }
     };
     add("context", options.context.iter().cloned().collect());
-    let allowed = options.allowed.iter().copied();
-    let allowed = allowed.filter_map(Fault::permission).map(str::to_owned);
+    let allowed = options.allowed.iter().map(|it| it.name().to_owned());
     add("allow", allowed.collect());
     let named = |agent: &NamedAgent| format!("{}={}", agent.host, agent.pid);
     add("agent-pid", options.agents.iter().map(named).collect());
@@ -42,6 +41,7 @@ mod tests {
     use muster_client::ClientConfig;
 
     use super::*;
+    use crate::cluster::Fault;
 
     #[test]
     fn everything_that_was_said_is_repeated() {
@@ -73,7 +73,7 @@ mod tests {
             book: Some((PathBuf::from("/opt/trainer"), PathBuf::from("/book"))),
             ..bare
         };
-        let rest = "--context lab --allow kill-agent,kill-replica --agent-pid node01=11,node02=12 --replica-pid 21 \
+        let rest = "--context lab --allow agent-killed,replica-killed --agent-pid node01=11,node02=12 --replica-pid 21 \
                     --queue night --book /book --trainer /opt/trainer";
         assert_eq!(command(&full), format!("{head} {rest}"));
     }

@@ -8,10 +8,10 @@ use muster_proto::v1;
 use muster_proto::v1::block_target::Target;
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::cluster::NamedProcess;
 use crate::error_chain::chain;
 use crate::run::RunError;
 use crate::run::target::Tag;
-use crate::run::target::processes::NamedProcess;
 
 /// Maximum number of jobs listed.
 const JOBS_MAX: usize = 1_000_000;
@@ -36,7 +36,8 @@ pub(super) async fn away(
 ) -> Result<Vec<v1::Job>, RunError> {
     let thawed = processes.iter().map(NamedProcess::thaw);
     // Before waiting for anything.
-    let mut stay: Vec<RunError> = thawed.filter_map(Result::err).collect();
+    let failed = thawed.filter_map(Result::err);
+    let mut stay: Vec<RunError> = failed.map(RunError::from).collect();
     match clear(client, tag).await {
         Ok(own) if stay.is_empty() => return Ok(own),
         Ok(_) => {}

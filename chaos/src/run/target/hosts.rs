@@ -17,7 +17,7 @@ use crate::run::target::clean::{self, Found};
 use crate::run::target::nemesis::{Outside, is_up};
 
 /// Maximum time to find a host or GPU without workloads of others.
-const SEARCH: Duration = Duration::from_secs(10);
+pub(super) const SEARCH: Duration = Duration::from_secs(10);
 /// Expiry of a block in milliseconds: longer than any fault.
 const EXPIRY_MS: u64 = 60_000;
 /// Reason of a legitimate refusal to block a host.

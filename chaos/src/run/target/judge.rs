@@ -10,8 +10,8 @@ use muster_model::ids::{
 use muster_model::lifecycle::JobPhase;
 use muster_proto::v1;
 
-use crate::check::Acknowledged;
-use crate::run::Fault;
+use crate::checkers::AcknowledgedWrites;
+use crate::cluster::Fault;
 use crate::run::history::{Call, Outcome};
 use crate::run::judge::{Check, Evidence, Invariant, Violation, checks, order, told, watch};
 use crate::run::load::Heard;
@@ -199,7 +199,7 @@ impl Story {
 
 /// I4 and I5: acknowledged jobs exist, once; refused ones do not.
 fn of_answers(evidence: &Evidence, own: &[v1::Job], story: &Story) -> Vec<Violation> {
-    let mut acknowledged = Acknowledged::default();
+    let mut acknowledged = AcknowledgedWrites::default();
     let mut asked = BTreeSet::new();
     let there: BTreeMap<JobId, &v1::Job> = own.iter().map(|job| (JobId(job.id), job)).collect();
     let mut found = Vec::new();
@@ -316,7 +316,7 @@ fn of_reads(evidence: &Evidence, story: &Story) -> (usize, Vec<Violation>) {
 /// L4 and L5: the cluster recovered after each fault, and cancelled jobs ended.
 fn of_progress(evidence: &Evidence, own: &[v1::Job]) -> Vec<Violation> {
     let odd = evidence.episodes.iter().flat_map(|episode| {
-        let (what, target) = (episode.fault.words(), &episode.target);
+        let (what, target) = (episode.fault.name(), &episode.target);
         { episode.odd.iter() }.map(move |odd| format!("{what} ({target}): {odd}"))
     });
     let live = own.iter().filter(|job| !has_ended(job));

@@ -15,7 +15,6 @@ mod clean;
 mod hosts;
 mod judge;
 mod nemesis;
-mod processes;
 mod replicas;
 mod tag;
 mod written;
@@ -30,7 +29,6 @@ use muster_client::{Client, ClientConfig};
 use muster_model::ids::{HostId, Revision};
 use muster_proto::v1;
 use nemesis::Outside;
-use processes::NamedProcess;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use replicas::Replica;
@@ -38,7 +36,8 @@ use serde::Serialize;
 use tokio::time::{Duration, Instant, sleep};
 use written::Kept;
 
-use crate::demo::timeline::{Output, Timeline, Voice};
+use crate::cluster::timeline::{LineKind, Output, Timeline};
+use crate::cluster::{Fault, NamedAgent, NamedProcess, UnfitProcess};
 use crate::run::clock::now_us;
 use crate::run::history::History;
 use crate::run::judge::Evidence;
@@ -46,11 +45,23 @@ use crate::run::load::{GANG_TASKS_MAX, Tool, Users, Watchers, Workshop};
 use crate::run::nemesis::Episode;
 use crate::run::options::{DRAIN_PATIENCE, NEMESIS, POLL};
 use crate::run::report::{self, Asked};
-use crate::run::{Fault, RunError, RunReport};
+use crate::run::{RunError, RunReport};
 
-pub use processes::{NamedAgent, UnfitProcess};
 pub(in crate::run) use tag::Tag;
 
+/// Faults that the owner of an external cluster can allow, in the order of injection: through the API, or on
+/// processes named by pid.
+pub const EXTERNAL_FAULTS: [Fault; 9] = [
+    Fault::GpuBlocked,
+    Fault::HostBlocked,
+    Fault::HostDrained,
+    Fault::JobsCancelled,
+    Fault::LeadershipTransferred,
+    Fault::AgentFrozen,
+    Fault::AgentKilled,
+    Fault::ReplicaFrozen,
+    Fault::ReplicaKilled,
+];
 /// Duration of the load per repetition if no fault is allowed.
 const LOAD_ONLY: Duration = Duration::from_secs(10);
 /// GPUs per task of multi-GPU jobs; a host with fewer cannot run them.
@@ -93,7 +104,7 @@ pub struct Grounds {
     /// Name of the run, carried by its jobs and blocks.
     pub run: String,
     /// Allowed faults.
-    pub allowed: Vec<&'static str>,
+    pub allowed: Vec<Fault>,
     /// Active jobs of others when the run began.
     pub foreign_jobs: usize,
     /// Units of others displaced during the run, for whatever reason.
@@ -107,7 +118,8 @@ impl fmt::Display for Grounds {
         let allowed = if self.allowed.is_empty() {
             "nothing but submitting".to_owned()
         } else {
-            self.allowed.join(", ")
+            let names: Vec<&str> = self.allowed.iter().map(|it| it.name()).collect();
+            names.join(", ")
         };
         writeln!(
             formatter,
@@ -143,12 +155,12 @@ pub async fn run_target(
     client.discover().await?;
     let mut tag = Tag::new(&options.user, options.queue.as_deref());
     let told = format!("run {}: its jobs and blocks carry this name", tag.run);
-    timeline.say(Voice::Stage, &told);
+    timeline.print_line(LineKind::Stage, &told);
     let worked = tokio::select! {
         worked = work(options, (&client, &mut tag), &processes, timeline) => Some(worked),
         () = stop => None,
     };
-    timeline.say(Voice::Stage, "cleaning up after the run");
+    timeline.print_line(LineKind::Stage, "cleaning up after the run");
     let cleared = clean::away(&client, &tag, &processes).await;
     let Some(worked) = worked else {
         clean::check_ended(&tag, &cleared?)?;
@@ -222,8 +234,8 @@ async fn work(
     let episodes = strike_all(options, &mut outside, timeline).await?;
     users.end().await;
     let calls_until_us = now_us();
-    timeline.say(
-        Voice::Stage,
+    timeline.print_line(
+        LineKind::Stage,
         "no more calls; waiting for the jobs of the run to end",
     );
     let last = await_ended(client, tag).await;
@@ -252,11 +264,10 @@ async fn work(
 
 /// The target and the permissions.
 fn grounds(options: &TargetOptions, tag: &Tag, cluster: String, foreign_jobs: usize) -> Grounds {
-    let allowed = options.allowed.iter().filter_map(|it| it.permission());
     Grounds {
         cluster,
         run: tag.run.clone(),
-        allowed: allowed.collect(),
+        allowed: options.allowed.iter().copied().collect(),
         foreign_jobs,
         foreign_displaced: 0,
         not_judged: judge::not_judged(options.book.is_some()),
@@ -272,7 +283,7 @@ fn answering(cluster: &ClientConfig, replicas: &[Replica], timeline: Timeline) -
             "the replica at {} does not answer: it gets no watcher",
             replica.address
         );
-        timeline.say(Voice::Stage, &text);
+        timeline.print_line(LineKind::Stage, &text);
     }
     ClientConfig {
         addresses: there.iter().map(|it| it.address.clone()).collect(),
@@ -289,14 +300,14 @@ async fn strike_all(
     let mut episodes = Vec::new();
     for round in 1..=options.repetitions {
         let (of, count) = (options.repetitions, options.allowed.len());
-        timeline.say(
-            Voice::Stage,
+        timeline.print_line(
+            LineKind::Stage,
             &format!("round {round} of {of} with {count} faults"),
         );
         if options.allowed.is_empty() {
             sleep(LOAD_ONLY).await;
         }
-        for fault in Fault::OUTSIDE
+        for fault in EXTERNAL_FAULTS
             .into_iter()
             .filter(|it| options.allowed.contains(it))
         {

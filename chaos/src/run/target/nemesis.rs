@@ -10,16 +10,16 @@ use muster_proto::v1;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::demo::timeline::{Timeline, Voice};
+use crate::cluster::timeline::{LineKind, Timeline};
+use crate::cluster::{Fault, NamedProcess};
 use crate::error_chain::chain;
+use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::history::History;
-use crate::run::nemesis::Episode;
-use crate::run::options::{CALM, POLL, WHOLE_PATIENCE};
+use crate::run::nemesis::{Episode, NOBODY};
+use crate::run::options::{POLL, WHOLE_PATIENCE};
 use crate::run::target::Tag;
-use crate::run::target::processes::NamedProcess;
 use crate::run::target::replicas::Replica;
-use crate::run::{Fault, RunError};
 
 /// Timeout of one check: a replica that does not answer is not healthy.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
@@ -113,19 +113,15 @@ impl Outside {
     /// failure.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         if !self.allowed.contains(&fault) {
-            let text = format!("{} is not allowed", fault.words());
+            let text = format!("{} is not allowed", fault.name());
             return Err(RunError::Harness(text));
         }
-        let calm_us = now_us();
-        sleep(CALM).await;
-        let began_us = now_us();
-        let answered = self.history.answered_between(calm_us, began_us);
-        self.timeline.say(Voice::Fault, fault.words());
+        let episode = Episode::begin(fault, &self.history, self.timeline).await;
         let act = match self.act(fault).await {
             Err(RunError::Client(error)) => {
                 self.odd
                     .push(format!("no replica answers: {}", chain(&error)));
-                Act::not_made("?")
+                Act::not_made(NOBODY)
             }
             done => done?,
         };
@@ -133,28 +129,23 @@ impl Outside {
         let missing = self.await_whole().await;
         let whole_us = missing.is_none().then(now_us);
         let sign = if act.made {
-            Voice::Recovery
+            LineKind::Recovery
         } else {
-            Voice::Stage
+            LineKind::Stage
         };
-        self.timeline.say(sign, &act.target);
+        self.timeline.print_line(sign, &act.target);
         if let Some(missing) = missing {
             let late = format!("the cluster did not recover in time: {missing}");
-            self.timeline.say(Voice::Fault, &late);
+            self.timeline.print_line(LineKind::Fault, &late);
             self.odd.push(late);
         }
         Ok(Episode {
-            fault,
             target: act.target,
-            load_per_s: answered as f64 / CALM.as_secs_f64(),
-            gpu: None,
-            severed: None,
-            began_us,
             healed_us,
             whole_us,
             effect: Some(act.made),
-            given_back: Vec::new(),
             odd: std::mem::take(&mut self.odd),
+            ..episode
         })
     }
 
@@ -170,7 +161,7 @@ impl Outside {
             Fault::ReplicaFrozen => self.freeze_replica().await,
             Fault::ReplicaKilled => self.kill_replica().await,
             other => {
-                let text = format!("{} is not possible on an external cluster", other.words());
+                let text = format!("{} is not possible on an external cluster", other.name());
                 Err(RunError::Harness(text))
             }
         }

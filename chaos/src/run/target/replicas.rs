@@ -8,12 +8,12 @@ use muster_client::{Client, ClientConfig};
 use muster_proto::v1;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
+use crate::cluster::NamedProcess;
 use crate::run::RunError;
 use crate::run::options::{POLL, SHORT_FAULT};
 use crate::run::target::acts::not_started_again;
 use crate::run::target::connect;
 use crate::run::target::nemesis::{Act, LOOK, Outside};
-use crate::run::target::processes::NamedProcess;
 
 /// Minimum voters for one to be spared: with fewer, the remaining ones are no majority.
 const VOTERS_MIN: usize = 3;

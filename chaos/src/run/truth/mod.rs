@@ -18,7 +18,7 @@ use muster_model::time::TimeMs;
 use muster_proto::v1;
 use muster_raft_store::{Remains, StoredEntry};
 
-use crate::check::looked_at_one_in;
+use crate::checkers::sampling_interval;
 use crate::cluster::CLUSTER_ID;
 use crate::run::RunError;
 use crate::run::judge::{Invariant, Violation};
@@ -108,7 +108,7 @@ pub(super) fn replay(
     let mut audited = 0;
     for (number, entry) in (1..).zip(entries.take_while(|entry| entry.index <= committed)) {
         replay.apply(entry);
-        let pause = AUDIT_EVERY_ENTRIES * looked_at_one_in(&replay.truth.state);
+        let pause = AUDIT_EVERY_ENTRIES * sampling_interval(&replay.truth.state);
         if pause <= number - audited {
             audited = number;
             replay.audit();

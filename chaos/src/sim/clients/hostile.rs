@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use muster_engine::state::Answer;
 use muster_model::command::{BlockTarget, Command};
-use muster_model::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId, RequestKey};
 use muster_model::spec::{Condition, Dependency, JobSpec};
 use rand::Rng;
 
-use crate::sim::clients::SimClient;
-use crate::sim::coverage::Situation;
+use crate::sim::clients::{SimClient, submission};
 use crate::sim::draws::{Domain, draws};
+use crate::sim::faults::coverage::Situation;
 use crate::sim::report::Violation;
 use crate::sim::scale::Tempo;
 
@@ -39,7 +39,7 @@ impl SimClient {
                     let request = RequestId(self.random.random());
                     let spec = Arc::new(self.draw_broken());
                     self.judges.with(|seen| seen.acknowledged.asked(request));
-                    self.demand(Command::SubmitJob { request, spec }).await;
+                    self.demand(submission(request, spec)).await;
                     self.judges.with(|seen| seen.acknowledged.refused(request));
                 }
                 _ => {
@@ -61,7 +61,7 @@ impl SimClient {
             ..JobSpec::clone(&spec)
         };
         self.judges.with(|seen| seen.acknowledged.asked(request));
-        let answer = self.insist(Command::SubmitJob { request, spec }).await;
+        let answer = self.insist(submission(request, spec)).await;
         let Some(Answer::Job(job)) = answer else {
             self.judges.with(|seen| seen.acknowledged.refused(request));
             return;
@@ -69,7 +69,7 @@ impl SimClient {
         self.judges
             .with(|seen| seen.acknowledged.submitted(request, job));
         let spec = Arc::new(other);
-        self.demand(Command::SubmitJob { request, spec }).await;
+        self.demand(submission(request, spec)).await;
     }
 
     /// Sends a command that must be refused.
@@ -106,7 +106,7 @@ impl SimClient {
 
     /// A command about a job or a host that does not exist.
     fn draw_unfounded(&mut self) -> Command {
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let (job, author, reason) = (NOBODYS, "mallory".to_owned(), "because".to_owned());
         match self.random.random_range(0..4) {
             0 => Command::CancelJob {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use muster_client::calls::{Calls, Failure, Operation};
 use muster_client::{ClientConfig, ClientError};
 use muster_engine::state::{Answer, State};
+use muster_harness::fingerprinted;
 use muster_model::command::Command;
 use muster_proto::status::{ErrorReport, LEADER_KEY, status_of};
 use muster_raft_store::{Handle, Peer};
 use muster_scheduler::propose_status;
 use tonic::Status;
 
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
@@ -74,6 +75,7 @@ impl Line {
 
     /// Executes a command with retries, as the SDK does.
     pub(super) async fn run(&self, command: &Command) -> Result<Answer, ClientError> {
+        let command = fingerprinted(command.clone());
         let serve = |handle: Handle<State>| {
             let command = command.clone();
             async move { propose(&handle, command).await }

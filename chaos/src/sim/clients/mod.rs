@@ -12,7 +12,7 @@ use std::time::Duration;
 use muster_client::ClientError;
 use muster_engine::state::{Answer, State};
 use muster_model::command::Command;
-use muster_model::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId, RequestKey};
 use muster_model::spec::{
     Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Pipeline, PipelineDependency,
     PipelineJob, Resources, RetryPolicy, SuspendMode, TaskGroup,
@@ -27,8 +27,8 @@ use crate::sim::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
 };
-use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws};
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::record::{Scene, SceneKind};
@@ -108,8 +108,7 @@ impl SimClient {
                 self.submit_pipeline(spec).await;
                 continue;
             }
-            let spec = Arc::new(spec);
-            let submit = Command::SubmitJob { request, spec };
+            let submit = submission(request, Arc::new(spec));
             self.judges.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
                 self.judges
@@ -142,7 +141,10 @@ impl SimClient {
         let count = jobs.len() as u64;
         let name = "simulated".to_owned();
         let pipeline = Arc::new(Pipeline { name, jobs });
-        let submit = Command::SubmitPipeline { request, pipeline };
+        let submit = Command::SubmitPipeline {
+            request: RequestKey::of(request),
+            pipeline,
+        };
         self.judges
             .with(|seen| seen.acknowledged.asked_pipeline(request, count));
         for _ in 0..PIPELINE_SUBMITS {
@@ -177,13 +179,13 @@ impl SimClient {
     /// Replaces the health rules; the cluster may refuse them. Waits are shortened: hours would never end
     /// within a world.
     async fn set_health_rules(&mut self) {
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let rules = draw_health_rules(&mut self.random, request);
         self.insist(rules).await;
     }
 
     async fn configure(&mut self) {
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let command = draw_configuration(&mut self.random, request);
         self.insist(command).await;
     }
@@ -193,7 +195,7 @@ impl SimClient {
     async fn change_users(&mut self, number: u32) {
         let mut random = draws(self.seed, Domain::Access, self.number, number);
         if random.random_range(0..3) == 0 {
-            let request = RequestId(random.random());
+            let request = RequestKey::of(RequestId(random.random()));
             let command = draw_access(&mut random, request);
             self.insist(command).await;
         }
@@ -201,7 +203,7 @@ impl SimClient {
 
     /// Plans a host's maintenance with a drain, or cancels a planned one.
     async fn plan_maintenance(&mut self) {
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let Some((_, handle)) = self.registry.up().into_iter().next() else {
             return;
         };
@@ -214,7 +216,7 @@ impl SimClient {
     /// Suspends a job for a while, with its tasks paused or its resources released.
     async fn suspend(&mut self, job: JobId) {
         let (author, reason) = ("user".to_owned(), "another one's turn".to_owned());
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         tokio::time::sleep(SUSPENDED_AFTER).await;
         let suspend = Command::SuspendJob {
             request,
@@ -226,7 +228,7 @@ impl SimClient {
             return;
         }
         tokio::time::sleep(SUSPENDED_FOR).await;
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let resume = Command::ResumeJob {
             request,
             job,
@@ -239,7 +241,7 @@ impl SimClient {
     async fn cancel(&mut self, job: JobId) {
         let pause_ms = self.random.random_range(0..4_000);
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        let request = RequestId(self.random.random());
+        let request = RequestKey::of(RequestId(self.random.random()));
         let (author, reason) = ("user".to_owned(), "changed my mind".to_owned());
         let cancel = Command::CancelJob {
             request,
@@ -401,6 +403,14 @@ struct JobSize {
     /// GPUs per task.
     gpus: u32,
     run_ms: u64,
+}
+
+/// Submission of a job under this request id.
+fn submission(id: RequestId, spec: Arc<JobSpec>) -> Command {
+    Command::SubmitJob {
+        request: RequestKey::of(id),
+        spec,
+    }
 }
 
 /// Whether a job is submitted as part of a pipeline; derived from its run time, so that other draws do not

@@ -22,8 +22,8 @@ use power::Power;
 use senses::{Notes, Sensors};
 
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, seed_of};
+use crate::sim::faults::coverage::Situation;
 use crate::sim::gateway::Gateway;
 use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::sim::coverage::Situation;
 use crate::sim::draws::Domain;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::{SimHost, count, lock};
 use crate::sim::runtime::{NodeId, freeze, kill, spawn_on, thaw};

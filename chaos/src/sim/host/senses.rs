@@ -10,8 +10,8 @@ use muster_health::rules::{Clears, RuleSet};
 use muster_model::health::{Component, Finding, Severity};
 use muster_model::time::TimeMs;
 
-use crate::sim::ailments::Ailment;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
+use crate::sim::faults::host_fault::HostFault;
 use crate::sim::host::{SimHost, lock};
 use crate::sim::mutant::Mutant;
 
@@ -20,7 +20,7 @@ static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| HealthRules::default().s
 
 /// Duration of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasts {
+enum FaultDuration {
     /// Read once.
     Once,
     /// Read until repaired.
@@ -31,7 +31,7 @@ enum Lasts {
 
 /// Faults behind the sensors of a host: by rule and component the last fault, and its duration.
 #[derive(Debug, Default)]
-pub(super) struct Sensors(BTreeMap<(&'static str, Component), (Ailment, Lasts)>);
+pub(super) struct Sensors(BTreeMap<(&'static str, Component), (HostFault, FaultDuration)>);
 
 /// Reading of a component for one rule.
 struct Sample {
@@ -41,18 +41,22 @@ struct Sample {
 }
 
 impl Sensors {
-    fn fall_ill(&mut self, ailment: Ailment, port: u32, lasts: bool) {
-        let key = (ailment.signs().rule, ailment.component(port));
-        let lasts = if lasts { Lasts::On } else { Lasts::Once };
-        self.0.insert(key, (ailment, lasts));
+    fn inject(&mut self, fault: HostFault, port: u32, persists: bool) {
+        let key = (fault.readings().rule, fault.component(port));
+        let lasts = if persists {
+            FaultDuration::On
+        } else {
+            FaultDuration::Once
+        };
+        self.0.insert(key, (fault, lasts));
     }
 
     /// Repairs all faults; returns whether there was one.
     fn heal(&mut self) -> bool {
         let mut was_ill = false;
         for (_, lasts) in self.0.values_mut() {
-            was_ill |= *lasts != Lasts::Over;
-            *lasts = Lasts::Over;
+            was_ill |= *lasts != FaultDuration::Over;
+            *lasts = FaultDuration::Over;
         }
         was_ill
     }
@@ -61,25 +65,25 @@ impl Sensors {
     fn restart(&mut self, rule: &str) {
         for ((of, _), (_, lasts)) in &mut self.0 {
             if *of == rule {
-                *lasts = Lasts::Over;
+                *lasts = FaultDuration::Over;
             }
         }
     }
 
     fn read(&mut self) -> Vec<Sample> {
         let read = self.0.iter_mut().map(|((rule, component), known)| {
-            let (ailment, lasts) = *known;
-            let signs = ailment.signs();
-            if lasts == Lasts::Once {
-                known.1 = Lasts::Over;
+            let (fault, lasts) = *known;
+            let readings = fault.readings();
+            if lasts == FaultDuration::Once {
+                known.1 = FaultDuration::Over;
             }
             Sample {
                 rule,
                 component: component.clone(),
-                metrics: if lasts == Lasts::Over {
-                    signs.well
+                metrics: if lasts == FaultDuration::Over {
+                    readings.healthy
                 } else {
-                    signs.ill
+                    readings.faulty
                 },
             }
         });
@@ -229,8 +233,8 @@ impl Watch {
 
 impl SimHost {
     /// Injects a fault into the host, or a port of one of its adapters: for one reading, or until repaired.
-    pub fn fall_ill(&self, ailment: Ailment, port: u32, lasts: bool) {
-        lock(&self.sensors).fall_ill(ailment, port, lasts);
+    pub fn inject_fault(&self, fault: HostFault, port: u32, persists: bool) {
+        lock(&self.sensors).inject(fault, port, persists);
     }
 
     /// Repairs all sensors and accounts. Returns whether anything was faulty.
@@ -248,7 +252,7 @@ impl SimHost {
     /// Whether hosts evaluate this rule themselves.
     #[must_use]
     pub fn can_find(rule: &str) -> bool {
-        Ailment::ALL.iter().any(|it| it.signs().rule == rule)
+        HostFault::ALL.iter().any(|it| it.readings().rule == rule)
     }
 
     /// Whether a component is faulty by a rule, as far as its agents know.

@@ -44,7 +44,7 @@ impl Filter {
     fn lets(&self, scene: &Scene) -> bool {
         let is_late = self.from_ms.is_none_or(|from| scene.at_ms >= from);
         let is_early = self.until_ms.is_none_or(|until| scene.at_ms <= until);
-        let always = matches!(scene.kind, SceneKind::Act | SceneKind::Violation);
+        let always = matches!(scene.kind, SceneKind::Fault | SceneKind::Violation);
         let is_here = self.node.is_none() || scene.node == self.node;
         let is_about = self.job.is_none() || scene.job == self.job;
         is_late && is_early && (always || (is_here && is_about))
@@ -58,7 +58,7 @@ mod tests {
 
     fn record() -> Record {
         let mut record = Record::default();
-        record.push(1, Scene::new(SceneKind::Act, "kill").on(NodeId(1)));
+        record.push(1, Scene::new(SceneKind::Fault, "kill").on(NodeId(1)));
         for at_ms in 2..6 {
             let job = Some(JobId(at_ms % 2));
             let scene = Scene::new(SceneKind::Task, at_ms)

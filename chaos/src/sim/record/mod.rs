@@ -31,7 +31,7 @@ const WHAT_CHARS_MAX: usize = 240;
 #[serde(rename_all = "kebab-case")]
 pub enum SceneKind {
     /// A fault or a repair, or a skipped one.
-    Act,
+    Fault,
     /// A new leader or term.
     Leader,
     /// A command applied for the first time.
@@ -51,7 +51,7 @@ pub enum SceneKind {
 impl SceneKind {
     const fn words(self) -> &'static str {
         match self {
-            Self::Act => "act",
+            Self::Fault => "fault",
             Self::Leader => "leader",
             Self::Command => "command",
             Self::Event => "event",
@@ -237,12 +237,12 @@ mod tests {
     fn what_comes_last_ends_with_the_violation() {
         let mut record = Record::default();
         for at_ms in 0..5 {
-            record.push(at_ms, Scene::new(SceneKind::Act, at_ms));
+            record.push(at_ms, Scene::new(SceneKind::Fault, at_ms));
         }
         assert_eq!(record.last(2).len(), 2);
         assert_eq!(record.last(2)[1].at_ms, 4);
         record.push(5, Scene::new(SceneKind::Violation, "two at once"));
-        record.push(6, Scene::new(SceneKind::Act, "later"));
+        record.push(6, Scene::new(SceneKind::Fault, "later"));
         assert_eq!(record.last(2)[1].what, "two at once");
         assert_eq!(record.last(99).len(), 6);
     }

@@ -8,7 +8,7 @@ use crate::sim::record::{Record, Scene, SceneKind, describe, difference};
 
 /// Help text.
 const HELP: &str = "\
-n [COUNT]  next scene, or COUNT ahead    a  the next act         s [REVISION]  state here, or at REVISION
+n [COUNT]  next scene, or COUNT ahead    f  the next fault       s [REVISION]  state here, or at REVISION
 p [COUNT]  previous, or COUNT back       v  the first violation  d [FROM TO]   change by the last command, or between
 g SECONDS  first scene from SECONDS on   q  quit                 h             this help
 ";
@@ -46,7 +46,7 @@ impl<'a> Stepper<'a> {
             "q" => return None,
             "n" => self.forward(count),
             "p" => self.back(count),
-            "a" => self.seek(|scene| scene.kind == SceneKind::Act),
+            "f" => self.seek(|scene| scene.kind == SceneKind::Fault),
             "v" => {
                 self.at = 0;
                 self.seek(|scene| scene.kind == SceneKind::Violation)
@@ -146,12 +146,12 @@ mod tests {
         let mut cluster = Cluster::with_hosts(1, 2);
         let mut record = Record::default();
         record.keep(&cluster.state);
-        record.push(1_000, Scene::new(SceneKind::Act, "replica killed"));
+        record.push(1_000, Scene::new(SceneKind::Fault, "replica killed"));
         cluster.submit(single("first", 1, 1));
         record.keep(&cluster.state);
         let command = Scene::new(SceneKind::Command, "SubmitJob").at(cluster.state.revision);
         record.push(2_000, command);
-        record.push(3_000, Scene::new(SceneKind::Act, "replica restarted"));
+        record.push(3_000, Scene::new(SceneKind::Fault, "replica restarted"));
         record.push(4_000, Scene::new(SceneKind::Violation, "two at once"));
         record
     }
@@ -170,8 +170,8 @@ mod tests {
         says("s", "leadership");
         says("p", "replica killed");
         says("p", "that was the first");
-        says("a", "replica restarted");
-        says("a", "no such scene");
+        says("f", "replica restarted");
+        says("f", "no such scene");
         says("v", "two at once");
         says("n", "that was the last");
         says("g 2", "SubmitJob");

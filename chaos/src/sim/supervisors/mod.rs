@@ -18,9 +18,9 @@ use tokio::sync::{Notify, mpsc};
 
 pub use self::task::Behaviour;
 use self::task::{Supervised, Turn};
-use crate::check::{Gang, Owner};
+use crate::checkers::{Owner, UnitAttempt};
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::judges::Judges;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::current_node;
@@ -52,8 +52,8 @@ const fn owner_of(assignment: &TaskAssignment) -> Owner {
 }
 
 /// The attempt that a task shares with the other members of its gang, including replacements.
-const fn gang_of(assignment: &TaskAssignment) -> Gang {
-    Gang {
+const fn gang_of(assignment: &TaskAssignment) -> UnitAttempt {
+    UnitAttempt {
         unit: assignment.unit,
         number: assignment.attempt,
     }

@@ -20,7 +20,7 @@ use meta::meta_test;
 pub use options::SweepOptions;
 use teller::telling;
 
-use crate::sim::coverage::{Coverage, Situation};
+use crate::sim::faults::coverage::{Coverage, Situation};
 use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;
 use crate::sim::record::difference;
@@ -159,7 +159,7 @@ impl SweepReport {
         write_counts(formatter, "repairs", &sums.repairs)?;
         writeln!(
             formatter,
-            "  {:>8}  acts skipped, because their target was down",
+            "  {:>8}  faults skipped, because their target was down",
             sums.skipped
         )?;
         writeln!(formatter, "situations")?;
@@ -338,7 +338,7 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
         seed,
         faults_s: options.faults_s,
         mutant,
-        acts: options.acts.clone(),
+        faults: options.faults.clone(),
         jobs: options.jobs,
         scale: options.scale,
     }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::sim::faults::plan::FaultSelection;
 use crate::sim::mutant::Mutant;
-use crate::sim::plan::Acts;
 use crate::sim::scale::Scale;
 
 /// Options of a sweep.
@@ -24,8 +24,8 @@ pub struct SweepOptions {
     pub mutants: Vec<Mutant>,
     /// A mutant that is switched on in every world.
     pub mutant: Option<Mutant>,
-    /// Acts to execute.
-    pub acts: Acts,
+    /// Faults to execute.
+    pub faults: FaultSelection,
     /// Jobs of each user.
     pub jobs: Option<u32>,
     /// Size and pace of the worlds.

@@ -7,7 +7,7 @@ use muster_engine::state::State;
 use muster_model::health::{Component, ComponentKind};
 use tokio::time::{Instant, sleep};
 
-use crate::check::Misplaced;
+use crate::checkers::Misplaced;
 use crate::sim::host::SimHost;
 use crate::sim::report::Violation;
 use crate::sim::world::World;

@@ -3,8 +3,8 @@
 use muster_engine::state::State;
 use muster_raft_store::{Handle, PastError};
 
-use crate::sim::coverage::Situation;
 use crate::sim::digest::Digest;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::report::Violation;
 use crate::sim::world::World;
 

@@ -31,16 +31,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sim::clients::{CLIENT_NODES, Line, SimClient, is_beset};
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
 use crate::sim::draws::{Domain, draws, seed_of};
+use crate::sim::faults::coverage::Situation;
+use crate::sim::faults::nemesis::Nemesis;
+use crate::sim::faults::plan::Plan;
 use crate::sim::gateway::Gateway;
 use crate::sim::host::{HostSettings, SimHost, SimPlace};
 use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;
-use crate::sim::nemesis::Nemesis;
 use crate::sim::network::SimNetwork;
 use crate::sim::peers::{ShadowService, ShadowServices, SimPeers};
-use crate::sim::plan::Plan;
 use crate::sim::record::Record;
 use crate::sim::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use crate::sim::report::{Report, Violation};
@@ -180,13 +180,13 @@ impl World {
         let users = self.start_users();
         let mut nemesis = Nemesis::new();
         let began = Instant::now();
-        for act in self.plan.acts.clone() {
-            self.wait_until(began + Duration::from_millis(act.at_ms))
+        for scheduled in self.plan.faults.clone() {
+            self.wait_until(began + Duration::from_millis(scheduled.at_ms))
                 .await;
             if !self.goes_on() {
                 break;
             }
-            nemesis.perform(&mut self, &act).await;
+            nemesis.perform(&mut self, &scheduled).await;
         }
         let faults = Duration::from_secs(self.options.faults_s);
         self.wait_until(began + faults).await;
@@ -350,7 +350,7 @@ impl World {
         });
         // The answers of a lost group do not bind the next one.
         let tempo = self.options.scale.tempo;
-        let is_beset = is_beset(self.options.seed, tempo) && self.plan.shape.heirs == 0;
+        let is_beset = is_beset(self.options.seed, tempo) && self.plan.shape.recovery_machines == 0;
         let hostile = is_beset.then(|| {
             let number = self.users();
             let client = self.client(number);

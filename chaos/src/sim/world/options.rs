@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::sim::faults::plan::{FaultSelection, Plan};
 use crate::sim::mutant::Mutant;
-use crate::sim::plan::{Acts, Plan};
 use crate::sim::scale::{Scale, Tempo};
 
 /// Options of a world.
@@ -15,8 +15,8 @@ pub struct WorldOptions {
     pub faults_s: u64,
     /// A mutant, switched on to prove that the checkers find it.
     pub mutant: Option<Mutant>,
-    /// Acts to execute.
-    pub acts: Acts,
+    /// Faults to execute.
+    pub faults: FaultSelection,
     /// Jobs of each user; `None` derives the number from the duration.
     pub jobs: Option<u32>,
     /// Size and pace.
@@ -32,13 +32,13 @@ impl WorldOptions {
         self.jobs.unwrap_or(by_time)
     }
 
-    /// The cluster and its acts.
+    /// The cluster and its faults.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        Plan::of(self.seed, self.faults_s, self.scale, &self.acts)
+        Plan::of(self.seed, self.faults_s, self.scale, &self.faults)
     }
 
-    /// Command that reproduces this world by its seed. If the acts come from a file, it does not reproduce
+    /// Command that reproduces this world by its seed. If the faults come from a file, it does not reproduce
     /// them: they need the file.
     #[must_use]
     pub fn command(&self) -> String {
@@ -50,8 +50,8 @@ impl WorldOptions {
         if let Some(mutant) = self.mutant {
             let _infallible = write!(command, " --mutant {}", mutant.name());
         }
-        if let Acts::Only(numbers) = &self.acts {
-            let _infallible = write!(command, " --only-acts '{numbers}'");
+        if let FaultSelection::Only(numbers) = &self.faults {
+            let _infallible = write!(command, " --only-faults '{numbers}'");
         }
         if let Some(jobs) = self.jobs {
             let _infallible = write!(command, " --jobs {jobs}");

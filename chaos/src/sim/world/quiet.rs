@@ -8,7 +8,7 @@ use muster_engine::state::{Job, State};
 use muster_model::command::{BlockTarget, Command};
 use muster_model::health::Component;
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{JobId, RequestId};
+use muster_model::ids::{JobId, RequestId, RequestKey};
 use muster_model::lifecycle::JobPhase;
 use muster_planner::{Blocker, blocker};
 use muster_raft_store::Handle;
@@ -93,7 +93,7 @@ impl World {
         let author = || "operator".to_owned();
         let request = || {
             let number = self.operators_requests.fetch_add(1, Ordering::Relaxed);
-            RequestId(OPERATORS_REQUESTS + u128::from(number))
+            RequestKey::of(RequestId(OPERATORS_REQUESTS + u128::from(number)))
         };
         for (_, handle) in self.members_up() {
             let (targets, suspended) = handle.with_state(|state| {

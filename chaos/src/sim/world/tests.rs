@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::sim::plan::{Act, Acts, Deed, Numbers, Place, Plan};
+use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
+use crate::sim::faults::plan::{FaultSelection, Numbers, Plan};
 use crate::sim::record::SceneKind;
 use crate::sim::scale::{Scale, Tempo};
 
@@ -31,9 +32,9 @@ fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup
     let mut restored = 0;
     let mut unremembered = 0;
     let loses = |seed: &u64| {
-        Plan::of(*seed, 60, Scale::default(), &Acts::All)
+        Plan::of(*seed, 60, Scale::default(), &FaultSelection::All)
             .shape
-            .heirs
+            .recovery_machines
             > 0
     };
     for seed in (0..).filter(loses).take(6) {
@@ -81,7 +82,7 @@ fn a_record_changes_nothing_and_has_everything() {
     let (report, record) = record(&options).unwrap();
     assert_eq!(bare, report);
     for kind in [
-        SceneKind::Act,
+        SceneKind::Fault,
         SceneKind::Leader,
         SceneKind::Command,
         SceneKind::Event,
@@ -95,21 +96,24 @@ fn a_record_changes_nothing_and_has_everything() {
     assert_eq!(last.map(State::state_hash), Some(report.state_hash));
 }
 
-/// Leaving out acts changes nothing before the first of them.
+/// Leaving out faults changes nothing before the first of them.
 #[test]
-fn the_first_acts_alone_give_the_same_beginning() {
+fn the_first_faults_alone_give_the_same_beginning() {
     let whole = WorldOptions {
         faults_s: 20,
         ..options(5, None)
     };
-    let plan = Plan::of(5, 20, Scale::default(), &Acts::All);
-    let half = plan.acts.len() / 2;
-    let numbers = plan.acts[..half].iter().map(|act| act.number).collect();
+    let plan = Plan::of(5, 20, Scale::default(), &FaultSelection::All);
+    let half = plan.faults.len() / 2;
+    let numbers = plan.faults[..half]
+        .iter()
+        .map(|scheduled| scheduled.number)
+        .collect();
     let some = WorldOptions {
-        acts: Acts::Only(Numbers(numbers)),
+        faults: FaultSelection::Only(Numbers(numbers)),
         ..whole.clone()
     };
-    let end_ms = plan.acts[half].at_ms;
+    let end_ms = plan.faults[half].at_ms;
     let until = |options: &WorldOptions| {
         let (_, record) = record(options).unwrap();
         let scenes = record.scenes().iter().cloned();
@@ -123,28 +127,31 @@ fn the_first_acts_alone_give_the_same_beginning() {
 /// A machine reserved for a later replica has no node that could be cut off.
 #[test]
 fn who_is_not_there_yet_is_cut_off_in_vain() {
-    let plans = (0..).map(|seed| Plan::of(seed, 20, Scale::default(), &Acts::All));
+    let plans = (0..).map(|seed| Plan::of(seed, 20, Scale::default(), &FaultSelection::All));
     let (seed, mut plan) = (0..)
         .zip(plans)
-        .find(|(_, plan)| plan.shape.spares > 0 && plan.shape.heirs == 0)
+        .find(|(_, plan)| plan.shape.spares > 0 && plan.shape.recovery_machines == 0)
         .unwrap();
-    let (there, vacant) = (Place::Replica(1), Place::Replica(plan.shape.replicas + 1));
-    let cut = |from, to| Deed::Cut { from, to };
-    let deeds = [
-        Deed::Isolate(there),
-        Deed::Isolate(vacant),
+    let (there, vacant) = (
+        NodeRef::Replica(1),
+        NodeRef::Replica(plan.shape.replicas + 1),
+    );
+    let cut = |from, to| Fault::Cut { from, to };
+    let faults = [
+        Fault::Isolate(there),
+        Fault::Isolate(vacant),
         cut(there, vacant),
         cut(vacant, there),
     ];
-    let acts = (1..).zip(deeds).map(|(number, deed)| Act {
+    let faults = (1..).zip(faults).map(|(number, fault)| ScheduledFault {
         number,
         at_ms: 1_000,
-        deed,
+        fault,
     });
-    plan.acts = acts.collect();
+    plan.faults = faults.collect();
     let options = WorldOptions {
         faults_s: 5,
-        acts: Acts::Script(Arc::new(plan)),
+        faults: FaultSelection::Script(Arc::new(plan)),
         ..options(seed, None)
     };
     let report = simulate(&options).unwrap();
@@ -157,7 +164,7 @@ fn who_is_not_there_yet_is_cut_off_in_vain() {
 fn clusters_of_every_size_are_drawn() {
     let sizes: BTreeSet<u32> = (0..20)
         .map(|seed| {
-            Plan::of(seed, 60, Scale::default(), &Acts::All)
+            Plan::of(seed, 60, Scale::default(), &FaultSelection::All)
                 .shape
                 .replicas
         })

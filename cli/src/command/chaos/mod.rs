@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use muster_chaos::cluster::NetworkKind;
+use muster_chaos::cluster::{Fault, NetworkKind};
 use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -76,7 +76,7 @@ struct Apart {
 }
 
 fn trial_parser() -> impl TypedValueParser<Value = Trial> {
-    let names = PossibleValuesParser::new(Trial::ALL.map(Trial::name));
+    let names = PossibleValuesParser::new(Trial::ALL.map(|trial| trial.fault.name()));
     names.try_map(|name| Trial::named(&name).ok_or("unknown trial"))
 }
 
@@ -101,8 +101,9 @@ impl Tasks {
         } else {
             self.trial
         };
-        if self.previous.is_some() && !trials.contains(&Trial::AgentUpgraded) {
-            let name = Trial::AgentUpgraded.name();
+        let upgrades = trials.iter().any(|it| it.fault == Fault::AgentUpgraded);
+        if self.previous.is_some() && !upgrades {
+            let name = Fault::AgentUpgraded.name();
             return Err(Failure::usage(format!("--previous is for trial {name}")));
         }
         let binary = own_binary()?;

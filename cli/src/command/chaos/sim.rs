@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use muster_chaos::sim::faults::plan::{FaultSelection, Numbers};
 use muster_chaos::sim::mutant::Mutant;
-use muster_chaos::sim::plan::{Acts, Numbers};
 use muster_chaos::sim::scale::{Scale, Tempo};
 use muster_chaos::sim::sweep::{SweepOptions, sweep};
 use muster_chaos::sim::world::{WorldOptions, simulate};
@@ -62,9 +62,9 @@ pub(crate) struct WorldFlags {
     /// Enable a known bug
     #[arg(long, value_name = "NAME", value_parser = mutant_parser())]
     mutant: Option<Mutant>,
-    /// Only these fault actions of the drawn ones, as 3,7-9; none if the list is empty
+    /// Only these faults and repairs of the drawn ones, as 3,7-9; none if the list is empty
     #[arg(long, value_name = "NUMBERS")]
-    only_acts: Option<Numbers>,
+    only_faults: Option<Numbers>,
     /// Jobs of each user; by default one in four seconds, or in 150 with the production tempo
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u32>,
@@ -84,7 +84,7 @@ impl WorldFlags {
             seed,
             faults_s: self.faults_seconds,
             mutant: self.mutant,
-            acts: self.acts(),
+            faults: self.faults(),
             jobs: self.jobs,
             scale: self.scale(),
         }
@@ -97,9 +97,9 @@ impl WorldFlags {
         }
     }
 
-    fn acts(&self) -> Acts {
-        let only = self.only_acts.clone();
-        only.map_or(Acts::All, Acts::Only)
+    fn faults(&self) -> FaultSelection {
+        let only = self.only_faults.clone();
+        only.map_or(FaultSelection::All, FaultSelection::Only)
     }
 }
 
@@ -140,7 +140,7 @@ impl Sim {
                 Mutant::ALL.to_vec()
             },
             mutant: self.world.mutant,
-            acts: self.world.acts(),
+            faults: self.world.faults(),
             jobs: self.world.jobs,
             scale: self.world.scale(),
             program: Some(own_binary()?),

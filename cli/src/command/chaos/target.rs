@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use muster_chaos::run::{Fault, NamedAgent, TargetOptions};
+use muster_chaos::cluster::{Fault, NamedAgent};
+use muster_chaos::run::{EXTERNAL_FAULTS, TargetOptions};
 
 use crate::command::demo::{own_binary, trainer_program};
 use crate::connection::{Options, current_user};
@@ -61,9 +62,10 @@ impl FromStr for Agent {
 const AGENT_FORM: &str = "must be HOST=PID";
 
 fn fault_parser() -> impl TypedValueParser<Value = Fault> {
-    let names = Fault::OUTSIDE.map(|fault| fault.permission().unwrap_or_default());
-    PossibleValuesParser::new(names)
-        .try_map(|name| Fault::permitted(&name).ok_or("not a fault that can be allowed"))
+    let names = PossibleValuesParser::new(EXTERNAL_FAULTS.map(Fault::name));
+    names.try_map(|name| {
+        Fault::named(&name, &EXTERNAL_FAULTS).ok_or("not a fault that can be allowed")
+    })
 }
 
 impl Target {
@@ -94,7 +96,7 @@ impl Target {
                 return Err(Failure::usage(format!(
                     "a killed process gets a new id: {} can be injected {named} times with the named \
                      processes, not {repeated}",
-                    fault.permission().unwrap_or_default()
+                    fault.name()
                 )));
             }
         }
@@ -124,8 +126,7 @@ fn check_named(
     faults: [Fault; 2],
     (flag, named): (&str, usize),
 ) -> Result<(), Failure> {
-    let names = faults.map(|fault| fault.permission().unwrap_or_default());
-    let names = names.join(" and ");
+    let names = faults.map(Fault::name).join(" and ");
     match (faults.iter().any(|it| allowed.contains(it)), named) {
         (true, 0) => Err(Failure::usage(format!(
             "{names} need a target process: {flag}"

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_client::{Client, ClientError};
+use muster_documents::{LeaderTransfer, TriggeredSnapshot};
 use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 
@@ -15,7 +16,7 @@ use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_document};
-use crate::view::StatusView;
+use crate::view::status;
 
 /// Refresh interval of a watched status: it contains values that have no events.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -89,7 +90,7 @@ impl Status {
         }
         loop {
             let status = look(&client, self.freshness.consistency()).await?;
-            let text = render(&screen, &StatusView::from(status))?;
+            let text = render(&screen, &muster_documents::Status::from(status))?;
             if !self.watch {
                 screen.data(&text)?;
                 return Ok(Exit::Ok);
@@ -115,11 +116,11 @@ async fn look(
     client.status(consistency).await
 }
 
-fn render(screen: &Screen, status: &StatusView) -> Result<String, Failure> {
+fn render(screen: &Screen, document: &muster_documents::Status) -> Result<String, Failure> {
     match screen.format {
-        Format::Table | Format::Wide => Ok(status.render(screen.now())),
-        Format::Name => Ok(format!("{}\n", status.cluster_id())),
-        format => render_document(format, status),
+        Format::Table | Format::Wide => Ok(status::render(document, screen.now())),
+        Format::Name => Ok(format!("{}\n", document.cluster_id)),
+        format => render_document(format, document),
     }
 }
 
@@ -133,7 +134,10 @@ impl TransferLeader {
                 format!("leadership transfer to replica {asked} requested\n")
             }
             Format::Name => format!("{asked}\n"),
-            format => render_document(format, &serde_json::json!({"to_replica": asked}))?,
+            format => {
+                let to_replica = asked.get();
+                render_document(format, &LeaderTransfer { to_replica })?
+            }
         })?;
         Ok(Exit::Ok)
     }
@@ -149,8 +153,11 @@ async fn snapshot(options: &Options) -> Result<Exit, Failure> {
         }
         Format::Name => format!("{replica}\n"),
         format => {
-            let done = serde_json::json!({"replica": replica, "revision": revision});
-            render_document(format, &done)?
+            let triggered = TriggeredSnapshot {
+                replica: replica.get(),
+                revision: revision.get(),
+            };
+            render_document(format, &triggered)?
         }
     })?;
     Ok(Exit::Ok)

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
+use muster_documents::{Instant, RecoveredReplica};
 use muster_scheduler::offline::{Peer, Survivor};
 
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, ago, instant, note, render_document};
+use crate::view::backup::saved_members;
 
 /// `muster cluster recover`
 ///
@@ -40,12 +42,12 @@ impl Recover {
             note(&told(&survivor, screen.now()));
         }
         if self.dry_run {
-            return tell(&screen, &survivor, None);
+            return tell(&screen, &document(&survivor));
         }
         if !self.yes {
             confirm(survivor.cluster_id())?;
         }
-        let before = document(&survivor, None);
+        let before = document(&survivor);
         let (id, cluster) = (survivor.replica_id(), survivor.cluster_id().to_owned());
         let own = survivor
             .members()
@@ -65,9 +67,11 @@ impl Recover {
             }
             Format::Name => format!("{id}\n"),
             format => {
-                let mut done = before;
-                done["kept_in"] = kept.display().to_string().into();
-                render_document(format, &done)?
+                let recovered = RecoveredReplica {
+                    kept_in: Some(kept.display().to_string()),
+                    ..before
+                };
+                render_document(format, &recovered)?
             }
         })?;
         Ok(Exit::Ok)
@@ -90,7 +94,7 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
         loss.term,
         survivor.state().revision,
         instant(loss.time_ms),
-        ago(now, loss.time_ms),
+        ago(now, Instant { ms: loss.time_ms }),
     );
     text += "permanently lost: everything that the others acknowledged after that; its extent is unknown\n";
     if loss.voted_term > loss.term {
@@ -132,32 +136,28 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
     text
 }
 
-fn document(survivor: &Survivor, kept: Option<&str>) -> serde_json::Value {
+/// The document of the data found, before anything is changed.
+fn document(survivor: &Survivor) -> RecoveredReplica {
     let loss = survivor.loss();
-    let member = |(peer, votes): &(Peer, bool)| {
-        serde_json::json!({
-            "id": peer.id, "address": peer.address, "votes": votes,
-        })
-    };
-    serde_json::json!({
-        "cluster_id": survivor.cluster_id(),
-        "replica_id": survivor.replica_id(),
-        "revision": survivor.state().revision.get(),
-        "term": loss.term,
-        "index": loss.index,
-        "voted_term": loss.voted_term,
-        "unconfirmed_entries": loss.unconfirmed,
-        "written_at": instant(loss.time_ms),
-        "members": survivor.members().iter().map(member).collect::<Vec<_>>(),
-        "kept_in": kept,
-    })
+    RecoveredReplica {
+        cluster_id: survivor.cluster_id().to_owned(),
+        replica_id: survivor.replica_id(),
+        revision: survivor.state().revision.get(),
+        term: loss.term,
+        index: loss.index,
+        voted_term: loss.voted_term,
+        unconfirmed_entries: loss.unconfirmed,
+        written_at: Instant { ms: loss.time_ms },
+        members: saved_members(&survivor.members()),
+        kept_in: None,
+    }
 }
 
-fn tell(screen: &Screen, survivor: &Survivor, kept: Option<&str>) -> Result<Exit, Failure> {
+fn tell(screen: &Screen, found: &RecoveredReplica) -> Result<Exit, Failure> {
     match screen.format {
         Format::Table | Format::Wide => {}
-        Format::Name => screen.tell(&format!("{}\n", survivor.replica_id()))?,
-        format => screen.tell(&render_document(format, &document(survivor, kept))?)?,
+        Format::Name => screen.tell(&format!("{}\n", found.replica_id))?,
+        format => screen.tell(&render_document(format, found)?)?,
     }
     Ok(Exit::Ok)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientConfig, ClientError};
+use muster_documents::{ChangedReplica, Member};
 use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::change_replicas_request::Change;
@@ -16,7 +17,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, note, render_document, render_rows};
 use crate::parse;
-use crate::view::MemberView;
 
 /// Interval of checks of a replica that catches up.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -104,12 +104,12 @@ impl Members {
         let screen = options.screen();
         let status = super::look(&client, self.freshness.consistency()).await?;
         let versions = versions(&client, &status.replicas).await;
-        let rows: Vec<MemberView> = status
+        let rows: Vec<Member> = status
             .replicas
             .into_iter()
             .map(|replica| {
                 let version = versions.get(&replica.id).cloned();
-                MemberView::new(replica, version)
+                Member::new(replica, version)
             })
             .collect();
         screen.data(&render_rows(&screen, status.revision, &rows)?)?;
@@ -284,10 +284,12 @@ fn told(
         Format::Name => format!("{id}\n"),
         format => {
             let warning = Some(&answer.warning).filter(|warning| !warning.is_empty());
-            let done = serde_json::json!({
-                "replica": id, "changed": answer.changed, "warning": warning,
-            });
-            render_document(format, &done)?
+            let changed = ChangedReplica {
+                replica: id.get(),
+                changed: answer.changed,
+                warning: warning.cloned(),
+            };
+            render_document(format, &changed)?
         }
     })?;
     Ok(Exit::Ok)

@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_documents::{
+    Component, DebugBundle, Event, Explanation, Gpu, Host, HostNames, Job, MissingPart, Queue,
+    Status,
+};
 use muster_model::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::debug_target::Process;
@@ -20,10 +24,6 @@ use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note, render_document, to_json_line};
-use crate::view::{
-    ComponentView, EventView, ExplanationView, GpuView, HostNames, HostView, JobView, QueueView,
-    StatusView,
-};
 
 /// Waiting jobs that are explained.
 const EXPLAINED_MAX: usize = 20;
@@ -86,11 +86,16 @@ impl Bundle {
             Format::Name => format!("{path}\n"),
             format => {
                 let missing = collection.missing().iter();
-                let missing: Vec<Value> = missing
-                    .map(|(name, why)| json!({"name": name, "why": why}))
-                    .collect();
-                let told = json!({"file": path, "files": files, "missing": missing});
-                render_document(format, &told)?
+                let missing = missing.map(|(name, why)| MissingPart {
+                    name: name.clone(),
+                    why: why.clone(),
+                });
+                let bundle = DebugBundle {
+                    file: path,
+                    files,
+                    missing: missing.collect(),
+                };
+                render_document(format, &bundle)?
             }
         })?;
         reached?;
@@ -119,7 +124,7 @@ impl Collector {
         let of_ourselves = self.collection.count();
         let status = self.client.status(STALE).await;
         self.collection
-            .add("status.json", status.clone().map(StatusView::from));
+            .add("status.json", status.clone().map(Status::from));
         let hosts = self.hosts().await;
         self.lists().await;
         self.jobs().await;
@@ -151,7 +156,7 @@ impl Collector {
             ..v1::ListHostsRequest::default()
         };
         let (hosts, failed) = split(self.client.list_hosts(request).await);
-        let views = hosts.iter().cloned().map(HostView::from);
+        let views = hosts.iter().cloned().map(Host::from);
         self.list("hosts.json", views.collect::<Vec<_>>(), failed);
         hosts
     }
@@ -162,13 +167,13 @@ impl Collector {
             ..v1::ListGpusRequest::default()
         };
         let (gpus, failed) = split(self.client.list_gpus(request).await);
-        let gpus: Vec<GpuView> = gpus.into_iter().map(GpuView::from).collect();
+        let gpus: Vec<Gpu> = gpus.into_iter().map(Gpu::from).collect();
         self.list("gpus.json", gpus, failed);
         let (queues, failed) = split(self.client.list_queues(STALE).await);
-        let queues: Vec<QueueView> = queues.into_iter().map(QueueView::from).collect();
+        let queues: Vec<Queue> = queues.into_iter().map(Queue::from).collect();
         self.list("queues.json", queues, failed);
         let health = self.client.health(STALE).await.map(|health| {
-            let components = health.components.into_iter().map(ComponentView::from);
+            let components = health.components.into_iter().map(Component::from);
             components.collect::<Vec<_>>()
         });
         self.collection.add("health.json", health);
@@ -189,13 +194,13 @@ impl Collector {
         let (jobs, failed) = split(self.client.list_jobs(request, JOBS_MAX).await);
         let waiting = { jobs.iter() }.filter(|job| job.phase() == v1::JobPhase::Queued);
         let waiting: Vec<u64> = waiting.map(|job| job.id).take(EXPLAINED_MAX).collect();
-        let views: Vec<JobView> = jobs.into_iter().map(JobView::from).collect();
-        self.list("jobs.json", views, failed);
+        let jobs: Vec<Job> = jobs.into_iter().map(Job::from).collect();
+        self.list("jobs.json", jobs, failed);
         for job in waiting {
             let explained = self.client.explain_job(JobId(job), STALE).await;
             self.collection.add(
                 &format!("explain/{job}.json"),
-                explained.map(ExplanationView::from),
+                explained.map(Explanation::from),
             );
         }
     }
@@ -233,8 +238,8 @@ impl Collector {
                 }) => {
                     from = revision;
                     for event in events {
-                        let view = EventView::new(revision.get(), time.0, event, names);
-                        let line = view.as_ref().map(to_json_line).transpose();
+                        let event = Event::new(revision.get(), time.0, event, names);
+                        let line = event.as_ref().map(to_json_line).transpose();
                         let line = line.map_err(|failure| failure.text())?;
                         lines.push_str(&line.unwrap_or_default());
                     }

@@ -3,14 +3,18 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tar::{Builder, EntryType, Header};
 
-use crate::archive::Archive;
 use crate::failure::Failure;
 
 /// Version of the bundle's layout.
 const FORMAT: u32 = 1;
+/// Permissions of the files: a bundle is for its owner alone.
+const MODE: u32 = 0o600;
 
 /// Files, and missing parts.
 #[derive(Debug, Default)]
@@ -55,7 +59,7 @@ impl Collection {
         self.files.len()
     }
 
-    /// Writes everything below one folder, the manifest first.
+    /// Writes everything below one folder as `tar.gz`, the manifest first.
     pub(super) fn write(
         &self,
         out: impl Write,
@@ -65,12 +69,14 @@ impl Collection {
         let manifest = serde_json::to_string_pretty(&manifest);
         let manifest = manifest.map_err(|error| Failure::internal(&error))?;
         let written = || -> io::Result<()> {
-            let mut archive = Archive::new(out, time_s);
-            archive.add(&format!("{folder}/manifest.json"), manifest.as_bytes())?;
-            for (name, text) in &self.files {
-                archive.add(&format!("{folder}/{name}"), text.as_bytes())?;
+            let mut archive = Builder::new(GzEncoder::new(out, Compression::default()));
+            let manifest = ("manifest.json", &manifest);
+            let files = self.files.iter().map(|(name, text)| (name.as_str(), text));
+            for (name, text) in std::iter::once(manifest).chain(files) {
+                let mut header = header(text, time_s);
+                archive.append_data(&mut header, format!("{folder}/{name}"), text.as_bytes())?;
             }
-            archive.finish()?.flush()
+            archive.into_inner()?.finish()?.flush()
         };
         written().map_err(|error| Failure::new(format!("cannot write the bundle: {error}")))
     }
@@ -90,8 +96,23 @@ impl Collection {
     }
 }
 
+fn header(text: &str, time_s: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(MODE);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(time_s);
+    header.set_size(text.len() as u64);
+    header
+}
+
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -107,5 +128,29 @@ mod tests {
         assert_eq!(manifest["missing"][0]["name"], "b.json");
         assert_eq!(manifest["files"][1]["name"], "c.txt");
         assert!(text.contains("r1") && text.contains("fine"));
+    }
+
+    #[test]
+    fn tar_reads_the_bundle_and_long_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tar.gz");
+        let long_name = format!("{}/b.txt", "x".repeat(120));
+        let mut collection = Collection::default();
+        collection.add_text("a.txt", "fine\n");
+        collection.add_text(&long_name, "");
+        let out = fs::File::create(&path).unwrap();
+        assert!(collection.write(out, ("it", "now", 1_000_000_000)).is_ok());
+        let read = Command::new("tar")
+            .arg("-xzf")
+            .arg(&path)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(read.status.success(), "{read:?}");
+        assert!(read.stderr.is_empty(), "{read:?}");
+        let folder = folder.path().join("it");
+        assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "fine\n");
+        assert_eq!(fs::read_to_string(folder.join(long_name)).unwrap(), "");
+        assert!(folder.join("manifest.json").exists());
     }
 }

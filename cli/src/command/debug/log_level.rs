@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::Client;
+use muster_documents::{LogFilter, LogFilters};
 use muster_proto::v1;
 use muster_proto::v1::debug_target::Process;
 use muster_service::logging::LevelChange;
-use serde_json::json;
 
 use crate::command::debug::client_of;
 use crate::connection::{Options, current_user};
@@ -97,10 +97,13 @@ impl LogLevel {
                 .map(|(process, _)| format!("{process}\n"))
                 .collect(),
             format => {
-                let rows: Vec<serde_json::Value> = { done.iter() }
-                    .map(|(process, filter)| json!({"process": process, "filter": filter}))
-                    .collect();
-                render_document(format, &json!({"for_ms": span_ms, "processes": rows}))?
+                let processes = done.into_iter();
+                let processes = processes.map(|(process, filter)| LogFilter { process, filter });
+                let filters = LogFilters {
+                    for_ms: span_ms,
+                    processes: processes.collect(),
+                };
+                render_document(format, &filters)?
             }
         })?;
         Ok(Exit::Ok)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use muster_documents::ChangedJob;
 use muster_model::ids::JobId;
 
 use crate::command::job::wait::{Ended, Goal, wait_for};
@@ -50,7 +51,10 @@ impl Cancel {
                             screen.tell(&format!("job {job} is being cancelled\n"))?;
                         }
                         Format::Name => screen.tell(&format!("{job}\n"))?,
-                        _ => done.push(serde_json::json!({"job": job, "revision": revision})),
+                        _ => done.push(ChangedJob {
+                            job: job.get(),
+                            revision: revision.get(),
+                        }),
                     }
                 }
                 Err(error) => Failure::from(error).about(&format!("job {job}")).print(),

@@ -1,13 +1,14 @@
 //! `muster job explain`.
 
 use clap::Args;
+use muster_documents::Explanation;
 use muster_model::ids::JobId;
 
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
-use crate::view::ExplanationView;
+use crate::view::explanation;
 
 /// `muster job explain`
 #[derive(Debug, Args)]
@@ -25,11 +26,11 @@ impl Explain {
         let screen = options.screen();
         let consistency = self.moment.consistency();
         let answer = client.explain_job(JobId(self.job), consistency).await?;
-        let view = ExplanationView::from(answer);
+        let explained = Explanation::from(answer);
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => view.render(screen.now()),
+            Format::Table | Format::Wide => explanation::render(&explained, screen.now()),
             Format::Name => format!("{}\n", self.job),
-            format => render_document(format, &view)?,
+            format => render_document(format, &explained)?,
         })?;
         Ok(Exit::Ok)
     }

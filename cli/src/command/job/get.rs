@@ -1,6 +1,7 @@
 //! `muster job get`.
 
 use clap::Args;
+use muster_documents::JobDetail;
 use muster_model::ids::JobId;
 use muster_proto::v1;
 
@@ -8,7 +9,7 @@ use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
-use crate::view::JobDetailView;
+use crate::view::job_detail;
 
 /// `muster job get`
 #[derive(Debug, Args)]
@@ -34,18 +35,19 @@ impl Get {
             .await?;
         // Progress of tasks is only known for the present.
         let is_running = !self.moment.is_past() && detail.units.iter().any(runs);
-        let mut view = JobDetailView::from(detail);
+        let revision = detail.revision.get();
+        let mut detail = JobDetail::new(revision, detail.job, detail.units, detail.more_units);
         if is_running {
             match client.job_progress(JobId(self.job)).await {
-                Ok(said) => view.add_progress(&said),
+                Ok(reported) => detail.add_progress(&reported),
                 // Optional data: everything required has been read.
                 Err(error) => screen.progress(&error.to_string()),
             }
         }
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => view.render(&screen),
+            Format::Table | Format::Wide => job_detail::render(&detail, &screen),
             Format::Name => format!("{}\n", self.job),
-            format => render_document(format, &view)?,
+            format => render_document(format, &detail)?,
         })?;
         Ok(Exit::Ok)
     }

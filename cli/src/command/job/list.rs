@@ -3,13 +3,13 @@
 use std::num::NonZero;
 
 use clap::{Args, ValueEnum};
+use muster_documents::Job;
 use muster_proto::v1;
 
 use crate::command::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::view::JobView;
 
 /// `muster job list`
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ impl List {
         let client = self.moment.connect(options).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, jobs) = client.list_jobs(request.clone(), limit).await?;
-            Ok((revision, jobs.into_iter().map(JobView::from).collect()))
+            Ok((revision, jobs.into_iter().map(Job::from).collect()))
         })
         .await
     }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use muster_client::Client;
+use muster_documents::ChangedJob;
 use muster_model::ids::{JobId, Revision};
 
 use crate::connection::{Options, current_user};
@@ -46,7 +47,10 @@ impl Suspend {
                         screen.tell(&text)?;
                     }
                     Format::Name => screen.tell(&format!("{job}\n"))?,
-                    _ => done.push(serde_json::json!({"job": job, "revision": revision})),
+                    _ => done.push(ChangedJob {
+                        job: job.get(),
+                        revision: revision.get(),
+                    }),
                 },
                 Err(failure) => {
                     failure.about(&format!("job {job}")).print();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use muster_client::{Client, ClientError, JobDetail};
+use muster_documents::{Job, JobPhase};
 use muster_model::ids::JobId;
 use muster_proto::v1;
 
@@ -12,7 +13,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Screen, render_rows};
 use crate::parse;
-use crate::view::{ExplanationView, JobView, job_phase};
 
 /// Exit code after Ctrl-C during the wait, as in shells: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -186,16 +186,13 @@ async fn out_of_time(client: &Client, screen: &Screen, job: JobId) -> Result<End
     let never_placed = detail.phase() == v1::JobPhase::Queued
         && counts.succeeded + counts.failed + counts.cancelled == 0;
     if !never_placed {
-        let phase = job_phase(detail.phase());
+        let phase = JobPhase::from(detail.phase());
         screen.progress(&format!("timed out: job {job} is {phase}"));
         return Ok(Ended::TimedOut);
     }
     let explained = client.explain_job(job, consistency).await?;
-    let explained = ExplanationView::from(explained);
-    screen.progress(&format!(
-        "timed out: job {job} waits: {}",
-        explained.summary()
-    ));
+    let summary = explained.summary;
+    screen.progress(&format!("timed out: job {job} waits: {summary}"));
     Ok(Ended::NotPlaced)
 }
 
@@ -208,7 +205,7 @@ async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), F
             .get_job(*job, 1, v1::Consistency::Linearizable)
             .await?;
         revision = revision.max(detail.revision.get());
-        rows.push(JobView::from(detail.job));
+        rows.push(Job::from(detail.job));
     }
     screen.tell(&render_rows(screen, revision, &rows)?)
 }

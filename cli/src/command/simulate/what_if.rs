@@ -240,7 +240,7 @@ fn read(export: &Export) -> Result<Fork, Failure> {
     let state = read_state(&mut export.bytes.as_slice()).map_err(|error| {
         let failure = Failure::new(chain(&error)).about("the cluster's state");
         match error {
-            LogError::NewerVersion { .. } => failure.help(format!(
+            LogError::NewerVersion { .. } | LogError::OlderVersion { .. } => failure.help(format!(
                 "the cluster runs version {}, this is {}: use the cluster's own version of `muster`",
                 head.version,
                 env!("CARGO_PKG_VERSION")

@@ -7,6 +7,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use muster_documents::RestoredReplica;
 use muster_scheduler::offline::{Backup, Foundation, Key, Peer};
 use muster_tls::is_loopback;
 
@@ -14,7 +15,7 @@ use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{Format, Screen, instant, render_document};
-use crate::view::BackupView;
+use crate::view::backup;
 
 /// Tolerance for a clock behind that of the replica that saved a file: above the skew of synchronized clocks,
 /// and below the time of a restore.
@@ -115,9 +116,9 @@ pub(crate) fn read(path: &Path, key: Option<&Key>) -> Result<Backup, Failure> {
 impl Inspect {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
         let backup = read(&self.file, self.key.read()?.as_ref())?;
-        let view = BackupView::new(&self.file, &backup)?;
+        let document = backup::document(&self.file, &backup)?;
         let screen = options.screen();
-        screen.data(&render(&screen, &view)?)?;
+        screen.data(&render(&screen, &document)?)?;
         Ok(Exit::Ok)
     }
 }
@@ -139,7 +140,7 @@ impl Restore {
             return usage("--cluster-id must not be empty");
         }
         let backup = read(&self.file, self.key.read()?.as_ref())?;
-        let view = BackupView::new(&self.file, &backup)?;
+        let snapshot = backup::document(&self.file, &backup)?;
         let screen = options.screen();
         if !self.clock_is_right {
             let saved = (backup.about.replica_id, backup.about.time_ms);
@@ -154,17 +155,17 @@ impl Restore {
         let restored = foundation.restore(backup);
         restored.map_err(|error| Failure::new(chain(&error)))?;
         screen.data(&match screen.format {
-            Format::Table | Format::Wide => told(&view, &foundation),
+            Format::Table | Format::Wide => told(&snapshot, &foundation),
             Format::Name => format!("{}\n", foundation.cluster_id),
             format => {
-                let done = serde_json::json!({
-                    "cluster_id": foundation.cluster_id,
-                    "replica_id": foundation.replica.id,
-                    "address": foundation.replica.address,
-                    "data_dir": foundation.data_dir,
-                    "snapshot": view,
-                });
-                render_document(format, &done)?
+                let restored = RestoredReplica {
+                    cluster_id: foundation.cluster_id,
+                    replica_id: foundation.replica.id,
+                    address: foundation.replica.address,
+                    data_dir: foundation.data_dir.display().to_string(),
+                    snapshot,
+                };
+                render_document(format, &restored)?
             }
         })?;
         Ok(Exit::Ok)
@@ -193,15 +194,15 @@ fn refuse_from_the_future(
     )))
 }
 
-fn told(view: &BackupView, foundation: &Foundation) -> String {
+fn told(snapshot: &muster_documents::Backup, foundation: &Foundation) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, &foundation.replica.address);
     format!(
         "{folder} contains replica {id} of cluster {cluster}, with the state of cluster {} at {}\n\
          later acknowledged changes are lost; start it only after the old cluster has stopped:\n{}\
          others join it with empty data directories, new ids, and --join {address}\n",
-        view.cluster_id(),
-        view.taken_at(),
+        snapshot.cluster_id,
+        snapshot.taken_at,
         start(foundation),
     )
 }
@@ -227,11 +228,14 @@ fn start(foundation: &Foundation) -> String {
     command + if is_here { "" } else { certificates }
 }
 
-pub(crate) fn render(screen: &Screen, view: &BackupView) -> Result<String, Failure> {
+pub(crate) fn render(
+    screen: &Screen,
+    document: &muster_documents::Backup,
+) -> Result<String, Failure> {
     match screen.format {
-        Format::Table | Format::Wide => Ok(view.render(screen.now())),
-        Format::Name => Ok(format!("{}\n", view.cluster_id())),
-        format => render_document(format, view),
+        Format::Table | Format::Wide => Ok(backup::render(document, screen.now())),
+        Format::Name => Ok(format!("{}\n", document.cluster_id)),
+        format => render_document(format, document),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use clap::Args;
 use muster_client::{Client, ClientError};
+use muster_documents::Backup;
 use muster_scheduler::offline::{BackupError, Key, reseal};
 use muster_tls::begin_private;
 
@@ -14,7 +15,7 @@ use crate::command::snapshot::{KeyFile, read, render};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
-use crate::view::BackupView;
+use crate::view::backup;
 
 /// Pieces buffered for the writer.
 const PIECES_AHEAD: usize = 4;
@@ -65,18 +66,18 @@ impl Save {
             // The failure is reported; the file may not exist.
             drop(fs::remove_file(&partial));
         }
-        let view = saved?;
+        let saved = saved?;
         let screen = options.screen();
-        screen.data(&render(&screen, &view)?)?;
+        screen.data(&render(&screen, &saved)?)?;
         Ok(Exit::Ok)
     }
 
     /// Verifies the file on disk, and renames it to its final name.
-    fn publish(&self, partial: &Path, key: Option<&Key>) -> Result<BackupView, Failure> {
+    fn publish(&self, partial: &Path, key: Option<&Key>) -> Result<Backup, Failure> {
         let backup = read(partial, key)?;
         let renamed = fs::rename(partial, &self.file).and_then(|()| sync_folder(&self.file));
         renamed.map_err(|error| Failure::new(format!("{}: {error}", self.file.display())))?;
-        BackupView::new(&self.file, &backup)
+        backup::document(&self.file, &backup)
     }
 }
 

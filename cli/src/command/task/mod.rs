@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use muster_documents::CheckpointAdvice;
 use muster_worker::supervisor::link::task_side::{self, TaskSide, TaskSideError};
 use muster_worker::supervisor::{
     ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag,
@@ -173,13 +174,6 @@ fn failure(error: TaskSideError) -> Failure {
     }
 }
 
-/// Advice in the answer to a commit.
-#[derive(Debug, Serialize)]
-struct Advice {
-    /// Seconds after which the task should save again.
-    interval_s: u64,
-}
-
 impl Commit {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
         let answer = ask(|epoch| self.request(epoch))?;
@@ -187,7 +181,7 @@ impl Commit {
             let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
             let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
-            let text = shown(format, &Advice { interval_s }, (&word, &sentence))?;
+            let text = shown(format, &CheckpointAdvice { interval_s }, (&word, &sentence))?;
             options.screen().tell(&text)?;
         }
         Ok(Exit::Ok)
@@ -269,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_is_heard_is_a_document_where_one_is_asked_for() {
-        let advice = Advice { interval_s: 7 };
+        let advice = CheckpointAdvice { interval_s: 7 };
         let said = |format| shown(format, &advice, ("7", "save after 7 s\n")).unwrap();
         assert_eq!(said(Format::Yaml), "interval_s: 7\n");
         assert_eq!(said(Format::Jsonl), "{\"interval_s\":7}\n");

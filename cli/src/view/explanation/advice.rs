@@ -1,50 +1,87 @@
 //! Remedies for a waiting job, as text.
 
 use jiff::Timestamp;
-use muster_proto::v1;
+use muster_documents::explanation::{LimitKind, LimitReached, Remedy};
 
 use crate::output::{counted, span, until};
-use crate::view::word::block_target;
 
-/// A remedy as an instruction.
-pub(super) fn remedy(remedy: &v1::Remedy, now: Timestamp) -> Option<String> {
-    use v1::remedy::Kind;
-    Some(match remedy.kind.as_ref()? {
-        Kind::WaitUntilMs(at) => format!("wait; due {}", until(now, *at)),
-        Kind::PlaceAheadJobId(job) => {
+/// A remedy as an instruction; `None` if this version does not know it.
+// Long, with one arm for each kind, so that the compiler finds a missing one.
+pub(super) fn remedy(remedy: &Remedy, now: Timestamp) -> Option<String> {
+    Some(match remedy {
+        Remedy::Wait { until: at } => format!("wait; due {}", until(now, *at)),
+        Remedy::PlaceAhead { job } => {
             format!("job {job} goes first: it has to be placed, changed or cancelled")
         }
-        Kind::Unblock(blocked) => {
-            let targets = blocked.targets.iter();
-            let targets: Vec<String> = targets.map(|it| block_target(Some(it))).collect();
-            format!("unblock {}", targets.join(", "))
-        }
-        Kind::FreeGpus(lacking) => format!(
-            "{} more free on one host; {} is nearest",
-            counted(lacking.gpus, "GPU"),
-            lacking.host
+        Remedy::Unblock { targets } => format!("unblock {}", targets.join(", ")),
+        Remedy::FreeGpus { gpus, host } => format!(
+            "{} more free on one host; {host} is nearest",
+            counted(*gpus, "GPU")
         ),
-        Kind::FreeRoom(lacking) => format!(
-            "room for {} more, each with {}",
-            counted(lacking.tasks, "task"),
-            lacking.each
+        Remedy::FreeRoom { tasks, each } => format!(
+            "room for {} more, each with {each}",
+            counted(*tasks, "task")
         ),
-        Kind::Grow(need) => format!("add {need} to the cluster, or ask for less"),
-        Kind::RaiseLimit(reached) => raise(reached),
-        Kind::BorrowQueue(queue) => {
+        Remedy::Grow { need } => format!("add {need} to the cluster, or ask for less"),
+        Remedy::RaiseLimit(reached) => raise(reached),
+        Remedy::Borrow { queue } => {
             format!("let queue {queue} borrow idle resources (`borrow: true`)")
         }
-        Kind::Change(asked) => change(asked)?,
+        Remedy::FewerTasks { group, tasks } => format!(
+            "ask for {} of group {group}: that many fit now",
+            counted(*tasks, "task")
+        ),
+        Remedy::Within {
+            group,
+            level,
+            required,
+        } => {
+            let verb = if *required { "require" } else { "only prefer" };
+            let group = group.as_ref();
+            let group = group.map_or_else(String::new, |group| format!(" for group {group}"));
+            format!("{verb} `within: {level}`{group}")
+        }
+        Remedy::AnyPlace => "do not restrict hosts and GPUs".to_owned(),
+        Remedy::IncludeHosts { hosts } => format!("do not exclude {}", hosts.join(", ")),
+        Remedy::AcceptModels { models } => {
+            format!("accept GPUs of model {} too", models.join(", "))
+        }
+        Remedy::TasksPerHost {
+            group,
+            tasks: Some(tasks),
+        } => format!(
+            "let {} of group {group} share a host",
+            counted(*tasks, "task")
+        ),
+        Remedy::TasksPerHost { group, tasks: None } => {
+            format!("let all tasks of group {group} share a host")
+        }
+        Remedy::ShareHosts => "let other jobs share its hosts (no `exclusive`)".to_owned(),
+        Remedy::Less {
+            cpus_milli,
+            memory_mib,
+        } => {
+            let cpus = cpus_milli.map(|milli| format!("{milli} thousandths of CPUs"));
+            let memory = memory_mib.map(|mib| format!("{mib} MiB"));
+            let most: Vec<String> = cpus.into_iter().chain(memory).collect();
+            format!("ask for at most {} for each task", most.join(" and "))
+        }
+        Remedy::RunTime { run_time_ms_max } => format!(
+            "give it a `run_time` of at most {}: then it ends before the reserved start",
+            span(*run_time_ms_max)
+        ),
+        Remedy::Opportunistic => "submit it as `opportunistic`".to_owned(),
+        Remedy::Unknown => return None,
     })
 }
 
-fn raise(reached: &v1::LimitReached) -> String {
-    let field = match reached.kind() {
-        v1::limit_reached::Kind::User => "user_limit",
-        v1::limit_reached::Kind::Guarantee => "guarantee",
-        _ => "limit",
+fn raise(reached: &LimitReached) -> String {
+    let field = match reached.of {
+        LimitKind::User => "user_limit",
+        LimitKind::Guarantee => "guarantee",
+        LimitKind::Queue | LimitKind::Unknown => "limit",
     };
-    let otherwise = if reached.asked > reached.limit {
+    let otherwise = if reached.requested > reached.limit {
         "ask for less"
     } else {
         "wait for other jobs of it to end"
@@ -56,52 +93,4 @@ fn raise(reached: &v1::LimitReached) -> String {
         reached.would_be.saturating_sub(reached.limit),
         reached.would_be
     )
-}
-
-fn change(change: &v1::JobChange) -> Option<String> {
-    use v1::job_change::Kind;
-    Some(match change.kind.as_ref()? {
-        Kind::FewerTasks(fewer) => format!(
-            "ask for {} of group {}: that many fit now",
-            counted(fewer.tasks, "task"),
-            fewer.group
-        ),
-        Kind::Within(within) => {
-            let verb = if within.required {
-                "require"
-            } else {
-                "only prefer"
-            };
-            let group = within.group.as_ref();
-            let group = group.map_or_else(String::new, |group| format!(" for group {group}"));
-            format!("{verb} `within: {}`{group}", within.level)
-        }
-        Kind::AnyPlace(_) => "do not restrict hosts and GPUs".to_owned(),
-        Kind::IncludeHosts(hosts) => format!("do not exclude {}", hosts.names.join(", ")),
-        Kind::AcceptModels(models) => {
-            format!("accept GPUs of model {} too", models.names.join(", "))
-        }
-        Kind::TasksPerHost(most) => match most.tasks {
-            Some(tasks) => format!(
-                "let {} of group {} share a host",
-                counted(tasks, "task"),
-                most.group
-            ),
-            None => format!("let all tasks of group {} share a host", most.group),
-        },
-        Kind::ShareHosts(_) => "let other jobs share its hosts (no `exclusive`)".to_owned(),
-        Kind::Less(less) => {
-            let cpus = less
-                .cpus_milli
-                .map(|milli| format!("{milli} thousandths of CPUs"));
-            let memory = less.memory_mib.map(|mib| format!("{mib} MiB"));
-            let most: Vec<String> = cpus.into_iter().chain(memory).collect();
-            format!("ask for at most {} for each task", most.join(" and "))
-        }
-        Kind::RunTimeMsMax(run_time_ms_max) => format!(
-            "give it a `run_time` of at most {}: then it ends before the reserved start",
-            span(*run_time_ms_max)
-        ),
-        Kind::Opportunistic(_) => "submit it as `opportunistic`".to_owned(),
-    })
 }

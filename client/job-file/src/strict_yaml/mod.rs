@@ -7,12 +7,10 @@ mod locate;
 
 use std::fmt;
 
+use muster_text::nearest;
 use serde::de::DeserializeOwned;
 
 pub use locate::Places;
-
-/// Minimum similarity of two names, from 0 to 1, for a suggestion; the same as for settings.
-const LIKENESS_MIN: f64 = 0.75;
 
 /// One document of a file.
 #[derive(Clone, Debug)]
@@ -191,21 +189,11 @@ fn plain_message(error: &serde_saphyr::Error) -> Option<String> {
         Error::SerdeUnknownField {
             field, expected, ..
         } => {
-            let known = nearest(field, expected)?;
+            let known = nearest(field, expected.iter().copied())?;
             format!("unknown field `{field}`; did you mean `{known}`?")
         }
         _ => return None,
     })
-}
-
-/// The known field most similar to an unknown one, if it is similar enough.
-fn nearest<'a>(field: &str, known: &[&'a str]) -> Option<&'a str> {
-    let rated = known
-        .iter()
-        .map(|known| (strsim::jaro_winkler(field, known), *known));
-    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
-    best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
-        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

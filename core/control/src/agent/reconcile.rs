@@ -216,13 +216,11 @@ impl Agent {
         let mut starts = Vec::new();
         for assignment in pending {
             let deadline = lease_deadline(contact, assignment);
-            let is_fit = |gpu| {
-                self.gpus
-                    .get(gpu)
-                    .is_none_or(|it| *it == GpuHealth::Healthy)
+            let is_usable = |gpu: &GpuUuid| {
+                let health = self.gpus.get(gpu);
+                !busy.contains(gpu) && health.is_none_or(|it| *it == GpuHealth::Healthy)
             };
-            let gpus_free =
-                { assignment.gpus.iter() }.all(|gpu| !busy.contains(gpu) && is_fit(gpu));
+            let gpus_free = assignment.gpus.iter().all(is_usable);
             if deadline > now && gpus_free {
                 busy.extend(assignment.gpus.iter().copied());
                 starts.push((Box::new(assignment.clone()), deadline));

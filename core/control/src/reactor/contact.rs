@@ -111,13 +111,14 @@ impl Watch {
 
     /// Tracks the period that the worker knows: a new stream starts with the default period.
     fn hear_period(&mut self, beat: &Beat) {
-        if { self.stream }.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
+        let stream = self.stream;
+        if stream.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
             self.period_ms = 0;
             self.shorter = None;
         }
-        if let Some((_, period_ms)) =
-            { self.shorter }.filter(|(sequence, _)| beat.acknowledged >= *sequence)
-        {
+        let shorter = self.shorter;
+        let received = shorter.filter(|(sequence, _)| beat.acknowledged >= *sequence);
+        if let Some((_, period_ms)) = received {
             self.period_ms = period_ms;
             self.shorter = None;
         }

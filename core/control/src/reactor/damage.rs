@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use muster_engine::state::{Attempt, Checkpoint, Job, State, Unit};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{Command, Exit, StopReason};
+use muster_model::command::{CheckpointCommand, Command, Exit, StopReason};
 use muster_model::host::Host;
-use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{LeadershipEpoch, UnitId};
 use muster_model::limits;
 
 use crate::reactor::contact::Report;
@@ -33,7 +33,7 @@ pub(super) fn commands(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    let mut judged: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+    let mut judged: BTreeSet<UnitId> = BTreeSet::new();
     let mut commands = Vec::new();
     for told in &report.status.tasks {
         let WorkerTaskPhase::Exited(exit) = &told.phase else {
@@ -42,21 +42,24 @@ pub(super) fn commands(
         let Some((job, attempt, run)) = held_here(state, host, told) else {
             continue;
         };
-        if run.phase.is_terminal() || !says_damage(exit) || !judged.insert((job.id, told.unit)) {
+        let unit = UnitId::new(job.id, told.unit);
+        if run.phase.is_terminal() || !says_damage(exit) || !judged.insert(unit) {
             continue;
         }
         let unreadable = job
             .unit(told.unit)
             .filter(|_| attempt.joined(run.task).is_none() && is_within_window(state, job, attempt))
             .and_then(|unit| begun_from(unit, attempt, told));
-        commands.extend(unreadable.map(|checkpoint| Command::SpoilCheckpoint {
-            leader,
-            job: job.id,
-            unit: told.unit,
-            reporter: attempt.epoch,
-            epoch: checkpoint.epoch,
-            step: checkpoint.step,
-            reason: limits::shortened(&exit.evidence).to_owned(),
+        commands.extend(unreadable.map(|checkpoint| {
+            Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
+                leader,
+                job: job.id,
+                unit: told.unit,
+                reporter: attempt.epoch,
+                epoch: checkpoint.epoch,
+                step: checkpoint.step,
+                reason: limits::shortened(&exit.evidence).to_owned(),
+            })
         }));
     }
     commands
@@ -75,11 +78,12 @@ fn says_damage(exit: &Exit) -> bool {
 
 /// Whether the attempt is young enough and is not being stopped.
 fn is_within_window(state: &State, job: &Job, attempt: &Attempt) -> bool {
-    let own = job.spec.lifecycle.checkpoints;
-    let own = own.map(|policy| policy.restore_window_ms);
-    let window = own.or(state
+    let policy = job.spec.lifecycle.checkpoints;
+    let own = policy.map(|policy| policy.restore_window_ms);
+    let by_default = state
         .job_defaults
-        .map(|defaults| defaults.restore_window_ms));
+        .map(|defaults| defaults.restore_window_ms);
+    let window = own.or(by_default);
     let began_at = attempt.running_at.unwrap_or(attempt.placed_at);
     let left_alone = attempt
         .stop

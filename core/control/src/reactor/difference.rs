@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_engine::desired;
 use muster_engine::state::{Attempt, Checkpoint, Job, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
-use muster_model::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
+};
 use muster_model::host::Host;
-use muster_model::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey, UnitId, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::limits;
 use muster_model::time::TimeMs;
@@ -19,8 +21,9 @@ use crate::reactor::{damage, health};
 ///
 /// Only tasks that the state has on this host in this attempt count: other claims of a worker have no effect.
 pub(super) fn commands(
-    (state, now): (&State, TimeMs),
+    state: &State,
     leader: LeadershipEpoch,
+    now: TimeMs,
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
@@ -32,7 +35,7 @@ pub(super) fn commands(
     commands.extend(damage::commands(state, leader, host, report));
     // GPU health first: the end of a task that died of its GPU is attributed by it.
     commands.extend(gpus(leader, host, report));
-    commands.extend(health::findings(leader, (state, host), report));
+    commands.extend(health::findings(leader, state, host, report));
     commands.extend(health::ended(leader, state, report, now));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
@@ -47,7 +50,7 @@ fn checkpoints(
     report: &Report,
 ) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one commit is enough.
-    let mut news: BTreeMap<(JobId, UnitIndex, u64), CheckpointCommit> = BTreeMap::new();
+    let mut news: BTreeMap<(UnitId, u64), CheckpointCommit> = BTreeMap::new();
     for told in &report.status.tasks {
         if told.checkpoints.is_empty() {
             continue;
@@ -61,7 +64,7 @@ fn checkpoints(
             .iter()
             .filter(|reported| known.is_none_or(|known| reported.step > known));
         for reported in unknown {
-            news.entry((job.id, told.unit, reported.step))
+            news.entry((UnitId::new(job.id, told.unit), reported.step))
                 .or_insert_with(|| CheckpointCommit {
                     epoch: told.epoch,
                     step: reported.step,
@@ -73,11 +76,13 @@ fn checkpoints(
         }
     }
     news.into_iter()
-        .map(|((job, unit, _), checkpoint)| Command::CommitCheckpoint {
-            leader,
-            job,
-            unit,
-            checkpoint,
+        .map(|((unit, _), checkpoint)| {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
+                leader,
+                job: unit.job,
+                unit: unit.unit,
+                checkpoint,
+            })
         })
         .collect()
 }
@@ -87,7 +92,7 @@ fn checkpoints(
 /// under the same step is a different checkpoint.
 fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one command is enough.
-    let mut news: BTreeMap<(JobId, UnitIndex, u64), Command> = BTreeMap::new();
+    let mut news: BTreeMap<(UnitId, u64), Command> = BTreeMap::new();
     for told in &report.status.tasks {
         if told.spoiled.is_empty() {
             continue;
@@ -109,7 +114,7 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
             let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
                 continue;
             };
-            let command = Command::SpoilCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 leader,
                 job: job.id,
                 unit: told.unit,
@@ -117,8 +122,8 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
                 epoch: checkpoint.epoch,
                 step: spoil.step,
                 reason: limits::shortened(&spoil.reason).to_owned(),
-            };
-            news.entry((job.id, told.unit, spoil.step))
+            });
+            news.entry((UnitId::new(job.id, told.unit), spoil.step))
                 .or_insert(command);
         }
     }
@@ -245,7 +250,7 @@ fn missing_tasks(
         .status
         .tasks
         .iter()
-        .map(|task| (task.key.job, task.key.task, task.epoch))
+        .map(|task| (task.key, task.epoch))
         .collect();
     let mut commands = Vec::new();
     for (job, unit, attempt) in desired::units_on(state, host.id) {
@@ -256,10 +261,14 @@ fn missing_tasks(
         }
         let missing = attempt.tasks.iter().filter(|run| {
             let epoch = attempt.epoch_of(run.task);
+            let key = TaskKey {
+                job: job.id,
+                task: run.task,
+            };
             run.host == host.id
                 && !run.phase.is_terminal()
                 && is_known(epoch)
-                && !told.contains(&(job.id, run.task, epoch))
+                && !told.contains(&(key, epoch))
         });
         commands.extend(missing.map(|run| {
             Command::ReportTask(TaskReport {
@@ -284,11 +293,13 @@ fn gpus(leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
         let known = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
         known.is_some_and(|gpu| gpu.health != *health)
     })
-    .map(|(gpu, health)| Command::SetGpuHealth {
-        leader,
-        host: host.id,
-        gpu: *gpu,
-        health: health.clone(),
+    .map(|(gpu, health)| {
+        Command::Host(HostCommand::SetGpuHealth {
+            leader,
+            host: host.id,
+            gpu: *gpu,
+            health: health.clone(),
+        })
     })
     .collect()
 }

@@ -22,11 +22,13 @@ const LEMONS_PER_LOOK_MAX: usize = 16;
 /// Reported findings that the state does not have.
 pub(super) fn findings(
     leader: LeadershipEpoch,
-    (state, host): (&State, &Host),
+    state: &State,
+    host: &Host,
     report: &Report,
 ) -> Option<Command> {
-    // Replicas of the previous build do not know the command.
-    state.job_defaults?;
+    if !state.has_defaults() {
+        return None;
+    }
     let heard = state.health.acknowledged(host.id, host.incarnation);
     let told = report.status.findings.iter();
     let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();
@@ -82,11 +84,11 @@ fn restarts(leader: LeadershipEpoch, state: &State, report: &Report) -> Vec<Comm
         let Component::Host(host) = done.order.component else {
             continue;
         };
-        let is_ordered = done.order.action == DeviceAction::RestartService && {
-            state.health.orders(host, std::iter::empty())
+        if done.order.action != DeviceAction::RestartService {
+            continue;
         }
-        .any(|it| it == done.order);
-        if is_ordered {
+        let mut ordered = state.health.orders(host, std::iter::empty());
+        if ordered.any(|order| order == done.order) {
             commands.push(Command::Health(HealthCommand::Restarted {
                 leader,
                 host,
@@ -114,7 +116,8 @@ pub fn due(leader: LeadershipEpoch, state: &State, now: TimeMs) -> (Vec<Command>
         .into_iter()
         .filter(|component| may_begin(state, component));
     for component in may_begin.take(BEGUN_PER_LOOK_MAX) {
-        let since = { state.health.condition(&component) }.map_or(now, |it| it.since);
+        let condition = state.health.condition(&component);
+        let since = condition.map_or(now, |it| it.since);
         commands.push(work(
             leader,
             component,
@@ -142,21 +145,23 @@ pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Comman
         let works = known.is_some_and(|it| it.health == HostHealth::Up && it.accepts_work());
         works && !state.health.is_refused_lemon(*host, now)
     });
-    let mut working: Vec<(HostId, Score)> = working.collect();
-    drop_accused_by_one_user(state, &mut working);
-    let drained = working.into_iter().take(LEMONS_PER_LOOK_MAX);
+    let mut candidates: Vec<(HostId, Score)> = working.collect();
+    drop_accused_by_one_user(state, &mut candidates);
+    let drained = candidates.into_iter().take(LEMONS_PER_LOOK_MAX);
     drained
         .map(|(host, _)| Command::Health(HealthCommand::DrainLemon { leader, host }))
         .collect()
 }
 
-/// Excludes hosts that are lemons only because of failures of one user's jobs: the user may be at fault. This
-/// is decided here and not in `apply`, so that replicas of older builds apply the same.
+/// Excludes hosts that are lemons only because of failures of one user's jobs: the user may be at fault.
 fn drop_accused_by_one_user(state: &State, lemons: &mut Vec<(HostId, Score)>) {
     let least = state.health_rules.set.lemon_milli();
     let is_by_jobs = |score: &Score| score.without(Feature::SingleFailures) < least;
-    let by_jobs = lemons.iter().filter(|(_, score)| is_by_jobs(score));
-    let by_jobs: BTreeSet<HostId> = by_jobs.map(|(host, _)| *host).collect();
+    let by_jobs: BTreeSet<HostId> = lemons
+        .iter()
+        .filter(|(_, score)| is_by_jobs(score))
+        .map(|(host, _)| *host)
+        .collect();
     if by_jobs.is_empty() {
         return;
     }

@@ -40,6 +40,16 @@ pub(super) struct Housekeeping {
     has_ticked: bool,
 }
 
+/// State and time of one tick of the leader.
+#[derive(Clone, Copy)]
+pub(super) struct Tick<'a> {
+    pub(super) state: &'a State,
+    pub(super) leader: LeadershipEpoch,
+    /// Its wall clock, for actions due by stamped time.
+    pub(super) time: TimeMs,
+    pub(super) now: MonotonicMs,
+}
+
 impl Housekeeping {
     /// Time at which the next action is due.
     pub(super) const fn wake_at(&self) -> Option<MonotonicMs> {
@@ -51,27 +61,26 @@ impl Housekeeping {
         !self.has_ticked
     }
 
-    pub(super) fn tick(
-        &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
-        reaction: &mut Reaction,
-    ) {
-        // Stamps never go back, even where the wall clock does.
-        let time = time.max(state.time);
+    pub(super) fn tick(&mut self, tick: Tick<'_>, reaction: &mut Reaction) {
+        let tick = Tick {
+            // Stamps never go back, even where the wall clock does.
+            time: tick.time.max(tick.state.time),
+            ..tick
+        };
         self.has_ticked = true;
-        self.time = time;
-        let due = timers::due(leader, state, time);
+        self.time = tick.time;
+        let due = timers::due(tick.leader, tick.state, tick.time);
         reaction.commands.extend(due.take(DUE_PER_TICK_MAX));
-        let next = timers::next(state);
-        let next = next.map(|at| now.after(at.since(time).max(SETTLE_MS)));
-        let prune = self.prune((state, leader), time, now, &mut reaction.commands);
-        let health = self.look_after_health((state, leader), time, now, &mut reaction.commands);
-        let lemons = self.look_for_lemons((state, leader), time, now, &mut reaction.commands);
-        let dates = [next, prune, health, lemons];
+        let next = timers::next(tick.state);
+        let commands = &mut reaction.commands;
+        let dates = [
+            next.map(|at| tick.now.after(at.since(tick.time).max(SETTLE_MS))),
+            self.prune(tick, commands),
+            self.look_after_health(tick, commands),
+            self.look_for_lemons(tick, commands),
+        ];
         self.wake_at = dates.into_iter().flatten().min();
-        reaction.plan_at = self.back_off_end(state, time);
+        reaction.plan_at = self.back_off_end(tick.state, tick.time);
     }
 
     /// Current stamped time, as far as it is known.
@@ -82,11 +91,15 @@ impl Housekeeping {
     /// Starts due repairs and checks and applies timed transitions; returns the time of the next look.
     fn look_after_health(
         &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
+        tick: Tick<'_>,
         commands: &mut Vec<Command>,
     ) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         if !state.health.has_conditions() && state.health.incidents().next().is_none() {
             return None;
         }
@@ -104,11 +117,15 @@ impl Housekeeping {
     /// Drains hosts that fail more often than others; returns the time of the next search.
     fn look_for_lemons(
         &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
+        tick: Tick<'_>,
         commands: &mut Vec<Command>,
     ) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         if !state.health.has_records() {
             return None;
         }
@@ -129,13 +146,13 @@ impl Housekeeping {
     }
 
     /// Prunes expired records, more at a time while there is a backlog; returns the time of the next round.
-    fn prune(
-        &mut self,
-        (state, leader): (&State, LeadershipEpoch),
-        time: TimeMs,
-        now: MonotonicMs,
-        commands: &mut Vec<Command>,
-    ) -> Option<MonotonicMs> {
+    fn prune(&mut self, tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<MonotonicMs> {
+        let Tick {
+            state,
+            leader,
+            time,
+            now,
+        } = tick;
         let due = timers::prune_after(state)?;
         if now < self.prune_at {
             return Some(self.prune_at);

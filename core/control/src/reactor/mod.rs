@@ -26,14 +26,14 @@ pub use pace::{BEAT_DELAY_MS_MAX, Pace};
 
 use muster_engine::state::State;
 use muster_model::beat::Beat;
-use muster_model::command::{Command, HostHealth};
+use muster_model::command::{Command, HostCommand, HostHealth};
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::limits;
 use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
 
 use crate::reactor::contact::Watch;
-use crate::reactor::housekeeping::Housekeeping;
+use crate::reactor::housekeeping::{Housekeeping, Tick};
 use crate::reactor::silence::Silence;
 
 /// Milliseconds until the outcome of proposed commands is checked.
@@ -211,17 +211,20 @@ impl Reactor {
         }
         let is_answered = watch.hear(beat, now);
         if is_answered && known.health != HostHealth::Up {
-            reaction.commands.push(Command::SetHostHealth {
-                leader: self.epoch,
-                host,
-                health: HostHealth::Up,
-                one_way: false,
-            });
+            reaction
+                .commands
+                .push(Command::Host(HostCommand::SetHostHealth {
+                    leader: self.epoch,
+                    host,
+                    health: HostHealth::Up,
+                    one_way: false,
+                }));
         }
         if let Some(mut report) = watch.unsettled.take() {
             let differences = difference::commands(
-                (state, self.housekeeping.now(state)),
+                state,
                 self.epoch,
+                self.housekeeping.now(state),
                 known,
                 &report,
             );
@@ -243,8 +246,13 @@ impl Reactor {
             self.due.remove(&(at, host));
             self.look_at(state, host, now, &mut reaction);
         }
-        self.housekeeping
-            .tick((state, self.epoch), time, now, &mut reaction);
+        let tick = Tick {
+            state,
+            leader: self.epoch,
+            time,
+            now,
+        };
+        self.housekeeping.tick(tick, &mut reaction);
         reaction
     }
 
@@ -271,7 +279,8 @@ impl Reactor {
                 not_before: self.began_at.after(self.timings.beat_ms),
                 one_way: watch.is_one_way(timings, now),
             },
-            (self.epoch, now),
+            self.epoch,
+            now,
             &mut conclusions,
         );
         if now.since(watch.contact.heard_at) >= timings.suspect_ms {
@@ -279,7 +288,8 @@ impl Reactor {
                 state,
                 known,
                 &watch.contact,
-                (self.epoch, now),
+                self.epoch,
+                now,
                 &mut conclusions,
             );
             next = [next, fence].into_iter().flatten().min();

@@ -3,7 +3,7 @@
 
 use muster_engine::desired;
 use muster_engine::state::State;
-use muster_model::command::{Command, HostHealth, TaskOutcome, TaskReport};
+use muster_model::command::{Command, HostCommand, HostHealth, TaskOutcome, TaskReport};
 use muster_model::host::Host;
 use muster_model::ids::LeadershipEpoch;
 use muster_model::time::MonotonicMs;
@@ -29,11 +29,14 @@ pub(super) fn health(
     timings: Timings,
     host: &Host,
     silence: Silence,
-    (leader, now): (LeadershipEpoch, MonotonicMs),
+    leader: LeadershipEpoch,
+    now: MonotonicMs,
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
-    let lost_at = silence.heard_at.after(timings.lost_ms);
-    let lost_at = lost_at.max(silence.not_before);
+    let lost_at = silence
+        .heard_at
+        .after(timings.lost_ms)
+        .max(silence.not_before);
     let suspect_at = silence.since.after(timings.suspect_ms);
     let (health, next) = if now >= lost_at {
         (HostHealth::Lost, None)
@@ -44,12 +47,12 @@ pub(super) fn health(
     };
     // Silence only makes the health worse; only a heartbeat makes it better.
     if health > host.health {
-        commands.push(Command::SetHostHealth {
+        commands.push(Command::Host(HostCommand::SetHostHealth {
             leader,
             host: host.id,
             health,
             one_way: silence.one_way,
-        });
+        }));
     }
     next
 }
@@ -59,7 +62,8 @@ pub(super) fn fence(
     state: &State,
     host: &Host,
     contact: &Contact,
-    (leader, now): (LeadershipEpoch, MonotonicMs),
+    leader: LeadershipEpoch,
+    now: MonotonicMs,
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
     let mut next: Option<MonotonicMs> = None;

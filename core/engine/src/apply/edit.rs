@@ -4,27 +4,24 @@ use std::sync::Arc;
 
 use muster_model::event::EventKind;
 use muster_model::host::Host;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, RequestId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, RequestKey, UnitIndex};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
-use crate::apply::fingerprint::Request;
 use crate::state::{Answer, Attempt, HostEntries, Job, State, StoredAnswer, Unit};
 
 impl Step<'_> {
-    /// Executes a user's request once: a repetition gets the first answer. A refused request is not stored,
-    /// so it may be repeated once the reason is gone.
+    /// Executes a user's request once: a repetition gets the first answer, and another request under the same
+    /// id is refused. A refused request is not stored, so it may be repeated once the reason is gone.
     pub(super) fn once(
         &mut self,
-        id: RequestId,
-        request: &Request<'_>,
+        request: RequestKey,
         carry_out: impl FnOnce(&mut Self) -> Result<Answer, Rejection>,
     ) -> Result<Answer, Rejection> {
-        let fingerprint = request.fingerprint();
-        if let Some(stored) = self.state.requests.get(id) {
-            return if stored.fingerprint == fingerprint {
+        if let Some(stored) = self.state.requests.get(request.id) {
+            return if stored.fingerprint == request.fingerprint {
                 Ok(stored.answer.clone())
             } else {
                 Err(Rejection::RequestReused)
@@ -39,11 +36,11 @@ impl Step<'_> {
         }
         let answer = carry_out(self)?;
         self.state.requests.insert(
-            id,
+            request.id,
             StoredAnswer {
                 revision: self.state.revision,
                 at: self.state.time,
-                fingerprint,
+                fingerprint: request.fingerprint,
                 answer: answer.clone(),
             },
         );

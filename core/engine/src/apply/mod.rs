@@ -11,7 +11,6 @@ mod claim;
 mod cluster;
 mod config;
 mod edit;
-mod fingerprint;
 mod host;
 mod job;
 
@@ -21,7 +20,6 @@ pub use job::admission::groundless;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::apply::checkpoint::checkpoints::Spoil;
 pub use crate::apply::host::health::{is_idle_component, limits_of};
 use muster_model::command::Command;
 use muster_model::event::{Event, EventKind};
@@ -88,9 +86,19 @@ impl Step<'_> {
                 author,
                 reason,
             } => self.cancel_job(*request, *job, author, reason),
-            Command::SuspendJob { .. } | Command::ResumeJob { .. } => self.stand_still(command),
-            Command::RegisterHost { registration, .. } => self.register_host(registration),
-            Command::SetHostHealth { .. } | Command::SetGpuHealth { .. } => self.see(command),
+            Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.suspend_job(*request, *job, (author, reason)),
+            Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.resume_job(*request, *job, (author, reason)),
+            Command::Host(command) => self.host(command),
             Command::Place(placement) => self.place(placement),
             Command::SwapMember(swap) => self.swap_member(swap),
             Command::ReportTask(report) => self.report_task(report),
@@ -117,13 +125,8 @@ impl Step<'_> {
                 planned,
             } => self.unblock(*request, target, (author, *planned)),
             Command::ExpireBlocks { .. } => Ok(self.expire_blocks()),
-            Command::CommitCheckpoint { .. } | Command::SpoilCheckpoint { .. } => {
-                self.keep_checkpoint(command)
-            }
-            Command::SetQueue { .. }
-            | Command::ConfigureQueues { .. }
-            | Command::SetTopology { .. }
-            | Command::SetJobDefaults { .. } => self.configure(command),
+            Command::Checkpoint(command) => self.checkpoint(command),
+            Command::Config(command) => self.config(command),
             Command::RecordReplicas { replicas, .. } => Ok(self.record_replicas(replicas)),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
@@ -142,89 +145,6 @@ impl Step<'_> {
         }
     }
 
-    fn see(&mut self, command: &Command) -> Result<Answer, Rejection> {
-        match command {
-            Command::SetHostHealth {
-                host,
-                health,
-                one_way,
-                ..
-            } => self.set_host_health(*host, *health, *one_way),
-            Command::SetGpuHealth {
-                host, gpu, health, ..
-            } => self.set_gpu_health(*host, *gpu, health),
-            other => unreachable!("{other:?} sees nothing differently"),
-        }
-    }
-
-    fn keep_checkpoint(&mut self, command: &Command) -> Result<Answer, Rejection> {
-        match command {
-            Command::CommitCheckpoint {
-                job,
-                unit,
-                checkpoint,
-                ..
-            } => self.commit_checkpoint(*job, *unit, checkpoint),
-            Command::SpoilCheckpoint {
-                job,
-                unit,
-                reporter,
-                epoch,
-                step,
-                reason,
-                ..
-            } => self.spoil_checkpoint(&Spoil {
-                job: *job,
-                unit: *unit,
-                reporter: *reporter,
-                epoch: *epoch,
-                step: *step,
-                reason,
-            }),
-            other => unreachable!("{other:?} says nothing about a checkpoint"),
-        }
-    }
-
-    fn stand_still(&mut self, command: &Command) -> Result<Answer, Rejection> {
-        match command {
-            Command::SuspendJob {
-                request,
-                job,
-                author,
-                reason,
-            } => self.suspend_job(*request, *job, (author, reason)),
-            Command::ResumeJob {
-                request,
-                job,
-                author,
-                reason,
-            } => self.resume_job(*request, *job, (author, reason)),
-            other => unreachable!("{other:?} suspends nothing"),
-        }
-    }
-
-    fn configure(&mut self, command: &Command) -> Result<Answer, Rejection> {
-        match command {
-            Command::SetQueue {
-                request,
-                name,
-                live_jobs_max,
-            } => self.set_queue(*request, name, *live_jobs_max),
-            Command::ConfigureQueues {
-                request,
-                author,
-                tree,
-            } => self.configure_queues(*request, author, tree),
-            Command::SetTopology {
-                request,
-                author,
-                topology,
-            } => self.set_topology(*request, author, topology),
-            Command::SetJobDefaults { defaults, .. } => Ok(self.set_job_defaults(*defaults)),
-            other => unreachable!("{other:?} configures nothing"),
-        }
-    }
-
     fn emit(&mut self, kind: EventKind) {
         self.events.push(Event {
             revision: self.state.revision,
@@ -239,12 +159,8 @@ impl Step<'_> {
             "a refused command has no effect"
         );
         if !self.events.is_empty() {
-            let events = Arc::from(self.events);
-            // Builds before command format 4 drop the oldest events regardless of their owner: so do all
-            // until every replica supports fair dropping.
-            let is_fair = self.state.job_defaults.is_some();
             let revision = self.state.revision;
-            self.state.events.push(revision, events, is_fair);
+            self.state.events.push(revision, Arc::from(self.events));
         }
     }
 }

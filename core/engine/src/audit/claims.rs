@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::command::{GpuHealth, HostHealth, Standing, StopReason};
 use muster_model::host::Host;
-use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
 use muster_model::quota::Guarantee;
@@ -160,7 +160,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
             || "its claims are out of order".to_owned(),
         );
         for gpu in &host.gpus {
-            if let Some((job, unit)) = gpu.claim {
+            if let Some(UnitId { job, unit }) = gpu.claim {
                 gpus.insert(gpu.uuid, (host.id, job, unit));
                 let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
                 report.require(fit, Rule::Claims, &gpu.uuid, || {

@@ -226,6 +226,7 @@ fn is_free(state: &State, gpu: &Gpu, asker: Asker<'_>, freed: &Freed) -> bool {
     gpu.usable()
         && gpu.holder.as_ref().is_none_or(|holder| freed.holds(holder))
         && gpu.claim.is_none_or(|claimant| {
+            let claimant = (claimant.job, claimant.unit);
             freed.claims.contains(&claimant) || asker.may_use(state, claimant)
         })
 }

@@ -102,9 +102,9 @@ pub struct State {
     pub defragment: Option<Defragment>,
     /// Defaults for jobs without settings of their own; none are in force before they are set.
     pub job_defaults: Option<JobDefaults>,
-    /// Failure rate of the infrastructure; counted once there are job defaults.
+    /// Failure rate of the infrastructure.
     pub reliability: Reliability,
-    /// GPU time of all jobs with GPUs, including forgotten ones; counted once there are job defaults.
+    /// GPU time of all jobs with GPUs, including forgotten ones.
     pub ledger: Ledger,
     /// Health state of hosts and GPUs.
     pub health: Book,
@@ -162,6 +162,13 @@ impl Default for State {
 }
 
 impl State {
+    /// Whether the first leader has put the defaults and the health rules into the log. Before that no
+    /// finding, no silence and no failed attempt is judged: the rules of a build have no effect on their own.
+    #[must_use]
+    pub const fn has_defaults(&self) -> bool {
+        self.job_defaults.is_some()
+    }
+
     /// Returns the job with this id.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {

@@ -211,8 +211,8 @@ impl State {
         }
     }
 
-    /// Applies the health state to the records of hosts and GPUs; blocks from before the health state existed
-    /// count as an admin's.
+    /// Applies the health state to the records of hosts and GPUs; blocks without a condition of their own are
+    /// an admin's.
     fn take_over_blocks(&mut self) {
         let State { health, hosts, .. } = self;
         for host in hosts.values() {

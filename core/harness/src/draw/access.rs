@@ -2,7 +2,7 @@
 
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
 use muster_model::command::{AccessCommand, Command};
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 
 use crate::draw::{Draw, REQUESTS};
 
@@ -17,7 +17,7 @@ impl Draw<'_> {
         if self.once_in(3) {
             return self.joining();
         }
-        let request = request_id(self.below(REQUESTS));
+        let request = request_key(self.below(REQUESTS));
         let author = "root".to_owned();
         let drawn = usize::try_from(self.below(4)).unwrap_or(0);
         let name = NAMES[drawn].to_owned();
@@ -43,7 +43,7 @@ impl Draw<'_> {
     }
 
     fn joining(&mut self) -> Command {
-        let request = request_id(self.below(REQUESTS));
+        let request = request_key(self.below(REQUESTS));
         let author = "root".to_owned();
         let id = self.pick(TOKENS.to_vec()).unwrap_or("t1").to_owned();
         let hash = TokenHash([u8::try_from(self.below(2)).unwrap_or(0); 32]);

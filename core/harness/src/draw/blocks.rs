@@ -3,7 +3,7 @@
 use muster_model::command::{Block, BlockTarget, Command, Planned};
 use muster_model::time::TimeMs;
 
-use crate::draw::{Draw, REQUESTS, request_id};
+use crate::draw::{Draw, REQUESTS, request_key};
 
 impl Draw<'_> {
     fn target(&mut self) -> BlockTarget {
@@ -20,7 +20,7 @@ impl Draw<'_> {
         let expires_at = self.once_in(2).then(|| now.after(self.below(600_000)));
         let drain_deadline = self.once_in(2).then(|| now.after(self.below(60_000)));
         Command::Block {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             target: self.target(),
             block: Block {
                 reason: "maintenance".to_owned(),
@@ -41,7 +41,7 @@ impl Draw<'_> {
         let name = self.state.host(host).map(|host| host.name.to_string());
         let at = self.state.time.after(self.below(300_000));
         Command::Block {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             target: BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned())),
             block: Block {
                 reason: "firmware".to_owned(),
@@ -61,7 +61,7 @@ impl Draw<'_> {
 
     pub(super) fn unblock(&mut self) -> Command {
         Command::Unblock {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             target: self.target(),
             author: "grace".to_owned(),
             planned: self.once_in(4),

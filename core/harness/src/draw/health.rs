@@ -9,7 +9,7 @@ use muster_model::health::{Component, Finding, Severity, WorkStep};
 use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
 
-use crate::draw::{Draw, REQUESTS, request_id};
+use crate::draw::{Draw, REQUESTS, request_key};
 
 /// XIDs that each require a different action.
 const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];
@@ -44,7 +44,7 @@ impl Draw<'_> {
             0..5 => self.findings(),
             5..9 => self.health_work(),
             9 => HealthCommand::SetRules {
-                request: request_id(self.below(REQUESTS)),
+                request: request_key(self.below(REQUESTS)),
                 author: "ada".to_owned(),
                 text: Arc::from(if self.once_in(2) {
                     RuleSet::SHIPPED_TEXT
@@ -55,7 +55,7 @@ impl Draw<'_> {
             },
 
             10 => HealthCommand::ResetBreaker {
-                request: request_id(self.below(REQUESTS)),
+                request: request_key(self.below(REQUESTS)),
                 author: "ada".to_owned(),
                 pool: "H100".to_owned(),
             },

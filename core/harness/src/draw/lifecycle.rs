@@ -1,12 +1,12 @@
 //! Draws of lifecycle settings of jobs.
 
-use muster_model::command::{Command, JobDefaults, ReplicaRecord};
+use muster_model::command::{Command, ConfigCommand, JobDefaults, ReplicaRecord};
 use muster_model::ids::ReplicaId;
 use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
     StopWarning, SuspendMode,
 };
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 
 use crate::draw::{Draw, REQUESTS};
 
@@ -56,7 +56,7 @@ impl Draw<'_> {
 
     /// Mostly resumes a suspended job, if there is one.
     pub(super) fn suspension(&mut self) -> Command {
-        let request = request_id(self.below(REQUESTS));
+        let request = request_key(self.below(REQUESTS));
         let (author, reason) = ("grace".to_owned(), "time slice used up".to_owned());
         let suspended: Vec<_> = self.state.index.suspended.iter().copied().collect();
         match self.pick(suspended) {
@@ -76,14 +76,14 @@ impl Draw<'_> {
     }
 
     pub(super) fn job_defaults(&mut self) -> Command {
-        Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults {
             leader: self.leader(),
             defaults: JobDefaults {
                 attempts_without_progress_max: self.small(4),
                 bad_checkpoints_max: 1 + self.small(3),
                 restore_window_ms: 60_000,
             },
-        }
+        })
     }
 
     /// A membership that a leader may record; mostly one replica more or less than before.

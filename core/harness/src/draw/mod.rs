@@ -18,15 +18,18 @@ use std::sync::Arc;
 use muster_engine::feasibility::{Asker, Freed, Ledger};
 use muster_engine::state::{Attempt, State};
 use muster_model::command::{
-    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason, TaskPlacement,
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, GpuHealth, HostCommand,
+    HostHealth, Placement, StopReason, TaskPlacement,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use muster_model::limits;
 use muster_model::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
-use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, single};
+use muster_model::testing::{gang, gpu_uuid, host_of_model, request_id, request_key, single};
 use muster_model::time::TimeMs;
+
+use crate::fingerprint::fingerprinted;
 
 /// Maximum number of hosts.
 const HOSTS: u64 = 4;
@@ -76,7 +79,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
             leader: draw.leader(),
         },
     };
-    (time, command)
+    (time, fingerprinted(command))
 }
 
 struct Draw<'a> {
@@ -184,16 +187,16 @@ impl<'a> Draw<'a> {
             7 => self.equip(&mut registration),
             _ => {}
         }
-        Command::RegisterHost {
+        Command::Host(HostCommand::RegisterHost {
             leader: self.leader(),
             registration: Arc::new(registration),
-        }
+        })
     }
 
     fn submission(&mut self) -> Command {
         let spec = Arc::new(self.spec());
         Command::SubmitJob {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             spec,
         }
     }
@@ -216,7 +219,7 @@ impl<'a> Draw<'a> {
         }
         let name = "nightly".to_owned();
         Command::SubmitPipeline {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             pipeline: Arc::new(Pipeline { name, jobs }),
         }
     }
@@ -257,7 +260,7 @@ impl<'a> Draw<'a> {
 
     fn cancellation(&mut self) -> Command {
         Command::CancelJob {
-            request: request_id(self.below(REQUESTS)),
+            request: request_key(self.below(REQUESTS)),
             job: self.job(),
             author: "ada".to_owned(),
             reason: String::new(),
@@ -373,12 +376,12 @@ impl<'a> Draw<'a> {
             1 => HostHealth::Suspect,
             _ => HostHealth::Lost,
         };
-        Command::SetHostHealth {
+        Command::Host(HostCommand::SetHostHealth {
             leader: self.leader(),
             host: self.host(),
             health,
             one_way: self.once_in(4),
-        }
+        })
     }
 
     fn gpu_health(&mut self) -> Command {
@@ -392,12 +395,12 @@ impl<'a> Draw<'a> {
                 detail: "fell off the bus".to_owned(),
             }
         };
-        Command::SetGpuHealth {
+        Command::Host(HostCommand::SetGpuHealth {
             leader: self.leader(),
             host: owner.unwrap_or(HostId(1)),
             gpu,
             health,
-        }
+        })
     }
 
     /// An existing checkpoint, reported as damaged by the attempt that should have resumed from it.
@@ -406,7 +409,7 @@ impl<'a> Draw<'a> {
         let known = self.state.job(job)?.unit(unit)?;
         let newest = known.checkpoints.last()?;
         let missing = u64::from(self.once_in(10));
-        Some(Command::SpoilCheckpoint {
+        Some(Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
             leader: self.leader(),
             job,
             unit,
@@ -414,7 +417,7 @@ impl<'a> Draw<'a> {
             epoch: newest.epoch,
             step: newest.step + missing,
             reason: "its digest differs".to_owned(),
-        })
+        }))
     }
 
     fn checkpoint(&mut self) -> Command {
@@ -428,7 +431,7 @@ impl<'a> Draw<'a> {
             |(job, unit, attempt)| (job, unit, attempt.epoch),
         );
         let step = self.below(50);
-        Command::CommitCheckpoint {
+        Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader: self.leader(),
             job,
             unit,
@@ -440,15 +443,15 @@ impl<'a> Draw<'a> {
                 digest: String::new(),
                 save_ms: None,
             },
-        }
+        })
     }
 
     fn queue(&mut self) -> Command {
         let names = ["research", "a", "a/b", "none/x"];
-        Command::SetQueue {
-            request: request_id(self.below(REQUESTS)),
+        Command::Config(ConfigCommand::SetQueue {
+            request: request_key(self.below(REQUESTS)),
             name: names[usize::try_from(self.below(4)).unwrap_or(0)].to_owned(),
             live_jobs_max: self.below(20),
-        }
+        })
     }
 }

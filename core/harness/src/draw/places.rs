@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_model::command::{Command, HostRegistration};
-use muster_model::testing::request_id;
+use muster_model::command::{Command, ConfigCommand, HostRegistration};
+use muster_model::testing::request_key;
 use muster_model::topology::{
     CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell, Topology,
 };
@@ -88,10 +88,10 @@ impl Draw<'_> {
                 ..HostShape::default()
             });
         }
-        Command::SetTopology {
-            request: request_id(self.below(REQUESTS)),
+        Command::Config(ConfigCommand::SetTopology {
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             topology: Arc::new(topology),
-        }
+        })
     }
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Attempt, Job, amounts_of};
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::command::{
+    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
 };
 use muster_model::spec::{DEFAULT_QUEUE, JobSpec, Within};
-use muster_model::testing::request_id;
+use muster_model::testing::request_key;
 use muster_model::topology::{CellGroup, CellId, CellPlace, HostShape, Topology};
 use muster_planner::positions;
 
@@ -73,8 +75,8 @@ impl Draw<'_> {
             true => vec![name.to_owned()],
             false => Vec::new(),
         };
-        Command::SetTopology {
-            request: request_id(self.below(REQUESTS)),
+        Command::Config(ConfigCommand::SetTopology {
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
                 above: named(racks, "rack"),
@@ -86,7 +88,7 @@ impl Draw<'_> {
                 },
                 shapes: if sockets { vec![shape] } else { Vec::new() },
             }),
-        }
+        })
     }
 
     /// Mostly the allocation basis that follows from the job's specification.
@@ -143,15 +145,15 @@ impl Draw<'_> {
         if !self.once_in(3) {
             queues.insert("vc".to_owned(), self.virtual_cluster());
         }
-        Command::ConfigureQueues {
-            request: request_id(self.below(REQUESTS)),
+        Command::Config(ConfigCommand::ConfigureQueues {
+            request: request_key(self.below(REQUESTS)),
             author: "grace".to_owned(),
             tree: Arc::new(QueueTree {
                 queues,
                 history_half_life_ms: self.once_in(2).then_some(3_600_000),
                 defragment: self.once_in(2).then(|| self.defragment()),
             }),
-        }
+        })
     }
 
     fn defragment(&mut self) -> Defragment {
@@ -338,7 +340,7 @@ impl Draw<'_> {
     }
 
     /// The claims on the GPUs of these tasks.
-    fn superseded(&mut self, tasks: &[TaskPlacement]) -> Vec<(JobId, UnitIndex)> {
+    fn superseded(&mut self, tasks: &[TaskPlacement]) -> Vec<UnitId> {
         if self.once_in(3) {
             return Vec::new();
         }

@@ -2,7 +2,7 @@
 
 use muster_control::reactor::health::lemons;
 use muster_harness::{self as testing, Cluster};
-use muster_model::command::{Command, JobDefaults};
+use muster_model::command::{Command, ConfigCommand, JobDefaults};
 use muster_model::time::MINUTE_MS;
 
 /// Fails a job of a user with a start error of its host.
@@ -18,10 +18,10 @@ fn fail(cluster: &mut Cluster, user: &str) {
 #[test]
 fn one_users_jobs_alone_make_no_lemon() {
     let mut cluster = Cluster::with_hosts(1, 4);
-    cluster.apply(&Command::SetJobDefaults {
+    cluster.apply(&Command::Config(ConfigCommand::SetJobDefaults {
         leader: cluster.leader(),
         defaults: JobDefaults::default(),
-    });
+    }));
     let found = |cluster: &Cluster| lemons(cluster.leader(), &cluster.state, cluster.now).len();
     for _ in 0..4 {
         fail(&mut cluster, "ada");

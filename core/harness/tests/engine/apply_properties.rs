@@ -41,12 +41,12 @@ impl Model {
             self.swapped(swap, AttemptEpoch(applied.revision.get()));
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
-            self.accepted(state, *request, spec, answer);
+            self.accepted(state, request.id, spec, answer);
         }
         if let (Command::SubmitPipeline { request, pipeline }, Ok(answer)) =
             (command, &applied.result)
         {
-            self.accepted_whole(state, *request, pipeline, answer);
+            self.accepted_whole(state, request.id, pipeline, answer);
         }
         for (revision, events) in state.events.iter() {
             for event in events.iter().filter(|_| revision == applied.revision) {

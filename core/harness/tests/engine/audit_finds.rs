@@ -8,13 +8,13 @@ use muster_engine::state::{
 };
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{
-    Block, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause,
-    StopReason, TaskOutcome,
+    Block, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostHealth, Placement,
+    Standing, StopCause, StopReason, TaskOutcome,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Holder, Host};
 use muster_model::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitId, UnitIndex,
 };
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::topology::CellId;
@@ -236,7 +236,7 @@ fn sums_that_do_not_add_up() {
 #[test]
 fn claims_that_nobody_made() {
     found(Rule::Claims, |state, train, _| {
-        host(state, 3).gpus[0].claim = Some((train, UnitIndex(0)));
+        host(state, 3).gpus[0].claim = Some(UnitId::new(train, UnitIndex(0)));
     });
     found(Rule::Claims, |state, train, _| {
         attempt(state, train).standing = Standing::Cells(vec![CellId::Host(HostId(1))]);
@@ -392,7 +392,7 @@ fn let_go() -> (State, JobId, JobId) {
     assert!(cluster.apply(&release).result.is_ok());
     cluster.start_all(train);
     for step in [100, 200] {
-        let commit = Command::CommitCheckpoint {
+        let commit = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader,
             job: train,
             unit: UnitIndex(0),
@@ -404,7 +404,7 @@ fn let_go() -> (State, JobId, JobId) {
                 digest: String::new(),
                 save_ms: None,
             },
-        };
+        });
         assert!(cluster.apply(&commit).result.is_ok());
     }
     let pair = place_together(&mut cluster, "pair");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use muster_harness::{Cluster, gang, gpu_uuid, single};
 use muster_model::command::{
-    CheckpointCommit, Claiming, Command, GpuHealth, Placement, Standing, StopReason, TaskPlacement,
+    CheckpointCommand, CheckpointCommit, Claiming, Command, GpuHealth, Placement, Standing,
+    StopReason, TaskPlacement,
 };
 use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_model::quota::{Defragment, QueueConfig, QueueTree};
@@ -169,12 +170,12 @@ fn save_all(cluster: &mut Cluster, step: u64) {
         };
         must(
             cluster,
-            &Command::CommitCheckpoint {
+            &Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader: cluster.leader(),
                 job,
                 unit: FIRST,
                 checkpoint,
-            },
+            }),
         );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_harness::{Cluster, gang, host_of_model, single};
-use muster_model::command::{Command, HostRegistration, Standing};
+use muster_model::command::{Command, ConfigCommand, HostRegistration, Standing};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_model::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
@@ -76,11 +76,11 @@ fn last_events(state: &State) -> Vec<EventKind> {
 }
 
 fn set_topology(cluster: &mut Cluster, topology: Topology) -> Result<(), Rejection> {
-    let command = Command::SetTopology {
+    let command = Command::Config(ConfigCommand::SetTopology {
         request: cluster.next_request(),
         author: "grace".to_owned(),
         topology: Arc::new(topology),
-    };
+    });
     cluster.apply(&command).result.map(|_| ())
 }
 

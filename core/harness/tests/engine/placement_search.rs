@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_harness::{Cluster, gang, gpu_uuid, host_of_model};
-use muster_model::command::{Block, BlockTarget, Command};
+use muster_model::command::{Block, BlockTarget, Command, ConfigCommand};
 use muster_model::spec::{JobSpec, TaskGroup, Within};
 use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
 use muster_planner::{Budget, plan};
@@ -70,11 +70,11 @@ fn cluster(draw: &mut Draw) -> Cluster {
     let mut cluster = Cluster::new();
     let hosts = 1 + draw.below(5);
     let request = cluster.next_request();
-    let configured = cluster.apply(&Command::SetTopology {
+    let configured = cluster.apply(&Command::Config(ConfigCommand::SetTopology {
         request,
         author: "test".to_owned(),
         topology: Arc::new(topology(hosts)),
-    });
+    }));
     assert!(configured.result.is_ok(), "{configured:?}");
     let models = 1 + draw.below(2);
     for number in 1..=hosts {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
 use muster_harness::{Cluster, gang};
-use muster_model::command::{CheckpointCommit, Command, Placement, Standing};
+use muster_model::command::{
+    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Placement, Standing,
+};
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
 use muster_model::topology::CellId;
@@ -33,11 +35,11 @@ fn cluster() -> Cluster {
         defragment: None,
     };
     let request = cluster.next_request();
-    let applied = cluster.apply(&Command::ConfigureQueues {
+    let applied = cluster.apply(&Command::Config(ConfigCommand::ConfigureQueues {
         request,
         author: "grace".to_owned(),
         tree: Arc::new(tree),
-    });
+    }));
     assert!(applied.result.is_ok(), "{:?}", applied.result);
     cluster
 }
@@ -172,7 +174,7 @@ fn lost_work_counts_from_the_newest_checkpoint() {
     cluster.wait(1_000);
     assert_eq!(lost(&cluster), 16_000);
     let epoch = cluster.attempt(job, UnitIndex(0)).unwrap().epoch;
-    let commit = Command::CommitCheckpoint {
+    let commit = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
         leader: cluster.leader(),
         job,
         unit: UnitIndex(0),
@@ -184,7 +186,7 @@ fn lost_work_counts_from_the_newest_checkpoint() {
             digest: String::new(),
             save_ms: None,
         },
-    };
+    });
     cluster.apply(&commit).result.unwrap();
     cluster.wait(10);
     assert_eq!(lost(&cluster), 160);

@@ -158,10 +158,10 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     let often = ended.rules.often_or_usual(HISTORY);
     culprit.gpus.iter().find_map(|gpu| {
         let past = ended.history.gpus.get(gpu).map_or(&[][..], Vec::as_slice);
-        let recent = past
+        let recent: Vec<&Ambiguous> = past
             .iter()
-            .filter(|it| ended.at.since(it.at) <= often.span_ms);
-        let recent: Vec<&Ambiguous> = recent.collect();
+            .filter(|it| ended.at.since(it.at) <= often.span_ms)
+            .collect();
         let mut jobs: BTreeSet<JobId> = recent.iter().map(|it| it.job).collect();
         let mut users: BTreeSet<&str> = recent.iter().map(|it| it.user.as_str()).collect();
         jobs.insert(ended.job);

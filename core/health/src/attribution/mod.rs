@@ -157,8 +157,9 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
     if let Some(found) = by_rule.or_else(|| hard::find(ended)) {
         return found;
     }
-    let decisive = |of: TaskIndex| ended.tasks.iter().find(|task| task.task == of);
-    let culprit = { ended.decisive.and_then(decisive) }.or_else(|| gang::culprit(ended.tasks));
+    let task_of = |of: TaskIndex| ended.tasks.iter().find(|task| task.task == of);
+    let decisive = ended.decisive.and_then(task_of);
+    let culprit = decisive.or_else(|| gang::culprit(ended.tasks));
     if let Some(found) = history::fails_everywhere(ended, culprit) {
         return found;
     }

@@ -14,22 +14,27 @@ const HOSTS_MIN: u32 = 2;
 impl Book {
     /// Whether more than half of all hosts report skew against the leader: then their clocks are right.
     pub(super) fn doubts_the_leaders_clock(&self, place: &Place<'_>) -> bool {
-        let all = place.groups.iter();
-        let all = all.filter(|(group, _)| group.kind == GroupKind::Cluster);
-        let hosts = all.map(|(_, hosts)| *hosts).max().unwrap_or_default();
-        let far = self
+        let groups = place.groups.iter();
+        let of_cluster = groups.filter(|(group, _)| group.kind == GroupKind::Cluster);
+        let hosts = of_cluster
+            .map(|(_, hosts)| *hosts)
+            .max()
+            .unwrap_or_default();
+        let far_off = self
             .conditions
             .iter()
             .filter(|(of, condition)| matches!(of, Component::Host(_)) && is_far(condition));
-        let far = u32::try_from(far.count()).unwrap_or(u32::MAX);
+        let far = u32::try_from(far_off.count()).unwrap_or(u32::MAX);
         hosts >= HOSTS_MIN && far > hosts / 2
     }
 
     /// Lifts the restrictions of the clock rule.
     pub(super) fn let_clocks_be(&mut self, place: &Component) -> Vec<Effect> {
         let known = self.conditions.iter();
-        let held = known.filter(|(_, it)| it.holds.iter().any(|held| held.rule == CLOCK_SKEW));
-        let held: Vec<Component> = held.map(|(of, _)| of.clone()).collect();
+        let held: Vec<Component> = known
+            .filter(|(_, it)| it.holds.iter().any(|held| held.rule == CLOCK_SKEW))
+            .map(|(of, _)| of.clone())
+            .collect();
         let mut effects = Vec::new();
         for component in held {
             if let Some(condition) = self.conditions.get_mut(&component) {

@@ -34,13 +34,14 @@ impl Book {
     ) -> Vec<Effect> {
         self.count(found, end);
         let blame = &found.blame;
-        let users = { blame.component.as_ref() }.map_or(1, |it| self.users_on(it, end));
+        let component = blame.component.as_ref();
+        let users = component.map_or(1, |it| self.users_on(it, end));
         if found.takes_back {
             self.drop_ends(end.job);
         } else if blame.is_open() {
             self.keep_end(end);
         }
-        let Some(component) = &blame.component else {
+        let Some(component) = component else {
             return Vec::new();
         };
         let evidence = blame.evidence.join("; ");
@@ -179,7 +180,8 @@ impl Book {
         &mut self,
         rules: &RuleSet,
         host: HostId,
-        (place, excludes): (&Place<'_>, &Excludes),
+        place: &Place<'_>,
+        excludes: &Excludes,
         now: TimeMs,
     ) -> Vec<Effect> {
         let lemons = self.lemons(rules, now, excludes);

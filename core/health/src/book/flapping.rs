@@ -16,14 +16,18 @@ impl Book {
     pub fn fell_silent(
         &mut self,
         rules: &RuleSet,
-        (host, groups): (HostId, &[(Group, u32)]),
+        host: HostId,
+        groups: &[(Group, u32)],
         now: TimeMs,
     ) -> Vec<Effect> {
         let phase = self.phase(&Component::Host(host));
         // A host that an operator took out of service, or that is rebooting, is expected to be silent.
         let is_expected = phase.is_admins() || phase == Phase::Repairing;
-        let among_many = (!is_expected).then(|| self.see_many(now, host, groups));
-        let mut effects = match among_many.flatten() {
+        let among = match is_expected {
+            true => None,
+            false => self.see_many(now, host, groups),
+        };
+        let mut effects = match among {
             Some(Among::New(incident)) => vec![Effect::Incident(incident)],
             Some(Among::Known) | None => Vec::new(),
         };
@@ -35,8 +39,10 @@ impl Book {
         let often = rules.often_or_usual(FLAPPING);
         let until = self.flaps.entry(host).or_default().fell_silent(often, now);
         let rule = rules.rule(FLAPPING)?;
-        let until = until.filter(|_| rule.mode == Mode::Enforce)?;
-        let minutes = until.since(now) / MINUTE_MS;
+        if rule.mode != Mode::Enforce {
+            return None;
+        }
+        let minutes = until?.since(now) / MINUTE_MS;
         let held = Held {
             rule: FLAPPING.to_owned(),
             what: rule.degraded.keeps_off()?,
@@ -55,8 +61,10 @@ impl Book {
     pub(super) fn stayed(&mut self, now: TimeMs) -> Vec<Effect> {
         let is_due = |until: TimeMs| until <= now;
         let known = self.flaps.iter();
-        let due = known.filter(|(_, flaps)| flaps.until().is_some_and(is_due));
-        let due: Vec<HostId> = due.map(|(host, _)| *host).collect();
+        let due: Vec<HostId> = known
+            .filter(|(_, flaps)| flaps.until().is_some_and(is_due))
+            .map(|(host, _)| *host)
+            .collect();
         let mut effects = Vec::new();
         for host in due {
             let flaps = self.flaps.get_mut(&host);

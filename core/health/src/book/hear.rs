@@ -41,9 +41,9 @@ impl Book {
         let policy = finding.code.and_then(|code| rules.codes.xid(code));
         match (&finding.component, policy) {
             (Component::Gpu(_), Some(policy)) if rule.id == "xid" => {
-                self.hear_xid(rules, rule, policy, (finding, place))
+                self.hear_xid(rules, rule, policy, finding, place)
             }
-            _ => self.hear_reading((rule, false), finding, place),
+            _ => self.hear_reading(rule, false, finding, place),
         }
     }
 
@@ -100,10 +100,10 @@ impl Book {
         finding: &Finding,
         place: &Place<'_>,
     ) -> Vec<Effect> {
-        let rule = rules.rule(&finding.rule);
-        rule.map_or_else(Vec::new, |rule| {
-            self.hear_reading((rule, true), finding, place)
-        })
+        let Some(rule) = rules.rule(&finding.rule) else {
+            return Vec::new();
+        };
+        self.hear_reading(rule, true, finding, place)
     }
 
     /// Applies the placement restriction that a rule sets while it holds.
@@ -126,9 +126,8 @@ impl Book {
             since: finding.at,
             restart: restarts.then_some(Restart::Waits),
         };
-        let mut effects: Vec<Effect> = { self.keep_off(&finding.component, held) }
-            .into_iter()
-            .collect();
+        let mut effects = Vec::new();
+        effects.extend(self.keep_off(&finding.component, held));
         if restarts {
             effects.extend(self.order_restarts(finding.at));
         }
@@ -143,10 +142,8 @@ impl Book {
             rule.is_some_and(|rule| rule.mode == Mode::Enforce)
         };
         let is_idle = |rule: &String| !is_in_force(rule);
-        self.of_racks = { self.of_racks.iter() }
-            .filter(|(rule, _)| is_in_force(rule))
-            .cloned()
-            .collect();
+        let all = self.of_racks.iter();
+        self.of_racks = all.filter(|(rule, _)| is_in_force(rule)).cloned().collect();
         let mut effects = Vec::new();
         let known: Vec<Component> = self.conditions.keys().cloned().collect();
         for component in known {
@@ -154,25 +151,31 @@ impl Book {
                 continue;
             };
             let lets_go = condition.holds.iter().any(|held| is_idle(&held.rule));
-            let suspicions = { condition.suspected.iter() }.map(|it| it.rule.clone());
-            let suspicions: Vec<String> = suspicions.filter(is_idle).collect();
+            let suspecting = condition.suspected.iter().map(|it| it.rule.clone());
+            let idle: Vec<String> = suspecting.filter(is_idle).collect();
             if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
                 condition.holds.retain(|held| is_in_force(&held.rule));
             }
             self.drop_pending(&component, |it| {
                 it.event == Event::Suspect && is_idle(&it.rule)
             });
-            for rule in suspicions {
+            for rule in idle {
                 let why = "the rule is no longer in force";
-                effects.extend(self.suspect_no_more(&component, rule, why, now));
+                effects.extend(self.end_suspicion(&component, rule, why, now));
             }
             effects.extend(lets_go.then_some(Effect::Held(component)));
         }
         effects
     }
 
+    /// Withdraws a rule's suspicion; returns whether another rule still suspects the component.
+    fn withdraw_suspicion(&mut self, component: &Component, rule: &str) -> bool {
+        let condition = self.conditions.get_mut(component);
+        condition.is_some_and(|condition| condition.withdraw_suspicion(rule))
+    }
+
     /// Withdraws a rule's suspicion: the component is healthy again, unless another rule suspects it.
-    fn suspect_no_more(
+    fn end_suspicion(
         &mut self,
         component: &Component,
         rule: String,
@@ -180,9 +183,8 @@ impl Book {
         now: TimeMs,
     ) -> Vec<Effect> {
         let was_suspect = self.phase(component) == Phase::Suspect;
-        let condition = self.conditions.get_mut(component);
-        let is_over = condition.is_some_and(|it| !it.suspects_no_more(&rule));
-        if !was_suspect || !is_over {
+        let is_still_suspected = self.withdraw_suspicion(component, &rule);
+        if !was_suspect || is_still_suspected {
             return Vec::new();
         }
         let change = Change {
@@ -203,7 +205,7 @@ impl Book {
     fn over(&mut self, rule: &Rule, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
         let held = self.conditions.get_mut(&finding.component);
         let was_held = held.is_some_and(|condition| condition.let_go(&finding.rule));
-        let mut effects = self.no_longer(rule, finding, place);
+        let mut effects = self.end_accusations(rule, finding, place);
         if was_held {
             effects.push(Effect::Held(finding.component.clone()));
             effects.extend(self.order_restarts(finding.at));
@@ -220,62 +222,78 @@ impl Book {
         }
     }
 
-    fn no_longer(&mut self, rule: &Rule, finding: &Finding, at: &Place<'_>) -> Vec<Effect> {
+    /// Ends what a rule holds against a component, or its host: first the pending accusations that are kept
+    /// until an admin's block is over, then the rule's suspicion, then the accusation that put the component
+    /// into its phase, if it is the rule's and no other rule suspects the component.
+    fn end_accusations(
+        &mut self,
+        rule: &Rule,
+        finding: &Finding,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
-        let places = [finding.component.clone(), Component::Host(at.host)];
-        for place in &places {
+        let components = [finding.component.clone(), Component::Host(place.host)];
+        for component in &components {
             let ends_drains = rule.clears == Clears::Reading;
-            self.drop_pending(place, |it| match it.event {
+            self.drop_pending(component, |it| match it.event {
                 Event::Suspect => it.rule == finding.rule,
                 Event::Drain => it.rule == finding.rule && ends_drains,
                 // A block for it ends only by proof.
                 _ => false,
             });
         }
-        let is_its = |of: &&Component| {
-            let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
+        let is_accused = |component: &&Component| {
+            let condition = self.conditions.get(*component);
+            let accusation = condition.and_then(Condition::accusation);
             accusation.is_some_and(|accusation| accusation.rule == finding.rule)
         };
-        let accused = places.iter().find(is_its).cloned();
-        let mut still_suspects = |of: &Component| {
-            let condition = self.conditions.get_mut(of);
-            condition.is_some_and(|condition| condition.suspects_no_more(&finding.rule))
-        };
-        let Some(component) = accused else {
-            // Another rule accuses them as well, and still does.
-            for place in &places {
-                still_suspects(place);
+        let Some(component) = components.iter().find(is_accused) else {
+            // Another rule's accusation stands; only the suspicion beside it ends.
+            for component in &components {
+                self.withdraw_suspicion(component, &finding.rule);
             }
             return Vec::new();
         };
-        // It remains suspect while another rule suspects it.
-        if still_suspects(&component) {
+        if self.withdraw_suspicion(component, &finding.rule) {
             return Vec::new();
         }
-        let may = rule.clears == Clears::Reading || self.phase(&component).accepts_work();
-        if !may || !self.has(&component, Event::Clear) {
+        self.clear(rule, finding, component, place)
+    }
+
+    /// Clears a component of its accusation, as far as the rule and its phase permit without proof.
+    fn clear(
+        &mut self,
+        rule: &Rule,
+        finding: &Finding,
+        component: &Component,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
+        let phase = self.phase(component);
+        let may_clear = rule.clears == Clears::Reading || phase.accepts_work();
+        if !may_clear || !self.has(component, Event::Clear) {
             return Vec::new();
         }
         let is_idle = match component {
-            Component::Host(_) => at.is_host_idle,
-            _ => at.is_idle,
+            Component::Host(_) => place.is_host_idle,
+            _ => place.is_idle,
         };
-        if self.phase(&component) == Phase::Blocked && !is_idle {
+        if phase == Phase::Blocked && !is_idle {
             // Its check waits for its time, and until nothing runs there; a fault that is over needs no
             // repair.
-            if self.wants_repair(&component) {
-                self.wanted.remove(&component);
+            if self.wants_repair(component) {
+                self.wanted.remove(component);
             }
             return Vec::new();
         }
         let wish = wish(rule, finding, Scope::None);
-        self.change(&component, wish.change(Event::Clear, false))
+        self.change(component, wish.change(Event::Clear, false))
     }
 
     /// Applies a reading; `has_waited` is true if it waited for the end of an incident.
     fn hear_reading(
         &mut self,
-        (rule, has_waited): (&Rule, bool),
+        rule: &Rule,
+        has_waited: bool,
         finding: &Finding,
         place: &Place<'_>,
     ) -> Vec<Effect> {
@@ -317,7 +335,8 @@ impl Book {
         rules: &RuleSet,
         rule: &Rule,
         policy: &XidPolicy,
-        (finding, place): (&Finding, &Place<'_>),
+        finding: &Finding,
+        place: &Place<'_>,
     ) -> Vec<Effect> {
         let Component::Gpu(gpu) = finding.component else {
             return Vec::new();
@@ -377,12 +396,11 @@ impl Book {
             let condition = self.conditions.get(&gpu);
             let suspected = condition.into_iter().flat_map(|it| &it.suspected);
             let is_its = |it: &&Suspected| it.evidence.starts_with(&words);
-            let rules: Vec<String> = { suspected.filter(is_its) }
-                .map(|it| it.rule.clone())
-                .collect();
+            let of_code = suspected.filter(is_its);
+            let rules: Vec<String> = of_code.map(|it| it.rule.clone()).collect();
             for rule in rules {
                 let why = "its job has it on other GPUs too";
-                effects.extend(self.suspect_no_more(&gpu, rule, why, now));
+                effects.extend(self.end_suspicion(&gpu, rule, why, now));
             }
         }
         effects

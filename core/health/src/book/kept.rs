@@ -45,8 +45,12 @@ impl<T> Kept<T> {
 
     /// Keeps only the items for which `stays` returns true.
     pub(super) fn retain(&mut self, stays: impl Fn(&T) -> bool) {
-        let gone = self.by_arrival.iter().filter(|(_, it)| !stays(it));
-        let gone: Vec<u64> = gone.map(|(arrival, _)| *arrival).collect();
+        let gone: Vec<u64> = self
+            .by_arrival
+            .iter()
+            .filter(|(_, it)| !stays(it))
+            .map(|(arrival, _)| *arrival)
+            .collect();
         for arrival in gone {
             self.by_arrival.remove(&arrival);
         }

@@ -240,10 +240,8 @@ impl Book {
             Component::Host(host) => {
                 self.records.remove(host);
                 self.flaps.remove(host);
-                self.of_racks = { self.of_racks.iter() }
-                    .filter(|(_, of)| of != host)
-                    .cloned()
-                    .collect();
+                let all = self.of_racks.iter();
+                self.of_racks = all.filter(|(_, of)| of != host).cloned().collect();
                 self.heard.remove(host);
                 for adapter in self.adapters_of(*host) {
                     self.conditions.remove(&adapter);

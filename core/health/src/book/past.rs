@@ -47,7 +47,7 @@ pub struct BadEnd {
 impl BadEnd {
     /// End of a job that names missing files on a host: not counted in any record.
     #[must_use]
-    pub fn of_a_name(at: TimeMs, (job, user): (JobId, &str), host: HostId) -> Self {
+    pub fn of_a_name(at: TimeMs, job: JobId, user: &str, host: HostId) -> Self {
         Self {
             at,
             job,
@@ -164,8 +164,11 @@ impl Book {
         let is_known = self.ran_well.contains_key(program);
         if !is_known && self.ran_well.len() >= PROGRAMS_KEPT_MAX {
             let is_recent = |ran: &RanWell| ran.iter().any(|(_, at)| now.since(*at) <= DAY_MS);
-            let old = self.ran_well.iter().filter(|(_, ran)| !is_recent(ran));
-            let old: Vec<Program> = old.map(|(program, _)| program.clone()).collect();
+            let all = self.ran_well.iter();
+            let old: Vec<Program> = all
+                .filter(|(_, ran)| !is_recent(ran))
+                .map(|(program, _)| program.clone())
+                .collect();
             for program in old {
                 self.ran_well.remove(&program);
             }

@@ -10,7 +10,7 @@ use muster_model::time::TimeMs;
 use crate::book::work::is_repair;
 use crate::book::{Book, Effect, Place};
 use crate::component::{Actor, Change, Event};
-use crate::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Verdict};
+use crate::guard_rails::{Group, GroupKind, Incident, Proposal, Rail, Refused, Verdict};
 use crate::rules::{HISTORY, LEMON};
 
 /// Rules about shared file systems.
@@ -58,7 +58,14 @@ struct Admitted<'a> {
 }
 
 impl Book {
-    /// Carries out the action required by a rule, as far as permitted.
+    /// Carries out the action required by a rule, as far as permitted. The order of the steps matters:
+    ///
+    /// 1. The fault joins an incident if many fail at once: a host counts there even if its block would
+    ///    change nothing.
+    /// 2. A fault that waits for the end of its incident, or changes nothing, goes no further. The guard
+    ///    rails do not see it, because they count what they admit.
+    /// 3. The guard rails admit or refuse the block.
+    /// 4. The block is placed, with the stops and repairs that follow.
     pub(super) fn propose(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Vec<Effect> {
         let scope = scope_of(wish);
         let target = match scope {
@@ -71,45 +78,19 @@ impl Book {
             (_, Scope::GpuAtTaskEnd | Scope::HostAtTaskEnd) => Event::Drain,
             _ => Event::Block,
         };
-        let is_host = matches!(target, Component::Host(_));
         let is_for_later = self.is_for_later(&target, event, wish.by_hand);
         let is_news = is_for_later || self.has(&target, event);
-        // Evidence from history alone does not count as a fault of its host.
-        let is_seen = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
-        let may_be_one_of_many = is_seen && (is_host || is_news && wish.weight == Weight::Hard);
-        let among_many = may_be_one_of_many.then(|| self.incident_of(wish, place));
-        let among_many = among_many.flatten();
-        let must_wait = among_many.is_some() && waits_for_the_end(wish);
-        let is_excused = wish.has_waited
-            || among_many.is_some()
-            || self.incidents.of(place.host, wish.at).is_some();
-        let mut effects = among_many.unwrap_or_default();
-        if must_wait || !is_news {
+        let incident = self.join_incident(wish, place, &target, is_news);
+        let is_among_many = incident.is_some();
+        let mut effects = incident.unwrap_or_default();
+        if is_among_many && waits_for_the_end(wish) || !is_news {
             return effects;
         }
-        let proposal = Proposal {
-            component: &target,
-            host: place.host,
-            scope,
-            gpus: if is_host { place.gpus } else { 1 },
-            weight: wish.weight,
-            pool: place.pool,
-            job: place.job.filter(|_| wish.users.is_some()),
-            tenant: place.user,
-            users: wish.users.unwrap_or_default(),
-            at: wish.at,
-        };
-        let verdict = Arc::make_mut(&mut self.rails).admit(&proposal, &place.view);
+        let is_excused =
+            wish.has_waited || is_among_many || self.incidents.of(place.host, wish.at).is_some();
+        let verdict = self.admit(wish, place, &target, scope);
         if let Verdict::Refused(refused) = verdict {
-            effects.push(Effect::Railed(target.clone(), refused));
-            effects.extend(match refused.rail {
-                // Not enough evidence for a block: a check gives more. If too much is blocked, a check would
-                // take out even more.
-                Rail::Users | Rail::Job | Rail::Tenant if wish.device == DeviceAction::Check => {
-                    self.check_when_idle(wish, &target)
-                }
-                _ => self.suspect(wish, &target),
-            });
+            effects.extend(self.fall_back(wish, &target, refused));
             return effects;
         }
         let admitted = Admitted {
@@ -120,6 +101,44 @@ impl Book {
             verdict,
         };
         effects.extend(self.put(wish, &admitted, place));
+        effects
+    }
+
+    /// Asks the guard rails for a block, and counts it there if they admit it.
+    fn admit(
+        &mut self,
+        wish: &Wish<'_>,
+        place: &Place<'_>,
+        target: &Component,
+        scope: Scope,
+    ) -> Verdict {
+        let proposal = Proposal {
+            component: target,
+            host: place.host,
+            scope,
+            gpus: match target {
+                Component::Host(_) => place.gpus,
+                _ => 1,
+            },
+            weight: wish.weight,
+            pool: place.pool,
+            job: place.job.filter(|_| wish.users.is_some()),
+            tenant: place.user,
+            users: wish.users.unwrap_or_default(),
+            at: wish.at,
+        };
+        Arc::make_mut(&mut self.rails).admit(&proposal, &place.view)
+    }
+
+    /// What is done in place of a block that the guard rails refused: a check if only evidence is missing,
+    /// otherwise a suspicion. If too much is blocked, a check would take out even more.
+    fn fall_back(&mut self, wish: &Wish<'_>, target: &Component, refused: Refused) -> Vec<Effect> {
+        let mut effects = vec![Effect::Railed(target.clone(), refused)];
+        let lacks_evidence = matches!(refused.rail, Rail::Users | Rail::Job | Rail::Tenant);
+        effects.extend(match lacks_evidence && wish.device == DeviceAction::Check {
+            true => self.check_when_idle(wish, target),
+            false => self.suspect(wish, target),
+        });
         effects
     }
 
@@ -173,8 +192,22 @@ impl Book {
         condition.is_some_and(|condition| condition.is_for_later(event, by_hand))
     }
 
-    /// If many hosts failed together: one incident, and it is held against none of them.
-    fn incident_of(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Option<Vec<Effect>> {
+    /// Reports a fault of a host to the incidents; `None` if it is not part of one. If many hosts failed
+    /// together, that is one incident, and it is held against none of them. A GPU's fault counts only if
+    /// taking it out of placement is news and its evidence is hard.
+    fn join_incident(
+        &mut self,
+        wish: &Wish<'_>,
+        place: &Place<'_>,
+        target: &Component,
+        is_news: bool,
+    ) -> Option<Vec<Effect>> {
+        // Evidence from history alone does not count as a fault of its host.
+        let is_observed = !wish.has_waited && ![HISTORY, LEMON].contains(&wish.rule);
+        let counts = matches!(target, Component::Host(_)) || is_news && wish.weight == Weight::Hard;
+        if !is_observed || !counts {
+            return None;
+        }
         let mut groups = place.groups.to_vec();
         groups.extend(storage(wish.rule, place.groups));
         let Among::New(incident) = self.see_many(wish.at, place.host, &groups)? else {

@@ -24,7 +24,8 @@ impl Book {
     pub fn sum_up(
         &mut self,
         rule: &Rule,
-        (host, finding): (HostId, &Finding),
+        host: HostId,
+        finding: &Finding,
         rack: Rack<'_>,
     ) -> Vec<Effect> {
         let key = (rule.id.clone(), host);

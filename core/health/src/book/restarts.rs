@@ -73,8 +73,8 @@ impl Book {
     /// Restarts that a host's worker must carry out.
     pub(super) fn restarts(&self, host: HostId) -> impl Iterator<Item = Order> + '_ {
         let component = Component::Host(host);
-        let holds = self.conditions.get(&component).map(|it| &it.holds[..]);
-        let holds = holds.unwrap_or_default().iter();
+        let condition = self.conditions.get(&component);
+        let holds = condition.into_iter().flat_map(|it| &it.holds);
         holds.filter_map(move |held| match held.restart {
             Some(Restart::Ordered { at }) => Some(Order {
                 component: component.clone(),
@@ -90,7 +90,8 @@ impl Book {
     /// Applies the result of a restart ordered at `since`; `None` if there was no such order.
     pub fn restarted(
         &mut self,
-        (host, rule): (HostId, &str),
+        host: HostId,
+        rule: &str,
         since: TimeMs,
         now: TimeMs,
     ) -> Option<Vec<Effect>> {

@@ -156,9 +156,8 @@ impl Condition {
 
     /// Adds a placement restriction, unless an admin muted the rule. Returns whether it is new.
     pub fn hold(&mut self, held: Held) -> bool {
-        let is_muted =
-            { self.mutes.iter() }.any(|it| it.rule == held.rule && it.until > held.since);
-        if is_muted {
+        let mutes = |it: &Mute| it.rule == held.rule && it.until > held.since;
+        if self.mutes.iter().any(mutes) {
             return false;
         }
         if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
@@ -235,7 +234,7 @@ impl Condition {
             self.pending = self.standing();
         }
         self.count_strike(&change);
-        self.enter((event, to), at, patience);
+        self.enter(event, to, at, patience);
         self.by_hand |= change.by_hand && event.is_fault();
         // An admin's drain expires at the time set by the admin.
         let expires_at = match event {
@@ -294,10 +293,10 @@ impl Condition {
     fn mute_cause(&mut self, at: TimeMs) {
         let accuses = |change: &&Change| change.event.is_accusation() && !change.rule.is_empty();
         let newest = self.history.iter().rev().find(accuses);
-        let overruled = newest.into_iter().chain(&self.pending);
-        let overruled = overruled.map(|change| change.rule.clone());
-        let held = self.holds.drain(..).map(|held| held.rule);
-        let rules: BTreeSet<String> = overruled.chain(held).collect();
+        let accusations = newest.into_iter().chain(&self.pending);
+        let accusing = accusations.map(|change| change.rule.clone());
+        let holding = self.holds.drain(..).map(|held| held.rule);
+        let rules: BTreeSet<String> = accusing.chain(holding).collect();
         self.mutes
             .retain(|mute| mute.until > at && !rules.contains(&mute.rule));
         for rule in rules {
@@ -360,7 +359,7 @@ impl Condition {
         u32::try_from(failed.count()).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, (event, to): (Event, Phase), at: TimeMs, patience: Patience) {
+    fn enter(&mut self, event: Event, to: Phase, at: TimeMs, patience: Patience) {
         let strikes = self.strikes_at(at);
         if !self.phase.accepts_work() && strikes > 0 {
             self.strikes.count_from(at);

@@ -65,13 +65,15 @@ impl Condition {
     /// It was struck a moment ago together with many others: it stays out of service until it has passed its
     /// check, but without a strike. Returns whether there was one.
     pub fn excuse(&mut self, now: TimeMs, patience: Patience) -> bool {
-        let is_struck = |change: &Change| change.event.is_fault() && change.is_strike;
-        let newest = self.history.iter().rposition(|it| it.event.is_fault());
-        let newest = newest.filter(|at| {
+        if self.phase.accepts_work() {
+            return false;
+        }
+        let newest_fault = self.history.iter().rposition(|it| it.event.is_fault());
+        let is_recent_strike = |at: &usize| {
             let fault = &self.history[*at];
-            is_struck(fault) && now.since(fault.at) <= FORGIVEN_MS
-        });
-        let Some(at) = newest.filter(|_| !self.phase.accepts_work()) else {
+            fault.is_strike && now.since(fault.at) <= FORGIVEN_MS
+        };
+        let Some(at) = newest_fault.filter(is_recent_strike) else {
             return false;
         };
         // A failure in probation counted as two strikes.

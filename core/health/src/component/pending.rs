@@ -8,9 +8,9 @@ impl Condition {
     /// Whether an admin holds it, and an accusation reaches farther than the pending one.
     #[must_use]
     pub fn is_for_later(&self, event: Event, by_hand: bool) -> bool {
-        let known = self.pending.as_ref();
-        let known = known.map(|pending| (pending.event.reach(), pending.by_hand));
-        self.phase.is_admins() && known < Some((event.reach(), by_hand))
+        let pending = self.pending.as_ref();
+        let known_reach = pending.map(|it| (it.event.reach(), it.by_hand));
+        self.phase.is_admins() && known_reach < Some((event.reach(), by_hand))
     }
 
     /// Stores an accusation until the admin's block is over; of several, the one that reaches farthest.
@@ -19,8 +19,8 @@ impl Condition {
             return Outcome::Known;
         }
         // The fault that took it out of service before the admin did has already counted as a strike.
-        let was_in_use =
-            { self.pending.as_ref() }.is_none_or(|it| it.is_strike || !it.event.blocks());
+        let pending = self.pending.as_ref();
+        let was_in_use = pending.is_none_or(|it| it.is_strike || !it.event.blocks());
         change.is_strike &= was_in_use;
         if change.event == Event::ProbationFailed {
             change.event = Event::Block;

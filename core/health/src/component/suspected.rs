@@ -21,7 +21,7 @@ pub struct Suspected {
 impl Condition {
     /// Removes a rule's suspicion. Returns whether another one still suspects it, which then becomes its
     /// accusation.
-    pub fn suspects_no_more(&mut self, rule: &str) -> bool {
+    pub fn withdraw_suspicion(&mut self, rule: &str) -> bool {
         self.suspected.retain(|it| it.rule != rule);
         let is_suspect = self.phase == Phase::Suspect;
         let Some(next) = self.suspected.first().filter(|_| is_suspect) else {

@@ -125,7 +125,7 @@ fn judge_link(judged: Judged, words: &[u32]) -> Judged {
 /// NVLink 5 by its registers; where they do not decide, the line does.
 fn judge_link5(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
     let row = match xid.words[..] {
-        [first, second, ..] => codes.link(xid.code, (first, second), release),
+        [first, second, ..] => codes.link(xid.code, [first, second], release),
         _ => None,
     };
     let broken = |reading: String| Judged::broken(DeviceAction::Reset, Scope::Gpu, reading);

@@ -194,11 +194,11 @@ impl Track {
 
     fn is_quiet(&self, now: TimeMs) -> bool {
         let conditions = self.rule.degraded.when.iter().chain(&self.rule.fatal.when);
-        let span_ms = conditions.filter_map(|it| match it.hold {
+        let spans_ms = conditions.filter_map(|it| match it.hold {
             Hold::Within { span_ms, .. } => Some(span_ms),
             _ => None,
         });
-        let span_ms = span_ms.max().unwrap_or(QUIET_MS);
+        let span_ms = spans_ms.max().unwrap_or(QUIET_MS);
         self.may_count()
             && self.rule.healthy.is_empty()
             && happens(&self.rule)

@@ -314,10 +314,10 @@ impl Player {
 
     /// An XID of a GPU at a minute, of a job of the user with the same number.
     fn see(&mut self, minute: u64, gpu: u128, code: u32, job: u64) -> XidOutcome {
-        self.see_of(minute, gpu, code, (job, job))
+        self.see_of(minute, gpu, code, job, job)
     }
 
-    fn see_of(&mut self, minute: u64, gpu: u128, code: u32, (job, user): (u64, u64)) -> XidOutcome {
+    fn see_of(&mut self, minute: u64, gpu: u128, code: u32, job: u64, user: u64) -> XidOutcome {
         let seen = XidSeen {
             gpu: GpuUuid(gpu),
             code,
@@ -346,8 +346,8 @@ fn a_page_fault_counts_against_the_gpu_only_for_two_users() {
     assert_eq!(rules(&player.see(60, 1, 31, 2)), [("xid31_same_gpu", true)]);
     // Two jobs of one user: a check when the GPU is idle, and no block.
     let mut player = Player::new();
-    player.see_of(0, 1, 31, (1, 9));
-    let second = player.see_of(60, 1, 31, (2, 9));
+    player.see_of(0, 1, 31, 1, 9);
+    let second = player.see_of(60, 1, 31, 2, 9);
     assert_eq!(rules(&second), [("xid31_same_gpu", false)]);
     // A day later it is forgotten.
     let mut player = Player::new();

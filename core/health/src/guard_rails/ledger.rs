@@ -245,11 +245,9 @@ impl Rails {
             return refuse(Rail::Users, proposal.users, users_min);
         }
         let of_a_day = |times: Option<&VecDeque<TimeMs>>| {
-            let recent = times.into_iter().flatten();
-            let recent = recent
-                .filter(|at| proposal.at.since(**at) <= DAY_MS)
-                .count();
-            u32::try_from(recent).unwrap_or(u32::MAX)
+            let all = times.into_iter().flatten();
+            let recent = all.filter(|at| proposal.at.since(**at) <= DAY_MS);
+            u32::try_from(recent.count()).unwrap_or(u32::MAX)
         };
         let by_job = of_a_day(self.jobs.get(&job));
         if by_job >= self.limits.per_job {

@@ -138,15 +138,17 @@ fn parse_driver(said: &str) -> Option<Line> {
             Line::Names(bus)
         });
     }
-    let rest = said.strip_prefix("GPU ")?;
-    let rest = rest.strip_prefix("at ").unwrap_or(rest);
-    let (place, rest) = rest.split_once(' ')?;
+    let of_gpu = said.strip_prefix("GPU ")?;
+    let (place, text) = of_gpu
+        .strip_prefix("at ")
+        .unwrap_or(of_gpu)
+        .split_once(' ')?;
     let bus = BusId::parse(place.trim_end_matches(':'))?;
-    let rest = rest.trim_start_matches("GPU ").trim();
-    if rest.starts_with("has fallen off the bus") {
+    let event = text.trim_start_matches("GPU ").trim();
+    if event.starts_with("has fallen off the bus") {
         return Some(Line::Xid(bus, gone()));
     }
-    Some(Line::Identity(bus, rest.parse().ok()?))
+    Some(Line::Identity(bus, event.parse().ok()?))
 }
 
 fn parse_xid(text: &str) -> Option<Xid> {
@@ -230,8 +232,8 @@ fn says_fatal(text: &str) -> Option<bool> {
 
 /// Numbers in the last brackets, if they are hexadecimal.
 fn find_words(text: &str) -> Vec<u32> {
-    let inside = text.rsplit_once("(0x").map_or("", |(_, rest)| rest);
-    let inside = inside.split(')').next().unwrap_or_default();
+    let from_last = text.rsplit_once("(0x").map_or("", |(_, rest)| rest);
+    let inside = from_last.split(')').next().unwrap_or_default();
     let digits = inside.split([',', ' ']).filter(|word| !word.is_empty());
     let words = digits
         .map_while(|word| u32::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok());

@@ -339,8 +339,8 @@ fn a_line_of_user_space_counts_in_tests_only() {
     assert!(test.read(BOOT, raw).expect("a record").event.is_some());
     assert_eq!(test.forged(), 0);
     // Records with a daemon's facility count nowhere.
-    let raw = raw.replacen("12,1", "30,2", 1);
-    assert_eq!(test.read(BOOT, &raw).expect("a record").event, None);
+    let by_daemon = raw.replacen("12,1", "30,2", 1);
+    assert_eq!(test.read(BOOT, &by_daemon).expect("a record").event, None);
 }
 
 #[test]

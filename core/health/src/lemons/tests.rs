@@ -12,8 +12,8 @@ use crate::guard_rails::PoolView;
 use crate::rules::RuleSet;
 
 /// The tail in parts per billion.
-fn ppb(trials: u32, failures: u32, rate: (u64, u64)) -> u64 {
-    let chance = at_least(trials, failures, Rate::new(rate.0, rate.1));
+fn ppb(trials: u32, failures: u32, rate: Rate) -> u64 {
+    let chance = at_least(trials, failures, rate);
     (u128::from(chance) * 1_000_000_000 / u128::from(ONE)) as u64
 }
 
@@ -21,14 +21,15 @@ fn ppb(trials: u32, failures: u32, rate: (u64, u64)) -> u64 {
 #[test]
 fn the_tail_is_exact() {
     for (trials, failures, rate, expected) in EXACT {
-        let found = ppb(*trials, *failures, *rate);
+        let found = ppb(*trials, *failures, Rate::new(rate.0, rate.1));
         assert!(
             found.abs_diff(*expected) <= 1,
             "{trials} {failures} {rate:?}: {found}, {expected}"
         );
     }
     assert_eq!(at_least(20, 0, Rate::new(1, 100)), ONE);
-    assert_eq!(ppb(20, 30, (1, 2)), ppb(20, 20, (1, 2)));
+    let half = || Rate::new(1, 2);
+    assert_eq!(ppb(20, 30, half()), ppb(20, 20, half()));
 }
 
 #[test]
@@ -201,8 +202,8 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
                 continue;
             }
             let is_certain = of != 0 && draw.happens(500);
-            let exit = &ends[draw.next() as usize % ends.len()];
-            let exit = if is_certain { &certain } else { exit };
+            let drawn = &ends[draw.next() as usize % ends.len()];
+            let exit = if is_certain { &certain } else { drawn };
             let blame = blamed(&rules, exit, host, at);
             let end = BadEnd {
                 at,

@@ -189,16 +189,31 @@ pub struct Link5 {
     pub unit: String,
     /// Bits 25 to 20 of the first word.
     pub subcode: u32,
-    /// Lowest bits of the first word with drivers before release 575, and their number.
-    pub before_575: (u32, u32),
+    /// Lowest bits of the first word with drivers before release 575.
+    pub before_575: LowestBits,
     /// The same since release 575.
-    pub since_575: (u32, u32),
+    pub since_575: LowestBits,
     /// The second word, if it matters.
     pub status: Option<u32>,
     /// The consequence.
     pub then: Link5Then,
     /// Whether the link is gone.
     pub is_fatal: bool,
+}
+
+/// Value of the lowest bits of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LowestBits {
+    /// The value.
+    pub bits: u32,
+    /// Number of the bits.
+    pub length: u32,
+}
+
+impl LowestBits {
+    const fn are_in(self, word: u32) -> bool {
+        word & ((1u32 << self.length) - 1) == self.bits
+    }
 }
 
 /// All tables of codes.
@@ -215,7 +230,7 @@ pub struct Codes {
 impl Codes {
     /// Parses the table `codes` of a rule file: a list of rows for each kind.
     pub(super) fn read(table: &Table) -> Result<Self, RuleError> {
-        let mut lists = [const { None }; FIELDS.len()];
+        let mut lists: [Option<List<'_>>; FIELDS.len()] = [None; FIELDS.len()];
         for entry in &table.entries {
             let wrong = |problem: &str, way_out: String| {
                 RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
@@ -227,7 +242,12 @@ impl Codes {
             let Value::Texts(rows) = &entry.value else {
                 return Err(wrong("not a list", "write a list of rows".to_owned()));
             };
-            if lists[at].replace((entry.line, rows)).is_some() {
+            let list = List {
+                field: FIELDS[at],
+                line: entry.line,
+                rows,
+            };
+            if lists[at].replace(list).is_some() {
                 return Err(wrong("duplicate entry", "remove one".to_owned()));
             }
         }
@@ -238,9 +258,9 @@ impl Codes {
             })
         };
         let codes = Self {
-            xids: rows(list(0)?, read_xid).map_err(|error| error.of_field(FIELDS[0]))?,
-            sxids: rows(list(1)?, read_sxid).map_err(|error| error.of_field(FIELDS[1]))?,
-            links: rows(list(2)?, read_link).map_err(|error| error.of_field(FIELDS[2]))?,
+            xids: list(0)?.read(read_xid)?,
+            sxids: list(1)?.read(read_sxid)?,
+            links: list(2)?.read(read_link)?,
         };
         let misplaced = [
             first_misplaced(codes.xids.iter().map(|it| it.code)),
@@ -250,7 +270,7 @@ impl Codes {
             if let Some(code) = code {
                 let problem = format!("code {code} follows one that is not less");
                 let way_out = "sort the rows by their codes, each once";
-                return Err(RuleError::at(list(at)?.0, problem, way_out).of_field(FIELDS[at]));
+                return Err(RuleError::at(list(at)?.line, problem, way_out).of_field(FIELDS[at]));
             }
         }
         Ok(codes)
@@ -273,7 +293,7 @@ impl Codes {
     /// Decodes the first two words of an NVLink 5 error. Without the driver's release, both forms are tried,
     /// and used if they agree.
     #[must_use]
-    pub fn link(&self, code: u32, words: (u32, u32), release: Option<u32>) -> Option<&Link5> {
+    pub fn link(&self, code: u32, words: [u32; 2], release: Option<u32>) -> Option<&Link5> {
         let since = |it: &&Link5| it.matches(code, words, it.since_575);
         let before = |it: &&Link5| it.matches(code, words, it.before_575);
         match release {
@@ -292,35 +312,48 @@ impl Codes {
 }
 
 impl Link5 {
-    fn matches(&self, code: u32, words: (u32, u32), lowest: (u32, u32)) -> bool {
-        let (bits, length) = lowest;
-        let mask = (1u32 << length) - 1;
+    fn matches(&self, code: u32, [first, second]: [u32; 2], lowest: LowestBits) -> bool {
         self.code == code
-            && words.0 & mask == bits
-            && (words.0 >> 20) & 0x3f == self.subcode
-            && self.status.is_none_or(|status| status == words.1)
+            && lowest.are_in(first)
+            && (first >> 20) & 0x3f == self.subcode
+            && self.status.is_none_or(|status| status == second)
     }
 }
 
 /// The first code that is not greater than its predecessor.
-fn first_misplaced(mut codes: impl Iterator<Item = u32>) -> Option<u32> {
+fn first_misplaced(codes: impl Iterator<Item = u32>) -> Option<u32> {
     let mut before = None;
-    codes.find(|code| before.replace(*code).is_some_and(|before| *code <= before))
+    for code in codes {
+        if before.is_some_and(|before| code <= before) {
+            return Some(code);
+        }
+        before = Some(code);
+    }
+    None
 }
 
-/// Rows of a list that starts at a line.
-fn rows<T>(
-    (line, rows): (usize, &Vec<String>),
-    read: fn(&[&str]) -> Option<T>,
-) -> Result<Vec<T>, RuleError> {
-    rows.iter()
-        .map(|row| {
+/// A list of rows in a rule file.
+#[derive(Clone, Copy)]
+struct List<'a> {
+    field: &'static str,
+    /// The line at which it starts.
+    line: usize,
+    rows: &'a [String],
+}
+
+impl List<'_> {
+    /// Reads each row by its words.
+    fn read<T>(self, read_row: fn(&[&str]) -> Option<T>) -> Result<Vec<T>, RuleError> {
+        let read = |row: &String| {
             let words: Vec<&str> = row.split_whitespace().collect();
-            let problem = || format!("`{row}` is not a row of this table");
-            read(&words)
-                .ok_or_else(|| RuleError::at(line, problem(), "see the comment before the list"))
-        })
-        .collect()
+            read_row(&words).ok_or_else(|| {
+                let problem = format!("`{row}` is not a row of this table");
+                RuleError::at(self.line, problem, "see the comment before the list")
+                    .of_field(self.field)
+            })
+        };
+        self.rows.iter().map(read).collect()
+    }
 }
 
 fn read_xid(words: &[&str]) -> Option<XidPolicy> {
@@ -416,10 +449,12 @@ fn read_link(words: &[&str]) -> Option<Link5> {
     })
 }
 
-/// Bits 25 to 20, and the lowest ones with their number.
-fn read_bits(text: &str) -> Option<(u32, (u32, u32))> {
+/// Bits 25 to 20, and the lowest ones.
+fn read_bits(text: &str) -> Option<(u32, LowestBits)> {
     let (subcode, lowest) = text.split_once('/')?;
-    let length = u32::try_from(lowest.len()).ok()?;
-    let bits = u32::from_str_radix(lowest, 2).ok()?;
-    Some((u32::from_str_radix(subcode, 2).ok()?, (bits, length)))
+    let lowest = LowestBits {
+        bits: u32::from_str_radix(lowest, 2).ok()?,
+        length: u32::try_from(lowest.len()).ok()?,
+    };
+    Some((u32::from_str_radix(subcode, 2).ok()?, lowest))
 }

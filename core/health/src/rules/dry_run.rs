@@ -87,8 +87,11 @@ fn unjudged(old: &RuleSet, new: &RuleSet) -> Vec<String> {
         let (degraded, fatal) = (&rule.degraded.when, &rule.fatal.when);
         !degraded.is_empty() || !fatal.is_empty()
     };
-    let others = new.rules.iter().filter(has_conditions).filter(is_other);
-    let others = others.map(|rule| rule.id.clone());
+    let rules = new.rules.iter();
+    let others = rules
+        .filter(has_conditions)
+        .filter(is_other)
+        .map(|rule| rule.id.clone());
     let rails = (old.rails != new.rails).then(|| rails::RAILS.to_owned());
     let mut unjudged: Vec<String> = others.chain(rails).collect();
     unjudged.sort();
@@ -106,20 +109,16 @@ fn blocks(set: &RuleSet, findings: &[Finding]) -> Blocks {
             continue;
         };
         let scope = scope(set, rule, &findings[..=index], finding);
-        add(&mut blocks, (rule, scope), finding, &finding.evidence);
+        add(&mut blocks, rule, scope, finding, &finding.evidence);
         if let Some((rule, evidence)) = again(set, &mut xids, finding) {
-            add(
-                &mut blocks,
-                (rule, rule.block(Severity::Fatal)),
-                finding,
-                &evidence,
-            );
+            let scope = rule.block(Severity::Fatal);
+            add(&mut blocks, rule, scope, finding, &evidence);
         }
     }
     blocks
 }
 
-fn add(blocks: &mut Blocks, (rule, scope): (&Rule, Scope), finding: &Finding, evidence: &str) {
+fn add(blocks: &mut Blocks, rule: &Rule, scope: Scope, finding: &Finding, evidence: &str) {
     if scope == Scope::None {
         return;
     }

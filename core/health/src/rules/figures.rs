@@ -39,6 +39,10 @@ pub struct Often {
 }
 
 impl Often {
+    const fn new(times: u32, span_ms: u64) -> Self {
+        Self { times, span_ms }
+    }
+
     /// The span in readable form: `24 h`, `10 min`.
     #[must_use]
     pub fn span(self) -> String {
@@ -68,8 +72,8 @@ const FORMS: [Form; 7] = [
     bursts(XID_REPEAT, 5),
     bursts(XID_31, 2),
     bursts(XID_13, 2),
-    often(REMEDIATIONS, "repairs", (5, 7 * DAY_MS), REPAIRS),
-    often(HISTORY, "failures", (2, DAY_MS), FAILURES),
+    often(REMEDIATIONS, "repairs", Often::new(5, 7 * DAY_MS), REPAIRS),
+    often(HISTORY, "failures", Often::new(2, DAY_MS), FAILURES),
     Form {
         rule: LEMON,
         metric: "score_milli",
@@ -78,7 +82,12 @@ const FORMS: [Form; 7] = [
     },
     Form {
         severity: Severity::Degraded,
-        ..often(FLAPPING, "silences", (3, 10 * MINUTE_MS), SILENCES)
+        ..often(
+            FLAPPING,
+            "silences",
+            Often::new(3, 10 * MINUTE_MS),
+            SILENCES,
+        )
     },
 ];
 
@@ -101,16 +110,10 @@ const BURSTS: Often = Often {
 };
 
 const fn bursts(rule: &'static str, times: u32) -> Form {
-    often(rule, "bursts", (times, DAY_MS), BURSTS)
+    often(rule, "bursts", Often::new(times, DAY_MS), BURSTS)
 }
 
-const fn often(
-    rule: &'static str,
-    metric: &'static str,
-    (times, span_ms): (u32, u64),
-    most: Often,
-) -> Form {
-    let usual = Often { times, span_ms };
+const fn often(rule: &'static str, metric: &'static str, usual: Often, most: Often) -> Form {
     Form {
         rule,
         metric,
@@ -142,12 +145,12 @@ impl Form {
     /// Threshold of a condition; `None` if it is not in this form.
     fn read(&self, condition: &Condition) -> Option<Often> {
         let is_mine = condition.metric == self.metric && condition.model.is_none();
-        let value = match condition.operator {
+        let least = match condition.operator {
             Operator::AtLeast => condition.value,
             Operator::Above => condition.value.checked_add(1)?,
             _ => return None,
         };
-        let value = u32::try_from(value).ok().filter(|_| is_mine)?;
+        let value = u32::try_from(least).ok().filter(|_| is_mine)?;
         match (&self.figure, condition.hold) {
             (Figure::Value, Hold::Once) => Some(Often {
                 times: value,

@@ -26,8 +26,8 @@ use crate::component::Patience;
 use crate::guard_rails::RailsLimits;
 
 pub use self::codes::{
-    Blame, Codes, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach, TaskAction,
-    XidPolicy, XidSeverity,
+    Blame, Codes, Distinct, Link5, Link5Then, LowestBits, RepeatPolicy, SxidPolicy, SxidReach,
+    TaskAction, XidPolicy, XidSeverity,
 };
 pub use self::condition::{Condition, Hold, Operator};
 pub use self::dry_run::{DryRun, WouldBlock, dry_run};
@@ -257,7 +257,7 @@ impl RuleSet {
             let error = RuleError::at(0, "it is missing, and a cluster's rules are whole", way_out);
             return Err(error.of_rule(CODES));
         };
-        Ok(Self::of(file.rules, (file.patience, file.rails), codes))
+        Ok(Self::of(file.rules, file.patience, file.rails, codes))
     }
 
     /// Parses a rule file; without tables of codes, the shipped ones apply.
@@ -268,7 +268,7 @@ impl RuleSet {
         Self::parse_whole(&Self::whole_text(text)?)
     }
 
-    fn of(rules: Vec<Rule>, (patience, rails): (Patience, RailsLimits), codes: Codes) -> Self {
+    fn of(rules: Vec<Rule>, patience: Patience, rails: RailsLimits, codes: Codes) -> Self {
         let patience = match figures::repairs(&rules) {
             Some(often) => Patience {
                 repairs_max: often.times,

@@ -1,5 +1,7 @@
 //! Conversion of a file's tables to rules, with a precise error for each mistake.
 
+use std::ops::RangeInclusive;
+
 use muster_model::health::{Action, Charge, ComponentKind, Scope, Weight};
 use muster_model::limits;
 use muster_model::time::{DAY_MS, SECOND_MS};
@@ -53,11 +55,11 @@ pub(super) struct File {
 /// Parses a file.
 pub(super) fn file(text: &str) -> Result<File, RuleError> {
     let tables = text::read(text)?;
-    let mut tables = tables.iter();
-    let patience = read_head(tables.next())?;
+    let mut unread = tables.iter();
+    let patience = read_head(unread.next())?;
     let mut rules: Vec<Rule> = Vec::new();
     let (mut limits, mut codes) = (None, None);
-    for table in tables {
+    for table in unread {
         let of_rule = |error: RuleError| error.of_rule(&table.name);
         let twice = |way_out| of_rule(RuleError::at(table.line, "duplicate entry", way_out));
         let is_second = match table.name.as_str() {
@@ -108,15 +110,10 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
                 return Err(wrong(problem, format!("write `format = {FORMAT}`")));
             }
             ("reboots_max", value) => {
-                let most = REPAIRS_KEPT_MAX;
-                let number = match value {
-                    Value::Number(number) => u32::try_from(*number).ok(),
-                    _ => None,
-                };
-                let number = number.filter(|number| (1..=most).contains(number));
-                let way_out = || format!("write a whole number from 1 to {most}");
-                patience.reboots_max =
-                    number.ok_or_else(|| wrong("not a number in range", way_out()))?;
+                let range = 1..=REPAIRS_KEPT_MAX;
+                let way_out = format!("write a whole number from 1 to {REPAIRS_KEPT_MAX}");
+                patience.reboots_max = number_in(value, &range)
+                    .ok_or_else(|| wrong("not a number in range", way_out))?;
             }
             (name, value) => {
                 let Some(span) = span_of(&mut patience, name) else {
@@ -147,6 +144,15 @@ fn span_of<'a>(patience: &'a mut Patience, name: &str) -> Option<&'a mut u64> {
 
 /// Longest span in a file: a week.
 pub(super) const SPAN_S_MAX: u64 = 7 * DAY_MS / SECOND_MS;
+
+/// A whole number in a range.
+pub(super) fn number_in(value: &Value, range: &RangeInclusive<u32>) -> Option<u32> {
+    let Value::Number(number) = value else {
+        return None;
+    };
+    let number = u32::try_from(*number).ok()?;
+    range.contains(&number).then_some(number)
+}
 
 pub(super) fn span_ms(value: &Value) -> Option<u64> {
     let Value::Number(seconds) = value else {
@@ -211,7 +217,7 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
             let problem = format!("a {} is not blocked", rule.component);
             return Err(fields.error(&block, problem, "let it alert, or name the host's rule"));
         }
-        check_restart(rule, side, (name, fields))?;
+        check_restart(rule, side, name, fields)?;
         let doubts = side.actions.contains(&Action::DoubtResults);
         if doubts && rule.component != ComponentKind::Gpu {
             let problem = format!("a {} computes no results", rule.component);
@@ -232,7 +238,8 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
 fn check_restart(
     rule: &Rule,
     side: &Side,
-    (name, fields): (&str, &Fields<'_>),
+    name: &str,
+    fields: &Fields<'_>,
 ) -> Result<(), RuleError> {
     if !side.actions.contains(&Action::RestartService) {
         return Ok(());

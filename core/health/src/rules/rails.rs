@@ -1,18 +1,20 @@
 //! The table `[rails]`: limits of the guard rails.
 
+use std::ops::RangeInclusive;
+
 use crate::guard_rails::RailsLimits;
 use crate::rules::RuleError;
-use crate::rules::parse::{SPAN_S_MAX, span_ms};
-use crate::rules::text::{Entry, Table, Value};
+use crate::rules::parse::{SPAN_S_MAX, number_in, span_ms};
+use crate::rules::text::Table;
 
 /// Name of the table, which no rule can have.
 pub(super) const RAILS: &str = "rails";
 /// Range of parts of a pool.
-const PERMILLE: (u32, u32) = (1, 1_000);
+const PERMILLE: RangeInclusive<u32> = 1..=1_000;
 /// Range of counts that may be zero.
-const COUNT: (u32, u32) = (0, 64);
+const COUNT: RangeInclusive<u32> = 0..=64;
 /// Range of counts that are at least one.
-const SOME: (u32, u32) = (1, 64);
+const SOME: RangeInclusive<u32> = 1..=64;
 const NAMES: [&str; 10] = [
     "soft_hour_permille",
     "soft_outstanding_permille",
@@ -49,8 +51,8 @@ pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
             let way_out = format!("they are {}", NAMES.join(", "));
             return Err(wrong("no such rail exists", way_out));
         };
-        *limit = number(entry, range).ok_or_else(|| {
-            let (least, most) = range;
+        *limit = number_in(&entry.value, &range).ok_or_else(|| {
+            let (least, most) = range.into_inner();
             let way_out = format!("write a whole number from {least} to {most}");
             wrong("not a number in range", way_out)
         })?;
@@ -58,7 +60,10 @@ pub(super) fn read(table: &Table) -> Result<RailsLimits, RuleError> {
     Ok(limits)
 }
 
-fn limit_of<'a>(limits: &'a mut RailsLimits, name: &str) -> Option<(&'a mut u32, (u32, u32))> {
+fn limit_of<'a>(
+    limits: &'a mut RailsLimits,
+    name: &str,
+) -> Option<(&'a mut u32, RangeInclusive<u32>)> {
     Some(match name {
         "soft_hour_permille" => (&mut limits.soft_hour_permille, PERMILLE),
         "soft_outstanding_permille" => (&mut limits.soft_outstanding_permille, PERMILLE),
@@ -71,12 +76,4 @@ fn limit_of<'a>(limits: &'a mut RailsLimits, name: &str) -> Option<(&'a mut u32,
         "repairs_per_rack" => (&mut limits.repairs_per_rack, SOME),
         _ => return None,
     })
-}
-
-fn number(entry: &Entry, (least, most): (u32, u32)) -> Option<u32> {
-    let Value::Number(number) = entry.value else {
-        return None;
-    };
-    let number = u32::try_from(number).ok()?;
-    (least..=most).contains(&number).then_some(number)
 }

@@ -46,9 +46,11 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
             continue;
         }
         if let Some(name) = line.strip_prefix('[') {
-            let name = name.strip_suffix(']').map(str::trim);
-            let name = name.filter(|name| is_name(name));
-            let name = name.ok_or_else(|| not_understood(at, line))?;
+            let name = name
+                .strip_suffix(']')
+                .map(str::trim)
+                .filter(|name| is_name(name))
+                .ok_or_else(|| not_understood(at, line))?;
             tables.push(Table {
                 line: at,
                 name: name.to_owned(),
@@ -79,8 +81,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
             ended = strings.ends_list(" ") || strings.ends_list(more);
         }
         let rule = tables.last().map_or("", |table| table.name.as_str());
-        let value = read_value(at, &value);
-        let value = value.map_err(|error| error.of_field(name).of_rule(rule))?;
+        let value = read_value(at, &value).map_err(|error| error.of_field(name).of_rule(rule))?;
         if let Some(table) = tables.last_mut() {
             table.entries.push(Entry {
                 line: at,
@@ -108,8 +109,8 @@ fn not_understood(line: usize, text: &str) -> RuleError {
 /// A line's text before its comment.
 fn without_comment(line: &str) -> &str {
     let mut strings = Strings::default();
-    let end =
-        { line.char_indices() }.find(|(_, letter)| strings.is_outside(*letter) && *letter == '#');
+    let mut letters = line.char_indices();
+    let end = letters.find(|(_, letter)| strings.is_outside(*letter) && *letter == '#');
     line[..end.map_or(line.len(), |(at, _)| at)].trim()
 }
 

@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::access::{JoinGrant, TokenHash, User};
-use crate::ids::RequestId;
+use crate::ids::RequestKey;
 
-/// A command about users, or about the admission of workers. Since command format 4.
+/// A command about users, or about the admission of workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessCommand {
     /// Adds a user.
     AddUser {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// The new user's name.
@@ -22,7 +22,7 @@ pub enum AccessCommand {
     /// Removes a user.
     RemoveUser {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Name of the user.
@@ -31,7 +31,7 @@ pub enum AccessCommand {
     /// Replaces a user's token; the previous one becomes invalid.
     RotateToken {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Name of the user.
@@ -42,7 +42,7 @@ pub enum AccessCommand {
     /// Creates a join token for workers.
     AddJoinToken {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Name of the token, which is not secret.
@@ -53,7 +53,7 @@ pub enum AccessCommand {
     /// Revokes a join token.
     RevokeJoinToken {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Name of the token.
@@ -62,7 +62,7 @@ pub enum AccessCommand {
     /// Redeems a join token: the worker is issued a certificate if this succeeds.
     UseJoinToken {
         /// Idempotency key: a retry counts once.
-        request: RequestId,
+        request: RequestKey,
         /// Name of the token.
         id: String,
         /// Hash of the token that the worker presented.

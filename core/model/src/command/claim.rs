@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Standing, TaskPlacement};
-use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
+use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use crate::time::TimeMs;
 
 /// A reservation for one waiting unit.
@@ -24,7 +24,7 @@ pub struct Claiming {
     /// Attempts to stop, ascending. Each holds something that is claimed.
     pub victims: Vec<Victim>,
     /// Overlapping claims of other units that this claim replaces, ascending.
-    pub supersedes: Vec<(JobId, UnitIndex)>,
+    pub supersedes: Vec<UnitId>,
     /// Expected time at which the resources are free, in stamped time; `None` if unknown. Backfill may use
     /// them until then.
     pub expected_at: Option<TimeMs>,
@@ -59,4 +59,20 @@ pub struct Victim {
     pub unit: UnitIndex,
     /// Epoch of the attempt.
     pub epoch: AttemptEpoch,
+}
+
+impl Claiming {
+    /// The unit that claims.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
+}
+
+impl Victim {
+    /// The unit whose attempt is stopped.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
 }

@@ -29,7 +29,7 @@ pub struct Exit {
     pub lease_expired: bool,
     /// Error that prevented its start, if any.
     pub start_error: Option<String>,
-    /// Memory use, where a limit was set. Since command format 4, like the fields below.
+    /// Memory use, where a limit was set.
     #[serde(default)]
     pub memory: Option<MemoryEnd>,
     /// Sender of the signal that killed it, or, where it failed on its own, of the signal that killed one of
@@ -45,13 +45,6 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Whether it has fields that readers before command format 4 do not know.
-    #[must_use]
-    pub fn has_details(&self) -> bool {
-        let has_more = self.sender.is_some() || self.last_seen.is_some();
-        self.memory.is_some() || has_more || !self.evidence.is_empty()
-    }
-
     /// Whether it failed because the kernel killed it or one of its children while the host, not the task
     /// itself, was out of memory.
     #[must_use]
@@ -73,18 +66,6 @@ impl Exit {
     pub fn names_what_is_not_there(&self) -> bool {
         let error = self.start_error.as_deref();
         error.is_some_and(|error| error.starts_with(NOT_THERE))
-    }
-
-    /// The same exit without the fields that readers before command format 4 do not know.
-    #[must_use]
-    pub fn without_details(self) -> Self {
-        Self {
-            memory: None,
-            sender: None,
-            evidence: String::new(),
-            last_seen: None,
-            ..self
-        }
     }
 }
 

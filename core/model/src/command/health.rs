@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::health::{Component, Finding, WorkStep};
-use crate::ids::{HostId, LeadershipEpoch, RequestId};
+use crate::ids::{HostId, LeadershipEpoch, RequestKey};
 use crate::time::TimeMs;
 
-/// A command about health. Since command format 4.
+/// A command about health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HealthCommand {
     /// Findings reported by a worker.
@@ -67,7 +67,7 @@ pub enum HealthCommand {
     /// Replaces the rules.
     SetRules {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Text of a rule file, including the meanings of error codes.
@@ -89,7 +89,7 @@ pub enum HealthCommand {
     /// Resets a tripped breaker after an operator has looked at the pool.
     ResetBreaker {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// User who issued the command.
         author: String,
         /// Name of the pool.

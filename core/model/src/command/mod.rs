@@ -7,9 +7,11 @@ mod access;
 mod block;
 mod checkpoint;
 mod claim;
+mod config;
 mod defaults;
 mod exit;
 mod health;
+mod host;
 mod member;
 mod placement;
 mod replicas;
@@ -22,25 +24,26 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::command::access::AccessCommand;
 pub use crate::command::block::{Block, BlockTarget, Planned};
-pub use crate::command::checkpoint::CheckpointCommit;
+pub use crate::command::checkpoint::{CheckpointCommand, CheckpointCommit};
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::config::ConfigCommand;
 pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastSeen, MemoryEnd, NO_ACCOUNT, NOT_THERE,
     SignalSender,
 };
 pub use crate::command::health::HealthCommand;
+pub use crate::command::host::HostCommand;
 pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 pub use crate::command::replicas::{ReplicaRecord, ReplicaStanding};
 pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
+    AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey, TaskIndex,
     UnitIndex,
 };
-use crate::quota::QueueTree;
 use crate::spec::{JobSpec, Pipeline};
-use crate::topology::{LearntTree, Topology};
+use crate::topology::LearntTree;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,22 +56,22 @@ pub enum Command {
     /// A user's submission.
     SubmitJob {
         /// Idempotency key: the same key refers to the same job.
-        request: RequestId,
+        request: RequestKey,
         /// The job; already checked by `spec::validate`, which `apply` repeats.
         spec: Arc<JobSpec>,
     },
     /// A user's submission of several jobs as one object, all or none. It takes one revision for itself and
-    /// one for each job. Since command format 4.
+    /// one for each job.
     SubmitPipeline {
         /// Idempotency key: the same key refers to the same pipeline.
-        request: RequestId,
+        request: RequestKey,
         /// The pipeline; already checked by `spec::validate_pipeline`, which `apply` repeats.
         pipeline: Arc<Pipeline>,
     },
     /// Cancels a job.
     CancelJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -76,10 +79,10 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// Suspends a job. Since command format 4.
+    /// Suspends a job.
     SuspendJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -87,10 +90,10 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// Resumes a suspended job. Since command format 4.
+    /// Resumes a suspended job.
     ResumeJob {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// The job.
         job: JobId,
         /// User who issued the command.
@@ -98,43 +101,15 @@ pub enum Command {
         /// Reason; may be empty.
         reason: String,
     },
-    /// A worker's agent registers its host.
-    RegisterHost {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Description of the host and its resources.
-        registration: Arc<HostRegistration>,
-    },
-    /// The leader detected that a host fell silent, was lost or came back.
-    SetHostHealth {
-        /// The leader that detected it.
-        leader: LeadershipEpoch,
-        /// The host.
-        host: HostId,
-        /// New health.
-        health: HostHealth,
-        /// Whether the host is unreachable in one direction only: its heartbeats arrive, but acknowledgements
-        /// do not reach it. Since command format 4.
-        one_way: bool,
-    },
-    /// A worker reported a change in a GPU's health.
-    SetGpuHealth {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// The host that reported it.
-        host: HostId,
-        /// The GPU.
-        gpu: GpuUuid,
-        /// New health.
-        health: GpuHealth,
-    },
+    /// A command about a host or one of its GPUs.
+    Host(HostCommand),
     /// Placement of one unit, all or nothing.
     Place(Placement),
-    /// Placement of one replacement member of a gang that continues without it. Since command format 4.
+    /// Placement of one replacement member of a gang that continues without it.
     SwapMember(MemberSwap),
     /// Outcome of one task, reported by its worker or concluded by the leader's clock.
     ReportTask(TaskReport),
-    /// Starts a gang whose members are all prepared. Since command format 4.
+    /// Starts a gang whose members are all prepared.
     ReleaseGang {
         /// The leader that detected it.
         leader: LeadershipEpoch,
@@ -161,7 +136,7 @@ pub enum Command {
     /// Takes a host or GPU out of placement; with `drain`, also moves its tasks away.
     Block {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// Target of the block.
         target: BlockTarget,
         /// Reason, author and duration.
@@ -172,7 +147,7 @@ pub enum Command {
     /// Removes the block of a host or GPU.
     Unblock {
         /// Idempotency key.
-        request: RequestId,
+        request: RequestKey,
         /// Target of the block.
         target: BlockTarget,
         /// User who removes the block.
@@ -185,62 +160,10 @@ pub enum Command {
         /// The leader that proposed it.
         leader: LeadershipEpoch,
     },
-    /// A task committed a checkpoint.
-    CommitCheckpoint {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Job of the checkpoint.
-        job: JobId,
-        /// The unit whose attempt wrote it.
-        unit: UnitIndex,
-        /// The checkpoint; rejected if its epoch is not the unit's current attempt.
-        checkpoint: CheckpointCommit,
-    },
-    /// A task could not read a checkpoint: it is no longer offered to later attempts. Since command format 4.
-    SpoilCheckpoint {
-        /// The leader that received it.
-        leader: LeadershipEpoch,
-        /// Job of the checkpoint.
-        job: JobId,
-        /// Index of the unit within its job.
-        unit: UnitIndex,
-        /// The unit's current attempt, which reported it; any other is rejected.
-        reporter: AttemptEpoch,
-        /// The attempt that wrote it.
-        epoch: AttemptEpoch,
-        /// Training step of the checkpoint.
-        step: u64,
-        /// Description of the damage, for users.
-        reason: String,
-    },
-    /// Creates or changes a queue.
-    SetQueue {
-        /// Idempotency key.
-        request: RequestId,
-        /// Name of the queue.
-        name: String,
-        /// Maximum number of unfinished jobs in the queue.
-        live_jobs_max: u64,
-    },
-    /// Replaces the queue tree. No running work is stopped; a removed queue accepts no new jobs and
-    /// disappears when its last job has ended.
-    ConfigureQueues {
-        /// Idempotency key.
-        request: RequestId,
-        /// User who issued the command.
-        author: String,
-        /// The queue tree.
-        tree: Arc<QueueTree>,
-    },
-    /// Replaces the topology.
-    SetTopology {
-        /// Idempotency key.
-        request: RequestId,
-        /// User who issued the command.
-        author: String,
-        /// The topology.
-        topology: Arc<Topology>,
-    },
+    /// A command about a checkpoint.
+    Checkpoint(CheckpointCommand),
+    /// A command about queues, the topology, or the defaults of jobs.
+    Config(ConfigCommand),
     /// Reserves resources for a waiting unit, and stops the attempts that it preempts, all or nothing.
     Claim(Claiming),
     /// Gives up a unit's claim.
@@ -267,23 +190,16 @@ pub enum Command {
         /// Allocation basis (guaranteed share, cells, opportunistic).
         standing: Standing,
     },
-    /// Sets the cluster defaults for jobs. Since command format 4.
-    SetJobDefaults {
-        /// The leader that found none set.
-        leader: LeadershipEpoch,
-        /// The new defaults.
-        defaults: JobDefaults,
-    },
-    /// Records the replicas of the cluster. Since command format 4.
+    /// Records the replicas of the cluster.
     RecordReplicas {
         /// The leader that found the record outdated.
         leader: LeadershipEpoch,
         /// All replicas, voters and learners, ascending by id.
         replicas: Vec<ReplicaRecord>,
     },
-    /// A command about health. Since command format 4.
+    /// A command about health.
     Health(HealthCommand),
-    /// A command about users or join tokens. Since command format 4.
+    /// A command about users or join tokens.
     Access(AccessCommand),
     /// Removes records past their retention (stored responses, finished jobs), a bounded number at a time.
     Prune {
@@ -297,19 +213,16 @@ impl Command {
     #[must_use]
     pub const fn leader(&self) -> Option<LeadershipEpoch> {
         match self {
-            Self::RegisterHost { leader, .. }
-            | Self::SetHostHealth { leader, .. }
-            | Self::SetGpuHealth { leader, .. }
-            | Self::ReleaseGang { leader, .. }
+            Self::ReleaseGang { leader, .. }
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
-            | Self::CommitCheckpoint { leader, .. }
-            | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
-            | Self::SetJobDefaults { leader, .. }
             | Self::RecordReplicas { leader, .. }
             | Self::Prune { leader } => Some(*leader),
+            Self::Host(command) => Some(command.leader()),
+            Self::Checkpoint(command) => Some(command.leader()),
+            Self::Config(command) => command.leader(),
             Self::Health(command) => command.leader(),
             Self::Place(placement) => Some(placement.leader),
             Self::SwapMember(swap) => Some(swap.leader),
@@ -323,9 +236,6 @@ impl Command {
             | Self::ResumeJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }
-            | Self::SetQueue { .. }
-            | Self::ConfigureQueues { .. }
-            | Self::SetTopology { .. }
             | Self::Access(_) => None,
         }
     }
@@ -436,7 +346,7 @@ pub enum TaskOutcome {
     },
     /// Its worker was silent for longer than the task's lease.
     Fenced,
-    /// It has everything it needs, and waits for the rest of its gang. Since command format 4.
+    /// It has everything it needs, and waits for the rest of its gang.
     Prepared {
         /// The port reserved for the gang's rendezvous; only on rank 0's host.
         master_port: Option<u16>,

@@ -21,7 +21,7 @@ pub struct Placement {
     pub tasks: Arc<[TaskPlacement]>,
     /// Allocation basis of the attempt.
     pub standing: Standing,
-    /// Whether its tasks wait, prepared, until all of them are. Since command format 4.
+    /// Whether its tasks wait, prepared, until all of them are.
     pub barrier: bool,
 }
 

@@ -15,7 +15,7 @@ pub enum StopReason {
     MemberFailed,
     /// A task of the gang was lost with its host.
     MemberLost,
-    /// A host of the attempt cannot work. Since command format 4.
+    /// A host of the attempt cannot work.
     HostFault {
         /// The host.
         host: HostId,
@@ -38,9 +38,9 @@ pub enum StopReason {
     Assembly,
     /// It is moved to make contiguous room for a gang.
     Moved,
-    /// Its job is suspended and releases its resources meanwhile. Since command format 4.
+    /// Its job is suspended and releases its resources meanwhile.
     Suspended,
-    /// A vacancy was not filled in time, or the replacement did not start in time. Since command format 4.
+    /// A vacancy was not filled in time, or the replacement did not start in time.
     NotSwapped,
 }
 
@@ -89,7 +89,7 @@ pub struct StopCause {
     /// The reason.
     pub reason: StopReason,
     /// Who requested it, for whom, or what was observed: one line for users, at most `STOP_DETAIL_BYTES_MAX`.
-    /// Empty without details, and until all replicas have command format 4.
+    /// Empty without details.
     pub detail: String,
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Resources;
 
 /// Amounts of each resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Amounts {
     /// GPUs of any model, those in `gpus_by_model` included.
@@ -21,7 +22,7 @@ pub struct Amounts {
 }
 
 /// Maximum of each resource; `None` means no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// GPUs of any model.
@@ -59,8 +60,7 @@ impl Amounts {
         }
     }
 
-    /// Adds the resources of several tasks, on GPUs of one model (empty if they need none). Saturates: jobs
-    /// of older builds may request any amount of memory.
+    /// Adds the resources of several tasks, on GPUs of one model (empty if they need none). Saturates.
     pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
         self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
         let cpus_milli = u64::from(resources.cpus_milli) * tasks;
@@ -148,8 +148,8 @@ impl Amounts {
         }));
         kinds.into_iter().find_map(|(name, used, more, limit)| {
             let wanted = used.saturating_add(more);
-            let limit = limit.filter(|limit| more > 0 && wanted > *limit)?;
-            Some((name, wanted, limit))
+            let exceeded = limit.filter(|limit| more > 0 && wanted > *limit)?;
+            Some((name, wanted, exceeded))
         })
     }
 }

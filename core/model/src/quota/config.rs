@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -22,7 +23,7 @@ pub struct QueueTree {
 }
 
 /// One queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
     /// Weight among its siblings in the distribution of idle resources; at least 1.
@@ -53,7 +54,9 @@ pub struct QueueConfig {
 }
 
 /// Order in which the jobs of one queue are considered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueOrder {
     /// By priority, then by age.
@@ -66,7 +69,7 @@ pub enum QueueOrder {
 }
 
 /// Guarantee of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Guarantee {
     /// Amounts of resources, at any location.
@@ -76,7 +79,7 @@ pub enum Guarantee {
 }
 
 /// Guaranteed cells of one kind in a virtual cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CellQuota {
     /// The level of the cells: `rack`, `host`, `socket`, `gpu`, ...
@@ -95,7 +98,7 @@ pub struct CellQuota {
 }
 
 /// A cell bound to a virtual cluster permanently.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PinnedCell {
     /// The name by which jobs request it; unique.

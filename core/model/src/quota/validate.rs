@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn guarantees_that_no_number_holds_add_up_to_the_greatest() {
-        let queues = [("a", ["x", "y"]), ("a/b", ["x", "z"]), ("a/c", ["x", "y"])];
-        let queues = queues.map(|(name, models)| (name.to_owned(), guaranteed(&models)));
+        let models = [("a", ["x", "y"]), ("a/b", ["x", "z"]), ("a/c", ["x", "y"])];
+        let queues = models.map(|(name, models)| (name.to_owned(), guaranteed(&models)));
         let tree = QueueTree {
             queues: queues.into(),
             ..QueueTree::default()

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Container;
 
-/// Execution settings of a group's tasks, besides their command. The default sets nothing: such tasks run as
-/// they did before this type was introduced, on which the log of older builds relies.
+/// Execution settings of a group's tasks, besides their command. The default sets nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Execution {
@@ -129,7 +128,8 @@ impl FromStr for UlimitKind {
         let unknown = || UnknownUlimit {
             name: name.to_owned(),
         };
-        { Self::ALL.into_iter() }
+        Self::ALL
+            .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(unknown)
     }

@@ -6,12 +6,11 @@ use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
 use crate::ids::JobId;
 use crate::lifecycle::JobPhase;
 
-/// Lifecycle settings of a job. The default sets nothing: such a job behaves as jobs did before this type was
-/// introduced, on which the log of older builds relies.
+/// Lifecycle settings of a job. The default sets nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
     /// Whether all members of its gang must be prepared before any of them starts. If `None`: where the
-    /// cluster and the hosts' workers support it, which the job does not control.
+    /// hosts' workers support it, which the job does not control.
     pub barrier: Option<bool>,
     /// Maximum number of its units that hold resources at a time; for jobs whose tasks are placed
     /// individually. No limit if `None`.

@@ -156,8 +156,8 @@ mod tests {
             users[0].starts_with("jobs[1].user: must be the user"),
             "{users:?}"
         );
-        let many = (0..=limits::PIPELINE_JOBS_MAX).map(|number| job(&format!("j{number}"), &[]));
-        let many = broken(many.collect());
+        let jobs = (0..=limits::PIPELINE_JOBS_MAX).map(|number| job(&format!("j{number}"), &[]));
+        let many = broken(jobs.collect());
         assert!(many[0].contains("PIPELINE_JOBS_MAX"), "{many:?}");
         assert!(broken(Vec::new())[0].contains("at least one job"));
         let mut bad = job("b", &[]);

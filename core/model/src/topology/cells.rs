@@ -154,8 +154,10 @@ impl Places {
                 .map(|path| Arc::clone(known.entry(path.clone()).or_insert(Arc::from(path))))
                 .collect();
             for (depth, (name, path)) in place.cell.iter().zip(around.iter()).enumerate() {
-                let named = places.named.entry((depth, Box::from(name.as_str())));
-                let named = named.or_default();
+                let named = places
+                    .named
+                    .entry((depth, Box::from(name.as_str())))
+                    .or_default();
                 if !named.contains(path) {
                     named.push(Arc::clone(path));
                 }

@@ -104,10 +104,11 @@ impl LearntTree {
         }
         let above = self.above.iter();
         let names = above.clone().map(|cell| ("above.name", &cell.name));
-        let levels = above.map(|cell| ("above.level", &cell.level));
-        let levels = levels.chain(self.inside.iter().map(|level| ("inside", level)));
-        let bad = names.chain(levels.clone());
-        if let Some((part, name)) = { bad }.find(|(_, name)| !usable_name(name)) {
+        let levels_above = above.map(|cell| ("above.level", &cell.level));
+        let levels_inside = self.inside.iter().map(|level| ("inside", level));
+        let mut levels = levels_above.chain(levels_inside);
+        let mut all = names.chain(levels.clone());
+        if let Some((part, name)) = all.find(|(_, name)| !usable_name(name)) {
             let limit = limits::NAME_BYTES_MAX;
             let rule = format!(
                 "`{name}` is not a valid name: 1 to {limit} bytes (NAME_BYTES_MAX), without `/` and control characters"
@@ -115,7 +116,7 @@ impl LearntTree {
             return Some((part, rule));
         }
         let mut seen = BTreeSet::from([HOST_LEVEL, GPU_LEVEL]);
-        let twice = { levels }.find(|(_, level)| !seen.insert(level));
+        let twice = levels.find(|(_, level)| !seen.insert(level));
         twice.map(|(part, level)| {
             let rule = format!(
                 "`{level}` names two levels (`{HOST_LEVEL}` and `{GPU_LEVEL}` always exist)"
@@ -151,7 +152,8 @@ impl LearntTree {
         }
         let names = self.gpus.iter().flat_map(|gpu| &gpu.cells);
         let addresses = self.gpus.iter().map(|gpu| &gpu.pci_address);
-        let bad = { names.chain(addresses) }.find(|name| !name.is_empty() && !usable_name(name));
+        let mut all = names.chain(addresses);
+        let bad = all.find(|name| !name.is_empty() && !usable_name(name));
         bad.map(|name| ("gpus.cells", format!("`{name}` is not a valid name")))
     }
 }

@@ -82,9 +82,9 @@ impl Levels {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        let all = self.above.iter().chain(&self.inside);
-        [crate::topology::HOST_LEVEL, crate::topology::GPU_LEVEL].contains(&name) || { all }
-            .any(|level| *level == name)
+        let always = [crate::topology::HOST_LEVEL, crate::topology::GPU_LEVEL];
+        let mut named = self.above.iter().chain(&self.inside);
+        always.contains(&name) || named.any(|level| *level == name)
     }
 
     fn has_room_for(&self, list: &[String], others: &[String]) -> bool {
@@ -115,8 +115,8 @@ pub(super) fn in_order(levels: &[String], list: &[String]) -> Option<Vec<(usize,
         let there = levels.iter().position(|known| known == level)?;
         Some((there, here))
     });
-    let known: Vec<(usize, usize)> = known.collect();
-    known.is_sorted().then_some(known)
+    let positions: Vec<(usize, usize)> = known.collect();
+    positions.is_sorted().then_some(positions)
 }
 
 #[cfg(test)]
@@ -135,24 +135,37 @@ mod tests {
         votes
     }
 
-    fn levels(configured: (&str, &str), above: &[(&str, u32)], inside: &[(&str, u32)]) -> Levels {
-        let configured = Topology {
-            above: names(configured.0),
-            inside: names(configured.1),
+    /// The configured levels above and inside hosts.
+    fn configured(above: &str, inside: &str) -> Topology {
+        Topology {
+            above: names(above),
+            inside: names(inside),
             ..Topology::default()
-        };
-        Levels::of(&configured, &votes(above), &votes(inside))
+        }
+    }
+
+    fn levels(configured: &Topology, above: &[(&str, u32)], inside: &[(&str, u32)]) -> Levels {
+        Levels::of(configured, &votes(above), &votes(inside))
     }
 
     #[test]
     fn levels_above_are_those_of_most_hosts_unless_they_are_configured() {
         let above = [("rack", 1), ("pod rack", 3), ("rack pod", 2)];
-        assert_eq!(levels(("", ""), &above, &[]).above, names("pod rack"));
-        assert_eq!(levels(("zone", ""), &above, &[]).above, names("zone"));
-        // One list at a time: a name that is already used inside hosts is not used above.
-        assert_eq!(levels(("", "pod"), &above, &[]).above, names("rack"));
         assert_eq!(
-            levels(("", ""), &[("b", 1), ("a", 1)], &[]).above,
+            levels(&configured("", ""), &above, &[]).above,
+            names("pod rack")
+        );
+        assert_eq!(
+            levels(&configured("zone", ""), &above, &[]).above,
+            names("zone")
+        );
+        // One list at a time: a name that is already used inside hosts is not used above.
+        assert_eq!(
+            levels(&configured("", "pod"), &above, &[]).above,
+            names("rack")
+        );
+        assert_eq!(
+            levels(&configured("", ""), &[("b", 1), ("a", 1)], &[]).above,
             names("a")
         );
     }
@@ -166,22 +179,22 @@ mod tests {
             ("socket numa switch", 1),
         ];
         assert_eq!(
-            levels(("", ""), &[], &inside).inside,
+            levels(&configured("", ""), &[], &inside).inside,
             names("socket numa switch")
         );
         assert_eq!(
-            levels(("", "pcie"), &[], &inside).inside,
+            levels(&configured("", "pcie"), &[], &inside).inside,
             names("pcie socket numa switch")
         );
         assert_eq!(
-            levels(("", ""), &[("socket", 1)], &[("socket", 9)]).inside,
+            levels(&configured("", ""), &[("socket", 1)], &[("socket", 9)]).inside,
             names("")
         );
     }
 
     #[test]
     fn a_level_that_somebody_is_guaranteed_stays() {
-        let mut found = levels(("", ""), &[("rack", 1)], &[("socket", 1)]);
+        let mut found = levels(&configured("", ""), &[("rack", 1)], &[("socket", 1)]);
         found.keep(&BTreeSet::from(["switch", "rack", "host"]));
         assert_eq!(
             (found.above, found.inside),

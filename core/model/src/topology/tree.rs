@@ -71,7 +71,7 @@ impl ClusterTree {
             ..configured.clone()
         });
         for host in hosts.values().filter(|host| !host.learnt.above.is_empty()) {
-            tree.vote((host.id, &host.name), &host.learnt);
+            tree.vote(host, &host.learnt);
         }
         tree
     }
@@ -88,15 +88,17 @@ impl ClusterTree {
         Levels::of(configured, &self.above, &self.inside).has(level)
     }
 
-    /// Replaces the report of a host's worker. If the change reaches other hosts, the tree is invalid and
-    /// must be rebuilt.
+    /// Replaces `before`, the previous report of a host's worker, by the host's present one. If the change
+    /// reaches other hosts, the tree is invalid and must be rebuilt.
     #[must_use]
     pub fn replace(
         &mut self,
-        (id, name): (HostId, &str),
-        (configured, guaranteed): (&Topology, &BTreeSet<&str>),
-        (before, after): (&LearntTree, &LearntTree),
+        host: &Host,
+        before: &LearntTree,
+        configured: &Topology,
+        guaranteed: &BTreeSet<&str>,
     ) -> Reach {
+        let after = &*host.learnt;
         if before.above == after.above && before.inside == after.inside {
             return Reach::Host;
         }
@@ -111,16 +113,21 @@ impl ClusterTree {
         }
         let touched: Vec<CellName> = [before, after]
             .into_iter()
-            .filter_map(|tree| self.place_by_word(name, tree).ok())
+            .filter_map(|tree| self.place_by_word(&host.name, tree).ok())
             .flat_map(|place| named(&place))
             .collect();
         let known: Vec<Option<Arc<str>>> =
             touched.iter().map(|cell| self.path_by_most(cell)).collect();
-        self.withdraw((id, name), before);
-        self.vote((id, name), after);
-        let settled = { touched.iter().zip(known) }
-            .all(|(cell, known)| known == self.path_by_most(cell) || self.is_alone(cell, id));
-        if settled { Reach::Host } else { Reach::Cluster }
+        self.withdraw(host, before);
+        self.vote(host, after);
+        let reaches_others = touched
+            .iter()
+            .zip(known)
+            .any(|(cell, known)| known != self.path_by_most(cell) && !self.is_alone(cell, host.id));
+        match reaches_others {
+            true => Reach::Cluster,
+            false => Reach::Host,
+        }
     }
 
     /// Whether this host is the only one that names a cell.
@@ -132,18 +139,18 @@ impl ClusterTree {
         })
     }
 
-    fn vote(&mut self, (id, name): (HostId, &str), tree: &LearntTree) {
-        let Ok(place) = self.place_by_word(name, tree) else {
+    fn vote(&mut self, host: &Host, tree: &LearntTree) {
+        let Ok(place) = self.place_by_word(&host.name, tree) else {
             return;
         };
         for (cell, path) in named(&place).into_iter().zip(place.iter()) {
             let paths = self.paths.entry(cell).or_default();
-            paths.entry(Arc::clone(path)).or_default().insert(id);
+            paths.entry(Arc::clone(path)).or_default().insert(host.id);
         }
     }
 
-    fn withdraw(&mut self, (id, name): (HostId, &str), tree: &LearntTree) {
-        let Ok(place) = self.place_by_word(name, tree) else {
+    fn withdraw(&mut self, host: &Host, tree: &LearntTree) {
+        let Ok(place) = self.place_by_word(&host.name, tree) else {
             return;
         };
         for (cell, path) in named(&place).into_iter().zip(place.iter()) {
@@ -151,7 +158,7 @@ impl ClusterTree {
                 continue;
             };
             if let Some(hosts) = paths.get_mut(path) {
-                hosts.remove(&id);
+                hosts.remove(&host.id);
                 if hosts.is_empty() {
                     paths.remove(path);
                 }
@@ -370,10 +377,10 @@ fn cell_name(host: &Host, uuid: crate::ids::GpuUuid, level: usize) -> &str {
 /// The first of these levels on which the given GPUs are neither all in one cell nor all in none.
 fn parted(host: &Host, gpus: GpuMask, levels: &[usize]) -> Option<usize> {
     let parts = |level: &&usize| {
-        let names = gpus
+        let mut names = gpus
             .positions()
-            .filter_map(|position| host.gpus.get(position));
-        let mut names = names.map(|gpu| cell_name(host, gpu.uuid, **level));
+            .filter_map(|position| host.gpus.get(position))
+            .map(|gpu| cell_name(host, gpu.uuid, **level));
         let first = names.next();
         names.any(|name| Some(name) != first)
     };

@@ -8,7 +8,7 @@ use muster_engine::feasibility::Asker;
 use muster_engine::state::{CellIndex, HostClass, Job};
 use muster_model::command::Victim;
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::topology::GpuMask;
 
 use crate::capacity::left::Left;
@@ -28,17 +28,17 @@ impl<'a> Capacity<'a> {
     /// a later time by which it will have ended. `None` if that adds nothing.
     pub(crate) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Option<Self> {
         let asker = self.asker(job, unit);
-        let usable: Vec<(JobId, UnitIndex)> = self
+        let usable: Vec<UnitId> = self
             .claimants(asker)
             .into_iter()
-            .filter(|claimant| asker.may_use(self.state, *claimant))
+            .filter(|claimant| asker.may_use(self.state, (*claimant).into()))
             .collect();
         if usable.is_empty() {
             return None;
         }
         let mut fork = self.fork();
-        for (job, unit) in usable {
-            fork.free_claim(job, unit);
+        for claimant in usable {
+            fork.free_claim(claimant);
         }
         Some(fork)
     }
@@ -46,48 +46,47 @@ impl<'a> Capacity<'a> {
     /// Capacity without any claims.
     pub(crate) fn without_claims(&self) -> Self {
         let mut fork = self.fork();
-        for (job, unit) in self.state.index.claims.keys() {
-            fork.free_claim(*job, *unit);
+        for claimant in self.state.index.claims.keys() {
+            fork.free_claim((*claimant).into());
         }
         fork
     }
 
     /// Units whose claimed resources the asking unit may use.
-    fn claimants(&self, asker: Asker<'_>) -> BTreeSet<(JobId, UnitIndex)> {
-        let own = (asker.job.id, asker.unit);
+    fn claimants(&self, asker: Asker<'_>) -> BTreeSet<UnitId> {
+        let own = UnitId::new(asker.job.id, asker.unit);
         let claims = asker
             .job
             .unit(asker.unit)
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
         if asker.job.spec.scheduling.run_time_ms_max.is_some() {
-            claimants.extend(self.state.index.claims.keys().copied());
+            claimants.extend(self.state.index.claims.keys().map(|id| UnitId::from(*id)));
         }
         claimants
     }
 
     /// Capacity restricted to these GPUs of these hosts; tasks without GPUs may use any of the hosts.
     pub(crate) fn within(&self, masks: Masks) -> Self {
-        let only = match &self.only {
+        let counted: Masks = match &self.only {
             Some(only) => masks
                 .into_iter()
                 .filter_map(|(host, mask)| Some((host, mask.and(*only.get(&host)?))))
                 .collect(),
             None => masks,
         };
-        let only = Arc::new(only);
         let mut fork = self.fork();
         let mut free: OrdMap<HostClass, FreeHosts> = OrdMap::new();
         fork.left = OrdMap::new();
         fork.places = CellIndex::default();
-        for (host, mask) in only.iter() {
+        for (host, mask) in &counted {
             let Some(host) = self.state.host(*host).filter(|host| self.accepts(host)) else {
                 continue;
             };
-            let left = self.left_of(host);
+            let unmasked = self.left_of(host);
             let left = Left {
-                free: left.free.and(*mask),
-                ..left
+                free: unmasked.free.and(*mask),
+                ..unmasked
             };
             fork.left.insert(host.id, left);
             let any = free.entry(HostClass::from("")).or_default();
@@ -104,7 +103,7 @@ impl<'a> Capacity<'a> {
             }
         }
         fork.free = free;
-        fork.only = Some(only);
+        fork.only = Some(Arc::new(counted));
         fork
     }
 
@@ -131,7 +130,6 @@ impl<'a> Capacity<'a> {
     /// Counts what an attempt holds as free; does nothing if it is not the unit's current attempt. For
     /// forks only.
     pub(crate) fn free_attempt(&mut self, victim: Victim) {
-        let unit = (victim.job, victim.unit);
         let Some(job) = self.state.job(victim.job) else {
             return;
         };
@@ -141,7 +139,8 @@ impl<'a> Capacity<'a> {
         let Some(attempt) = attempt.filter(|attempt| attempt.epoch == victim.epoch) else {
             return;
         };
-        if !Arc::make_mut(&mut self.freed).attempts.insert(unit) {
+        let freed = &mut Arc::make_mut(&mut self.freed).attempts;
+        if !freed.insert(victim.unit_id().into()) {
             return;
         }
         for run in &attempt.tasks {
@@ -159,20 +158,22 @@ impl<'a> Capacity<'a> {
     }
 
     /// Counts what a unit claims as free. For forks, and for units being placed.
-    pub(crate) fn free_claim(&mut self, job: JobId, unit: UnitIndex) {
-        let known = self.state.job(job).and_then(|job| job.unit(unit));
+    pub(crate) fn free_claim(&mut self, claimant: UnitId) {
+        let job = self.state.job(claimant.job);
+        let known = job.and_then(|job| job.unit(claimant.unit));
         let Some(claim) = known.and_then(|known| known.claim.as_deref()) else {
             return;
         };
-        if !Arc::make_mut(&mut self.freed).claims.insert((job, unit)) {
+        let freed = &mut Arc::make_mut(&mut self.freed).claims;
+        if !freed.insert(claimant.into()) {
             return;
         }
         let hosts: BTreeSet<_> = claim.tasks.iter().map(|task| task.host).collect();
         for host in hosts {
             if let Some(record) = self.state.host(host) {
                 let mut left = self.left_of(record);
-                let of_unit = record.claims.iter();
-                for claim in of_unit.filter(|claim| (claim.job, claim.unit) == (job, unit)) {
+                let on_host = record.claims.iter();
+                for claim in on_host.filter(|claim| claim.unit_id() == claimant) {
                     left.room = left.room.more(claim.cpus_milli, claim.memory_mib);
                 }
                 self.replace(record, left);
@@ -212,6 +213,6 @@ impl<'a> Capacity<'a> {
                 .is_none_or(|holder| self.freed.holds(holder))
             && gpu
                 .claim
-                .is_none_or(|claimant| self.freed.claims.contains(&claimant))
+                .is_none_or(|claim| self.freed.claims.contains(&(claim.job, claim.unit)))
     }
 }

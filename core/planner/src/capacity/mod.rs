@@ -153,12 +153,11 @@ impl<'a> Capacity<'a> {
         let mut fitting = hosts
             .take_while(|(free, _)| *free >= need.group.resources.gpus)
             .filter(|(free, host)| self.tasks_fitting(*host, *free, need) > 0);
-        let first = fitting.next()?;
-        let fresh = std::iter::once(first).chain(fitting.by_ref().take(SPREAD_TRIES_MAX));
-        let fresh = fresh
-            .into_iter()
+        let emptiest = fitting.next()?;
+        let without_tasks = std::iter::once(emptiest)
+            .chain(fitting.take(SPREAD_TRIES_MAX))
             .find(|(_, host)| !self.has_tasks_of(need, *host));
-        Some(fresh.unwrap_or(first))
+        Some(without_tasks.unwrap_or(emptiest))
     }
 
     fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
@@ -181,24 +180,21 @@ impl<'a> Capacity<'a> {
         if self.all_begin_too_late(need) {
             return None;
         }
-        let mut hopeless = Vec::new();
-        let found = {
-            // Fast path: usually nothing is narrowed, so the likeness need not be computed.
-            let narrowed = match self.narrowed.is_empty() {
-                true => None,
-                false => self.narrowed.get(&need.likeness(self.state)),
-            };
-            let hosts = narrowed.or_else(|| self.free.get(need.class))?;
-            let mut candidates = hosts.range((need.group.resources.gpus, HostId(0))..);
-            candidates.find(|(free, host)| {
-                let fits = self.tasks_fitting(*host, *free, need) > 0;
-                if !fits {
-                    hopeless.push((*free, *host));
-                }
-                fits
-            })
+        // Fast path: usually nothing is narrowed, so the likeness need not be computed.
+        let narrowed = match self.narrowed.is_empty() {
+            true => None,
+            false => self.narrowed.get(&need.likeness(self.state)),
         };
-        let found = found.copied();
+        let hosts = narrowed.or_else(|| self.free.get(need.class))?;
+        let mut found = None;
+        let mut hopeless = Vec::new();
+        for (free, host) in hosts.range((need.group.resources.gpus, HostId(0))..) {
+            if self.tasks_fitting(*host, *free, need) > 0 {
+                found = Some((*free, *host));
+                break;
+            }
+            hopeless.push((*free, *host));
+        }
         self.narrow(need, &hopeless);
         found
     }
@@ -364,8 +360,7 @@ impl<'a> Capacity<'a> {
     fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
         let of_round = self.spread.get(&need.spread_key(host)).copied();
         let job = need.asker.job;
-        let unit = (job.id, need.asker.unit);
-        if self.freed.has_unit(unit.0, unit.1) {
+        if self.freed.has_unit(job.id, need.asker.unit) {
             return of_round.unwrap_or(0);
         }
         muster_engine::feasibility::tasks_of_group(self.state, job, host, need.group)

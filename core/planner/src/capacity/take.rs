@@ -3,7 +3,7 @@
 use muster_engine::feasibility::Asker;
 use muster_model::command::TaskPlacement;
 use muster_model::host::Host;
-use muster_model::ids::{GpuUuid, HostId, TaskIndex};
+use muster_model::ids::{GpuUuid, HostId, TaskIndex, UnitId};
 use muster_model::topology::GpuMask;
 
 use crate::capacity::{Capacity, Need};
@@ -21,9 +21,10 @@ impl Capacity<'_> {
         free = need.named_of(host.id, free);
         let mut chosen = Vec::with_capacity(count as usize);
         for _ in 0..count {
-            let cells = self.cells(host.id);
-            let mask = cells.and_then(|cells| cells.choose(need.own, free, gpus));
-            let mask = mask.unwrap_or_default();
+            let mask = self
+                .cells(host.id)
+                .and_then(|cells| cells.choose(need.own, free, gpus))
+                .unwrap_or_default();
             free = free.without(mask);
             left.free = left.free.without(mask);
             left.taken = left.taken.or(mask);
@@ -42,7 +43,7 @@ impl Capacity<'_> {
     /// Allocates what a unit received in a fork of this capacity, and releases what it claimed and does not
     /// need.
     pub(crate) fn commit(&mut self, asker: Asker<'_>, tasks: &[TaskPlacement]) {
-        self.free_claim(asker.job.id, asker.unit);
+        self.free_claim(UnitId::new(asker.job.id, asker.unit));
         for task in tasks {
             let host = self.state.host(task.host);
             let group = asker.job.spec.group_of(task.task);

@@ -53,7 +53,8 @@ pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
 /// The cheapest worthwhile moves, given all running attempts by expected end.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
-    (job, unit): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     ending: &[(End, Running<'_>)],
 ) -> Option<Proposal> {
     let state = capacity.state();
@@ -62,7 +63,7 @@ pub(super) fn propose(
     let moves_max = config
         .moves_max
         .min(config.moves_in_flight_max.saturating_sub(in_flight));
-    let movers = mover::all(state, (job, config), ending);
+    let mut movers = mover::all(state, job, config, ending);
     if moves_max == 0 || movers.is_empty() {
         return None;
     }
@@ -74,16 +75,15 @@ pub(super) fn propose(
     if unit::place_unborrowed(&mut coming.clone(), job, unit).is_ok() {
         return None;
     }
-    let gain = Gain::of(capacity, (job, unit), ending)?;
+    let gain = Gain::of(capacity, job, unit, ending)?;
     let cost_max = moves::cost_gpu_ms_max(config, gain.at_most());
-    let affordable = movers
-        .into_iter()
-        .filter(|mover| mover.cost_gpu_ms <= cost_max);
-    let affordable = mover::cheapest(affordable.collect());
+    movers.retain(|mover| mover.cost_gpu_ms <= cost_max);
+    let affordable = mover::cheapest(movers);
     let left = Cell::new(FREED_MAX);
     let search = |order| Search {
         capacity: &coming,
-        unit: (job, unit),
+        job,
+        unit,
         order,
         moves_max: moves_max as usize,
         left: &left,
@@ -109,10 +109,11 @@ impl Gain {
     /// `None` if the unit does not fit even without all running attempts.
     fn of(
         capacity: &Capacity<'_>,
-        unit: (&Job, UnitIndex),
+        job: &Job,
+        unit: UnitIndex,
         ending: &[(End, Running<'_>)],
     ) -> Option<Self> {
-        let otherwise = reserve::propose(capacity, unit, ending, |_| true)?;
+        let otherwise = reserve::propose(capacity, job, unit, ending, |_| true)?;
         Some(Self {
             gpus: gpus(&otherwise.tasks),
             otherwise_at: otherwise.likely_at,

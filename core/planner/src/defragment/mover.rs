@@ -19,16 +19,18 @@ pub(super) struct Mover<'a> {
 /// All units that may be moved and hold something that a unit of another job could use.
 pub(super) fn all<'a>(
     state: &State,
-    (job, config): (&Job, &Defragment),
+    job: &Job,
+    config: &Defragment,
     ending: &[(End, Running<'a>)],
 ) -> Vec<Mover<'a>> {
     let useful = Useful::to(state, job);
     let movers = ending.iter().filter_map(|(_, running)| {
         let of = (running.job, running.unit, running.attempt);
-        let movable = moves::may_move(state, config, of).is_ok() && useful.has(state, running);
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
-        let movable = movable && !running.unit.hangs(state);
-        movable.then(|| Mover {
+        let is_movable = moves::may_move(state, config, of).is_ok()
+            && useful.has(state, running)
+            && !running.unit.hangs(state);
+        is_movable.then(|| Mover {
             running: *running,
             cost_gpu_ms: moves::cost_gpu_ms(config, of, state.time),
         })
@@ -39,8 +41,7 @@ pub(super) fn all<'a>(
 /// The cheapest units, in any order.
 pub(super) fn cheapest(mut movers: Vec<Mover<'_>>) -> Vec<Mover<'_>> {
     if movers.len() > MOVERS_MAX {
-        let by_cost =
-            |mover: &Mover<'_>| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index);
+        let by_cost = |mover: &Mover<'_>| (mover.cost_gpu_ms, mover.running.unit_id());
         movers.select_nth_unstable_by_key(MOVERS_MAX, by_cost);
         movers.truncate(MOVERS_MAX);
     }

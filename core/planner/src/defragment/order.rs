@@ -29,7 +29,7 @@ pub(super) fn all<'a>(state: &State, job: &Job, movers: &[Mover<'a>]) -> Vec<Vec
 /// The cheapest units first.
 pub(super) fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
     let mut order = movers.to_vec();
-    order.sort_by_key(|mover| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index));
+    order.sort_by_key(|mover| (mover.cost_gpu_ms, mover.running.unit_id()));
     order
 }
 
@@ -53,8 +53,7 @@ fn by_place<'a, P: Clone + Ord>(
             let place = place_of(host);
             (sums.get(&place).copied().unwrap_or(u64::MAX), place)
         });
-        let named = (mover.running.job.id, mover.running.index);
-        (places.min(), mover.cost_gpu_ms, named)
+        (places.min(), mover.cost_gpu_ms, mover.running.unit_id())
     });
     order
 }

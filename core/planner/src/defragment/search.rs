@@ -37,8 +37,10 @@ const ALONE_MAX: usize = 64;
 pub(super) struct Search<'s, 'a> {
     /// Resources that are free or become free anyway.
     pub(super) capacity: &'s Capacity<'a>,
+    /// Job of the waiting unit.
+    pub(super) job: &'s Job,
     /// The waiting unit.
-    pub(super) unit: (&'s Job, UnitIndex),
+    pub(super) unit: UnitIndex,
     pub(super) order: Vec<Mover<'s>>,
     pub(super) moves_max: usize,
     /// Remaining number of attempts that may be removed hypothetically.
@@ -96,8 +98,8 @@ impl Search<'_, '_> {
     fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
         self.spend(chosen.len())?;
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
-        let (job, unit) = self.unit;
-        Some(unit::place_unborrowed(&mut fork, job, unit).ok()?.tasks)
+        let placed = unit::place_unborrowed(&mut fork, self.job, self.unit).ok()?;
+        Some(placed.tasks)
     }
 
     fn spend(&self, freed: usize) -> Option<()> {
@@ -110,9 +112,9 @@ impl Search<'_, '_> {
     fn clear(&self, left: &[usize]) -> Option<Cleared> {
         // Exponential search, then bisection.
         self.spend(left.len() * 2)?;
-        let (job, unit) = self.unit;
         let (enough, mut tasks) = prefix::smallest(self.capacity, &self.named(left), |fork, _| {
-            Some(unit::place_unborrowed(fork, job, unit).ok()?.tasks)
+            let placed = unit::place_unborrowed(fork, self.job, self.unit).ok()?;
+            Some(placed.tasks)
         })?;
         let mut chosen = left[..enough].to_vec();
         self.keep_in_the_way(&mut chosen, &tasks);
@@ -165,9 +167,8 @@ impl Search<'_, '_> {
     /// New placements of all units in the way, or the unit that fits nowhere else. Units that are hard to
     /// place come first.
     fn rehouse(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
-        let (job, unit) = self.unit;
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
-        fork.commit(fork.asker(job, unit), tasks);
+        fork.commit(fork.asker(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
         hardest_first.sort_by_key(|one| {
             let running = self.order[*one].running;

@@ -10,7 +10,7 @@ use muster_engine::apply::apply;
 use muster_engine::state::{BlockChange, Job, State};
 use muster_model::command::{BlockTarget, Command};
 use muster_model::host::Host;
-use muster_model::ids::{RequestId, UnitIndex};
+use muster_model::ids::{RequestId, RequestKey, UnitIndex};
 use muster_model::quota::QueueConfig;
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
@@ -74,7 +74,8 @@ struct Search<'s, 'a> {
 pub(super) fn find(
     state: &State,
     job: &Job,
-    (met, patience): (&Met<'_>, &Patience<'_>),
+    met: &Met<'_>,
+    patience: &Patience<'_>,
 ) -> Option<Advice> {
     let search = Search {
         state,
@@ -165,7 +166,7 @@ impl Search<'_, '_> {
             limit: Box::new(reached.clone()),
         };
         let change = |config: &mut QueueConfig| queues::raise(config, reached);
-        let raised = queues::with_queue(self.state, self.met.now, (&reached.queue, change));
+        let raised = queues::with_queue(self.state, self.met.now, &reached.queue, change);
         if raised.is_some_and(|fork| self.is_helped(&fork)) {
             return Advice::enough(raise);
         }
@@ -209,7 +210,7 @@ impl Search<'_, '_> {
         let mut fork = self.state.clone();
         for (target, number) in blocks.iter().zip(0u128..) {
             let unblock = Command::Unblock {
-                request: RequestId(u128::MAX - number),
+                request: RequestKey::of(RequestId(u128::MAX - number)),
                 target: target.clone(),
                 author: "explain".to_owned(),
                 planned: false,
@@ -226,19 +227,24 @@ impl Search<'_, '_> {
             Blocker::TasksPerHost { group, limit, .. } => {
                 let doubling = std::iter::successors(Some(limit + 1), |tasks| tasks.checked_mul(2));
                 let most = self.job.spec.tasks();
-                let doubling = doubling.take_while(|tasks| u64::from(*tasks) < most);
-                let limits = doubling.map(Some).chain([None]);
+                let limits = doubling
+                    .take_while(|tasks| u64::from(*tasks) < most)
+                    .map(Some)
+                    .chain([None]);
                 self.first_that_fits(limits.map(|tasks| Change::TasksPerHost {
                     group: group.clone(),
                     tasks,
                 }))
             }
             Blocker::OwnHosts { .. } => self.change(Change::ShareHosts),
-            Blocker::Named { .. } => { self.change(Change::AnyPlace) }
+            Blocker::Named { .. } => self
+                .change(Change::AnyPlace)
                 .or_else(|| self.first_that_fits(self.sooner_over())),
             Blocker::Excluded { hosts } => {
-                let singly = hosts.iter().take(EXCLUDED_TRIED_MAX);
-                let singly = singly.map(|host| vec![host.clone()]);
+                let singly = hosts
+                    .iter()
+                    .take(EXCLUDED_TRIED_MAX)
+                    .map(|host| vec![host.clone()]);
                 let all = self.job.spec.scheduling.hosts_excluded.clone();
                 let sets = singly.chain([hosts.clone(), all]);
                 self.first_that_fits(sets.map(|hosts| Change::Include { hosts }))
@@ -317,7 +323,7 @@ impl Search<'_, '_> {
         let opportunistic = self.change(Change::Opportunistic);
         opportunistic.or_else(|| {
             let borrow = |config: &mut QueueConfig| config.borrow = true;
-            let fork = queues::with_queue(self.state, self.met.now, (&short.queue, borrow))?;
+            let fork = queues::with_queue(self.state, self.met.now, &short.queue, borrow)?;
             let queue = short.queue.clone();
             self.is_helped(&fork)
                 .then(|| Advice::enough(Remedy::Borrow { queue }))

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use muster_engine::apply::apply;
 use muster_engine::state::{Attempt, Job, State};
-use muster_model::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
-use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::command::{Command, Exit, Placement, TaskOutcome, TaskReport, Victim};
+use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,8 @@ pub enum Basis {
 pub(super) fn start(
     state: &State,
     job: &Job,
-    (met, patience): (&Met<'_>, &Patience<'_>),
+    met: &Met<'_>,
+    patience: &Patience<'_>,
 ) -> Option<Start> {
     let now = met.now.max(state.time);
     match &met.blocker {
@@ -82,11 +83,14 @@ pub(super) fn start(
     }
 }
 
-/// Expected end of an attempt.
-type Ending = (TimeMs, JobId, UnitIndex, AttemptEpoch, Told);
-
-/// Whether the end is known from a time limit or from experience.
-type Told = bool;
+/// Expected end of an attempt, ordered by time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Ending {
+    at: TimeMs,
+    attempt: Victim,
+    /// Whether the end is known from a time limit or from experience.
+    is_told: bool,
+}
 
 /// The fork and the expected events.
 struct Forecast {
@@ -158,33 +162,20 @@ impl Forecast {
 
     /// Records the expected end of a unit's attempt.
     fn expect(&mut self, id: JobId, index: UnitIndex) {
-        let Some(job) = self.state.job(id) else {
-            return;
-        };
-        let Some(unit) = job.unit(index) else {
-            return;
-        };
-        let Some(attempt) = unit.attempt.as_deref() else {
-            return;
-        };
-        let running = Running {
-            job,
-            index,
-            unit,
-            attempt,
-        };
-        self.endings.extend(ending(&self.state, &running, self.now));
+        if let Some(running) = Running::of(&self.state, id, index) {
+            self.endings.extend(ending(&self.state, &running, self.now));
+        }
     }
 
     /// Advances to the next time at which something ends or can be decided; `None` if there is none.
     fn advance(&mut self, again_at: Option<TimeMs>) -> Option<()> {
-        let next = self.endings.first().map(|(at, ..)| *at);
+        let next = self.endings.first().map(|ending| ending.at);
         let later = |at: &TimeMs| *at > self.now;
         let again_at = again_at.filter(later);
         let at = [next, again_at].into_iter().flatten().min()?;
         self.now = self.now.max(at);
         while let Some(ending) = self.endings.pop_first() {
-            if ending.0 > self.now {
+            if ending.at > self.now {
                 self.endings.insert(ending);
                 break;
             }
@@ -193,17 +184,17 @@ impl Forecast {
         Some(())
     }
 
-    fn end(&mut self, (_, job, unit, epoch, told): Ending) -> Option<()> {
+    fn end(&mut self, ending: Ending) -> Option<()> {
+        let UnitId { job, unit } = ending.attempt.unit_id();
         let known = self.state.job(job).and_then(|job| job.unit(unit));
         let attempt = known.and_then(|known| known.attempt.as_deref());
-        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == epoch) else {
+        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == ending.attempt.epoch) else {
             return Some(());
         };
-        let stopping = attempt.stop.is_some();
-        if !told {
+        if !ending.is_told {
             self.guessed.extend(attempt.hosts());
         }
-        let reports = reports((job, unit), attempt, stopping);
+        let reports = end_reports(job, unit, attempt);
         self.tasks_left = self.tasks_left.checked_sub(reports.len())?;
         for report in reports {
             let leader = self.state.leadership.epoch;
@@ -222,17 +213,16 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
         .running_at
         .unwrap_or(running.attempt.placed_at);
     let says_something = end.is_told || now.since(since) >= AGE_MS_MIN;
-    says_something.then_some((
-        end.at,
-        running.job.id,
-        running.index,
-        running.attempt.epoch,
-        end.is_told,
-    ))
+    says_something.then_some(Ending {
+        at: end.at,
+        attempt: running.named(),
+        is_told: end.is_told,
+    })
 }
 
 /// The end reports of all tasks of an attempt: on their own, or because they were stopped.
-fn reports((job, unit): (JobId, UnitIndex), attempt: &Attempt, stopping: bool) -> Vec<TaskReport> {
+fn end_reports(job: JobId, unit: UnitIndex, attempt: &Attempt) -> Vec<TaskReport> {
+    let stopping = attempt.stop.is_some();
     let exit = Exit {
         code: (!stopping).then_some(0),
         signal: stopping.then_some(15),

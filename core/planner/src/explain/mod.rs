@@ -82,10 +82,10 @@ pub fn explain_while(
     let last = rounds::last(&seen, now);
     let met = turn::of(&last, job, now);
     let then = last.state.job(job.id).map_or(job, |then| then);
-    let advice = advice::find(&seen, then, (&met, &patience));
+    let advice = advice::find(&seen, then, &met, &patience);
     let waits = job.counts.waiting > 0;
     let start = waits
-        .then(|| forecast::start(&seen, job, (&met, &patience)))
+        .then(|| forecast::start(&seen, job, &met, &patience))
         .flatten();
     let is_cluster = seen
         .queues

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use muster_engine::apply::apply;
 use muster_engine::state::State;
-use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::command::{Command, ConfigCommand};
+use muster_model::ids::{RequestId, RequestKey};
 use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueTree};
 use muster_model::time::TimeMs;
 
@@ -15,7 +15,8 @@ use crate::{LimitKind, LimitReached};
 pub(super) fn with_queue(
     state: &State,
     now: TimeMs,
-    (name, change): (&str, impl FnOnce(&mut QueueConfig)),
+    name: &str,
+    change: impl FnOnce(&mut QueueConfig),
 ) -> Option<State> {
     let live = state.queues.iter().filter(|(_, queue)| !queue.retired);
     let mut tree = QueueTree {
@@ -27,11 +28,11 @@ pub(super) fn with_queue(
     };
     change(tree.queues.get_mut(name)?);
     let mut fork = state.clone();
-    let configure = Command::ConfigureQueues {
-        request: RequestId(u128::MAX),
+    let configure = Command::Config(ConfigCommand::ConfigureQueues {
+        request: RequestKey::of(RequestId(u128::MAX)),
         author: "explain".to_owned(),
         tree: Arc::new(tree),
-    };
+    });
     apply(&mut fork, now, &configure).result.ok()?;
     Some(fork)
 }

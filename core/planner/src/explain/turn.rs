@@ -2,7 +2,7 @@
 
 use muster_engine::state::{Job, Line, State};
 use muster_model::command::Command;
-use muster_model::ids::UnitIndex;
+use muster_model::ids::{UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::Blocker;
@@ -73,7 +73,7 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         let known = job.unit(*unit);
         let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
         not_before.max(round.state.held_until(job)) <= round.now
-            && !round.placed_early.contains(&(job.id, *unit))
+            && !round.placed_early.contains(&UnitId::new(job.id, *unit))
     };
     let next = job.waiting_units().skip(placed).find(waiting);
     let unit = next.or_else(|| job.waiting_units().next());

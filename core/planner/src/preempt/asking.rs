@@ -35,13 +35,16 @@ pub(super) fn by_model(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> V
         }
         amounts
     };
-    let mut asking = groups.iter().filter(|(group, _)| group.resources.gpus > 0);
-    if asking.clone().next().is_none() {
+    if groups.iter().all(|(group, _)| group.resources.gpus == 0) {
         return vec![of_model("")];
     }
+    let is_accepted = |model: &str| {
+        let mut all = groups.iter().map(|(group, _)| &group.resources);
+        all.any(|resources| resources.gpus > 0 && resources.accepts_model(model))
+    };
     let models = capacity.models();
     models
-        .filter(|model| asking.any(|(group, _)| group.resources.accepts_model(model)))
+        .filter(|model| is_accepted(model))
         .map(|model| of_model(model))
         .collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::OrdSet;
 use muster_engine::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
 use muster_engine::state::{AttemptClass, AttemptKey, Ground, Job, State};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, within};
 use muster_model::time::TimeMs;
 
@@ -113,24 +113,24 @@ impl<'r, 'a> Pool<'r, 'a> {
         let all: usize = self.open.iter().map(|open| open.keys.len()).sum();
         let is_all = all <= most;
         let cheapest = if is_all { all } else { most / 2 };
-        let mut known: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+        let mut known: BTreeSet<UnitId> = BTreeSet::new();
         let mut candidates = Vec::with_capacity(all.min(most));
         let least: Vec<_> = Cheapest::of(&self.open, self.wanting.now)
             .take(cheapest)
             .collect();
-        for (job, unit, open) in least {
-            known.insert((job, unit));
+        for (unit, open) in least {
+            known.insert(unit);
             let Open {
                 right,
                 protected_ms,
                 ..
             } = self.open[open];
-            candidates.extend(self.look_at((job, unit), (right, protected_ms)));
+            candidates.extend(self.look_at(unit, right, protected_ms));
         }
         if !is_all {
-            for id in self.on_roomy_hosts(most - cheapest) {
-                if known.insert(id) {
-                    candidates.extend(self.meet(id));
+            for unit in self.on_roomy_hosts(most - cheapest) {
+                if known.insert(unit) {
+                    candidates.extend(self.meet(unit));
                 }
             }
         }
@@ -143,13 +143,9 @@ impl<'r, 'a> Pool<'r, 'a> {
 
     /// A preemptible attempt as a candidate, unless it is protected or holds nothing that the unit could
     /// use.
-    fn look_at(
-        &mut self,
-        (job, unit): (JobId, UnitIndex),
-        (right, protected_ms): (Right, u64),
-    ) -> Option<Candidate<'a>> {
+    fn look_at(&mut self, unit: UnitId, right: Right, protected_ms: u64) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
-        let running = Running::of(state, job, unit)?;
+        let running = Running::of(state, unit.job, unit.unit)?;
         let counts = match &self.only {
             Some(only) => only.counts(running.job),
             None => self.useful.has(state, &running),
@@ -175,8 +171,9 @@ impl<'r, 'a> Pool<'r, 'a> {
     }
 
     /// An attempt on a host as a candidate, if it may be preempted.
-    fn meet(&mut self, (job, unit): (JobId, UnitIndex)) -> Option<Candidate<'a>> {
-        let Running { job, attempt, .. } = Running::of(self.capacity.state(), job, unit)?;
+    fn meet(&mut self, unit: UnitId) -> Option<Candidate<'a>> {
+        let state = self.capacity.state();
+        let Running { job, attempt, .. } = Running::of(state, unit.job, unit.unit)?;
         let kind = (Ground::of(attempt), job.spec.priority, attempt.gpus());
         let open = self.open.iter().find(|open| {
             let AttemptClass {
@@ -187,18 +184,18 @@ impl<'r, 'a> Pool<'r, 'a> {
             } = open.class;
             (*ground, *priority, *gpus) == kind && **queue == *job.spec.queue
         })?;
-        let by = (open.right, open.protected_ms);
-        self.look_at((job.id, unit), by)
+        let (right, protected_ms) = (open.right, open.protected_ms);
+        self.look_at(unit, right, protected_ms)
     }
 
     /// Up to `most` attempts on the hosts with the most room.
-    fn on_roomy_hosts(&self, most: usize) -> Vec<(JobId, UnitIndex)> {
+    fn on_roomy_hosts(&self, most: usize) -> Vec<UnitId> {
         let state = self.capacity.state();
         let models: Vec<&Arc<str>> = self.capacity.models().collect();
         let hosts = models.iter().flat_map(|model| {
-            let accepted = self.wanting.job.spec.groups.iter();
-            let mut accepted = accepted.filter(|group| group.resources.gpus > 0);
-            let serves = accepted.any(|group| group.resources.accepts_model(model));
+            let mut groups = self.wanting.job.spec.groups.iter();
+            let serves = groups
+                .any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model));
             let hosts = serves.then(|| self.capacity.hosts(model));
             let share = most.div_ceil(models.len().max(1));
             let roomy = hosts.into_iter().flat_map(|hosts| {
@@ -209,7 +206,7 @@ impl<'r, 'a> Pool<'r, 'a> {
                 let first = (host, JobId(0), UnitIndex(0));
                 let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
                 let units = state.index.on_host.range(first..=last);
-                units.map(|((_, job, unit), _)| (*job, *unit))
+                units.map(|((_, job, unit), _)| UnitId::new(*job, *unit))
             });
             on_host.take(share)
         });
@@ -231,30 +228,31 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         priority: i32::MIN,
         gpus: 0,
     };
-    let opportunistic = attempts.range(first(Ground::Opportunistic, "")..);
-    let opportunistic =
-        opportunistic.take_while(|(class, _)| class.ground == Ground::Opportunistic);
+    let opportunistic = attempts
+        .range(first(Ground::Opportunistic, "")..)
+        .take_while(|(class, _)| class.ground == Ground::Opportunistic);
     let own = &wanting.job.spec.queue;
     let by_priority = state
         .queues
         .get(own.as_str())
         .is_some_and(|queue| queue.config.preempt_by_priority);
     let of_queue = by_priority.then(|| {
-        let of_queue = attempts.range(first(Ground::Share, own)..);
-        of_queue.take_while(|(class, _)| class.ground == Ground::Share && *class.queue == **own)
+        attempts
+            .range(first(Ground::Share, own)..)
+            .take_while(|(class, _)| class.ground == Ground::Share && *class.queue == **own)
     });
-    let of_queue = of_queue.into_iter().flatten();
-    let others = rights.reclaims().then(|| {
-        let shares = attempts.range(first(Ground::Share, "")..);
-        shares.take_while(|(class, _)| class.ground == Ground::Share)
+    let shares = rights.reclaims().then(|| {
+        attempts
+            .range(first(Ground::Share, "")..)
+            .take_while(|(class, _)| class.ground == Ground::Share)
     });
-    let others = others
+    let of_others = shares
         .into_iter()
         .flatten()
         .filter(|(class, _)| *class.queue != **own);
     // Within one queue all classes are equivalent to a unit of another queue.
     let mut last: Option<(&'a str, Option<Right>)> = None;
-    let others = others.filter_map(|(class, keys)| {
+    let far = of_others.filter_map(|(class, keys)| {
         let right = match last {
             Some((queue, right)) if *queue == *class.queue => right,
             _ => rights.over_class(class),
@@ -268,16 +266,19 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
             protected_ms: protected_ms(state, &class.queue),
         })
     });
-    let near = opportunistic.chain(of_queue).filter_map(|(class, keys)| {
-        let right = rights.over_class(class)?;
-        Some(Open {
-            class,
-            right,
-            keys,
-            protected_ms: protected_ms(state, &class.queue),
-        })
-    });
-    near.chain(others).collect()
+    let own_classes = of_queue.into_iter().flatten();
+    let near = opportunistic
+        .chain(own_classes)
+        .filter_map(|(class, keys)| {
+            let right = rights.over_class(class)?;
+            Some(Open {
+                class,
+                right,
+                keys,
+                protected_ms: protected_ms(state, &class.queue),
+            })
+        });
+    near.chain(far).collect()
 }
 
 /// Attempts of several classes in ascending order of lost work.
@@ -318,12 +319,12 @@ impl<'o, 'a> Cheapest<'o, 'a> {
 }
 
 impl Iterator for Cheapest<'_, '_> {
-    /// An attempt, and the position of its class.
-    type Item = (JobId, UnitIndex, usize);
+    /// The unit of an attempt, and the position of its class.
+    type Item = (UnitId, usize);
 
     fn next(&mut self) -> Option<Self::Item> {
         let Reverse((_, Reverse(job), unit, position)) = self.heads.pop()?;
         self.refill(position);
-        Some((job, unit, position))
+        Some((UnitId::new(job, unit), position))
     }
 }

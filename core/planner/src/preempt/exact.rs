@@ -48,8 +48,7 @@ pub(super) fn among<'a>(
     });
     let coming = search.coming;
     let free: u64 = coming.models().map(|model| coming.gpus_free(model)).sum();
-    let needed = search.amounts.gpus.saturating_sub(free);
-    let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+    let needed = u32::try_from(search.amounts.gpus.saturating_sub(free)).unwrap_or(u32::MAX);
     let mut exact = Exact::new(search, coming.clone(), items.collect(), needed);
     exact.best = best;
     exact.run();
@@ -77,16 +76,12 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
     }
 
     pub(super) fn run(&mut self) {
-        self.branch(&mut Vec::new(), 0, (Cost::default(), 0));
+        self.branch(&mut Vec::new(), 0, Cost::default(), 0);
     }
 
-    /// Visits all sets that begin with the chosen candidates.
-    fn branch(
-        &mut self,
-        chosen: &mut Vec<&'c Candidate<'a>>,
-        next: usize,
-        (cost, gpus): (Cost, u32),
-    ) {
+    /// Visits all sets that consist of the chosen candidates, which cost `cost` and free `gpus`, and any of
+    /// the items from `next` on.
+    fn branch(&mut self, chosen: &mut Vec<&'c Candidate<'a>>, next: usize, cost: Cost, gpus: u32) {
         if gpus >= self.needed && !chosen.is_empty() && self.try_out(chosen) {
             // Adding candidates only raises the cost.
             return;
@@ -100,7 +95,7 @@ impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
             }
             self.branches -= 1;
             chosen.push(item.candidate);
-            self.branch(chosen, position + 1, (cost, gpus + item.gpus));
+            self.branch(chosen, position + 1, cost, gpus + item.gpus);
             chosen.pop();
         }
     }

@@ -231,7 +231,9 @@ impl<'a> Search<'_, 'a> {
     fn is_limited_without(&self, all: &[&Candidate<'_>]) -> bool {
         let Wanting { job, standing, .. } = self.wanting;
         self.allowance.cloned().is_some_and(|mut allowance| {
-            all.iter().for_each(|one| allowance.take_back(&one.running));
+            for one in all {
+                allowance.take_back(&one.running);
+            }
             let reached = allowance.reached(&job.spec, standing, self.amounts);
             reached.is_some()
         })

@@ -34,8 +34,8 @@ impl<'a> Search<'_, 'a> {
             if hopeless || tries == 0 {
                 break;
             }
-            let room = Masks::from([(site.host, GpuMask(u128::MAX))]);
-            let room = self.coming.within(room);
+            let all_gpus = Masks::from([(site.host, GpuMask(u128::MAX))]);
+            let room = self.coming.within(all_gpus);
             let mut exact = Exact::new(self, room, site.items, site.needed);
             exact.best = best;
             exact.tries = tries;

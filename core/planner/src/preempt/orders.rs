@@ -5,10 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use muster_model::command::TaskPlacement;
 use muster_model::ids::HostId;
 use muster_model::limits;
 
 use crate::preempt::candidates::Candidate;
+use crate::preempt::in_the_way::InTheWay;
 use crate::preempt::{Cost, Preemption, Search, names, subject};
 use crate::prefix;
 
@@ -16,14 +18,17 @@ use crate::prefix;
 /// attempts in the way stay victims.
 const FREED_AGAIN_MAX: usize = 1_024;
 
+/// Victims, and the placement of the unit without them.
+struct Chosen<'c, 'a> {
+    victims: Vec<&'c Candidate<'a>>,
+    tasks: Vec<TaskPlacement>,
+}
+
 impl<'a> Search<'_, 'a> {
     /// The cheaper result of the two orders.
     pub(super) fn along_orders(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
-        let found = [by_cost(candidates), by_host(candidates)].map(|order| {
-            let order = self.takeable(order);
-            self.along(&order)
-        });
-        let [one, other] = found;
+        let orders = [by_cost(candidates), by_host(candidates)];
+        let [one, other] = orders.map(|order| self.along(&self.takeable(order)));
         super::cheaper(one, other)
     }
 
@@ -43,51 +48,49 @@ impl<'a> Search<'_, 'a> {
         taken.take(limits::VICTIMS_PER_CLAIM_MAX).collect()
     }
 
+    /// Victims along one order: the shortest prefix that makes room, without those that are not needed.
     fn along(&self, order: &[&Candidate<'a>]) -> Option<Preemption> {
         let named = names(order);
-        let (count, mut tasks) = prefix::smallest(self.coming, &named, |fork, count| {
+        let (count, tasks) = prefix::smallest(self.coming, &named, |fork, count| {
             self.fits_in(fork, &order[..count])
         })?;
-        let mut victims = order[..count].to_vec();
+        let victims = order[..count].to_vec();
         let mut dearest_first = victims.clone();
         dearest_first.sort_by_key(|victim| Reverse(victim.cost));
-        self.give_back_idle(&mut victims, &mut tasks);
-        let reprieves = FREED_AGAIN_MAX / victims.len().max(1);
-        for spared in dearest_first.into_iter().take(reprieves) {
-            let is_spared = |one: &&Candidate<'a>| std::ptr::eq(*one, spared);
-            let Some(position) = victims.iter().position(is_spared) else {
-                continue;
-            };
-            let mut rest = victims.clone();
-            rest.remove(position);
-            let mut fork = self.coming.free_attempts(&names(&rest));
-            if let Some(found) = self.fits_in(&mut fork, &rest) {
-                (victims, tasks) = (rest, found);
-                self.give_back_idle(&mut victims, &mut tasks);
+        let mut chosen = self.sparing_idle(Chosen { victims, tasks });
+        let tries_max = FREED_AGAIN_MAX / chosen.victims.len().max(1);
+        for spared in dearest_first.into_iter().take(tries_max) {
+            let spared = spared.running.named();
+            let fewer = self.sparing(&chosen, |victim| victim.running.named() == spared);
+            if let Some(fewer) = fewer {
+                // The unit may go elsewhere now: others may have become idle.
+                chosen = self.sparing_idle(fewer);
             }
         }
-        self.finish(&victims, tasks)
+        self.finish(&chosen.victims, chosen.tasks)
     }
 
-    /// Restores all victims at once that hold nothing where the unit goes, if it still fits then.
-    fn give_back_idle(
+    /// Spares all victims at once that hold nothing where the unit goes, if it still fits then.
+    fn sparing_idle<'c>(&self, chosen: Chosen<'c, 'a>) -> Chosen<'c, 'a> {
+        let in_the_way = InTheWay::of(&chosen.tasks);
+        self.sparing(&chosen, |victim| !in_the_way.holds(&victim.running))
+            .unwrap_or(chosen)
+    }
+
+    /// The victims without some of them; `None` if there are no such victims or the unit does not fit then.
+    fn sparing<'c>(
         &self,
-        victims: &mut Vec<&Candidate<'a>>,
-        tasks: &mut Vec<muster_model::command::TaskPlacement>,
-    ) {
-        let in_the_way = super::in_the_way::InTheWay::of(tasks);
-        let rest: Vec<&Candidate<'a>> = victims
-            .iter()
-            .copied()
-            .filter(|victim| in_the_way.holds(&victim.running))
-            .collect();
-        if rest.len() == victims.len() {
-            return;
+        chosen: &Chosen<'c, 'a>,
+        is_spared: impl Fn(&Candidate<'a>) -> bool,
+    ) -> Option<Chosen<'c, 'a>> {
+        let mut victims = chosen.victims.clone();
+        victims.retain(|victim| !is_spared(victim));
+        if victims.len() == chosen.victims.len() {
+            return None;
         }
-        let mut fork = self.coming.free_attempts(&names(&rest));
-        if let Some(found) = self.fits_in(&mut fork, &rest) {
-            (*victims, *tasks) = (rest, found);
-        }
+        let mut fork = self.coming.free_attempts(&names(&victims));
+        let tasks = self.fits_in(&mut fork, &victims)?;
+        Some(Chosen { victims, tasks })
     }
 }
 

@@ -44,8 +44,8 @@ fn configure(cluster: &mut Cluster) {
         preempt_by_priority,
         ..QueueConfig::default()
     };
-    let queues = [queue(4, false), queue(3, true), queue(0, true)];
-    let queues = QUEUES.map(str::to_owned).into_iter().zip(queues);
+    let configs = [queue(4, false), queue(3, true), queue(0, true)];
+    let queues = QUEUES.map(str::to_owned).into_iter().zip(configs);
     cluster.configure(QueueTree {
         queues: queues.collect(),
         history_half_life_ms: None,
@@ -265,6 +265,7 @@ const DEARER_PER_1000_MAX: u64 = 30;
 const LOST_PER_1000_MAX: u64 = 1_020;
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test tells its figures")]
 fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
     let (mut cases, mut missed, mut dearer) = (0u64, 0u64, 0u64);
     let (mut lost_ms, mut least_ms) = (0u64, 0u64);

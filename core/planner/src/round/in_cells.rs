@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_engine::state::{Job, amounts_of};
 use muster_model::command::{Claiming, Command, Standing};
-use muster_model::ids::UnitIndex;
+use muster_model::ids::{UnitId, UnitIndex};
 
 use crate::Blocker;
 use crate::order::Turn;
@@ -21,31 +21,33 @@ impl Round<'_> {
         unit: UnitIndex,
     ) -> Result<(), Refusal> {
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
-        let ready = self.clusters.claimed(&self.capacity, job, unit);
-        let hosts = job.hosts_avoided(unit);
+        let avoided = job.hosts_avoided(unit);
         let elsewhere = || {
-            let capacity = (!hosts.is_empty()).then(|| self.capacity.without_hosts(&hosts))?;
+            let capacity = (!avoided.is_empty()).then(|| self.capacity.without_hosts(&avoided))?;
             self.clusters.find(&capacity, job, unit)
         };
-        let found = ready.or_else(elsewhere);
-        let found = found.or_else(|| self.clusters.find(&self.capacity, job, unit));
+        let found = self
+            .clusters
+            .claimed(&self.capacity, job, unit)
+            .or_else(elsewhere)
+            .or_else(|| self.clusters.find(&self.capacity, job, unit));
         if let Some(found) = found {
-            return self.take_cells(turn, (job, unit), found);
+            return self.take_cells(turn, job, unit, found);
         }
         if let Some(claim) = claim {
             return Err(reserved(claim).into());
         }
-        let barred = self.barred.contains(&(job.id, unit));
-        let found = self.clusters.find_by_force(&self.capacity, job, unit);
-        if let Some(found) = found.filter(|found| found.is_free || !barred) {
-            return self.take_cells(turn, (job, unit), found);
+        let barred = self.barred.contains(&UnitId::new(job.id, unit));
+        let by_force = self.clusters.find_by_force(&self.capacity, job, unit);
+        if let Some(found) = by_force.filter(|found| found.is_free || !barred) {
+            return self.take_cells(turn, job, unit, found);
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());
         if queue.is_some_and(|queue| queue.config.borrow) {
             let standing = Standing::Opportunistic;
             return match self.find_within_limits(job, unit, &standing) {
                 Ok(tasks) => {
-                    self.give(turn, (job, unit), (tasks, standing));
+                    self.give(turn, job, unit, tasks, standing);
                     Ok(())
                 }
                 Err(Wanting::Allowance(refusal)) => Err(refusal),
@@ -74,7 +76,8 @@ impl Round<'_> {
     fn take_cells(
         &mut self,
         turn: Turn,
-        (job, unit): (&Job, UnitIndex),
+        job: &Job,
+        unit: UnitIndex,
         found: Found,
     ) -> Result<(), Refusal> {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
@@ -88,10 +91,10 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        self.clusters.give(&mut self.capacity, (job, unit), &found);
+        self.clusters.give(&mut self.capacity, job, unit, &found);
         self.plan.steps.extend(found.downgrades);
         if found.is_free {
-            self.give(turn, (job, unit), (found.tasks, found.standing));
+            self.give(turn, job, unit, found.tasks, found.standing);
             return Ok(());
         }
         let claiming = Claiming {

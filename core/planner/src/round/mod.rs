@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use muster_engine::state::{Claim, Job, Purpose, State, amounts_of};
 use muster_model::command::{Command, Placement, Standing, TaskPlacement};
-use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::allowance::{Allowance, amounts_asked};
@@ -52,7 +52,7 @@ pub(super) struct Round<'a> {
     /// Waiting classes whose head waits for room, the first of each queue and kind of hosts.
     pub(super) heads: Vec<usize>,
     /// Units placed before their turn because what they had claimed was free.
-    pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
+    pub(super) placed_early: BTreeSet<UnitId>,
     /// Jobs by waiting class that have no waiting unit left before their turn.
     pub(super) done_early: BTreeSet<(usize, JobId)>,
     /// All attempts by expected end, computed when a reservation first needs them.
@@ -73,7 +73,7 @@ pub(super) struct Round<'a> {
     /// Units placed in this round, for jobs that limit their units at a time.
     placed_at_once: BTreeMap<JobId, u64>,
     /// Units that may claim nothing in this round.
-    pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
+    pub(super) barred: BTreeSet<UnitId>,
     pub(super) plan: Plan,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Round<'a> {
     }
 
     /// The same round without claims for some units, whose claims were refused.
-    pub(super) fn barring(mut self, barred: BTreeSet<(JobId, UnitIndex)>) -> Self {
+    pub(super) fn barring(mut self, barred: BTreeSet<UnitId>) -> Self {
         self.barred = barred;
         self
     }
@@ -128,12 +128,10 @@ impl<'a> Round<'a> {
         self.upgrade();
         self.count_held();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
-        let first = self.state.index.delayed.range(not_over).next();
-        let first = first.map(|(end, _, _)| *end);
-        for at in [first, self.state.held_look_at(self.now)]
-            .into_iter()
-            .flatten()
-        {
+        let delayed = self.state.index.delayed.range(not_over).next();
+        let delayed_until = delayed.map(|(end, _, _)| *end);
+        let held_until = self.state.held_look_at(self.now);
+        for at in delayed_until.into_iter().chain(held_until) {
             self.again_at(at);
         }
         Ran {
@@ -218,34 +216,46 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::TasksAtOnce { max });
             return;
         }
-        let held_until = self.state.held_until(job);
-        let unit = loop {
-            let Some(unit) = self.order.next_unit(turn) else {
-                let until = self.back_offs.remove(&job.id);
-                let back_off = until.map(|until| Blocker::BackOff { until });
-                match (self.reserved.remove(&job.id), back_off) {
-                    (Some(claimed), _) => self.block_claimant(turn, claimed),
-                    (None, Some(blocker)) => self.block(turn, blocker),
-                    (None, None) => self.order.pass(turn),
-                }
-                return;
-            };
-            let known = job.unit(unit);
-            let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
-            let not_before = not_before.max(held_until);
-            if not_before <= self.now && !self.placed_early.contains(&(job.id, unit)) {
-                break unit;
-            }
-            if not_before <= self.now {
-                continue;
-            }
-            let until = self.back_offs.entry(job.id).or_insert(not_before);
-            *until = not_before.min(*until);
+        let Some(unit) = self.next_ready_unit(turn, job) else {
+            self.end_turns(turn, job.id);
+            return;
         };
         match self.place(turn, job, unit) {
             Ok(()) if job.spec.units() == 1 => self.order.pass(turn),
             Ok(()) => {}
-            Err(refusal) => self.refuse_unit(turn, (job, unit), refusal),
+            Err(refusal) => self.refuse_unit(turn, job, unit, refusal),
+        }
+    }
+
+    /// The next unit of a job that may start now and was not placed early. For units that are passed over
+    /// because they may start only later, the earliest such time is recorded.
+    fn next_ready_unit(&mut self, turn: Turn, job: &Job) -> Option<UnitIndex> {
+        let held_until = self.state.held_until(job);
+        while let Some(unit) = self.order.next_unit(turn) {
+            let back_off_until = job
+                .unit(unit)
+                .map_or(TimeMs::default(), |known| known.not_before);
+            let not_before = back_off_until.max(held_until);
+            if not_before > self.now {
+                let earliest = self.back_offs.entry(job.id).or_insert(not_before);
+                *earliest = not_before.min(*earliest);
+            } else if !self.placed_early.contains(&UnitId::new(job.id, unit)) {
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    /// Ends the turns of a job none of whose units is left to be placed: it waits for what one of them
+    /// claims or, if none does, for the end of the first back-off.
+    fn end_turns(&mut self, turn: Turn, job: JobId) {
+        let back_off = self.back_offs.remove(&job);
+        if let Some(claimed) = self.reserved.remove(&job) {
+            self.block_claimant(turn, claimed);
+        } else if let Some(until) = back_off {
+            self.block(turn, Blocker::BackOff { until });
+        } else {
+            self.order.pass(turn);
         }
     }
 
@@ -326,15 +336,15 @@ impl<'a> Round<'a> {
             return Err(refusal.clone());
         }
         let standing = self.standing_without_gpus(job);
-        match self.find(turn, (job, unit), &standing) {
+        match self.find(turn, job, unit, &standing) {
             Ok(tasks) => {
-                self.give(turn, (job, unit), (tasks, standing));
+                self.give(turn, job, unit, tasks, standing);
                 Ok(())
             }
             // Attempts being stopped count until they have ended.
             Err(Wanting::Allowance(_))
                 if let Some(claim) = claim
-                    && self.may_have_soon((job, unit), claim) =>
+                    && self.may_have_soon(job, unit, claim) =>
             {
                 Err(reserved(claim).into())
             }
@@ -352,7 +362,8 @@ impl<'a> Round<'a> {
     fn find(
         &mut self,
         turn: Turn,
-        (job, unit): (&Job, UnitIndex),
+        job: &Job,
+        unit: UnitIndex,
         standing: &Standing,
     ) -> Result<Vec<TaskPlacement>, Wanting> {
         if self.order.line(turn.line).limited {
@@ -420,8 +431,10 @@ impl<'a> Round<'a> {
     fn give(
         &mut self,
         turn: Turn,
-        (job, unit): (&Job, UnitIndex),
-        (tasks, standing): (Vec<TaskPlacement>, Standing),
+        job: &Job,
+        unit: UnitIndex,
+        tasks: Vec<TaskPlacement>,
+        standing: Standing,
     ) {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         if self.order.line(turn.line).limited {

@@ -1,9 +1,11 @@
 //! Refusal of a unit that found no room.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_engine::state::Job;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::host::HostClaim;
+use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::allowance::amounts_asked;
@@ -119,17 +121,15 @@ impl Round<'_> {
             .tasks
             .iter()
             .filter_map(|task| self.state.host(task.host));
-        let mut claims: Vec<(JobId, UnitIndex)> = hosts
-            .flat_map(|host| host.claims.iter().map(|claim| (claim.job, claim.unit)))
+        let claimants: BTreeSet<UnitId> = hosts
+            .flat_map(|host| host.claims.iter().map(HostClaim::unit_id))
             .collect();
-        claims.sort();
-        claims.dedup();
-        let expected = claims.iter().map(|(job, unit)| {
-            let unit = self.state.job(*job)?.unit(*unit)?;
+        let expected = claimants.iter().map(|claimant| {
+            let unit = self.state.job(claimant.job)?.unit(claimant.unit)?;
             unit.claim.as_deref()?.expected_at
         });
         let until: Option<Vec<TimeMs>> = expected.collect();
-        let mut jobs: Vec<JobId> = claims.iter().map(|(job, _)| *job).collect();
+        let mut jobs: Vec<JobId> = claimants.iter().map(|claimant| claimant.job).collect();
         jobs.dedup();
         jobs.truncate(JOBS_NAMED_MAX);
         Some(Blocker::ReservedByOthers {

@@ -32,14 +32,14 @@ impl Round<'_> {
                 self.plan.more = true;
                 return;
             }
-            self.fill((job, *unit), (attempt, vacancy));
+            self.fill(job, *unit, attempt, vacancy);
         }
     }
 
     /// Room for a member is taken even while its back-off lasts: no other unit gets it meanwhile.
-    fn fill(&mut self, (job, unit): (&Job, UnitIndex), (attempt, vacancy): (&Attempt, &Vacancy)) {
+    fn fill(&mut self, job: &Job, unit: UnitIndex, attempt: &Attempt, vacancy: &Vacancy) {
         let mut trial = self.capacity.clone();
-        let Some(task) = unit::place_member(&mut trial, (job, unit), (attempt, vacancy)) else {
+        let Some(task) = unit::place_member(&mut trial, job, unit, attempt, vacancy) else {
             return;
         };
         if is_limited(self.state, &job.spec.queue) {

@@ -64,13 +64,13 @@ impl<'a> Ask<'a> {
             let end = first_task + group.count;
             let own = (first_task..end).contains(&asker.unit.get());
             if spec.gang {
-                parts.push(Part::of(capacity, asker, (group, position), first_task));
+                parts.push(Part::of(capacity, asker, group, position, first_task));
             } else if own {
                 let task = asker.unit.get();
                 parts.push(Part {
                     count: 1,
                     count_min: 1,
-                    ..Part::of(capacity, asker, (group, position), task)
+                    ..Part::of(capacity, asker, group, position, task)
                 });
             }
             first_task = end;
@@ -112,7 +112,8 @@ impl<'a> Part<'a> {
     fn of(
         capacity: &Capacity<'_>,
         asker: Asker<'a>,
-        (group, position): (&'a TaskGroup, usize),
+        group: &'a TaskGroup,
+        position: usize,
         first_task: u32,
     ) -> Self {
         let state = capacity.state();

@@ -130,7 +130,7 @@ fn preferences(ask: &Ask<'_>) -> &'static [Preferences] {
 fn model_choices(ask: &Ask<'_>) -> Vec<Vec<HostClass>> {
     let mut choices: Vec<Vec<HostClass>> = vec![Vec::new()];
     for part in &ask.parts {
-        let longer = choices.iter().flat_map(|choice| {
+        let extended = choices.iter().flat_map(|choice| {
             let chosen = part.classes.iter().map(|class| {
                 let mut longer = choice.clone();
                 longer.push(class.clone());
@@ -138,10 +138,10 @@ fn model_choices(ask: &Ask<'_>) -> Vec<Vec<HostClass>> {
             });
             chosen.collect::<Vec<_>>()
         });
-        let mut longer: Vec<Vec<HostClass>> = longer.collect();
-        longer.sort_by_cached_key(|choice| models_of(choice).len());
-        longer.truncate(MODEL_CHOICES_MAX);
-        choices = longer;
+        let mut fewest_models_first: Vec<Vec<HostClass>> = extended.collect();
+        fewest_models_first.sort_by_cached_key(|choice| models_of(choice).len());
+        fewest_models_first.truncate(MODEL_CHOICES_MAX);
+        choices = fewest_models_first;
     }
     choices
 }

@@ -160,7 +160,7 @@ fn place_part(
     let level = part.shared.and_then(|shared| shared.level);
     let mut spots = Vec::new();
     for (_, size) in subgroups(part, count) {
-        let in_cell = level.and_then(|level| fill_cell(capacity, ask, need, (level, size)));
+        let in_cell = level.and_then(|level| fill_cell(capacity, ask, need, level, size));
         match in_cell {
             Some(of_cell) => spots.extend(of_cell),
             None if required => return (spots, level),
@@ -182,7 +182,8 @@ fn fill_cell(
     capacity: &mut Capacity<'_>,
     ask: &Ask<'_>,
     need: Need<'_>,
-    (level, count): (Level, u32),
+    level: Level,
+    count: u32,
 ) -> Option<Vec<Spot>> {
     let host_level = capacity.state().topology.host_level();
     if level >= host_level {

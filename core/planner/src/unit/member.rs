@@ -14,12 +14,16 @@ use crate::unit::ask::{Ask, Part, Shared};
 /// `None` if there is none.
 pub(crate) fn place_member(
     capacity: &mut Capacity<'_>,
-    (job, unit): (&Job, UnitIndex),
-    (attempt, vacancy): (&Attempt, &Vacancy),
+    job: &Job,
+    unit: UnitIndex,
+    attempt: &Attempt,
+    vacancy: &Vacancy,
 ) -> Option<TaskPlacement> {
     let asker = capacity.asker(job, unit);
-    let sought = Sought::of(capacity, asker, (attempt, vacancy))?;
-    let found = { sought.elsewhere(capacity) }.or_else(|| sought.anywhere(capacity))?;
+    let sought = Sought::of(capacity, asker, attempt, vacancy)?;
+    let found = sought
+        .elsewhere(capacity)
+        .or_else(|| sought.anywhere(capacity))?;
     check_member(capacity.state(), asker, (attempt, &found)).ok()?;
     capacity.commit(asker, std::slice::from_ref(&found));
     Some(found)
@@ -40,7 +44,8 @@ impl<'a> Sought<'a> {
     fn of(
         capacity: &Capacity<'_>,
         asker: Asker<'a>,
-        (attempt, vacancy): (&'a Attempt, &'a Vacancy),
+        attempt: &'a Attempt,
+        vacancy: &'a Vacancy,
     ) -> Option<Self> {
         let ask = Ask::of(capacity, asker);
         let (spreads, shared) = (ask.spreads(), ask.shared);
@@ -103,8 +108,10 @@ impl<'a> Sought<'a> {
     /// The GPUs of the virtual cluster's cells that the gang holds; `None` if it holds none, or the member
     /// needs no GPU.
     fn cells(&self, state: &State) -> Option<Masks> {
-        let cells = self.attempt.standing.cells();
-        let cells = cells.filter(|_| !self.vacancy.run.gpus.is_empty())?;
+        if self.vacancy.run.gpus.is_empty() {
+            return None;
+        }
+        let cells = self.attempt.standing.cells()?;
         let ground = state.index.allocation.ground();
         let mut masks = Masks::new();
         for (host, gpus) in cells.iter().flat_map(|cell| ground.gpus(cell)) {
@@ -120,9 +127,13 @@ impl<'a> Sought<'a> {
         let end = first + self.part.group.count;
         let number = |run: &TaskRun| (run.task.get() - first) / size;
         let own = number(&self.vacancy.run);
-        let of_group = self.attempt.tasks.iter();
-        let of_group = of_group.filter(|run| (first..end).contains(&run.task.get()));
-        of_group.filter(|run| number(run) == own).collect()
+        let of_group = |run: &&TaskRun| (first..end).contains(&run.task.get());
+        self.attempt
+            .tasks
+            .iter()
+            .filter(of_group)
+            .filter(|run| number(run) == own)
+            .collect()
     }
 
     fn best_fit(&self, capacity: &mut Capacity<'_>, own: Own) -> Option<TaskPlacement> {

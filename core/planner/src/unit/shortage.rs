@@ -67,8 +67,10 @@ pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> 
             .iter()
             .filter(|part| part.group.resources.gpus > 0)
     };
-    let largest = asking().map(|part| part.group.resources.gpus).max();
-    let largest = largest.unwrap_or(0);
+    let largest = asking()
+        .map(|part| part.group.resources.gpus)
+        .max()
+        .unwrap_or(0);
     let of_largest: u64 = asking()
         .filter(|part| part.group.resources.gpus == largest)
         .map(|part| u64::from(part.count_min))

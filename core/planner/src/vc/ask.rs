@@ -183,8 +183,10 @@ impl<'a> Ask<'a> {
 
     /// The level of the cell that all tasks of a gang share, and whether it is required.
     pub(super) fn shared(&self, state: &State) -> Option<(Level, bool)> {
-        let within = self.job.spec.scheduling.within.as_ref();
-        let within = within.filter(|_| self.job.spec.gang)?;
+        if !self.job.spec.gang {
+            return None;
+        }
+        let within = self.job.spec.scheduling.within.as_ref()?;
         Some((state.topology.level(&within.level)?, within.required))
     }
 
@@ -200,8 +202,9 @@ impl<'a> Ask<'a> {
             };
             let size = group.layout.within_tasks.unwrap_or(group.count).max(1);
             let within_group = task.get() - self.first_of(*position);
-            let subgroup = subgroups.entry((*position, within_group / size));
-            let subgroup = subgroup.or_default();
+            let subgroup = subgroups
+                .entry((*position, within_group / size))
+                .or_default();
             subgroup.shared = Some((level, required));
             subgroup.add(piece, group);
         }
@@ -214,8 +217,10 @@ impl<'a> Ask<'a> {
     /// The level, host or above, of the cell that the tasks of each subgroup of a group share, and whether
     /// it is required.
     fn shared_by(&self, state: &State, group: &TaskGroup) -> Option<(Level, bool)> {
-        let within = group.layout.within.as_ref();
-        let within = within.filter(|_| self.job.spec.gang)?;
+        if !self.job.spec.gang {
+            return None;
+        }
+        let within = group.layout.within.as_ref()?;
         let level = state.topology.level(&within.level)?;
         (level <= state.topology.host_level()).then_some((level, within.required))
     }

@@ -35,17 +35,17 @@ pub(super) fn serve_all<'r, 'a>(
         placed: vec![None; request.tasks.len()],
         cells: BTreeSet::new(),
     };
-    let begun = search.go_on(blocks, begun)?;
+    let done = search.go_on(blocks, begun)?;
     // A cell that several blocks use is bound once for all of them.
     let mut bound = allocation.clone();
-    for cell in &begun.cells {
+    for cell in &done.cells {
         bound.bind(&request.queue, cell).ok()?;
     }
     Some(Served {
-        tasks: begun.placed.into_iter().collect::<Option<Vec<_>>>()?,
-        cells: begun.cells.into_iter().collect(),
+        tasks: done.placed.into_iter().collect::<Option<Vec<_>>>()?,
+        cells: done.cells.into_iter().collect(),
         allocation: bound,
-        room: begun.hosts,
+        room: done.hosts,
     })
 }
 
@@ -70,23 +70,23 @@ impl Search<'_> {
         };
         let cells = block
             .shared
-            .map_or_else(Vec::new, |shared| self.cells(&begun, shared));
+            .map_or_else(Vec::new, |(level, _)| self.cells(&begun, level));
         for cell in cells {
             if !begun.hosts.may_hold(&cell, block.gpus) {
                 continue;
             }
             let inside = begun.hosts.within(begun.allocation.ground().gpus(&cell));
-            if let Some(done) = self.put(block, rest, (&begun, &inside)) {
+            if let Some(done) = self.put(block, rest, &begun, &inside) {
                 return Some(done);
             }
         }
         match block.is_required() {
             true => None,
-            false => self.put(block, rest, (&begun, &begun.hosts)),
+            false => self.put(block, rest, &begun, &begun.hosts),
         }
     }
 
-    fn cells(&self, begun: &Begun<'_, '_>, (level, _): (Level, bool)) -> Vec<CellId> {
+    fn cells(&self, begun: &Begun<'_, '_>, level: Level) -> Vec<CellId> {
         shared_cells(&begun.allocation, level, &self.request.queue)
     }
 
@@ -95,7 +95,8 @@ impl Search<'_> {
         &mut self,
         block: &Block,
         rest: &[Block],
-        (begun, hosts): (&Begun<'r, 'a>, &Hosts<'r, 'a>),
+        begun: &Begun<'r, 'a>,
+        hosts: &Hosts<'r, 'a>,
     ) -> Option<Begun<'r, 'a>> {
         self.tries_left = self.tries_left.checked_sub(1)?;
         let pieces = block.pieces.iter().map(|piece| &self.request.tasks[*piece]);
@@ -109,8 +110,8 @@ impl Search<'_> {
         for (piece, place) in block.pieces.iter().zip(&served.tasks) {
             next.placed[*piece] = Some(*place);
         }
-        let places = request.tasks.iter().zip(served.tasks.iter().copied());
-        let places: Vec<_> = places.collect();
+        let pieces = request.tasks.iter();
+        let places: Vec<_> = pieces.zip(served.tasks.iter().copied()).collect();
         next.hosts = begun.hosts.after(&served.room, &places);
         next.allocation = served.allocation;
         next.cells.extend(served.cells);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::cells::Allocation;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::UnitId;
 
 use crate::preempt::Cost;
 use crate::vc::ask::Ask;
@@ -27,7 +27,7 @@ const TASKS_SERVED_MAX: usize = 1_024;
 const HOSTS_SEEN_MAX: usize = 8_192;
 
 /// Units that are not stopped.
-type Spared = BTreeSet<(JobId, UnitIndex)>;
+type Spared = BTreeSet<UnitId>;
 
 impl<'a> Clusters<'a> {
     /// Finds room for a unit by preempting others at the least cost within the search bounds.
@@ -65,7 +65,7 @@ impl<'a> Clusters<'a> {
             victims.sort_by_key(|victim| Reverse(hosts.cost_of(&[*victim])));
             for (position, victim) in victims.iter().enumerate() {
                 let mut further = spared.clone();
-                further.insert((victim.job, victim.unit));
+                further.insert(victim.unit_id());
                 if seen.insert(further.clone()) {
                     let place =
                         (number + 1) * muster_model::limits::VICTIMS_PER_CLAIM_MAX + position;

@@ -8,7 +8,7 @@ use muster_engine::cells::Allocation;
 use muster_engine::rights::{Preemptor, may_preempt};
 use muster_engine::state::{AttemptClass, Ground, Job};
 use muster_model::command::{Command, Standing, Victim};
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
 use muster_model::topology::CellId;
 
@@ -48,9 +48,9 @@ impl<'a> Clusters<'a> {
             (Force::Priority, true),
         ] {
             let found = match yields {
-                true => self.find_lazily(capacity, (job, unit), &yielding, force),
+                true => self.find_lazily(capacity, job, unit, &yielding, force),
                 false if !self.may_find(job, unit, force) => None,
-                false => self.find_in(&self.allocation, (capacity, force), job, unit),
+                false => self.find_in(&self.allocation, capacity, force, job, unit),
             };
             if found.is_some() {
                 return found;
@@ -68,25 +68,22 @@ impl<'a> Clusters<'a> {
         unit: UnitIndex,
     ) -> Option<Found> {
         let outranked = self.outranked(job);
-        let mut fork = capacity.clone();
-        let mut allocation = self.allocation.clone();
-        for (id, other, cells) in &outranked {
-            fork.free_claim(*id, *other);
-            allocation.let_go(&Arc::from(job.spec.queue.as_str()), cells);
-        }
         if outranked.is_empty() {
             return None;
         }
-        let mut found = self.find_in(&allocation, (&fork, Force::Claims), job, unit)?;
-        for (id, other, cells) in outranked {
-            if !found.supersedes.contains(&(id, other)) {
-                let queue = Arc::from(job.spec.queue.as_str());
-                let kept = cells
-                    .iter()
-                    .all(|cell| found.allocation.bind_safely(&queue, cell).is_ok());
-                if !kept {
-                    return None;
-                }
+        let queue = Arc::from(job.spec.queue.as_str());
+        let mut fork = capacity.clone();
+        let mut allocation = self.allocation.clone();
+        for (claimant, cells) in &outranked {
+            fork.free_claim(*claimant);
+            allocation.let_go(&queue, cells);
+        }
+        let mut found = self.find_in(&allocation, &fork, Force::Claims, job, unit)?;
+        for (claimant, cells) in outranked {
+            let stays = !found.supersedes.contains(&claimant);
+            let mut cells = cells.iter();
+            if stays && !cells.all(|cell| found.allocation.bind_safely(&queue, cell).is_ok()) {
+                return None;
             }
         }
         found.is_free = false;
@@ -94,9 +91,9 @@ impl<'a> Clusters<'a> {
     }
 
     /// Claims of lower priorities of the job's virtual cluster, ascending, with their cells.
-    fn outranked(&self, job: &Job) -> Vec<(JobId, UnitIndex, &'a [CellId])> {
-        let by_priority = self.state.queues.get(job.spec.queue.as_str());
-        if !by_priority.is_some_and(|queue| queue.config.preempt_by_priority) {
+    fn outranked(&self, job: &Job) -> Vec<(UnitId, &'a [CellId])> {
+        let queue = self.state.queues.get(job.spec.queue.as_str());
+        if !queue.is_some_and(|queue| queue.config.preempt_by_priority) {
             return Vec::new();
         }
         let claims = self.state.index.claims.keys();
@@ -106,7 +103,8 @@ impl<'a> Clusters<'a> {
                 let claim = other.unit(*unit)?.claim.as_deref()?;
                 let below =
                     other.spec.queue == job.spec.queue && other.spec.priority < job.spec.priority;
-                Some((*id, *unit, claim.standing.cells()?)).filter(|_| below)
+                let cells = claim.standing.cells()?;
+                below.then_some((UnitId::new(*id, *unit), cells))
             })
             .collect()
     }
@@ -116,14 +114,15 @@ impl<'a> Clusters<'a> {
     fn find_lazily(
         &self,
         capacity: &Capacity<'a>,
-        (job, unit): (&Job, UnitIndex),
+        job: &Job,
+        unit: UnitIndex,
         yielding: &[Yielding<'a>],
         force: Force,
     ) -> Option<Found> {
         let mut allocation = self.allocation.clone();
         for (position, last) in yielding.iter().enumerate() {
             allocation.let_go(&last.queue, last.cells);
-            let Some(mut found) = self.find_in(&allocation, (capacity, force), job, unit) else {
+            let Some(mut found) = self.find_in(&allocation, capacity, force, job, unit) else {
                 continue;
             };
             for yielded in &yielding[..=position] {

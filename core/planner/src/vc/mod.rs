@@ -27,7 +27,8 @@ use muster_engine::cells::{Allocation, Request};
 use muster_engine::feasibility::{self, Freed};
 use muster_engine::state::{Job, State};
 use muster_model::command::{Command, Standing, TaskPlacement, Victim};
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
+use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, Level};
 
 use crate::capacity::Capacity;
@@ -57,7 +58,7 @@ pub(super) struct Found {
     /// Attempts to stop, ascending.
     pub(super) victims: Vec<Victim>,
     /// Superseded claims of lower priorities of the virtual cluster, ascending.
-    pub(super) supersedes: Vec<(JobId, UnitIndex)>,
+    pub(super) supersedes: Vec<UnitId>,
     /// Whether everything is free: the unit can be placed; otherwise it can be claimed for.
     pub(super) is_free: bool,
     allocation: Allocation,
@@ -82,13 +83,13 @@ impl<'a> Clusters<'a> {
         if job.spec.scheduling.opportunistic || !self.is_cluster(&job.spec.queue) {
             return false;
         }
-        let groups = job.spec.groups.iter();
+        let needs_gpus = |group: &TaskGroup| group.resources.gpus > 0;
         match job.spec.gang {
-            true => { groups }.any(|group| group.resources.gpus > 0),
+            true => job.spec.groups.iter().any(needs_gpus),
             false => job
                 .spec
-                .group_of(muster_model::ids::TaskIndex(unit.get()))
-                .is_some_and(|(group, _)| group.resources.gpus > 0),
+                .group_of(TaskIndex(unit.get()))
+                .is_some_and(|(group, _)| needs_gpus(group)),
         }
     }
 
@@ -129,14 +130,15 @@ impl<'a> Clusters<'a> {
         let allocation = self.without_claim(job, unit);
         let fork = capacity.for_unit(job, unit);
         let capacity = fork.as_ref().unwrap_or(capacity);
-        self.find_in(&allocation, (capacity, Force::None), job, unit)
+        self.find_in(&allocation, capacity, Force::None, job, unit)
     }
 
     /// Records in the round what was found for a unit. What it claims and does not get becomes free.
     pub(super) fn give(
         &mut self,
         capacity: &mut Capacity<'a>,
-        (job, unit): (&Job, UnitIndex),
+        job: &Job,
+        unit: UnitIndex,
         found: &Found,
     ) {
         self.allocation = found.allocation.clone();
@@ -205,11 +207,12 @@ impl<'a> Clusters<'a> {
     fn find_in(
         &self,
         allocation: &Allocation,
-        (capacity, force): (&Capacity<'a>, Force),
+        capacity: &Capacity<'a>,
+        force: Force,
         job: &Job,
         unit: UnitIndex,
     ) -> Option<Found> {
-        let hosts = Hosts::new(self.state, capacity, (job, unit), force);
+        let hosts = Hosts::new(self.state, capacity, job, unit, force);
         let ask = Ask::new(job, unit, false);
         let least = Ask::new(job, unit, true);
         let find = |ask: &Ask<'_>| match force {
@@ -268,12 +271,12 @@ impl<'a> Clusters<'a> {
             .unwrap_or(served.tasks);
         let tasks = ask.placements(self.state, &placed, &mut room)?;
         let (victims, is_free) = room.victims(&tasks);
+        let supersedes: Vec<UnitId> = room.outranked(&tasks).into_iter().collect();
         let freed = Freed {
             all_attempts: false,
-            attempts: room.freed(&tasks),
-            claims: room.outranked(&tasks),
+            attempts: room.freed(&tasks).into_iter().map(Into::into).collect(),
+            claims: supersedes.iter().map(|unit| (*unit).into()).collect(),
         };
-        let supersedes = room.outranked(&tasks).into_iter().collect();
         let asker = hosts.asker();
         feasibility::check(self.state, asker, &tasks, &freed).ok()?;
         Some(Found {

@@ -22,8 +22,9 @@ impl Clusters<'_> {
             &queue,
             (force >= Force::Priority).then_some(job.spec.priority),
         );
-        let owed = self.allocation.quotas(&queue);
-        let owed: u64 = owed
+        let owed: u64 = self
+            .allocation
+            .quotas(&queue)
             .map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()))
             .sum();
         if owed > 0 {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use muster_text::nearest;
 use serde_json::{Map, Value};
 
 use crate::settings::Settings;
 use crate::settings::given::{Given, Origin};
 use crate::settings::option::{SettingsOption, defaults, options};
 use crate::settings::position::{Positions, position};
-use crate::settings::problem::{Problem, Problems, nearest, way_out};
+use crate::settings::problem::{Problem, Problems, way_out};
 
 /// Settings, with the origin of each value.
 #[derive(Clone, Debug)]

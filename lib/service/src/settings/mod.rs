@@ -24,7 +24,7 @@ pub use load::{Loaded, load};
 pub use logging::{LogFormat, LoggingSettings};
 pub use option::{Kind, SettingsOption, options};
 pub use print::{default_file, reference};
-pub use problem::{Problem, Problems, misspelt};
+pub use problem::{Problem, Problems};
 pub use reload::{Changes, changes};
 pub use tracing::TracingSettings;
 

@@ -1,10 +1,13 @@
 //! Options as documents: a default settings file, and the table of the documentation.
 
+use muster_text::{Column, Table};
 use serde_json::Value;
 
 use crate::settings::Settings;
 use crate::settings::option::{Kind, SettingsOption, options};
 
+/// Titles of the table of the documentation.
+const TITLES: [&str; 4] = ["option", "default", "since", "meaning"];
 /// Width of comment lines in characters.
 const COMMENT_WIDTH: usize = 100;
 
@@ -35,23 +38,17 @@ pub fn default_file<S: Settings>() -> String {
     text
 }
 
-/// The rows of a Markdown table with all options of a role, its head included.
+/// A Markdown table with all options of a role.
 #[must_use]
 pub fn reference<S: Settings>() -> String {
-    let mut text = "| option | default | since | meaning |\n|---|---|---|---|\n".to_owned();
-    for option in in_order(options::<S>()) {
+    let rows = in_order(options::<S>()).into_iter().map(|option| {
         let default = as_toml(&option.default)
             .map_or_else(|| "not set".to_owned(), |value| format!("`{value}`"));
         let meaning = meaning(&option);
-        line(
-            &mut text,
-            &format!(
-                "| `{}` | {default} | {} | {meaning} |",
-                option.key, option.since
-            ),
-        );
-    }
-    text
+        vec![format!("`{}`", option.key), default, option.since, meaning]
+    });
+    let table = Table::new(&TITLES.map(Column::new), false).with_rows(rows);
+    table.markdown()
 }
 
 /// Options outside tables first, as TOML requires it; otherwise by name.
@@ -70,7 +67,7 @@ fn in_order(mut options: Vec<SettingsOption>) -> Vec<SettingsOption> {
 
 /// An option's text for readers, with everything that does not follow from its key.
 fn meaning(option: &SettingsOption) -> String {
-    let mut text = option.text.replace('|', "\\|");
+    let mut text = option.text.clone();
     if let Kind::Word(words) = &option.kind {
         let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         text.push_str(&format!(" One of {}.", words.join(", ")));

@@ -2,16 +2,11 @@
 
 use std::fmt;
 
+use muster_text::nearest;
 use serde_json::Value;
 
 use crate::settings::given::Origin;
 use crate::settings::option::SettingsOption;
-
-/// Similarity (0 to 1) from which a name is suggested in place of another.
-const LIKENESS_MIN: f64 = 0.75;
-
-/// Similarity to a keyword from which a word counts as misspelt, where arbitrary words are allowed.
-const MISSPELT_MIN: f64 = 0.9;
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,33 +66,6 @@ pub(crate) fn way_out(option: &SettingsOption) -> String {
     }
 }
 
-/// The most similar name, if any is similar. In a dotted name the last part is also compared by itself, so
-/// that an option in the wrong table is found.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    fn last(name: &str) -> &str {
-        name.rsplit('.').next().unwrap_or(name)
-    }
-    let likeness = |candidate: &str| {
-        let whole = strsim::jaro_winkler(name, candidate);
-        whole.max(strsim::jaro_winkler(last(name), last(candidate)) + whole / 100.0)
-    };
-    let rated = known.map(|candidate| (likeness(candidate), candidate));
-    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
-    best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
-        .map(|(_, candidate)| candidate)
-}
-
-/// The keyword that a word nearly matches, ignoring case: `submitter` for `submiter`. None for an exact or
-/// no match.
-pub fn misspelt<'a>(word: &str, keywords: &[&'a str]) -> Option<&'a str> {
-    let small = word.to_lowercase();
-    let likeness = |keyword: &str| strsim::jaro_winkler(&small, keyword);
-    let rated = { keywords.iter() }.map(|keyword| (likeness(keyword), *keyword));
-    let best = rated.max_by(|(left, _), (right, _)| left.total_cmp(right));
-    best.filter(|(likeness, keyword)| *likeness >= MISSPELT_MIN && word != *keyword)
-        .map(|(_, keyword)| keyword)
-}
-
 /// All problems of a role's settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems {
@@ -111,29 +79,5 @@ impl fmt::Display for Problems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = { self.problems.iter() }.map(ToString::to_string);
         formatter.write_str(&lines.collect::<Vec<_>>().join("\n"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_that_is_nearly_a_keyword_is_told_from_others() {
-        let keywords = ["auto", "submitter", "agent"];
-        for (word, keyword) in [
-            ("submiter", Some("submitter")),
-            ("sumbitter", Some("submitter")),
-            ("Submitter", Some("submitter")),
-            ("agents", Some("agent")),
-            ("atuo", Some("auto")),
-            ("auto", None),
-            ("muster", None),
-            ("nobody", None),
-            ("alice", None),
-            ("", None),
-        ] {
-            assert_eq!(misspelt(word, &keywords), keyword, "{word}");
-        }
     }
 }

@@ -10,7 +10,8 @@ use muster_engine::state::{
 };
 use muster_model::command::TaskPlacement;
 use muster_model::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitId,
+    UnitIndex,
 };
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
@@ -290,7 +291,7 @@ fn purpose_from_wire(wire: Option<LoggedPurpose>) -> Purpose {
             gain_gpu_ms: gathered.gain_gpu_ms,
         },
         Some(LoggedPurpose::Destination(unit)) => {
-            let (job, unit) = unit.into();
+            let UnitId { job, unit } = unit.into();
             Purpose::Destination { job, unit }
         }
     }

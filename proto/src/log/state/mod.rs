@@ -7,7 +7,6 @@
 //! Records are small (a gang's tasks are split over several), so that neither side holds more than one in
 //! memory beside the state. The end record counts the others: a cut is noticed even between two records.
 
-mod format;
 mod host;
 mod job;
 mod parts;
@@ -15,14 +14,14 @@ mod queue;
 mod read;
 mod write;
 
-pub use format::command_format_shown;
 pub(super) use job::{run_from_wire, run_to_wire};
 pub use read::read_state;
 pub use write::write_state;
 
-/// Newest format version: this build reads it and older ones. A state is written in the oldest version
-/// whose readers understand all of it.
-pub const STATE_FORMAT: u32 = 4;
+/// Format version that this build writes, and the newest one that it reads.
+pub const STATE_FORMAT: u32 = 5;
+/// The oldest format version that this build reads: the first one, as 1 to 4 were never released.
+const OLDEST_STATE_FORMAT: u32 = 5;
 /// Largest record in bytes. The largest is a topology of `CONFIGURATION_BYTES_MAX`.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 

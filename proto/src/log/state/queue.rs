@@ -9,14 +9,6 @@ use muster_model::time::TimeMs;
 use crate::log::error::Field;
 use crate::log::v1;
 
-/// Whether a queue uses nothing that was introduced with guarantees.
-pub(super) fn is_flat(queue: &Queue) -> bool {
-    !queue.retired
-        && queue.history == History::default()
-        && queue.user_histories.is_empty()
-        && has_default_config(queue)
-}
-
 fn has_default_config(queue: &Queue) -> bool {
     *queue.config == default_config(queue.config.live_jobs_max)
 }

@@ -5,16 +5,17 @@ use std::io::{self, Read};
 use muster_engine::state::State;
 use prost::Message;
 
+use crate::log::error::check_version;
 use crate::log::state::parts::Builder;
-use crate::log::state::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT};
+use crate::log::state::{MAGIC, OLDEST_STATE_FORMAT, RECORD_BYTES_MAX, STATE_FORMAT};
 use crate::log::v1::state_record::Kind;
 use crate::log::{LogError, v1};
 
 /// Reads a state and rebuilds its indexes. Bytes after the end record are left in `source`.
 ///
 /// # Errors
-/// [`LogError::NewerVersion`] if a newer build wrote it, [`LogError::Malformed`] if it is truncated or
-/// damaged, [`LogError::Read`] if the source fails.
+/// [`LogError::NewerVersion`] or [`LogError::OlderVersion`] if this build does not read its format,
+/// [`LogError::Malformed`] if it is truncated or damaged, [`LogError::Read`] if the source fails.
 pub fn read_state(source: &mut dyn Read) -> Result<State, LogError> {
     let mut reader = Reader::begin(source)?;
     let Kind::Head(head) = reader.record()? else {
@@ -55,19 +56,13 @@ impl<'a> Reader<'a> {
         }
         let mut version = [0; 4];
         fill(source, &mut version)?;
-        match u32::from_le_bytes(version) {
-            0 => Err(LogError::state("format version 0 does not exist")),
-            found if found > STATE_FORMAT => Err(LogError::NewerVersion {
-                what: "state",
-                found,
-                supported: STATE_FORMAT,
-            }),
-            _ => Ok(Self {
-                source,
-                records: 0,
-                scratch: Vec::new(),
-            }),
-        }
+        let version = u32::from_le_bytes(version);
+        check_version("state", version, OLDEST_STATE_FORMAT..=STATE_FORMAT)?;
+        Ok(Self {
+            source,
+            records: 0,
+            scratch: Vec::new(),
+        })
     }
 
     fn record(&mut self) -> Result<Kind, LogError> {

@@ -8,11 +8,12 @@ use muster_model::topology::Topology;
 use prost::Message;
 
 use crate::convert::ledger::ledger_to_wire;
-use crate::log::state::format::format_of;
 use crate::log::state::parts::{
     answer_to_wire, event_to_wire, mark_to_wire, part_to_wire, refounding_to_wire,
 };
-use crate::log::state::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
+use crate::log::state::{
+    MAGIC, RECORD_BYTES_MAX, STATE_FORMAT, TASKS_PER_RECORD_MAX, host, job, queue,
+};
 use crate::log::v1::state_record::Kind;
 use crate::log::{access, claim, defaults, replicas, v1};
 
@@ -22,7 +23,7 @@ use crate::log::{access, claim, defaults, replicas, v1};
 /// Errors of `sink`, and `InvalidData` if a record exceeded [`RECORD_BYTES_MAX`], which the limits on the
 /// state's content exclude.
 pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
-    let mut writer = Writer::begin(format_of(state), sink)?;
+    let mut writer = Writer::begin(sink)?;
     let losses = state.events.losses();
     writer.record(Kind::Head(v1::StateHead {
         revision: state.revision.get(),
@@ -89,9 +90,9 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn begin(format: u32, sink: &'a mut dyn Write) -> io::Result<Self> {
+    fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
         sink.write_all(&MAGIC)?;
-        sink.write_all(&format.to_le_bytes())?;
+        sink.write_all(&STATE_FORMAT.to_le_bytes())?;
         Ok(Self {
             sink,
             records: 0,

@@ -1,7 +1,7 @@
 //! Claims and allocation bases.
 
 use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
-use muster_model::ids::HostId;
+use muster_model::ids::{HostId, UnitId};
 use muster_model::time::TimeMs;
 use muster_model::topology::{CellId, GpuMask, Level};
 use proptest::collection::vec;
@@ -44,7 +44,7 @@ fn claiming() -> impl Strategy<Value = Claiming> {
     let whose = (leader(), job(), unit());
     let others = (
         vec(victim(), 0..3),
-        vec((job(), unit()), 0..3),
+        vec((job(), unit()).prop_map(UnitId::from), 0..3),
         option::of(moving()),
     );
     (

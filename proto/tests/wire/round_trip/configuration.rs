@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::command::Command;
+use muster_model::command::{Command, ConfigCommand};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
     QueueTree,
@@ -216,17 +216,19 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
     let tree = prop_oneof![tree(), valid_tree()];
     let topology = prop_oneof![topology(), valid_topology()];
     prop_oneof![
-        (request(), text(), tree).prop_map(|(request, author, tree)| Command::ConfigureQueues {
-            request,
-            author,
-            tree: Arc::new(tree),
-        }),
+        (request(), text(), tree).prop_map(|(request, author, tree)| Command::Config(
+            ConfigCommand::ConfigureQueues {
+                request,
+                author,
+                tree: Arc::new(tree),
+            }
+        )),
         (request(), text(), topology).prop_map(|(request, author, topology)| {
-            Command::SetTopology {
+            Command::Config(ConfigCommand::SetTopology {
                 request,
                 author,
                 topology: Arc::new(topology),
-            }
+            })
         }),
     ]
 }

@@ -6,7 +6,9 @@ mod strategies;
 use muster_engine::apply::apply;
 use muster_engine::state::State;
 use muster_model::beat::Beat;
-use muster_model::command::{Command, HostRegistration, JobDefaults, TaskOutcome, TaskReport};
+use muster_model::command::{
+    Command, ConfigCommand, HostRegistration, JobDefaults, TaskOutcome, TaskReport,
+};
 use muster_model::desired::DesiredState;
 use muster_model::event::EventKind;
 use muster_model::ids::{LeadershipEpoch, ReplicaId};
@@ -114,7 +116,10 @@ fn story(
     );
     let leader = LeadershipEpoch(began.revision.get());
     if let Some(defaults) = defaults {
-        step(&mut state, &Command::SetJobDefaults { leader, defaults });
+        step(
+            &mut state,
+            &Command::Config(ConfigCommand::SetJobDefaults { leader, defaults }),
+        );
     }
     for number in 0..4 {
         step(&mut state, &strategies::join(leader, number));

@@ -24,17 +24,18 @@ use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, JobDefaults, LastSeen, MemoryEnd, Placement, Planned, ReplicaRecord,
-    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, JobDefaults, LastSeen,
+    MemoryEnd, Placement, Planned, ReplicaRecord, SignalSender, StopReason, TaskOutcome,
+    TaskPlacement, TaskReport,
 };
 use muster_model::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, RestartReason,
     StopInstruction, TaskAssignment,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
-    TaskIndex, TaskKey, UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
+    Revision, TaskIndex, TaskKey, UnitIndex,
 };
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::{
@@ -62,8 +63,11 @@ pub(crate) fn gpu() -> impl Strategy<Value = GpuUuid> {
     any::<u128>().prop_map(GpuUuid)
 }
 
-pub(crate) fn request() -> impl Strategy<Value = RequestId> {
-    any::<u128>().prop_map(RequestId)
+pub(crate) fn request() -> impl Strategy<Value = RequestKey> {
+    any::<(u128, u64)>().prop_map(|(id, fingerprint)| RequestKey {
+        id: RequestId(id),
+        fingerprint,
+    })
 }
 
 pub(crate) fn leader() -> impl Strategy<Value = LeadershipEpoch> {
@@ -213,7 +217,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
         model: MODEL.to_owned(),
         memory_mib: 81_559,
     });
-    Command::RegisterHost {
+    Command::Host(HostCommand::RegisterHost {
         leader,
         registration: Arc::new(HostRegistration {
             learnt: LearntTree::default(),
@@ -227,7 +231,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
             memory_mib: 1 << 20,
             labels: BTreeMap::new(),
         }),
-    }
+    })
 }
 
 /// Any registration.
@@ -241,7 +245,13 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
                 memory_mib,
             }
         });
-    let names = (text(), text(), request(), any::<u64>(), text());
+    let names = (
+        text(),
+        text(),
+        any::<u128>().prop_map(RequestId),
+        any::<u64>(),
+        text(),
+    );
     let numbers = (any::<u32>(), any::<u64>());
     (names, vec(described, 0..4), numbers, texts(), learnt()).prop_map(
         |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, learnt)| {
@@ -491,11 +501,11 @@ fn user_command() -> impl Strategy<Value = Command> {
             }
         ),
         (request(), text(), any::<u64>()).prop_map(|(request, name, live_jobs_max)| {
-            Command::SetQueue {
+            Command::Config(ConfigCommand::SetQueue {
                 request,
                 name,
                 live_jobs_max,
-            }
+            })
         }),
     ]
 }
@@ -507,25 +517,27 @@ fn host_command() -> impl Strategy<Value = Command> {
         Just(HostHealth::Lost)
     ];
     prop_oneof![
-        (leader(), registration()).prop_map(|(leader, registration)| Command::RegisterHost {
-            leader,
-            registration: Arc::new(registration),
-        }),
+        (leader(), registration()).prop_map(|(leader, registration)| Command::Host(
+            HostCommand::RegisterHost {
+                leader,
+                registration: Arc::new(registration),
+            }
+        )),
         (leader(), host(), health, any::<bool>()).prop_map(|(leader, host, health, one_way)| {
-            Command::SetHostHealth {
+            Command::Host(HostCommand::SetHostHealth {
                 leader,
                 host,
                 health,
                 one_way,
-            }
+            })
         }),
         (leader(), host(), 0..40u128, gpu_health()).prop_map(|(leader, host, gpu, health)| {
-            Command::SetGpuHealth {
+            Command::Host(HostCommand::SetGpuHealth {
                 leader,
                 host,
                 gpu: GpuUuid(gpu),
                 health,
-            }
+            })
         }),
     ]
 }
@@ -607,7 +619,7 @@ fn attempt_command() -> impl Strategy<Value = Command> {
             text()
         )
             .prop_map(|(leader, job, unit, reporter, epoch, step, reason)| {
-                Command::SpoilCheckpoint {
+                Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                     leader,
                     job,
                     unit,
@@ -615,15 +627,15 @@ fn attempt_command() -> impl Strategy<Value = Command> {
                     epoch,
                     step,
                     reason,
-                }
+                })
             }),
         (leader(), job(), unit(), commit).prop_map(|(leader, job, unit, checkpoint)| {
-            Command::CommitCheckpoint {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader,
                 job,
                 unit,
                 checkpoint,
-            }
+            })
         }),
     ]
 }

@@ -4,7 +4,6 @@
 use muster_engine::state::State;
 use muster_model::command::{Command, Placement};
 use muster_planner::Plan;
-use muster_proto::log::COMMAND_FORMAT;
 
 use crate::leader::sessions::Sessions;
 use crate::leader::tenure::Tenure;
@@ -14,9 +13,6 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     /// Adds barriers to the gangs of a plan where possible. Elsewhere the members begin one by one, as
     /// without barriers.
     pub(super) fn with_barriers(&self, state: &State, mut plan: Plan) -> Plan {
-        if self.rounds.level() < COMMAND_FORMAT {
-            return plan;
-        }
         for step in &mut plan.steps {
             if let Command::Place(placement) = step {
                 placement.barrier = waits(state, &self.sessions, placement);

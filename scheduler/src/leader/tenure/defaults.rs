@@ -1,19 +1,18 @@
 //! Defaults that this build ships and that must be in the log, so that replicas of other builds apply the
-//! same: the health rules, and the defaults for jobs without settings of their own. Proposed as soon as every
-//! replica can read them.
+//! same: the health rules, and the defaults for jobs without settings of their own. The first leader proposes
+//! them before anything that they apply to.
 
 use muster_engine::state::State;
 use muster_health::rules::RuleSet;
-use muster_model::command::{Command, HealthCommand, JobDefaults};
+use muster_model::command::{Command, ConfigCommand, HealthCommand, JobDefaults};
 
 use crate::leader::batch::CommandBatch;
-use crate::leader::feature_level::lowered;
+use crate::leader::feature_level::readable;
 use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     /// Proposes the current rules to a cluster with older ones, and the defaults to a cluster without any.
-    /// Health reports wait for the defaults, so that the rules come first.
     pub(super) fn set_defaults(&self, state: &State, batch: &mut CommandBatch) {
         let leader = self.fence.epoch;
         let mut commands = Vec::new();
@@ -25,11 +24,11 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             }));
         }
         if state.job_defaults.is_none() {
-            commands.push(Command::SetJobDefaults {
+            commands.push(Command::Config(ConfigCommand::SetJobDefaults {
                 leader,
                 defaults: JobDefaults::default(),
-            });
+            }));
         }
-        batch.extend(lowered(commands, self.rounds.level()));
+        batch.extend(readable(commands, self.rounds.level()));
     }
 }

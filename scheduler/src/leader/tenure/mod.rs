@@ -17,7 +17,7 @@ use muster_engine::apply::Applied;
 use muster_engine::desired;
 use muster_engine::state::State;
 use muster_model::beat::Beat;
-use muster_model::command::Command;
+use muster_model::command::{Command, HostCommand};
 use muster_model::ids::{HostId, Revision};
 use muster_model::rejection::Rejection;
 use muster_model::time::{MonotonicMs, TimeMs};
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::leader::batch::{CommandBatch, Waiters, propose_all};
 use crate::leader::begin::Beginning;
 use crate::leader::changes::Changes;
-use crate::leader::feature_level::lowered;
+use crate::leader::feature_level::readable;
 use crate::leader::planning::Planning;
 use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
@@ -126,7 +126,6 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     /// Leads until leadership is lost or `stop` is requested; then every stream is ended.
     pub(super) async fn run(mut self, stop: &CancellationToken) {
-        self.learn_level_shown();
         self.learn_level();
         telemetry::epoch(self.fence.epoch);
         while self.step(stop).await.is_some() {}
@@ -233,10 +232,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.dispatch(&state).await;
         turn.ended(Phase::Dispatch);
         let mut batch = CommandBatch::default();
+        self.set_defaults(&state, &mut batch);
         self.take_inputs(&state, &mut batch);
         turn.ended(Phase::Inputs);
-        batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
-        self.set_defaults(&state, &mut batch);
+        batch.extend(readable(self.reactor.releases(&state), self.rounds.level()));
         self.record_replicas(&state, &mut batch);
         self.tick(&state, &mut batch);
         turn.ended(Phase::Reactions);
@@ -363,12 +362,12 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
         for command in &reaction.commands {
-            let Command::SetHostHealth {
+            let Command::Host(HostCommand::SetHostHealth {
                 host,
                 health,
                 one_way,
                 ..
-            } = command
+            }) = command
             else {
                 continue;
             };
@@ -381,7 +380,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     fn react(&mut self, reaction: Reaction, batch: &mut CommandBatch) {
-        batch.extend(lowered(reaction.commands, self.rounds.level()));
+        batch.extend(readable(reaction.commands, self.rounds.level()));
         self.owed.extend(reaction.outdated);
         self.planning.request_at(reaction.plan_at);
         self.tick_at = reaction.wake_at;

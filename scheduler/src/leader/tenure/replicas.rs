@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::leader::batch::CommandBatch;
-use crate::leader::feature_level::lowered;
 use crate::leader::session::{ChangeError, ReplicaChange, ReplicasChanged, ToWorker};
 use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks, telemetry};
@@ -141,10 +140,6 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             None => check_id(state, &self.parts.handle.status(), &change)
                 .and_then(|()| Ok(self.parts.handle.plan_change(&change, force)?)),
         };
-        let planned = planned.and_then(|plan| {
-            let is_readable = plan.is_done || !self.record(Vec::new()).is_empty();
-            is_readable.then_some(plan).ok_or(ChangeError::NotYet)
-        });
         let answer = match planned {
             Ok(plan) if !plan.is_done => {
                 tracing::info!(%change, voters = ?plan.voters, "membership change started");
@@ -184,7 +179,10 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
             self.reform.is_unrecorded = false;
             return;
         }
-        batch.extend(self.record(present));
+        batch.extend(vec![Command::RecordReplicas {
+            leader: self.fence.epoch,
+            replicas: present,
+        }]);
         self.sessions
             .send_all(|| ToWorker::Replicas(addresses(&status)));
     }
@@ -313,14 +311,6 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
                 work.tell(Err(error.into()));
             }
         }
-    }
-
-    fn record(&self, replicas: Vec<ReplicaRecord>) -> Vec<Command> {
-        let command = Command::RecordReplicas {
-            leader: self.fence.epoch,
-            replicas,
-        };
-        lowered(vec![command], self.rounds.level())
     }
 }
 

@@ -2,7 +2,6 @@
 
 use muster_control::reactor::Contact;
 use muster_engine::state::State;
-use muster_proto::log::command_format_shown;
 
 use crate::leader::session::ToWorker;
 use crate::leader::shadow_rounds::WaitingBeat;
@@ -11,12 +10,6 @@ use crate::leader::voter_sets::VoterSets;
 use crate::leader::{Clock, PeerLinks, telemetry};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
-    /// Formats already in the state are read by all replicas: a new leader can use them without asking.
-    pub(super) fn learn_level_shown(&self) {
-        let shown = command_format_shown(&self.parts.handle.fork());
-        self.parts.shadows.lock().raise_command_format(shown);
-    }
-
     /// Adopts the command format that all voters read.
     pub(super) fn learn_level(&mut self) {
         let status = self.parts.handle.status();

@@ -3,15 +3,12 @@
 pub(super) mod audit;
 pub(crate) mod backup;
 pub(super) mod debug;
-pub(super) mod replicas;
 
 use muster_proto::convert::{
     health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
 };
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
-use muster_proto::v1::write::Kind;
-use muster_proto::v1::write_result::Kind as Outcome;
 use tonic::{Request, Response, Status};
 
 use crate::audit_log::Record;
@@ -20,27 +17,12 @@ use crate::service::admin::backup::{Saved, require_admin};
 use crate::service::admin::debug::{Answer, Question};
 use crate::service::context::Context;
 use crate::service::gate::caller_of;
-use crate::service::jobs::mismatched;
 use crate::service::read;
-use crate::service::write::local_write::membership_status;
-use crate::service::write::{Calling, deadline, write};
+use crate::service::write::replicas::membership_status;
+use crate::service::write::{Calling, deadline, serve};
 
 /// `AdminService` of one replica.
 pub(crate) struct Admin(pub(crate) Context);
-
-/// Carries out one kind of write and extracts the answer of that kind.
-macro_rules! write {
-    ($self:ident, $request:ident, $kind:ident) => {{
-        let _place = $self.0.admit()?;
-        let limit_ms = $self.0.request_ms_default();
-        let deadline = deadline::of($request.metadata(), limit_ms);
-        let caller = (deadline, $request.remote_addr(), caller_of(&$request));
-        match write(&$self.0, Kind::$kind($request.into_inner()), caller).await? {
-            Outcome::$kind(response) => Ok(Response::new(response)),
-            _ => Err(mismatched()),
-        }
-    }};
-}
 
 #[tonic::async_trait]
 impl AdminService for Admin {
@@ -48,35 +30,35 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::BlockRequest>,
     ) -> Result<Response<v1::BlockResponse>, Status> {
-        write!(self, request, Block)
+        serve(&self.0, request).await
     }
 
     async fn unblock(
         &self,
         request: Request<v1::UnblockRequest>,
     ) -> Result<Response<v1::UnblockResponse>, Status> {
-        write!(self, request, Unblock)
+        serve(&self.0, request).await
     }
 
     async fn set_queue(
         &self,
         request: Request<v1::SetQueueRequest>,
     ) -> Result<Response<v1::SetQueueResponse>, Status> {
-        write!(self, request, SetQueue)
+        serve(&self.0, request).await
     }
 
     async fn configure_queues(
         &self,
         request: Request<v1::ConfigureQueuesRequest>,
     ) -> Result<Response<v1::ConfigureQueuesResponse>, Status> {
-        write!(self, request, ConfigureQueues)
+        serve(&self.0, request).await
     }
 
     async fn set_topology(
         &self,
         request: Request<v1::SetTopologyRequest>,
     ) -> Result<Response<v1::SetTopologyResponse>, Status> {
-        write!(self, request, SetTopology)
+        serve(&self.0, request).await
     }
 
     async fn get_health(
@@ -99,28 +81,28 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::SetHealthRulesRequest>,
     ) -> Result<Response<v1::SetHealthRulesResponse>, Status> {
-        write!(self, request, SetHealthRules)
+        serve(&self.0, request).await
     }
 
     async fn reset_breaker(
         &self,
         request: Request<v1::ResetBreakerRequest>,
     ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
-        write!(self, request, ResetBreaker)
+        serve(&self.0, request).await
     }
 
     async fn transfer_leader(
         &self,
         request: Request<v1::TransferLeaderRequest>,
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
-        write!(self, request, TransferLeader)
+        serve(&self.0, request).await
     }
 
     async fn change_replicas(
         &self,
         request: Request<v1::ChangeReplicasRequest>,
     ) -> Result<Response<v1::ChangeReplicasResponse>, Status> {
-        write!(self, request, ChangeReplicas)
+        serve(&self.0, request).await
     }
 
     async fn trigger_snapshot(
@@ -192,21 +174,21 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::AddUserRequest>,
     ) -> Result<Response<v1::AddUserResponse>, Status> {
-        write!(self, request, AddUser)
+        serve(&self.0, request).await
     }
 
     async fn remove_user(
         &self,
         request: Request<v1::RemoveUserRequest>,
     ) -> Result<Response<v1::RemoveUserResponse>, Status> {
-        write!(self, request, RemoveUser)
+        serve(&self.0, request).await
     }
 
     async fn rotate_user_token(
         &self,
         request: Request<v1::RotateUserTokenRequest>,
     ) -> Result<Response<v1::RotateUserTokenResponse>, Status> {
-        write!(self, request, RotateUserToken)
+        serve(&self.0, request).await
     }
 
     async fn list_users(
@@ -223,14 +205,14 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::AddJoinTokenRequest>,
     ) -> Result<Response<v1::AddJoinTokenResponse>, Status> {
-        write!(self, request, AddJoinToken)
+        serve(&self.0, request).await
     }
 
     async fn revoke_join_token(
         &self,
         request: Request<v1::RevokeJoinTokenRequest>,
     ) -> Result<Response<v1::RevokeJoinTokenResponse>, Status> {
-        write!(self, request, RevokeJoinToken)
+        serve(&self.0, request).await
     }
 
     async fn list_join_tokens(
@@ -247,7 +229,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::InjectFaultRequest>,
     ) -> Result<Response<v1::InjectFaultResponse>, Status> {
-        write!(self, request, InjectFault)
+        serve(&self.0, request).await
     }
 
     async fn set_log_level(
@@ -288,8 +270,7 @@ type About = (String, Option<v1::DebugTarget>, String, Question);
 impl Admin {
     /// Reads a question about a process, with its caller and deadline.
     fn asked<T>(&self, request: Request<T>, read: impl FnOnce(T) -> About) -> (About, Calling) {
-        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
-        let calling = (deadline, request.remote_addr(), caller_of(&request));
+        let calling = Calling::of(&self.0, &request);
         (read(request.into_inner()), calling)
     }
 
@@ -298,9 +279,14 @@ impl Admin {
         &self,
         method: &str,
         (author, target, about, question): About,
-        (deadline, from, caller): Calling,
+        calling: Calling,
     ) -> Result<Answer, Status> {
         let _place = self.0.admit()?;
+        let Calling {
+            deadline,
+            from,
+            caller,
+        } = calling;
         let author = caller.author(author);
         let allowed = require_admin(&self.0, (&caller, &author), "inspect processes");
         let record = Record::told(method, (&caller.on_record(author), about), from);

@@ -8,7 +8,6 @@ use muster_engine::state::State;
 use muster_model::access::TokenHash;
 use muster_model::ids::RequestId;
 use muster_proto::v1::join_service_server::JoinService;
-use muster_proto::v1::write::Kind;
 use muster_proto::{status, v1};
 use muster_tls::issue::IssueError;
 use muster_tls::{Authority, JoinToken, PeerRole, SigningRequest};
@@ -20,7 +19,7 @@ use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
 use crate::service::read;
-use crate::service::write::{deadline, write};
+use crate::service::write::{Calling, write};
 
 /// Reason of a refusal of an invalid join token.
 const BAD_JOIN_TOKEN: &str = "BAD_JOIN_TOKEN";
@@ -47,26 +46,24 @@ impl JoinService for Joining {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinResponse>, Status> {
         let _place = self.0.admit()?;
-        let deadline = deadline::of(request.metadata(), self.0.request_ms_default());
-        let from = request.remote_addr();
+        let calling = Calling {
+            caller: Caller::Nobody,
+            ..Calling::of(&self.0, &request)
+        };
         let request = request.into_inner();
         let authorities_pem = self.authorities().await?;
         let authority = self.authority()?;
         let csr = SigningRequest::parse(&request.csr_pem).map_err(|error| bad_csr(&error))?;
-        let (id, token) = self.prove(&request.token, deadline).await?;
+        let (id, token) = self.prove(&request.token, calling.deadline).await?;
         let host = request.host;
         // From here on the audit log contains the call, even if it is refused.
-        write(
-            &self.0,
-            Kind::UseJoinToken(v1::UseJoinTokenRequest {
-                request_id: request_id(&token, &csr.public_key(), &host),
-                id,
-                token_hash: token.0.to_vec().into(),
-                host: host.clone(),
-            }),
-            (deadline, from, Caller::Nobody),
-        )
-        .await?;
+        let redemption = v1::UseJoinTokenRequest {
+            request_id: request_id(&token, &csr.public_key(), &host),
+            id,
+            token_hash: token.0.to_vec().into(),
+            host: host.clone(),
+        };
+        write(&self.0, redemption, calling).await?;
         let certificate_pem = self.sign(&authority, &csr, &host)?;
         tracing::info!(host, "worker joined, certificate issued");
         Ok(Response::new(v1::JoinResponse {

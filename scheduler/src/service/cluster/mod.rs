@@ -1,8 +1,5 @@
 //! `ClusterService`.
 
-pub(super) mod configuration;
-pub(super) mod health;
-pub(super) mod impact;
 pub(super) mod joining;
 pub(super) mod standings;
 

@@ -7,9 +7,7 @@ use muster_engine::rights::may_enter;
 use muster_engine::state::{Job, State};
 use muster_model::access::{Role, User};
 use muster_model::ids::JobId;
-use muster_model::spec::DEFAULT_QUEUE;
-use muster_proto::v1::write::Kind;
-use muster_proto::{status, v1};
+use muster_proto::status;
 use tonic::{Code, Request, Status};
 
 use crate::service::gate::federated::Federated;
@@ -30,6 +28,17 @@ pub(crate) enum Caller {
     Federated(Federated),
     /// Unauthenticated.
     Nobody,
+}
+
+/// Objects that a write acts on, as far as rights depend on them.
+#[derive(Debug)]
+pub(crate) enum Scope<'a> {
+    /// Whatever the role for the method permits.
+    Cluster,
+    /// Submits to these queues.
+    Queues(Vec<&'a str>),
+    /// Acts on this job.
+    Job(JobId),
 }
 
 /// The caller of a request; unauthenticated if the request did not pass the gate.
@@ -165,60 +174,62 @@ impl Caller {
         }
     }
 
-    /// Overwrites the author fields of a write with the caller's name: no one acts in another user's name.
-    pub(crate) fn sign(&self, write: &mut Kind) {
+    /// Overwrites author fields with the caller's name: no one acts in another user's name.
+    pub(crate) fn sign<'a>(&self, authors: impl IntoIterator<Item = &'a mut String>) {
         let Some(name) = self.name() else { return };
-        for said in authors(write) {
-            name.clone_into(said);
+        for author in authors {
+            name.clone_into(author);
         }
     }
 
-    /// Checks the rights of a write: the queues that the caller may submit to, the jobs that it may act on.
+    /// Checks the rights on the objects of a write: the queues that the caller may submit to, the jobs that
+    /// it may act on.
     ///
     /// # Errors
     /// PERMISSION_DENIED `NOT_YOURS`; NOT_FOUND for a job that does not exist.
-    pub(crate) fn check(&self, state: &State, write: &Kind) -> Result<(), Status> {
+    pub(crate) fn check(&self, state: &State, scope: &Scope<'_>) -> Result<(), Status> {
         if self.name().is_none() {
             return Ok(());
         }
         let Some((name, user)) = self.user(state) else {
             return Err(gone());
         };
-        if let Some(queue) = queues(write)
-            .into_iter()
-            .find(|queue| !user.submits_to(queue))
-        {
-            let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
-            return Err(not_theirs(&format!(
-                "you may submit to {}, not to queue `{queue}`",
-                bound.join(", ")
-            )));
+        match scope {
+            Scope::Cluster => Ok(()),
+            Scope::Queues(queues) => {
+                let Some(queue) = queues.iter().find(|queue| !user.submits_to(queue)) else {
+                    return Ok(());
+                };
+                let bound: Vec<&str> = user.queues.iter().map(String::as_str).collect();
+                Err(not_theirs(&format!(
+                    "you may submit to {}, not to queue `{queue}`",
+                    bound.join(", ")
+                )))
+            }
+            Scope::Job(id) => {
+                let job = find(state, *id)?;
+                if user.acts_on(name, &job.spec.user, &job.spec.queue) {
+                    return Ok(());
+                }
+                Err(not_theirs(&format!(
+                    "job {id} belongs to user `{}` and queue `{}`: only its user, users of the queue, and \
+                     operators may do this",
+                    job.spec.user, job.spec.queue
+                )))
+            }
         }
-        let Some(id) = job_acted_on(write) else {
-            return Ok(());
-        };
-        let job = find(state, id)?;
-        if user.acts_on(name, &job.spec.user, &job.spec.queue) {
-            return Ok(());
-        }
-        Err(not_theirs(&format!(
-            "job {id} belongs to user `{}` and queue `{}`: only its user, users of the queue, and \
-             operators may do this",
-            job.spec.user, job.spec.queue
-        )))
     }
 }
 
 impl fmt::Display for Caller {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open => formatter.write_str("anybody"),
             Self::Replica => formatter.write_str("a replica"),
             Self::Worker(name) => write!(formatter, "worker `{name}`"),
             Self::User(name) | Self::Federated(Federated { name, .. }) => {
                 write!(formatter, "user `{name}`")
             }
-            Self::Nobody => formatter.write_str("nobody"),
+            Self::Open | Self::Nobody => formatter.write_str("an anonymous caller"),
         }
     }
 }
@@ -229,67 +240,6 @@ fn gone() -> Status {
 
 fn not_theirs(message: &str) -> Status {
     status::error(Code::PermissionDenied, "NOT_YOURS", message, &[])
-}
-
-/// The author fields of a write.
-fn authors(write: &mut Kind) -> Vec<&mut String> {
-    match write {
-        Kind::SubmitJob(asked) => asked.spec.iter_mut().map(|spec| &mut spec.user).collect(),
-        Kind::SubmitPipeline(asked) => {
-            let jobs = asked
-                .spec
-                .iter_mut()
-                .flat_map(|pipeline| &mut pipeline.jobs);
-            let specs = jobs.filter_map(|job| job.spec.as_mut());
-            specs.map(|spec| &mut spec.user).collect()
-        }
-        Kind::CancelJob(asked) => vec![&mut asked.author],
-        Kind::SuspendJob(asked) => vec![&mut asked.author],
-        Kind::ResumeJob(asked) => vec![&mut asked.author],
-        Kind::Block(asked) => vec![&mut asked.author],
-        Kind::Unblock(asked) => vec![&mut asked.author],
-        Kind::ConfigureQueues(asked) => vec![&mut asked.author],
-        Kind::SetTopology(asked) => vec![&mut asked.author],
-        Kind::SetHealthRules(asked) => vec![&mut asked.author],
-        Kind::ResetBreaker(asked) => vec![&mut asked.author],
-        Kind::AddUser(asked) => vec![&mut asked.author],
-        Kind::RemoveUser(asked) => vec![&mut asked.author],
-        Kind::RotateUserToken(asked) => vec![&mut asked.author],
-        Kind::AddJoinToken(asked) => vec![&mut asked.author],
-        Kind::RevokeJoinToken(asked) => vec![&mut asked.author],
-        Kind::SetQueue(_)
-        | Kind::UseJoinToken(_)
-        | Kind::TransferLeader(_)
-        | Kind::ChangeReplicas(_)
-        | Kind::InjectFault(_) => Vec::new(),
-    }
-}
-
-/// Queues that a write submits to.
-fn queues(write: &Kind) -> Vec<&str> {
-    let specs: Vec<&v1::JobSpec> = match write {
-        Kind::SubmitJob(asked) => asked.spec.iter().collect(),
-        Kind::SubmitPipeline(asked) => {
-            let jobs = asked.spec.iter().flat_map(|pipeline| &pipeline.jobs);
-            jobs.filter_map(|job| job.spec.as_ref()).collect()
-        }
-        _ => Vec::new(),
-    };
-    let queue = |spec: &&'_ v1::JobSpec| spec.queue.is_none();
-    let defaults = specs.iter().any(queue).then_some(DEFAULT_QUEUE);
-    let named = specs.iter().filter_map(|spec| spec.queue.as_deref());
-    named.chain(defaults).collect()
-}
-
-/// The job that a write acts on.
-fn job_acted_on(write: &Kind) -> Option<JobId> {
-    let id = match write {
-        Kind::CancelJob(asked) => asked.job_id,
-        Kind::SuspendJob(asked) => asked.job_id,
-        Kind::ResumeJob(asked) => asked.job_id,
-        _ => return None,
-    };
-    Some(JobId(id))
 }
 
 #[cfg(test)]

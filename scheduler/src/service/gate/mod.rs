@@ -35,12 +35,13 @@ use crate::audit_log::Record;
 use crate::config::Limits;
 use crate::metrics::names;
 use crate::service::context::Context;
-pub(crate) use caller::{Caller, caller_of};
+pub(crate) use caller::{Caller, Scope, caller_of};
 use calls::Call;
 pub(crate) use calls::begin_counting;
 use federated::Federated;
 pub(crate) use federated::Provider;
 use rates::{Allowance, Rates};
+pub(crate) use rights::Method;
 use rights::Need;
 use sizes::{Limit, Parcel, Room, Sizes, measured};
 

@@ -1,10 +1,11 @@
-//! Required role of every call: one row each.
+//! Required role of every call, declared in one place each.
 
 use std::fmt;
 
 use muster_model::access::Role;
 
 use crate::service::gate::caller::Caller;
+use crate::service::write::request::WRITE_METHODS;
 
 /// Minimum requirement on a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,108 +47,98 @@ impl fmt::Display for Need {
     }
 }
 
+/// A method that a replica serves, with its requirement on callers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    service: &'static str,
+    pub(crate) name: &'static str,
+    need: Need,
+}
+
+impl Method {
+    const fn new(service: &'static str, name: &'static str, need: Need) -> Self {
+        Self {
+            service,
+            name,
+            need,
+        }
+    }
+
+    /// A method of `JobService` for users, who may change only some jobs.
+    pub(crate) const fn of_jobs(name: &'static str) -> Self {
+        Self::new(JOBS, name, USER)
+    }
+
+    /// A method of `AdminService` for users of this role.
+    pub(crate) const fn of_admin(name: &'static str, role: Role) -> Self {
+        Self::new(ADMINS, name, Need::Role(role))
+    }
+
+    /// A method of `JoinService` for workers without a certificate; their token is checked where it is known.
+    pub(crate) const fn of_joining(name: &'static str) -> Self {
+        Self::new(JOINING, name, Need::Nothing)
+    }
+}
+
 const VIEWER: Need = Need::Role(Role::Viewer);
 const USER: Need = Need::Role(Role::User);
 const OPERATOR: Need = Need::Role(Role::Operator);
 const ADMIN: Need = Need::Role(Role::Admin);
 
-/// Every call, by its service. Which jobs a viewer or user may see and act on is checked where the job is
-/// known.
-const TABLE: &[(&str, &[(&str, Need)])] = &[
-    (
-        "muster.v1.JobService",
-        &[
-            ("SubmitJob", USER),
-            ("GetJob", VIEWER),
-            ("ListJobs", VIEWER),
-            ("CancelJob", USER),
-            ("SuspendJob", USER),
-            ("ResumeJob", USER),
-            ("ExplainJob", VIEWER),
-            ("SubmitPipeline", USER),
-            ("GetPipeline", VIEWER),
-            ("ListPipelines", VIEWER),
-            ("StreamLogs", VIEWER),
-            ("GetProgress", VIEWER),
-            ("Exec", USER),
-        ],
-    ),
-    (
-        "muster.v1.ClusterService",
-        &[
-            ("GetStatus", VIEWER),
-            ("ListHosts", VIEWER),
-            ("ListGpus", VIEWER),
-            ("ListQueues", VIEWER),
-            ("GetTopology", VIEWER),
-            // Contains the jobs of all users.
-            ("ExportState", OPERATOR),
-        ],
-    ),
-    ("muster.v1.WatchService", &[("Watch", VIEWER)]),
-    (
-        "muster.v1.AdminService",
-        &[
-            ("Block", OPERATOR),
-            ("Unblock", OPERATOR),
-            ("ResetBreaker", OPERATOR),
-            ("GetHealth", Need::ViewerOrWorker),
-            ("SetQueue", ADMIN),
-            ("ConfigureQueues", ADMIN),
-            ("SetTopology", ADMIN),
-            ("SetHealthRules", ADMIN),
-            ("TransferLeader", ADMIN),
-            ("ChangeReplicas", ADMIN),
-            ("TriggerSnapshot", ADMIN),
-            ("SaveSnapshot", ADMIN),
-            ("ReadAuditLog", ADMIN),
-            ("InjectFault", ADMIN),
-            ("SetLogLevel", ADMIN),
-            ("GetDebugInfo", ADMIN),
-            ("AddUser", ADMIN),
-            ("RemoveUser", ADMIN),
-            ("RotateUserToken", ADMIN),
-            ("ListUsers", ADMIN),
-            ("AddJoinToken", ADMIN),
-            ("RevokeJoinToken", ADMIN),
-            ("ListJoinTokens", ADMIN),
-        ],
-    ),
-    (
-        "muster.v1.WorkerService",
-        &[("Session", Need::Worker), ("Exec", Need::Worker)],
-    ),
-    (
-        "muster.v1.JoinService",
-        &[
-            // Access is checked where the object is known.
-            ("GetAuthorities", Need::Nothing),
-            ("Join", Need::Nothing),
-            ("RenewCertificate", Need::Worker),
-        ],
-    ),
-    (
-        "muster.v1.PeerService",
-        &[
-            ("ForwardWrites", Need::Replica),
-            ("ForwardLogs", Need::Replica),
-            ("ForwardProgress", Need::Replica),
-            ("ForwardExec", Need::Replica),
-            ("ShadowBeats", Need::Replica),
-            ("GetShadows", Need::Replica),
-        ],
-    ),
-    (
-        "muster.raft.v1.RaftService",
-        &[("Call", Need::Replica), ("Append", Need::Replica)],
-    ),
-    (
-        "grpc.health.v1.Health",
-        &[("Check", Need::Nothing), ("Watch", Need::Nothing)],
-    ),
-    (
+const JOBS: &str = "muster.v1.JobService";
+const CLUSTER: &str = "muster.v1.ClusterService";
+const ADMINS: &str = "muster.v1.AdminService";
+const WORKERS: &str = "muster.v1.WorkerService";
+const JOINING: &str = "muster.v1.JoinService";
+const PEERS: &str = "muster.v1.PeerService";
+const RAFT: &str = "muster.raft.v1.RaftService";
+const HEALTH: &str = "grpc.health.v1.Health";
+
+/// Every method that is no write; each write names its own. Which jobs a viewer or user may see and act on is
+/// checked where the job is known.
+const METHODS: &[Method] = &[
+    Method::new(JOBS, "GetJob", VIEWER),
+    Method::new(JOBS, "ListJobs", VIEWER),
+    Method::new(JOBS, "ExplainJob", VIEWER),
+    Method::new(JOBS, "GetPipeline", VIEWER),
+    Method::new(JOBS, "ListPipelines", VIEWER),
+    Method::new(JOBS, "StreamLogs", VIEWER),
+    Method::new(JOBS, "GetProgress", VIEWER),
+    Method::new(JOBS, "Exec", USER),
+    Method::new(CLUSTER, "GetStatus", VIEWER),
+    Method::new(CLUSTER, "ListHosts", VIEWER),
+    Method::new(CLUSTER, "ListGpus", VIEWER),
+    Method::new(CLUSTER, "ListQueues", VIEWER),
+    Method::new(CLUSTER, "GetTopology", VIEWER),
+    // Contains the jobs of all users.
+    Method::new(CLUSTER, "ExportState", OPERATOR),
+    Method::new("muster.v1.WatchService", "Watch", VIEWER),
+    Method::new(ADMINS, "GetHealth", Need::ViewerOrWorker),
+    Method::new(ADMINS, "TriggerSnapshot", ADMIN),
+    Method::new(ADMINS, "SaveSnapshot", ADMIN),
+    Method::new(ADMINS, "ReadAuditLog", ADMIN),
+    Method::new(ADMINS, "SetLogLevel", ADMIN),
+    Method::new(ADMINS, "GetDebugInfo", ADMIN),
+    Method::new(ADMINS, "ListUsers", ADMIN),
+    Method::new(ADMINS, "ListJoinTokens", ADMIN),
+    Method::new(WORKERS, "Session", Need::Worker),
+    Method::new(WORKERS, "Exec", Need::Worker),
+    Method::new(JOINING, "GetAuthorities", Need::Nothing),
+    Method::new(JOINING, "RenewCertificate", Need::Worker),
+    Method::new(PEERS, "ForwardWrites", Need::Replica),
+    Method::new(PEERS, "ForwardLogs", Need::Replica),
+    Method::new(PEERS, "ForwardProgress", Need::Replica),
+    Method::new(PEERS, "ForwardExec", Need::Replica),
+    Method::new(PEERS, "ShadowBeats", Need::Replica),
+    Method::new(PEERS, "GetShadows", Need::Replica),
+    Method::new(RAFT, "Call", Need::Replica),
+    Method::new(RAFT, "Append", Need::Replica),
+    Method::new(HEALTH, "Check", Need::Nothing),
+    Method::new(HEALTH, "Watch", Need::Nothing),
+    Method::new(
         "grpc.reflection.v1.ServerReflection",
-        &[("ServerReflectionInfo", VIEWER)],
+        "ServerReflectionInfo",
+        VIEWER,
     ),
 ];
 
@@ -160,29 +151,29 @@ pub(super) fn is_costly(path: &str) -> bool {
 /// Requirement of a call, by its path (`/muster.v1.JobService/GetJob`). For a call without a row only an
 /// admin learns that it does not exist.
 pub(super) fn need(path: &str) -> Need {
-    row(path).map_or(ADMIN, |(_, _, need)| need)
+    method(path).map_or(ADMIN, |method| method.need)
 }
 
-/// Service and method of a call from the table; `None` without a row.
+/// Service and method of a call that a replica serves.
 pub(super) fn name(path: &str) -> Option<(&'static str, &'static str)> {
-    row(path).map(|(service, method, _)| (service, method))
+    method(path).map(|method| (method.service, method.name))
 }
 
 /// Service and method of every call that users make.
 pub(super) fn of_users() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let rows = { TABLE.iter() }.flat_map(|(service, methods)| {
-        let needs = |(method, need): &(&'static str, Need)| (*service, *method, *need);
-        methods.iter().map(needs)
-    });
-    rows.filter(|(_, _, need)| matches!(need, Need::Role(_) | Need::ViewerOrWorker))
-        .map(|(service, method, _)| (service, method))
+    methods()
+        .filter(|method| matches!(method.need, Need::Role(_) | Need::ViewerOrWorker))
+        .map(|method| (method.service, method.name))
 }
 
-fn row(path: &str) -> Option<(&'static str, &'static str, Need)> {
-    let (service, method) = path.trim_start_matches('/').split_once('/')?;
-    let (service, methods) = TABLE.iter().find(|(name, _)| *name == service)?;
-    let (method, need) = methods.iter().find(|(name, _)| *name == method)?;
-    Some((service, method, *need))
+fn method(path: &str) -> Option<Method> {
+    let (service, name) = path.trim_start_matches('/').split_once('/')?;
+    methods().find(|method| method.service == service && method.name == name)
+}
+
+/// Every method that a replica serves.
+fn methods() -> impl Iterator<Item = Method> {
+    METHODS.iter().chain(WRITE_METHODS).copied()
 }
 
 #[cfg(test)]
@@ -221,13 +212,11 @@ mod tests {
         assert!(served.contains(&("muster.raft.v1.RaftService".to_owned(), "Append".to_owned())));
         served.insert(reflection);
         let mut rows = BTreeSet::new();
-        for (service, methods) in TABLE {
-            for (method, _) in *methods {
-                assert!(
-                    rows.insert(((*service).to_owned(), (*method).to_owned())),
-                    "{service}/{method} twice"
-                );
-            }
+        for Method { service, name, .. } in methods() {
+            assert!(
+                rows.insert((service.to_owned(), name.to_owned())),
+                "{service}/{name} twice"
+            );
         }
         assert_eq!(rows, served);
     }

@@ -21,8 +21,6 @@ use muster_proto::convert::{job_to_wire, unit_to_wire};
 use muster_proto::status::status_of;
 use muster_proto::v1;
 use muster_proto::v1::job_service_server::JobService;
-use muster_proto::v1::write::Kind;
-use muster_proto::v1::write_result::Kind as Outcome;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -32,16 +30,12 @@ use crate::service::gate::{Caller, caller_of};
 use crate::service::read;
 use crate::service::read::page::{self, Page};
 use crate::service::watch::while_allowed::while_allowed;
-use crate::service::write::{Calling, deadline, write};
-use crate::spans::{Submission, traced};
+use crate::service::write::request::WriteRequest;
+use crate::service::write::{Calling, deadline, serve, write};
+use crate::spans::{Submission, Submitted, traced};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
-
-/// Error for an outcome of another kind of write.
-pub(crate) fn mismatched() -> Status {
-    Status::internal("unexpected kind of outcome of a write")
-}
 
 #[tonic::async_trait]
 impl JobService for Jobs {
@@ -63,18 +57,8 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::SubmitJobRequest>,
     ) -> Result<Response<v1::SubmitJobResponse>, Status> {
-        let began = Instant::now();
-        let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        let span = Submission::began(&request, &request.get_ref().request_id);
-        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), caller).await;
-        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
-        let outcome = outcome?;
-        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
-        match outcome {
-            Outcome::SubmitJob(response) => Ok(traced(response, context)),
-            _ => Err(mismatched()),
-        }
+        let request_id = request.get_ref().request_id.clone();
+        self.submit(request, &request_id).await
     }
 
     async fn get_job(
@@ -82,11 +66,13 @@ impl JobService for Jobs {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let (deadline, _, caller) = self.caller(&request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
-        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        calling
+            .caller
+            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
         let limit = self.0.page_limit();
         get(&state, &request, limit).map(Response::new)
     }
@@ -96,48 +82,33 @@ impl JobService for Jobs {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let _place = self.0.admit()?;
-        let (deadline, _, caller) = self.caller(&request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let limit = self.0.page_limit();
-        list((&state, &caller), &request, limit).map(Response::new)
+        list((&state, &calling.caller), &request, limit).map(Response::new)
     }
 
     async fn cancel_job(
         &self,
         request: Request<v1::CancelJobRequest>,
     ) -> Result<Response<v1::CancelJobResponse>, Status> {
-        let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::CancelJob(request.into_inner()), caller).await? {
-            Outcome::CancelJob(response) => Ok(Response::new(response)),
-            _ => Err(mismatched()),
-        }
+        serve(&self.0, request).await
     }
 
     async fn suspend_job(
         &self,
         request: Request<v1::SuspendJobRequest>,
     ) -> Result<Response<v1::SuspendJobResponse>, Status> {
-        let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::SuspendJob(request.into_inner()), caller).await? {
-            Outcome::SuspendJob(response) => Ok(Response::new(response)),
-            _ => Err(mismatched()),
-        }
+        serve(&self.0, request).await
     }
 
     async fn resume_job(
         &self,
         request: Request<v1::ResumeJobRequest>,
     ) -> Result<Response<v1::ResumeJobResponse>, Status> {
-        let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        match write(&self.0, Kind::ResumeJob(request.into_inner()), caller).await? {
-            Outcome::ResumeJob(response) => Ok(Response::new(response)),
-            _ => Err(mismatched()),
-        }
+        serve(&self.0, request).await
     }
 
     async fn explain_job(
@@ -145,13 +116,15 @@ impl JobService for Jobs {
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let (deadline, _, caller) = self.caller(&request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
-        caller.require_sight(&state, find(&state, JobId(request.job_id))?)?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
+        calling
+            .caller
+            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
         // Planning ahead takes long enough to block other tasks of this thread.
-        let until = explain::patience(Instant::now(), deadline);
+        let until = explain::patience(Instant::now(), calling.deadline);
         let explained =
             tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
         let answer = explained
@@ -164,19 +137,8 @@ impl JobService for Jobs {
         &self,
         request: Request<v1::SubmitPipelineRequest>,
     ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
-        let began = Instant::now();
-        let _place = self.0.admit()?;
-        let caller = self.caller(&request);
-        let span = Submission::began(&request, &request.get_ref().request_id);
-        let submit = Kind::SubmitPipeline(request.into_inner());
-        let outcome = write(&self.0, submit, caller).await;
-        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &outcome));
-        let outcome = outcome?;
-        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
-        match outcome {
-            Outcome::SubmitPipeline(response) => Ok(traced(response, context)),
-            _ => Err(mismatched()),
-        }
+        let request_id = request.get_ref().request_id.clone();
+        self.submit(request, &request_id).await
     }
 
     async fn get_pipeline(
@@ -184,12 +146,12 @@ impl JobService for Jobs {
         request: Request<v1::GetPipelineRequest>,
     ) -> Result<Response<v1::GetPipelineResponse>, Status> {
         let _place = self.0.admit()?;
-        let (deadline, _, caller) = self.caller(&request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let id = PipelineId(request.pipeline_id);
-        { state.jobs_of(id) }.try_for_each(|job| caller.require_sight(&state, job))?;
+        { state.jobs_of(id) }.try_for_each(|job| calling.caller.require_sight(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
     }
 
@@ -198,12 +160,12 @@ impl JobService for Jobs {
         request: Request<v1::ListPipelinesRequest>,
     ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
         let _place = self.0.admit()?;
-        let (deadline, _, caller) = self.caller(&request);
+        let calling = Calling::of(&self.0, &request);
         let request = request.into_inner();
         let moment = (request.consistency, request.at_revision);
-        let state = read::shown(&self.0, moment, deadline).await?;
+        let state = read::shown(&self.0, moment, calling.deadline).await?;
         let limit = self.0.page_limit();
-        pipelines::list((&state, &caller), &request, limit).map(Response::new)
+        pipelines::list((&state, &calling.caller), &request, limit).map(Response::new)
     }
 
     async fn stream_logs(
@@ -237,12 +199,25 @@ impl JobService for Jobs {
 }
 
 impl Jobs {
-    fn caller<T>(&self, request: &Request<T>) -> Calling {
-        (
-            self.deadline(request),
-            request.remote_addr(),
-            caller_of(request),
-        )
+    /// Answers a submission, with its span.
+    async fn submit<R>(
+        &self,
+        request: Request<R>,
+        request_id: &str,
+    ) -> Result<Response<R::Response>, Status>
+    where
+        R: WriteRequest,
+        R::Response: Submitted,
+    {
+        let began = Instant::now();
+        let _place = self.0.admit()?;
+        let calling = Calling::of(&self.0, &request);
+        let span = Submission::began(&request, request_id);
+        let answer = write(&self.0, request.into_inner(), calling).await;
+        let context = span.and_then(|span| span.answered(self.0.config.replica_id, &answer));
+        let answer = answer?;
+        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
+        Ok(traced(answer, context))
     }
 
     /// Refuses to show data of a job that the caller may not see. A job unknown here may be known to the

@@ -1,49 +1,15 @@
-//! Pipelines: submitted on the leader, readable on any replica.
+//! Reading of pipelines.
 
-use muster_engine::state::{Answer, State};
+use muster_engine::state::State;
 use muster_model::ids::PipelineId;
 use muster_model::rejection::Rejection;
-use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
+use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs};
 use muster_proto::status::status_of;
 use muster_proto::v1;
 use tonic::Status;
 
-use crate::service::context::Context;
 use crate::service::gate::Caller;
 use crate::service::read::page::{self, Page};
-use crate::service::write::local_write::{check_level, check_specs, command, propose, rehearse};
-
-/// Executes a submission on the leader.
-pub(crate) async fn submit(
-    context: &Context,
-    request: v1::SubmitPipelineRequest,
-) -> Result<v1::SubmitPipelineResponse, Status> {
-    let is_rehearsal = request.validate_only;
-    let count = request.spec.as_ref().map_or(0, |spec| spec.jobs.len());
-    let command = command(submit_pipeline_command(request))?;
-    check_specs(context, &command)?;
-    check_level(context, &command)?;
-    if is_rehearsal {
-        let (state, _) = rehearse(context, &command)?;
-        return Ok(v1::SubmitPipelineResponse {
-            revision: state.revision.get(),
-            ..v1::SubmitPipelineResponse::default()
-        });
-    }
-    let (revision, answer) = propose(context, command).await?;
-    let Answer::Pipeline(pipeline) = answer else {
-        return Err(Status::internal("unexpected outcome of a submission"));
-    };
-    // The command takes one revision for the pipeline and one for every job, and these are their ids.
-    let job_ids: Vec<u64> = (pipeline.get() + 1..).take(count).collect();
-    let repeated = job_ids.last() != Some(&revision.get());
-    Ok(v1::SubmitPipelineResponse {
-        pipeline_id: pipeline.get(),
-        job_ids,
-        revision: revision.get(),
-        repeated,
-    })
-}
 
 /// One pipeline with its jobs.
 pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineResponse, Status> {

@@ -21,8 +21,9 @@ use crate::service::context::Context;
 use crate::service::jobs::{exec, logs, progress};
 use crate::service::peer::addressee::Addressee;
 use crate::service::peer::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
+use crate::service::write::deadline;
 use crate::service::write::forward::{FORWARDED_WRITES_MAX, error_to_wire};
-use crate::service::write::{deadline, local_write};
+use crate::service::write::request::execute_forwarded;
 
 /// `PeerService` of one replica.
 pub(crate) struct Peers(pub(crate) Context);
@@ -98,10 +99,7 @@ impl PeerService for Peers {
         let push = ShadowPush {
             fence: fence(request.term, request.leadership_epoch),
             heard_ago_ms: hosts(request.heard_ago_ms),
-            command_format: request
-                .command_format
-                .and_then(|format| u8::try_from(format).ok())
-                .unwrap_or(0),
+            command_format: u8::try_from(request.command_format).unwrap_or(0),
         };
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
@@ -111,7 +109,7 @@ impl PeerService for Peers {
             .push(now, own_term, &push)
             .map_err(superseded)?;
         Ok(Response::new(v1::ShadowBeatsResponse {
-            command_format: Some(COMMAND_FORMAT.into()),
+            command_format: COMMAND_FORMAT.into(),
         }))
     }
 
@@ -158,7 +156,7 @@ impl Peers {
     /// Executes here or not at all: a forwarded write is not forwarded again.
     async fn execute(&self, write: v1::Write, deadline: Instant) -> v1::WriteResult {
         let result = match write.kind {
-            Some(kind) => local_write::execute(&self.0, kind, deadline).await,
+            Some(kind) => execute_forwarded(&self.0, kind, deadline).await,
             None => Err(Status::invalid_argument("a forwarded write is empty")),
         };
         let kind = result.unwrap_or_else(|status| Outcome::Error(error_to_wire(&status)));

@@ -13,7 +13,6 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::leader::feature_level::FORMAT_UNSAID;
 use crate::leader::{Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, Superseded};
 
 /// Longest wait for a connection to another replica.
@@ -177,7 +176,7 @@ impl PeerLinks for GrpcPeerLinks {
                 .map(|(host, ago)| (host.get(), *ago))
                 .collect(),
             replica_id: self.own.get(),
-            command_format: Some(push.command_format.into()),
+            command_format: push.command_format.into(),
             cluster_id: Some(self.pool.cluster_id().to_owned()),
             to_replica_id: Some(replica.get()),
         };
@@ -185,9 +184,7 @@ impl PeerLinks for GrpcPeerLinks {
             let answer = client?.shadow_beats(request).await;
             let answer = answer.map_err(|status| failure(replica, &status))?;
             let format = answer.into_inner().command_format;
-            Ok(format.map_or(FORMAT_UNSAID, |format| {
-                u8::try_from(format).unwrap_or(u8::MAX)
-            }))
+            Ok(u8::try_from(format).unwrap_or(u8::MAX))
         }
     }
 

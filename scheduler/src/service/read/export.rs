@@ -149,7 +149,7 @@ mod tests {
     use muster_engine::apply::apply;
     use muster_harness::single;
     use muster_model::command::Command;
-    use muster_model::ids::RequestId;
+    use muster_model::ids::{RequestId, RequestKey};
     use muster_model::time::TimeMs;
     use muster_proto::log::read_state;
 
@@ -162,7 +162,7 @@ mod tests {
         environment.insert("TOKEN".to_owned(), "hunter2".to_owned());
         let mut state = State::default();
         let submit = Command::SubmitJob {
-            request: RequestId(1),
+            request: RequestKey::of(RequestId(1)),
             spec: Arc::new(spec),
         };
         apply(&mut state, TimeMs(1_000), &submit).result.unwrap();

@@ -27,17 +27,25 @@ const FORWARDS_IN_FLIGHT_MAX: usize = 16;
 /// Retry delay for a caller.
 const RETRY: Duration = Duration::from_millis(20);
 
-struct Forward {
-    leader: Peer,
-    write: Kind,
-    deadline: Instant,
+/// A write for the leader.
+pub(super) struct Forward {
+    pub(super) leader: Peer,
+    pub(super) write: Kind,
+    /// Whether the old leader answers it after another replica leads.
+    pub(super) is_handover: bool,
+    pub(super) deadline: Instant,
+}
+
+/// A write that waits for its answer.
+struct Waiting {
+    forward: Forward,
     reply: oneshot::Sender<Result<Outcome, Status>>,
 }
 
 /// Forwards writes to the leader.
 #[derive(Clone)]
 pub(crate) struct Forwarder {
-    queue: mpsc::Sender<Forward>,
+    queue: mpsc::Sender<Waiting>,
 }
 
 impl Forwarder {
@@ -49,20 +57,11 @@ impl Forwarder {
     }
 
     /// Forwards a write to the leader.
-    pub(crate) async fn forward(
-        &self,
-        leader: Peer,
-        write: Kind,
-        deadline: Instant,
-    ) -> Result<Outcome, Status> {
+    pub(super) async fn forward(&self, forward: Forward) -> Result<Outcome, Status> {
         let (reply, answer) = oneshot::channel();
+        let deadline = forward.deadline;
         self.queue
-            .try_send(Forward {
-                leader,
-                write,
-                deadline,
-                reply,
-            })
+            .try_send(Waiting { forward, reply })
             .map_err(|error| match error {
                 TrySendError::Full(_) => status::retryable(
                     Code::ResourceExhausted,
@@ -86,7 +85,7 @@ pub(crate) fn unknown(message: &str) -> Status {
     status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, message, &[], RETRY)
 }
 
-async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receiver<Forward>) {
+async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receiver<Waiting>) {
     let in_flight = Arc::new(Semaphore::new(FORWARDS_IN_FLIGHT_MAX));
     let mut received = Vec::new();
     while waiting.recv_many(&mut received, FORWARDED_WRITES_MAX).await > 0 {
@@ -104,41 +103,41 @@ async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receive
 }
 
 /// Runs of writes to the same leader, each within the limits of one message.
-fn batches(writes: impl Iterator<Item = Forward>) -> Vec<(Peer, Vec<Forward>)> {
-    let mut batches: Vec<(Peer, Vec<Forward>)> = Vec::new();
+fn batches(writes: impl Iterator<Item = Waiting>) -> Vec<(Peer, Vec<Waiting>)> {
+    let mut batches: Vec<(Peer, Vec<Waiting>)> = Vec::new();
     let mut bytes = 0;
-    for forward in writes {
-        let size = encoded_bytes(&forward.write);
+    for waiting in writes {
+        let size = waiting.forward.write.encoded_len();
         match batches.last_mut() {
             Some((leader, batch))
-                if *leader == forward.leader && bytes + size <= FORWARDED_BYTES_MAX =>
+                if *leader == waiting.forward.leader && bytes + size <= FORWARDED_BYTES_MAX =>
             {
                 bytes += size;
-                batch.push(forward);
+                batch.push(waiting);
             }
             _ => {
                 bytes = size;
-                batches.push((forward.leader.clone(), vec![forward]));
+                batches.push((waiting.forward.leader.clone(), vec![waiting]));
             }
         }
     }
     batches
 }
 
-fn encoded_bytes(write: &Kind) -> usize {
-    write.encoded_len()
-}
-
-async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Forward>) {
+async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Waiting>) {
     let mut kinds = Vec::with_capacity(writes.len());
     let mut waiters = Vec::with_capacity(writes.len());
     let mut deadline = Instant::now();
-    for forward in writes {
+    // A transfer of leadership is answered once another replica leads: a change of leader seen here is no
+    // reason to give up on it.
+    let mut hands_over = false;
+    for Waiting { forward, reply } in writes {
         deadline = deadline.max(forward.deadline);
+        hands_over |= forward.is_handover;
         kinds.push(v1::Write {
             kind: Some(forward.write),
         });
-        waiters.push(forward.reply);
+        waiters.push(reply);
     }
     let mut request = tonic::Request::new(v1::ForwardWritesRequest {
         writes: kinds,
@@ -146,10 +145,6 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Fo
         to_replica_id: Some(leader.id),
     });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    // A transfer of leadership is answered once another replica leads: a change of leader seen here is no
-    // reason to give up on it.
-    let hands_over = { request.get_ref().writes.iter() }
-        .any(|write| matches!(write.kind, Some(Kind::TransferLeader(_))));
     let answered = match peers.client(&leader.address) {
         Ok(mut client) => tokio::select! {
             biased;

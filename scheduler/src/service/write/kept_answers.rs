@@ -37,7 +37,7 @@ pub(in crate::service) fn is_done(state: &State, command: &Command) -> bool {
             let is_cancelled = state
                 .job(*job)
                 .is_some_and(|job| job.cancel.is_some() && !job.phase.is_terminal());
-            is_cancelled && state.requests.get(*request).is_none()
+            is_cancelled && state.requests.get(request.id).is_none()
         }
         _ => false,
     }
@@ -50,7 +50,7 @@ fn users_request(command: &Command) -> Option<RequestId> {
         | Command::SubmitPipeline { request, .. }
         | Command::CancelJob { request, .. }
         | Command::SuspendJob { request, .. }
-        | Command::ResumeJob { request, .. } => Some(*request),
+        | Command::ResumeJob { request, .. } => Some(request.id),
         _ => None,
     }
 }
@@ -58,7 +58,7 @@ fn users_request(command: &Command) -> Option<RequestId> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_harness::{Cluster, request_id, single};
+    use muster_harness::{Cluster, request_id, request_key, single};
     use muster_model::command::AccessCommand;
 
     use super::*;
@@ -66,7 +66,7 @@ mod tests {
     fn cancel(cluster: &Cluster, request: u64, name: &str) -> Command {
         let named = |job: &&std::sync::Arc<muster_engine::state::Job>| job.spec.name == name;
         Command::CancelJob {
-            request: request_id(request),
+            request: request_key(request),
             job: cluster.state.jobs.values().find(named).unwrap().id,
             author: "ada".to_owned(),
             reason: String::new(),
@@ -85,7 +85,7 @@ mod tests {
         let of_user = cancel(&cluster, 1_000, "job");
         assert_eq!(users_request(&of_user), Some(request_id(1_000)));
         let of_admin = Command::Access(AccessCommand::RemoveUser {
-            request: request_id(1_001),
+            request: request_key(1_001),
             author: "grace".to_owned(),
             name: "ada".to_owned(),
         });

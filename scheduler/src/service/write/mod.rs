@@ -1,10 +1,20 @@
 //! Client writes, from any replica to the leader, with the retries that `request_id` makes safe.
 
+mod access;
 pub(super) mod deadline;
+mod faults;
 pub(super) mod forward;
+mod health;
+mod hosts;
+mod impact;
+mod jobs;
 pub(super) mod kept_answers;
 pub(super) mod leaders;
-pub(super) mod local_write;
+mod propose;
+mod queues;
+pub(super) mod replicas;
+pub(super) mod request;
+mod topology;
 pub(super) mod unanswered;
 
 use std::net::SocketAddr;
@@ -13,21 +23,21 @@ use std::time::Duration;
 
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1;
-use muster_proto::v1::write::Kind;
-use muster_proto::v1::write_result::Kind as Outcome;
-use muster_raft_store::{Leadership, ProposeError};
+use muster_raft_store::Leadership;
 use muster_service::tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::audit_log::Record;
 use crate::leader::feature_level::FEATURE_NOT_YET;
 use crate::service::context::Context;
-use crate::service::gate::Caller;
+use crate::service::gate::{Caller, caller_of};
 use crate::service::peer::addressee::is_undone;
 use crate::service::read;
-use crate::service::write::forward::unknown;
+use crate::service::write::forward::{Forward, unknown};
 use crate::service::write::leaders::Leaders;
+pub use crate::service::write::propose::propose_status;
+use crate::service::write::request::{Reply, WriteRequest, execute};
 use crate::spans;
 
 /// Reason of a failure whose effect is unknown; repeating the request is safe.
@@ -43,78 +53,116 @@ const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 /// Wait before a write is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Deadline, address and identity of a caller.
-pub(crate) type Calling = (Instant, Option<SocketAddr>, Caller);
+/// Who makes a call, and until when it must be answered.
+pub(crate) struct Calling {
+    pub(crate) deadline: Instant,
+    pub(crate) from: Option<SocketAddr>,
+    pub(crate) caller: Caller,
+}
+
+impl Calling {
+    pub(crate) fn of<T>(context: &Context, request: &Request<T>) -> Self {
+        Self {
+            deadline: deadline::of(request.metadata(), context.request_ms_default()),
+            from: request.remote_addr(),
+            caller: caller_of(request),
+        }
+    }
+}
+
+/// Answers a client's write.
+pub(crate) async fn serve<R: WriteRequest>(
+    context: &Context,
+    request: Request<R>,
+) -> Result<Response<R::Response>, Status> {
+    let _place = context.admit()?;
+    let calling = Calling::of(context, &request);
+    let response = write(context, request.into_inner(), calling).await?;
+    Ok(Response::new(response))
+}
 
 /// Executes a write: here if this replica leads, at the leader otherwise; waits for a leader for as long as
 /// an election may take, and retries until the deadline. Write, caller and answer are recorded in the audit
 /// log, also if the caller does not wait for the answer.
-pub(crate) async fn write(
+pub(crate) async fn write<R: WriteRequest>(
     context: &Context,
-    mut write: Kind,
-    (deadline, from, caller): Calling,
-) -> Result<Outcome, Status> {
-    caller.sign(&mut write);
-    let unanswered = context.unanswered(record(name(&write), (&write, &caller), from));
-    let result = match permit(context, &caller, &write, deadline).await {
-        Ok(()) => attempts(context, write, deadline).await,
+    mut request: R,
+    calling: Calling,
+) -> Reply<R> {
+    let Calling {
+        deadline,
+        from,
+        caller,
+    } = calling;
+    caller.sign(request.authors());
+    let unanswered = context.unanswered(record(&mut request, &caller, from));
+    let result = match permit(context, &caller, &request, deadline).await {
+        Ok(()) => attempts(context, request, deadline).await,
         Err(refusal) => Err(refusal),
     };
-    unanswered.answer(|it| it.answered(&result)).await;
+    unanswered.answer(|it| answered::<R>(it, &result)).await;
     result
 }
 
 /// Audit record of a write under the authenticated name: not every write has an author field, and a replica's
 /// certificate proves none of the names that it may pass on.
-fn record(name: &str, (write, caller): (&Kind, &Caller), from: Option<SocketAddr>) -> Record {
-    let record = Record::of(name, write, from);
-    Record {
-        user: caller.on_record(record.user),
-        ..record
+fn record<R: WriteRequest>(request: &mut R, caller: &Caller, from: Option<SocketAddr>) -> Record {
+    let asked = request.record();
+    let authors = request.authors();
+    let author = authors.first().map(|author| author.as_str().to_owned());
+    let user = caller.on_record(author.unwrap_or_else(|| asked.user.clone()));
+    asked.called(R::METHOD.name, &user, from)
+}
+
+/// Completes an audit record with the answer.
+fn answered<R: WriteRequest>(record: Record, result: &Reply<R>) -> Record {
+    let record = record.answered_with(result.as_ref().err());
+    match result {
+        Ok(response) => R::complete(record, response),
+        Err(_) => record,
     }
 }
 
 /// Refuses a write that the caller has no right to. A job unknown here may be known to the leader.
-async fn permit(
+async fn permit<R: WriteRequest>(
     context: &Context,
     caller: &Caller,
-    write: &Kind,
+    request: &R,
     deadline: Instant,
 ) -> Result<(), Status> {
+    let scope = request.scope();
     let checked = context
         .handle
-        .with_state(|state| caller.check(state, write));
+        .with_state(|state| caller.check(state, &scope));
     match checked {
         Err(refusal) if refusal.code() == Code::NotFound => {
             let newest = v1::Consistency::Linearizable.into();
             let state = read::state(context, newest, deadline).await?;
-            caller.check(&state, write)
+            caller.check(&state, &scope)
         }
         checked => checked,
     }
 }
 
-async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<Outcome, Status> {
+async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Instant) -> Reply<R> {
     let mut leadership = context.handle.leadership();
     if !leadership.borrow().is_self {
-        // The leader checks when it converts; here a bad request need not wait for a leader.
-        local_write::check(&write)?;
+        // The leader checks when it executes; here a bad request need not wait for a leader.
+        request.clone().order()?;
     }
     let leaders = Leaders::of(&context.handle);
     let mut nobody = pin!(leaders.nobody());
-    // A transfer of leadership is answered by the old leader.
-    let hands_over = matches!(write, Kind::TransferLeader(_));
     let mut earlier = Earlier::default();
     loop {
         let now = leadership.borrow_and_update().clone();
         let (result, is_last) = tokio::select! {
             biased;
-            result = attempt(context, &now, write.clone(), deadline) => (result, false),
-            () = &mut nobody, if !hands_over => (Err(unknown(NOBODY_LEADS)), true),
+            result = attempt(context, &now, request.clone(), deadline) => (result, false),
+            () = &mut nobody, if !R::IS_HANDOVER => (Err(unknown(NOBODY_LEADS)), true),
         };
         let status = match result {
-            Ok(outcome) => return Ok(outcome),
-            Err(status) if is_safe_to_repeat(&write, &status) => earlier.weigh(status),
+            Ok(response) => return Ok(response),
+            Err(status) if is_safe_to_repeat(R::IS_REPEATABLE, &status) => earlier.weigh(status),
             Err(status) => return Err(earlier.unless_open(status)),
         };
         let retry_at = Instant::now() + RETRY;
@@ -144,27 +192,30 @@ async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<O
 }
 
 /// One attempt, at the current leader.
-async fn attempt(
+async fn attempt<R: WriteRequest>(
     context: &Context,
     now: &Leadership,
-    write: Kind,
+    request: R,
     deadline: Instant,
-) -> Result<Outcome, Status> {
+) -> Reply<R> {
     match &now.leader {
         _ if now.is_self => {
-            let executed = local_write::execute(context, write, deadline);
-            let executed = timeout_at(deadline, executed).await;
+            let executed = timeout_at(deadline, execute(context, request, deadline)).await;
             executed.unwrap_or_else(|_| Err(unknown(NOT_DONE_YET)))
         }
         Some(leader) if leader.id != context.config.replica_id.get() => {
             let began_ns = now_ns();
-            let forwarded = context
-                .forwarder
-                .forward(leader.clone(), write, deadline)
-                .await;
+            let forward = Forward {
+                leader: leader.clone(),
+                write: request.into_kind(),
+                is_handover: R::IS_HANDOVER,
+                deadline,
+            };
+            let forwarded = context.forwarder.forward(forward).await;
             let ids = (context.config.replica_id, leader.id);
             spans::forwarded(began_ns, ids, &forwarded);
-            forwarded
+            let mismatched = || Status::internal("unexpected kind of outcome of a write");
+            R::response(forwarded?).ok_or_else(mismatched)
         }
         _ => Err(status::not_leader(None)),
     }
@@ -210,138 +261,57 @@ impl Earlier {
 }
 
 /// True if nothing was done, or if a repetition gets the same answer.
-fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
-    if status.code() != Code::Unavailable {
-        return false;
-    }
-    let has_request_id = match write {
-        Kind::SubmitJob(_)
-        | Kind::SubmitPipeline(_)
-        | Kind::CancelJob(_)
-        | Kind::SuspendJob(_)
-        | Kind::ResumeJob(_)
-        | Kind::Block(_)
-        | Kind::Unblock(_)
-        | Kind::SetQueue(_)
-        | Kind::ConfigureQueues(_)
-        | Kind::SetTopology(_)
-        | Kind::SetHealthRules(_)
-        | Kind::ResetBreaker(_)
-        | Kind::AddUser(_)
-        | Kind::RemoveUser(_)
-        | Kind::RotateUserToken(_)
-        | Kind::AddJoinToken(_)
-        | Kind::RevokeJoinToken(_)
-        | Kind::UseJoinToken(_)
-        // A repetition finds it done.
-        | Kind::ChangeReplicas(_) => true,
-        Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
-    };
-    has_request_id || is_undone(&ErrorReport::of(status).reason)
-}
-
-/// Converts a failed proposal for the caller.
-#[must_use]
-pub fn propose_status(error: ProposeError) -> Status {
-    let message = error.to_string();
-    match error {
-        ProposeError::NotLeader { leader } => {
-            status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
-        }
-        ProposeError::Unknown | ProposeError::Stopped => {
-            status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, &message, &[], RETRY)
-        }
-        ProposeError::Overloaded { .. } => status::retryable(
-            Code::ResourceExhausted,
-            OVERLOADED,
-            &message,
-            &[],
-            10 * RETRY,
-        ),
-        ProposeError::TooLarge { .. } | ProposeError::TooMany { .. } => {
-            status::error(Code::InvalidArgument, "TOO_LARGE", &message, &[])
-        }
-    }
-}
-
-const fn name(write: &Kind) -> &'static str {
-    match write {
-        Kind::SubmitJob(_) => "SubmitJob",
-        Kind::SubmitPipeline(_) => "SubmitPipeline",
-        Kind::CancelJob(_) => "CancelJob",
-        Kind::SuspendJob(_) => "SuspendJob",
-        Kind::ResumeJob(_) => "ResumeJob",
-        Kind::Block(_) => "Block",
-        Kind::Unblock(_) => "Unblock",
-        Kind::SetQueue(_) => "SetQueue",
-        Kind::ConfigureQueues(_) => "ConfigureQueues",
-        Kind::SetTopology(_) => "SetTopology",
-        Kind::SetHealthRules(_) => "SetHealthRules",
-        Kind::ResetBreaker(_) => "ResetBreaker",
-        Kind::AddUser(_) => "AddUser",
-        Kind::RemoveUser(_) => "RemoveUser",
-        Kind::RotateUserToken(_) => "RotateUserToken",
-        Kind::AddJoinToken(_) => "AddJoinToken",
-        Kind::RevokeJoinToken(_) => "RevokeJoinToken",
-        Kind::UseJoinToken(_) => "Join",
-        Kind::TransferLeader(_) => "TransferLeader",
-        Kind::ChangeReplicas(_) => "ChangeReplicas",
-        Kind::InjectFault(_) => "InjectFault",
-    }
+fn is_safe_to_repeat(is_repeatable: bool, status: &Status) -> bool {
+    let may_pass = status.code() == Code::Unavailable;
+    may_pass && (is_repeatable || is_undone(&ErrorReport::of(status).reason))
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
-    use muster_proto::FILE_DESCRIPTOR_SET;
-    use prost::Message as _;
-    use prost_types::FileDescriptorSet;
+    use muster_proto::for_each_write;
+    use muster_raft_store::ProposeError;
 
     use super::*;
 
-    /// Wire type in the key of a message field.
-    const LENGTH_DELIMITED: usize = 2;
+    fn user_on_record<R: WriteRequest>(mut write: R, caller: &Caller) -> String {
+        caller.sign(write.authors());
+        record(&mut write, caller, None).user
+    }
 
-    /// One empty write of every kind in the schema.
-    fn writes() -> Vec<Kind> {
-        let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let mut files = { set.file.iter() }.filter(|file| file.package() == "muster.v1");
-        let write = files.find_map(|file| {
-            let mut messages = file.message_type.iter();
-            messages.find(|message| message.name() == "Write")
-        });
-        let read = |number: i32| {
-            let mut bytes = Vec::new();
-            let key = (usize::try_from(number).unwrap() << 3) | LENGTH_DELIMITED;
-            prost::encode_length_delimiter(key, &mut bytes).unwrap();
-            bytes.push(0);
-            v1::Write::decode(&*bytes).unwrap().kind.unwrap()
+    macro_rules! users_on_record {
+        ($($kind:ident: $request:ident => $response:ident,)*) => {
+            /// Method of every write, and the user in its audit record.
+            fn users_on_record(caller: &Caller) -> Vec<(&'static str, String)> {
+                vec![$((
+                    <v1::$request as WriteRequest>::METHOD.name,
+                    user_on_record(v1::$request::default(), caller),
+                )),*]
+            }
         };
-        let fields = &write.unwrap().field;
-        fields.iter().map(|field| read(field.number())).collect()
     }
-
-    fn user_on_record(write: &Kind, caller: &Caller) -> String {
-        record(name(write), (write, caller), None).user
-    }
+    for_each_write!(users_on_record);
 
     #[test]
     fn every_write_is_on_record_under_what_its_caller_has_proven() {
-        let ada = Caller::User("ada".to_owned());
-        let worker = Caller::Worker("gpu-1".to_owned());
-        let writes = writes();
-        assert!(writes.iter().any(|it| name(it) == "SetQueue"));
-        for mut write in writes {
-            ada.sign(&mut write);
-            for (caller, user) in [
-                (&ada, "ada"),
-                (&worker, "worker gpu-1"),
-                (&Caller::Replica, "a replica"),
-            ] {
-                let found = user_on_record(&write, caller);
-                assert_eq!(found, user, "{}", name(&write));
+        for (caller, expected) in [
+            (Caller::User("ada".to_owned()), "ada"),
+            (Caller::Worker("gpu-1".to_owned()), "worker gpu-1"),
+            (Caller::Replica, "a replica"),
+        ] {
+            for (method, user) in users_on_record(&caller) {
+                assert_eq!(user, expected, "{method}");
             }
         }
+    }
+
+    #[test]
+    fn a_write_whose_repetition_could_act_twice_is_repeated_only_if_nothing_was_done() {
+        let open = unknown("leadership was lost");
+        assert!(is_safe_to_repeat(true, &open));
+        assert!(!is_safe_to_repeat(false, &open));
+        assert!(is_safe_to_repeat(false, &status::not_leader(None)));
+        let refused = status::error(Code::NotFound, "UNKNOWN_JOB", "no such job", &[]);
+        assert!(!is_safe_to_repeat(true, &refused));
     }
 
     fn failed(reason: &str, why: &str) -> Status {
@@ -384,16 +354,16 @@ mod tests {
 
     #[test]
     fn what_a_call_says_counts_where_nobody_proves_anything() {
-        let cancel = Kind::CancelJob(v1::CancelJobRequest {
+        let cancel = v1::CancelJobRequest {
             author: "mallory".to_owned(),
             ..v1::CancelJobRequest::default()
-        });
-        assert_eq!(user_on_record(&cancel, &Caller::Open), "mallory");
-        assert_eq!(user_on_record(&cancel, &Caller::Replica), "a replica");
-        let join = Kind::UseJoinToken(v1::UseJoinTokenRequest {
+        };
+        assert_eq!(user_on_record(cancel.clone(), &Caller::Open), "mallory");
+        assert_eq!(user_on_record(cancel, &Caller::Replica), "a replica");
+        let join = v1::UseJoinTokenRequest {
             id: "rack-7".to_owned(),
             ..v1::UseJoinTokenRequest::default()
-        });
-        assert_eq!(user_on_record(&join, &Caller::Nobody), "join token rack-7");
+        };
+        assert_eq!(user_on_record(join, &Caller::Nobody), "join token rack-7");
     }
 }

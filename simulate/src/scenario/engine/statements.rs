@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use muster_harness::{self as testing, reports};
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuDescription, GpuHealth, HostHealth, Planned,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand,
+    GpuDescription, GpuHealth, HostCommand, HostHealth, Planned,
 };
 use muster_model::ids::{GpuUuid, HostId, UnitIndex};
 use muster_model::time::TimeMs;
@@ -32,11 +33,11 @@ impl Driver {
             }
             Statement::Hosts(hosts) => self.add_hosts(hosts)?,
             Statement::Queues(tree) => {
-                let command = Command::ConfigureQueues {
+                let command = Command::Config(ConfigCommand::ConfigureQueues {
                     request: self.engine.next_request(),
                     author: AUTHOR.to_owned(),
                     tree: Arc::clone(tree),
-                };
+                });
                 self.ask(command)?;
             }
             Statement::Topology(topology) => {
@@ -114,10 +115,10 @@ impl Driver {
             if spec.learnt {
                 registration.learnt = self.learnt(spec, &registration.gpus);
             }
-            let command = Command::RegisterHost {
+            let command = Command::Host(HostCommand::RegisterHost {
                 leader: self.engine.leader(),
                 registration: Arc::new(registration),
-            };
+            });
             self.ask(command)?;
         }
         Ok(())
@@ -184,11 +185,11 @@ impl Driver {
     }
 
     fn set_topology(&mut self) -> Result<(), Failure> {
-        let command = Command::SetTopology {
+        let command = Command::Config(ConfigCommand::SetTopology {
             request: self.engine.next_request(),
             author: AUTHOR.to_owned(),
             topology: Arc::new(self.topology.clone()),
-        };
+        });
         self.ask(command).map(|_| ())
     }
 
@@ -254,7 +255,7 @@ impl Driver {
             return Err(Failure::Unknown(format!("job `{name}` is not running")));
         }
         for (unit, epoch, step) in units {
-            let command = Command::CommitCheckpoint {
+            let command = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader: self.engine.leader(),
                 job,
                 unit,
@@ -266,7 +267,7 @@ impl Driver {
                     digest: String::new(),
                     save_ms: None,
                 },
-            };
+            });
             self.ask(command)?;
         }
         Ok(())
@@ -284,12 +285,12 @@ impl Driver {
                     Turn::Good | Turn::Suspect => GpuHealth::Healthy,
                 };
                 let (host, gpu) = (self.host(&name.host)?, self.gpu(name)?);
-                self.ask(Command::SetGpuHealth {
+                self.ask(Command::Host(HostCommand::SetGpuHealth {
                     leader,
                     host,
                     gpu,
                     health,
-                })?;
+                }))?;
             }
             Target::Host(name) => {
                 let host = self.host(name)?;
@@ -298,12 +299,12 @@ impl Driver {
                     Turn::Suspect => HostHealth::Suspect,
                     Turn::Bad { .. } => HostHealth::Lost,
                 };
-                self.ask(Command::SetHostHealth {
+                self.ask(Command::Host(HostCommand::SetHostHealth {
                     leader,
                     host,
                     health,
                     one_way: false,
-                })?;
+                }))?;
                 if health == HostHealth::Lost {
                     self.report(|state| workers::fences(state, host))?;
                 }

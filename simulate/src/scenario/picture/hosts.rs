@@ -71,7 +71,9 @@ fn gpu_picture(state: &State, gpu: &Gpu) -> GpuPicture {
         },
         block: gpu.block.as_ref().map(|block| block.reason.clone()),
         holder: (gpu.holder).map(|holder| unit_name(state, holder.job, holder.unit)),
-        claim: gpu.claim.map(|(job, unit)| unit_name(state, job, unit)),
+        claim: gpu
+            .claim
+            .map(|claimant| unit_name(state, claimant.job, claimant.unit)),
     }
 }
 

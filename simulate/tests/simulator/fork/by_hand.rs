@@ -1,7 +1,7 @@
 //! Small forks with answers calculated by hand.
 
 use muster_harness::{Cluster, gang, single};
-use muster_model::command::{BlockTarget, CheckpointCommit, Command};
+use muster_model::command::{BlockTarget, CheckpointCommand, CheckpointCommit, Command};
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{QueueConfig, QueueTree};
 use muster_model::rejection::Rejection;
@@ -30,7 +30,7 @@ fn preempting(hosts: u32, gpus: u32) -> Cluster {
 
 fn checkpointed(cluster: &mut Cluster, job: JobId) {
     let epoch = cluster.attempt(job, UnitIndex(0)).unwrap().epoch;
-    let commit = Command::CommitCheckpoint {
+    let commit = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
         leader: cluster.leader(),
         job,
         unit: UnitIndex(0),
@@ -42,7 +42,7 @@ fn checkpointed(cluster: &mut Cluster, job: JobId) {
             digest: String::new(),
             save_ms: None,
         },
-    };
+    });
     cluster.apply(&commit).result.unwrap();
 }
 

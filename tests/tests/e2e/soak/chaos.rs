@@ -48,7 +48,7 @@ async fn play(profile: &str, faults: &[&str], more: &[&str]) -> Value {
 #[tokio::test]
 async fn without_namespaces_proxies_cut_the_leader_off_in_one_direction_and_the_other() {
     let more = ["--network", "proxies"];
-    let told = play("asymmetric", &["leader-deaf", "leader-mute"], &more).await;
+    let told = play("asymmetric", &["leader-cut-out", "leader-cut-in"], &more).await;
     assert_eq!(told["network"], "proxies", "{told}");
     let again = told["again"].as_str().unwrap();
     assert!(again.contains("--network proxies"), "{again}");
@@ -71,7 +71,7 @@ async fn a_cluster_is_upgraded_from_another_program_under_load_and_users_do_not_
     let previous = folder.path().join("muster");
     stands(
         "upgrade",
-        "upgraded",
+        "rolling-upgrade",
         &["--previous", previous.to_str().unwrap()],
     )
     .await;

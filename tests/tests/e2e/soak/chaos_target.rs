@@ -56,7 +56,7 @@ async fn an_agent_and_a_replica_that_are_killed_come_back_and_a_job_of_somebody_
     let out = folder.path().join("report");
     let target = ["chaos", "run", "--target", &cluster.addresses[0]];
     let named = ["--agent-pid", &agent, "--replica-pid", &replica];
-    let rest = ["--allow", "kill-agent,kill-replica", "--out"];
+    let rest = ["--allow", "agent-killed,replica-killed", "--out"];
     let last = [out.to_str().unwrap(), "-o", "json"];
     let command = cluster.command(&[&target[..], &named, &rest, &last].concat());
     let run = tokio::select! {
@@ -84,7 +84,7 @@ async fn a_replica_of_another_cluster_is_let_go() {
         ..SHAPE
     })
     .await;
-    let run = spares(&cluster, "kill-replica", other.replicas[0].pid()).await;
+    let run = spares(&cluster, "replica-killed", other.replicas[0].pid()).await;
     assert!(run.stderr.contains("it is not one of them"), "{run:?}");
     // It is no longer stopped.
     let status = other.client().await;
@@ -101,7 +101,13 @@ async fn with_certificates_a_run_works_by_its_token_and_leaves_no_block() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report");
     let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let rest = ["--allow", "block-gpu,cancel-jobs", "-o", "json", "--out"];
+    let rest = [
+        "--allow",
+        "gpu-blocked,jobs-cancelled",
+        "-o",
+        "json",
+        "--out",
+    ];
     let words = [&target[..], &rest, &[out.to_str().unwrap()]].concat();
     let run = cluster.muster(Some(&token), &words).await;
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -142,7 +148,7 @@ async fn a_block_that_an_admin_puts_in_the_place_of_the_runs_stays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("report");
     let target = ["chaos", "run", "--target", &cluster.addresses[0]];
-    let rest = ["--allow", "block-host", "--out", out.to_str().unwrap()];
+    let rest = ["--allow", "host-blocked", "--out", out.to_str().unwrap()];
     let command = cluster.command(&[&target[..], &rest].concat());
     let replaced = async {
         let host = blocked_host(&client).await;
@@ -171,7 +177,7 @@ async fn a_run_that_is_interrupted_clears_away_what_it_made_and_nothing_else() {
         "--target",
         &cluster.addresses[0],
         "--allow",
-        "block-host",
+        "host-blocked",
     ];
     let mut command = cluster.command(&words);
     command
@@ -203,7 +209,7 @@ async fn no_replica_is_hit_while_another_one_is_away() {
     cluster.replicas[2].kill();
     let client = cluster.client().await;
     cluster.leader(&client).await;
-    let allowed = "freeze-replica,kill-replica";
+    let allowed = "replica-frozen,replica-killed";
     let run = spares(&cluster, allowed, cluster.replicas[1].pid()).await;
     // Reported for its watcher, and for each fault.
     let told = run.stderr.matches("does not answer").count();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use muster_engine::state::State;
 use muster_model::command::Command;
-use muster_model::ids::RequestId;
+use muster_model::ids::{RequestId, RequestKey};
 use muster_model::spec::{
     DEFAULT_QUEUE, Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
@@ -74,7 +74,7 @@ impl Probed {
     fn submission(&mut self) -> Command {
         self.next_request += 1;
         Command::SubmitJob {
-            request: RequestId(self.next_request),
+            request: RequestKey::of(RequestId(self.next_request)),
             spec: Arc::clone(&self.spec),
         }
     }

@@ -101,7 +101,7 @@ pub(crate) fn check_profile(files: &[TextFile]) -> Vec<Finding> {
         file.text.parse().ok()
     };
     let Some(workspace) = manifest(WORKSPACE) else {
-        return Vec::new(); // said by the check of dependencies
+        return Vec::new(); // refused by cargo itself
     };
     let settings = lookup(&workspace, &["profile", "dev", "package"]).and_then(Value::as_table);
     let members = lookup(&workspace, &["workspace", "members"]).and_then(Value::as_array);

@@ -3,14 +3,11 @@
 mod build;
 mod contributing;
 mod dashboards;
-mod dependencies;
 mod finding;
-mod language;
 mod length;
 mod machine;
 mod markdown;
 mod module_docs;
-mod purity;
 mod source;
 mod todo;
 mod words;
@@ -71,9 +68,6 @@ fn check_text(file: &TextFile) -> Vec<Finding> {
     if path.ends_with(".md") {
         findings.extend(markdown::check(path, text));
     }
-    if path == "Cargo.toml" || path.ends_with("/Cargo.toml") {
-        findings.extend(dependencies::check(path, text));
-    }
     findings
 }
 
@@ -97,8 +91,6 @@ fn check_rust(files: &[TextFile], warnings: &mut Vec<Finding>) -> Vec<Finding> {
     for source in &sources {
         warnings.extend(length::check(source));
         findings.extend(module_docs::check(source));
-        findings.extend(language::check(source));
-        findings.extend(purity::check(source));
     }
     findings
 }

@@ -1,9 +1,8 @@
-//! A parsed Rust file: its syntax, its tokens, and which of its lines are tests.
+//! A parsed Rust file: its syntax, and which of its lines are tests.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemFn, ItemMod, Meta};
@@ -14,7 +13,6 @@ pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) text: String,
     pub(crate) syntax: syn::File,
-    pub(crate) tokens: TokenStream,
     is_test: bool,
     test_lines: Vec<RangeInclusive<usize>>,
 }
@@ -23,14 +21,12 @@ impl Source {
     /// Parses `text`.
     pub(crate) fn parse(path: &str, text: &str) -> syn::Result<Self> {
         let syntax = syn::parse_file(text)?;
-        let tokens = text.parse::<TokenStream>()?;
         let mut tests = TestLines::default();
         tests.visit_file(&syntax);
         Ok(Self {
             path: path.to_owned(),
             text: text.to_owned(),
             syntax,
-            tokens,
             // Cargo's test folders, and the crate of end-to-end tests.
             is_test: path.split('/').any(|part| part == "tests"),
             test_lines: tests.lines,

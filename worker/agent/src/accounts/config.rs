@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_service::settings::{BrokenRule, misspelt};
+use muster_service::settings::BrokenRule;
 use muster_supervisor::Account;
+use muster_text::misspelt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

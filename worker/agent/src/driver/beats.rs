@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
+use muster_service::backoff::jitter;
 use tokio::time::Instant;
 
 use crate::limits::{
     BEATS_MEASURED_MAX, BEATS_PER_STATUS, STATUS_PAUSE, STATUS_PAUSE_MAX, STATUS_PAUSE_TASKS,
 };
 use crate::metrics;
-use crate::session::jitter;
 
 /// The heartbeats of one session.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use muster_health::checks::CheckEnd;
+use muster_service::backoff::jitter;
 use muster_supervisor::files;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
@@ -13,7 +14,6 @@ use tokio::time::sleep;
 use crate::health::program::{Ran, run};
 use crate::health::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::{BOARD_LOG_ANSWER_MAX, BOARD_LOG_PERIOD};
-use crate::session::jitter;
 
 /// The rule of this log.
 const RULE: &str = "ipmi_sel";

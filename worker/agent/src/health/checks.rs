@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use muster_health::checks;
+use muster_service::backoff::jitter;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
 use crate::health::{Seen, SiteCheck, program};
-use crate::session::jitter;
 
 /// Runs a check until the receiver is gone. The next run starts a period after the last one ended, give or
 /// take a tenth, so that hosts do not all query the same file server at once.

@@ -13,6 +13,7 @@ use muster_model::ids::Revision;
 use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
+use muster_service::backoff::jitter;
 use muster_supervisor::files;
 use muster_tls::Dialer;
 use tonic::transport::Endpoint;
@@ -20,7 +21,6 @@ use tonic::transport::Endpoint;
 use crate::limits::{HEALTH_RULES_ANSWER_MAX, HEALTH_RULES_PAUSE};
 use crate::metrics;
 use crate::replicas::KnownReplicas;
-use crate::session::jitter;
 
 /// Rules and the fingerprint of their file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use muster_model::command::GpuDescription;
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, JobId};
 use muster_model::time::SECOND_MS;
+use muster_service::backoff::jitter;
 use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 
@@ -25,7 +26,6 @@ use crate::health::{
 };
 use crate::limits::DRIVER_START_PAUSE;
 use crate::metrics;
-use crate::session::jitter;
 use crate::topology::PciAddress;
 
 /// The rule about GPU processes that belong to no task.

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use muster_service::backoff::jitter;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
 use crate::health::program::{Ran, run};
 use crate::health::{HealthConfig, Sample, Seen, THIS_HOST};
 use crate::limits::HEALTH_SERVICES_ANSWER_MAX;
-use crate::session::jitter;
 
 /// The rules about services.
 const FABRIC_MANAGER: &str = "fabric_manager";

@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_proto::v1;
+use muster_service::backoff::jitter;
 use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::replicas::KnownReplicas;
 use crate::session::attempt::{Opened, Refusal, attempt};
-use crate::session::pause::{HURRIED, jitter};
+use crate::session::pause::HURRIED;
 
 /// Connect timeout. Within a cluster connecting takes milliseconds; a lost first packet is sent again only
 /// after a second, so a new connection is faster.

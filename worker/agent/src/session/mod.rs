@@ -21,7 +21,6 @@ use crate::container_engine::FoundEngine;
 use crate::error::Error;
 use crate::inbox::{Incoming, Outbox};
 use crate::replicas::KnownReplicas;
-pub(crate) use pause::jitter;
 
 /// An open session, as used by the decision loop.
 #[derive(Debug)]

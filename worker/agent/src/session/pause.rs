@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use muster_service::backoff::{Backoff, jitter};
 use tokio::time::Instant;
 
 /// Duration of frequent searches.
@@ -21,36 +22,25 @@ const SLOWEST: Duration = Duration::from_secs(7);
 #[derive(Debug)]
 pub(super) struct Pause {
     began: Instant,
-    slow_searches: u32,
+    slow: Backoff,
 }
 
 impl Pause {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
-            slow_searches: 0,
+            slow: Backoff::new(SLOW, SLOWEST),
         }
     }
 
     /// The next pause: random up to its upper limit, so that workers do not act in step.
     pub(super) fn next(&mut self) -> Duration {
-        jitter(self.longest())
-    }
-
-    fn longest(&mut self) -> Duration {
         if self.began.elapsed() < HURRY {
-            return HURRIED;
+            jitter(HURRIED)
+        } else {
+            self.slow.next_wait()
         }
-        let longest = SLOW.saturating_mul(2u32.saturating_pow(self.slow_searches));
-        self.slow_searches += 1;
-        longest.min(SLOWEST)
     }
-}
-
-/// A random part of a duration.
-pub(crate) fn jitter(longest: Duration) -> Duration {
-    let [.., high, low] = *uuid::Uuid::new_v4().as_bytes();
-    longest.mul_f64(f64::from(u16::from_be_bytes([high, low])) / f64::from(u16::MAX))
 }
 
 #[cfg(test)]
@@ -60,10 +50,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn searches_are_frequent_first_and_rare_later() {
         let mut pause = Pause::new();
-        assert_eq!(pause.longest(), HURRIED);
+        let mut waits = || -> Vec<Duration> { (0..100).map(|_| pause.next()).collect() };
+        assert!(waits().iter().all(|wait| *wait <= HURRIED));
         tokio::time::advance(HURRY).await;
-        let later: Vec<u128> = (0..8).map(|_| pause.longest().as_millis()).collect();
-        assert_eq!(later, [200, 400, 800, 1_600, 3_200, 6_400, 7_000, 7_000]);
-        assert!(pause.next() <= SLOWEST);
+        let later = waits();
+        assert!(later.iter().all(|wait| *wait <= SLOWEST));
+        assert!(later.iter().any(|wait| *wait > SLOWEST / 2));
     }
 }

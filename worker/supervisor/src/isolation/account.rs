@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::unistd::{self, User, getgrouplist, setfsgid, setfsuid};
 use rustix::fs::{Mode, fchmod, fchown};
-use rustix::process::{Gid, Uid, getegid, geteuid, getgroups, umask};
+use rustix::process::{Gid, Uid, geteuid, getgroups, umask};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
@@ -19,7 +21,6 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use crate::files::open_folder;
-use crate::sys::user_database;
 
 /// Permissions of folders that are given to an account.
 const MODE: Mode = Mode::RWXU;
@@ -50,19 +51,17 @@ impl Account {
     /// # Errors
     /// Errors of the user database.
     pub fn find(name: &str) -> io::Result<Option<Self>> {
-        let Ok(text) = CString::new(name) else {
+        let Some(user) = look_up(name)? else {
             return Ok(None);
         };
-        let Some(entry) = user_database::entry(&text)? else {
-            return Ok(None);
-        };
+        let groups = getgrouplist(&CString::new(name)?, user.gid)?;
         Ok(Some(Self {
             name: name.to_owned(),
-            uid: entry.uid,
-            gid: entry.gid,
-            groups: user_database::groups(&text, entry.gid)?,
-            home: entry.home,
-            shell: entry.shell,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            groups: groups.into_iter().map(unistd::Gid::as_raw).collect(),
+            home: user.dir,
+            shell: user.shell,
         }))
     }
 
@@ -104,6 +103,18 @@ impl Account {
     }
 }
 
+fn look_up(name: &str) -> io::Result<Option<User>> {
+    loop {
+        match User::from_name(name) {
+            Ok(user) => return Ok(user),
+            // Returned by some sources of the database for an unknown name.
+            Err(Errno::ENOENT | Errno::ESRCH) => return Ok(None),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Runs `act` with the file access rights of a folder's owner, if this process is root and the owner is
 /// another user.
 ///
@@ -131,11 +142,11 @@ impl BorrowedRights {
         let before = getgroups()?;
         set_thread_groups(groups)?;
         let borrowed = Self { groups: before };
-        user_database::set_group_of_files(gid);
-        user_database::set_user_of_files(uid);
+        let (uid, gid) = (unistd::Uid::from_raw(uid), unistd::Gid::from_raw(gid));
+        setfsgid(gid);
+        setfsuid(uid);
         // Neither call reports success; only the value that the next call returns shows it.
-        let is_done = user_database::set_group_of_files(gid) == gid
-            && user_database::set_user_of_files(uid) == uid;
+        let is_done = setfsgid(gid) == gid && setfsuid(uid) == uid;
         match is_done {
             true => Ok(borrowed),
             false => Err(io::ErrorKind::PermissionDenied.into()),
@@ -145,8 +156,8 @@ impl BorrowedRights {
 
 impl Drop for BorrowedRights {
     fn drop(&mut self) {
-        user_database::set_user_of_files(geteuid().as_raw());
-        user_database::set_group_of_files(getegid().as_raw());
+        setfsuid(unistd::geteuid());
+        setfsgid(unistd::getegid());
         // Borrowing succeeded, so returning does too; a thread for which it failed has fewer rights than
         // before.
         let _ = set_thread_groups(&self.groups);

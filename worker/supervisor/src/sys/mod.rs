@@ -1,7 +1,5 @@
 //! System calls that need unsafe code: the setup around `fork` and `exec`.
 
-pub(crate) mod user_database;
-
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

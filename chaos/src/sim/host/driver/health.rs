@@ -12,7 +12,7 @@ use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
 use tokio::time::Instant;
 
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::lock;
 use crate::sim::mutant::Mutant;

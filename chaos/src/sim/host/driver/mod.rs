@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::health::{HEALTH_WORK, name_host};
-use crate::check::Owner;
+use crate::checkers::Owner;
 use crate::sim::clock::SimClock;
-use crate::sim::coverage::Situation;
+use crate::sim::faults::coverage::Situation;
 use crate::sim::gateway::Stream;
 use crate::sim::host::beats::Beats;
 use crate::sim::host::senses::Watch;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use choice::{Choice, event_kind};
 use clap::Args;
 use muster_client::{Client, ClientError, Watch, WatchFilter, WatchUpdate};
+use muster_documents::{Event, HostNames};
 use muster_model::ids::{JobId, Revision};
 use muster_model::time::TimeMs;
 use muster_proto::v1;
@@ -14,8 +15,8 @@ use muster_proto::v1;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, Screen, to_json_line};
-use crate::view::{EventView, HostNames};
+use crate::output::{Format, Screen, render_document, to_json_line};
+use crate::view::event::line;
 
 /// Units of a job whose attempts are looked up by number; for more, only attempts placed during the watch are
 /// known.
@@ -167,20 +168,19 @@ impl Printer {
         self.learn_hosts(&events).await?;
         let mut text = String::new();
         for event in events {
-            let Some(view) = EventView::new(revision.get(), time.0, event, &self.hosts) else {
+            let Some(event) = Event::new(revision.get(), time.0, event, &self.hosts) else {
                 continue;
             };
-            if !self.choice.takes(view.kind(), view.detail()) {
+            let document = serde_json::to_value(&event);
+            let document = document.map_err(|error| Failure::internal(&error))?;
+            if !self.choice.takes(event.fact.kind(), &document["detail"]) {
                 continue;
             }
             text.push_str(&match self.screen.format {
-                Format::Table | Format::Wide => view.line(),
-                Format::Name => format!("{}\n", view.revision()),
-                Format::Yaml => format!(
-                    "---\n{}",
-                    crate::output::render_document(Format::Yaml, &view)?
-                ),
-                Format::Json | Format::Jsonl => to_json_line(&view)?,
+                Format::Table | Format::Wide => line(&event),
+                Format::Name => format!("{}\n", event.revision),
+                Format::Yaml => format!("---\n{}", render_document(Format::Yaml, &event)?),
+                Format::Json | Format::Jsonl => to_json_line(&event)?,
             });
         }
         self.screen.data(&text)

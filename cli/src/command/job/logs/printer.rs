@@ -1,7 +1,7 @@
 //! Merging the lines of several outputs on one screen.
 
+use muster_documents::{Instant, LogLine};
 use muster_proto::v1;
-use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Format, Screen, instant, to_json_line};
@@ -37,17 +37,6 @@ pub(in crate::command::job) struct Printer {
     open: Option<(u32, v1::LogStream)>,
 }
 
-/// A line in machine-readable form.
-#[derive(Serialize)]
-struct Record<'a> {
-    job: u64,
-    task: u32,
-    attempt: u32,
-    stream: &'static str,
-    time: String,
-    text: &'a str,
-}
-
 impl Printer {
     pub(in crate::command::job) const fn new(screen: Screen, job: u64, marks: Marks) -> Self {
         Self {
@@ -67,13 +56,15 @@ impl Printer {
     pub(in crate::command::job) fn print(&mut self, line: &Printed<'_>) -> Result<(), Failure> {
         if matches!(self.screen.format, Format::Json | Format::Jsonl) {
             let text = String::from_utf8_lossy(line.data);
-            return self.screen.data(&to_json_line(&Record {
+            return self.screen.data(&to_json_line(&LogLine {
                 job: self.job,
                 task: line.task,
                 attempt: line.attempt,
-                stream: name(line.stream),
-                time: instant(line.arrived_us / 1_000),
-                text: text.strip_suffix('\n').unwrap_or(&text),
+                stream: name(line.stream).to_owned(),
+                time: Instant {
+                    ms: line.arrived_us / 1_000,
+                },
+                text: text.strip_suffix('\n').unwrap_or(&text).to_owned(),
             })?);
         }
         let bytes = self.marked(line);

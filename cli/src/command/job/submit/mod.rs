@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use muster_client::{Client, ClientError, new_request_id};
+use muster_documents::SubmittedJob;
 use muster_job_file::strict_yaml::FileError;
 use muster_job_file::{NamedSpec, read_jobs};
 use muster_model::ids::JobId;
 use muster_model::limits::SPEC_BYTES_MAX;
-use serde::Serialize;
 
 use self::flags::SpecFlags;
 use crate::command::configuration::read_file;
@@ -60,16 +60,6 @@ enum Awaited {
     Running,
     /// Until the job has ended
     Finished,
-}
-
-/// The answer to one submission.
-#[derive(Debug, Serialize)]
-struct Accepted {
-    job: u64,
-    name: String,
-    revision: u64,
-    repeated: bool,
-    dry_run: bool,
 }
 
 impl Submit {
@@ -127,12 +117,12 @@ impl Submit {
         client: &Client,
         job: NamedSpec,
         (key, position): (&str, usize),
-    ) -> Result<Accepted, Failure> {
+    ) -> Result<SubmittedJob, Failure> {
         let name = job.spec.name.clone();
         if self.dry_run {
             let validated = client.validate_job(job.spec).await;
             validated.map_err(|error| Failure::from(error).about(&job.origin))?;
-            return Ok(Accepted {
+            return Ok(SubmittedJob {
                 job: 0,
                 name,
                 revision: 0,
@@ -143,7 +133,7 @@ impl Submit {
         let refused = |error: ClientError| Failure::of_submission(error, key).about(&job.origin);
         let submitted = client.submit_job_as(request_id(key, position), job.spec);
         let submitted = submitted.await.map_err(refused)?;
-        Ok(Accepted {
+        Ok(SubmittedJob {
             job: submitted.job.get(),
             name,
             revision: submitted.revision.get(),
@@ -156,7 +146,7 @@ impl Submit {
         &self,
         client: &Client,
         screen: &Screen,
-        accepted: &[Accepted],
+        accepted: &[SubmittedJob],
     ) -> Result<Exit, Failure> {
         let (Some(awaited), false) = (self.wait, self.dry_run) else {
             return Ok(Exit::Ok);
@@ -196,7 +186,7 @@ pub(crate) fn read_files(files: &[String]) -> Result<Vec<NamedSpec>, Failure> {
     Ok(jobs)
 }
 
-fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {
+fn print(screen: &Screen, accepted: &[SubmittedJob]) -> Result<(), Failure> {
     let text = match screen.format {
         Format::Table | Format::Wide => accepted.iter().map(sentence).collect(),
         Format::Name => accepted
@@ -215,8 +205,8 @@ fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {
     screen.tell(&text)
 }
 
-fn sentence(job: &Accepted) -> String {
-    let Accepted {
+fn sentence(job: &SubmittedJob) -> String {
+    let SubmittedJob {
         job,
         name,
         repeated,

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use muster_model::access::{JoinGrant, JoinToken, TokenHash, is_user_name};
 use muster_model::command::HostHealth;
 use muster_model::event::{AccessChange, EventKind};
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 
 use crate::apply::access::{check_name, check_text};
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid};
 use crate::state::Answer;
 
 impl Step<'_> {
     pub(in crate::apply) fn add_join_token(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         id: &str,
         grant: &JoinGrant,
@@ -25,7 +24,7 @@ impl Step<'_> {
         check_text("author", author)?;
         check_name("id", id)?;
         check_grant(grant)?;
-        self.once(request, &Request::AddJoinToken(author, id, grant), |step| {
+        self.once(request, |step| {
             let now = step.state.time;
             let tokens = &mut step.state.join_tokens;
             if tokens.contains_key(id) {
@@ -67,12 +66,12 @@ impl Step<'_> {
 
     pub(in crate::apply) fn revoke_join_token(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         id: &str,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        self.once(request, &Request::RevokeJoinToken(author, id), |step| {
+        self.once(request, |step| {
             if step.state.join_tokens.remove(id).is_none() {
                 return Err(Rejection::UnknownJoinToken(id.to_owned()));
             }
@@ -86,13 +85,13 @@ impl Step<'_> {
 
     pub(in crate::apply) fn use_join_token(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         id: &str,
         hash: TokenHash,
         host: &str,
     ) -> Result<Answer, Rejection> {
         check_name("host", host)?;
-        self.once(request, &Request::UseJoinToken(id, host, hash), |step| {
+        self.once(request, |step| {
             let (now, state) = (step.state.time, &mut *step.state);
             let is_up = state
                 .host_by_name(host)

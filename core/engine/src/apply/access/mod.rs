@@ -7,11 +7,10 @@ use std::sync::Arc;
 use muster_model::access::{Role, TokenHash, User, is_user_name};
 use muster_model::command::AccessCommand;
 use muster_model::event::{AccessChange, EventKind};
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::state::Answer;
 
@@ -57,7 +56,7 @@ impl Step<'_> {
 
     fn add_user(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         name: &str,
         user: &User,
@@ -65,7 +64,7 @@ impl Step<'_> {
         check_text("author", author)?;
         check_name("name", name)?;
         check_queues(user)?;
-        self.once(request, &Request::AddUser(author, name, user), |step| {
+        self.once(request, |step| {
             let users = &step.state.users;
             if users.contains_key(name) {
                 return Err(Rejection::UserExists(name.to_owned()));
@@ -100,12 +99,12 @@ impl Step<'_> {
 
     fn remove_user(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         name: &str,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        self.once(request, &Request::RemoveUser(author, name), |step| {
+        self.once(request, |step| {
             if step.state.users.remove(name).is_none() {
                 return Err(Rejection::UnknownUser(name.to_owned()));
             }
@@ -119,26 +118,22 @@ impl Step<'_> {
 
     fn rotate_token(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         name: &str,
         token: TokenHash,
     ) -> Result<Answer, Rejection> {
         check_text("author", author)?;
-        self.once(
-            request,
-            &Request::RotateToken(author, name, token),
-            |step| {
-                let user = step.state.users.get_mut(name);
-                let user = user.ok_or_else(|| Rejection::UnknownUser(name.to_owned()))?;
-                Arc::make_mut(user).token = Some(token);
-                step.emit(EventKind::AccessChanged(AccessChange::UserTokenRotated {
-                    name: name.to_owned(),
-                    author: author.to_owned(),
-                }));
-                Ok(Answer::Done)
-            },
-        )
+        self.once(request, |step| {
+            let user = step.state.users.get_mut(name);
+            let user = user.ok_or_else(|| Rejection::UnknownUser(name.to_owned()))?;
+            Arc::make_mut(user).token = Some(token);
+            step.emit(EventKind::AccessChanged(AccessChange::UserTokenRotated {
+                name: name.to_owned(),
+                author: author.to_owned(),
+            }));
+            Ok(Answer::Done)
+        })
     }
 }
 

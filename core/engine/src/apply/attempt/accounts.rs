@@ -1,4 +1,4 @@
-//! GPU-time accounting at placements and ends, once every replica supports it.
+//! GPU-time accounting at placements and ends.
 
 use muster_model::desired::RestartReason;
 use muster_model::ids::{JobId, UnitIndex};
@@ -11,7 +11,7 @@ use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, TaskRun, Unit, Vacan
 impl Step<'_> {
     /// Charges the waiting time of a unit that is being placed on this number of GPUs.
     pub(in crate::apply) fn account_for_wait(&mut self, id: JobId, unit: UnitIndex, gpus: u32) {
-        let Some(job) = self.state.job(id).filter(|_| self.keeps_accounts()) else {
+        let Some(job) = self.state.job(id) else {
             return;
         };
         let known = job.unit(unit);
@@ -31,7 +31,7 @@ impl Step<'_> {
         verdict: &Verdict,
     ) {
         let known = self.state.job(id).and_then(|job| job.unit(unit));
-        let Some(known) = known.filter(|_| self.keeps_accounts()) else {
+        let Some(known) = known else {
             return;
         };
         let now = self.state.time;
@@ -102,7 +102,6 @@ impl Step<'_> {
         ended_for: RestartReason,
     ) {
         let known = self.state.job(id).and_then(|job| job.unit(unit));
-        let known = known.filter(|_| self.keeps_accounts());
         let Some((known, attempt)) = known.and_then(|it| Some((it, it.attempt.as_deref()?))) else {
             return;
         };
@@ -137,7 +136,7 @@ impl Step<'_> {
         vacancy: &Vacancy,
     ) {
         let gpus = count_gpus(&vacancy.run);
-        if gpus > 0 && self.keeps_accounts() {
+        if gpus > 0 {
             let waited_ms = self.state.time.since(vacancy.since);
             self.write_down(id, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
         }
@@ -148,11 +147,6 @@ impl Step<'_> {
         let job = self.state.job(id);
         let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
         attempt.halts.iter().copied().chain(open).collect()
-    }
-
-    /// Builds before command format 4 keep no accounts: accounting starts once every replica supports it.
-    pub(in crate::apply) const fn keeps_accounts(&self) -> bool {
-        self.state.job_defaults.is_some()
     }
 
     fn write_down(&mut self, id: JobId, gpus: u32, times: &[(Kind, RestartReason, u64)]) {

@@ -37,7 +37,7 @@ pub(in crate::apply) struct Found {
 
 impl Step<'_> {
     /// Attributes the end of a unit's attempt, whose tasks have all ended; `None` if it ended well, or before
-    /// the cluster has attribution rules. Marks a checkpoint that the attempt could not read.
+    /// the cluster has its defaults. Marks a checkpoint that the attempt could not read.
     pub(in crate::apply) fn find_blame(&mut self, id: JobId, unit: UnitIndex) -> Option<Found> {
         let job = self.state.job(id)?;
         let attempt = job.unit(unit)?.attempt.as_deref()?;
@@ -123,7 +123,7 @@ impl Step<'_> {
         (id, unit): (JobId, UnitIndex),
         attempt: &Attempt,
     ) {
-        if self.state.job_defaults.is_none() {
+        if !self.state.has_defaults() {
             return;
         }
         let Some(job) = self.state.job(id) else {
@@ -151,7 +151,9 @@ fn attribute(
     (job, unit): (&Job, UnitIndex),
     attempt: &Attempt,
 ) -> Option<(Attribution, BadEnd)> {
-    state.job_defaults?;
+    if !state.has_defaults() {
+        return None;
+    }
     let stop = attempt.stop.as_ref().map(|order| &order.reason);
     if attempt.runs().all(|run| ended_well(&job.spec, stop, run)) {
         return None;
@@ -205,7 +207,7 @@ fn bad_end(state: &State, job: &Job, attempt: &Attempt) -> BadEnd {
     let culprit = verdict::decisive_run(attempt);
     let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
     if let Some(run) = culprit.filter(|_| exit.is_some_and(Exit::names_what_is_not_there)) {
-        return BadEnd::of_a_name(state.time, (job.id, &job.spec.user), run.host);
+        return BadEnd::of_a_name(state.time, job.id, &job.spec.user, run.host);
     }
     BadEnd {
         at: state.time,

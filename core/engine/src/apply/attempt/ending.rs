@@ -33,7 +33,6 @@ impl Step<'_> {
         let circumstances = Circumstances {
             hosts: &hosts,
             now: self.state.time,
-            newer_rules: defaults.is_some(),
             blame,
         };
         self.forget_attempt(id, unit);
@@ -70,7 +69,7 @@ impl Step<'_> {
             blame: blame.clone(),
         });
         let decisive = verdict::decisive_run(&attempt);
-        let culprit = decisive.filter(|run| defaults.is_some() && could_not_start(run));
+        let culprit = decisive.filter(|run| could_not_start(run));
         let culprit = culprit.map(|run| run.host);
         let culprit = culprit.or_else(|| self.host_to_avoid(blame.as_deref()));
         let past = PastAttempt {

@@ -23,6 +23,7 @@ use crate::apply::attempt::binding;
 use crate::apply::attempt::blame::Found;
 use crate::apply::attempt::ending::let_go;
 use crate::apply::attempt::placement::{assigned, hold, infeasible};
+use crate::apply::attempt::stopping::in_one_line;
 use crate::apply::attempt::task_reports::exit_code;
 use crate::apply::attempt::verdict::{self, Circumstances, Verdict, doubled};
 use crate::apply::job::admission::{self, Asking};
@@ -73,7 +74,7 @@ impl Step<'_> {
         cause: StopCause,
         grace_ms: u64,
     ) {
-        let (at, cause) = (self.state.time, self.told(cause));
+        let (at, cause) = (self.state.time, in_one_line(cause));
         let attempt = self.job_mut(id).attempt_mut(unit);
         let epoch = attempt.epoch;
         let Some(host) = attempt.task(task).map(|run| run.host) else {
@@ -185,7 +186,6 @@ impl Step<'_> {
         let circumstances = Circumstances {
             hosts: &self.state.hosts,
             now: self.state.time,
-            newer_rules: self.state.job_defaults.is_some(),
             blame: found.as_ref().map(|found| &found.attribution.blame),
         };
         let held_ms = self.state.held_until(job).since(self.state.time);

@@ -53,17 +53,13 @@ fn guard_checkpoints(
 ///
 /// If the job sets a limit itself, every failure counts, whatever its attribution; under the cluster's
 /// default, infrastructure failures do not count. Attempts stopped for other work and attempts that never ran
-/// do not count. Before the cluster has defaults, nothing is counted for jobs without a limit, because builds
-/// without defaults do not count.
+/// do not count.
 fn guard_progress(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
     (spec, unit, attempt): (&JobSpec, &Unit, &Attempt),
 ) -> (Verdict, u32) {
     let own_max = spec.lifecycle.attempts_without_progress_max;
-    if own_max.is_none() && defaults.is_none() {
-        return (verdict, unit.without_progress);
-    }
     if unit.has_progressed_in(attempt.epoch) {
         return (verdict, 0);
     }

@@ -34,17 +34,6 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// Returns the cause as recorded: a single line of evidence, or none before all replicas would record it.
-    pub(in crate::apply) fn told(&self, cause: StopCause) -> StopCause {
-        let StopCause { reason, mut detail } = cause;
-        if self.state.job_defaults.is_none() {
-            detail.clear();
-        }
-        let line = detail.lines().next().map_or(0, str::len);
-        detail.truncate(detail.floor_char_boundary(line.min(limits::STOP_DETAIL_BYTES_MAX)));
-        StopCause { reason, detail }
-    }
-
     /// Orders a unit's attempt to stop. Of several orders the reason of the first and the earliest end of the
     /// grace period apply.
     pub(in crate::apply) fn order_stop(
@@ -68,7 +57,7 @@ impl Step<'_> {
             }
             None => {
                 let epoch = attempt.epoch;
-                let cause = self.told(cause);
+                let cause = in_one_line(cause);
                 let order = StopOrder::new(cause.clone(), at, grace_ms);
                 self.edit_attempt(id, unit, |unit| {
                     let attempt = unit.attempt.as_mut().map(Arc::make_mut);
@@ -138,6 +127,14 @@ impl Step<'_> {
             self.state.index.add_usage(&spec, is, &amounts);
         }
     }
+}
+
+/// Shortens the details of a cause to one line of at most `STOP_DETAIL_BYTES_MAX` bytes.
+pub(in crate::apply) fn in_one_line(cause: StopCause) -> StopCause {
+    let StopCause { reason, mut detail } = cause;
+    let line = detail.lines().next().map_or(0, str::len);
+    detail.truncate(detail.floor_char_boundary(line.min(limits::STOP_DETAIL_BYTES_MAX)));
+    StopCause { reason, detail }
 }
 
 fn is_incomplete_too_long(state: &State, job: &Job, attempt: &Attempt) -> bool {

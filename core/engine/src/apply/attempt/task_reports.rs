@@ -69,7 +69,6 @@ impl Step<'_> {
 
     /// Records the outcome.
     fn record(&mut self, report: &TaskReport, position: usize) {
-        let newer_rules = self.state.job_defaults.is_some();
         let job = self.job_mut(report.job);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(report.unit);
@@ -85,7 +84,7 @@ impl Step<'_> {
         let run = &attempt.tasks[position];
         // A task stopped before it started decides nothing; the stop order does.
         let never_began = stop.is_some() && could_not_start(run);
-        let was_taken = newer_rules && had_begun && infrastructure_took(run);
+        let was_taken = had_begun && infrastructure_took(run);
         if run.phase.is_terminal()
             && !ended_well(&spec, stop.as_ref(), run)
             && !never_began
@@ -94,7 +93,7 @@ impl Step<'_> {
             attempt.decisive = Some(report.task);
         }
         self.emit(event_of(report, host));
-        if newer_rules && report.outcome == TaskOutcome::Started {
+        if report.outcome == TaskOutcome::Started {
             let now = self.state.time;
             self.state.health.started(host, now);
         }

@@ -22,9 +22,7 @@ pub(in crate::apply) struct Circumstances<'a> {
     pub(in crate::apply) hosts: &'a Hosts,
     /// When the attempt ended.
     pub(in crate::apply) now: TimeMs,
-    /// Whether all replicas use the rules of command format 4: the cluster has defaults for jobs.
-    pub(in crate::apply) newer_rules: bool,
-    /// Attribution of a failure; `None` for a success, and before all replicas attribute failures.
+    /// Attribution of a failure; `None` for a success, and before the cluster has its defaults.
     pub(in crate::apply) blame: Option<&'a Blame>,
 }
 
@@ -115,9 +113,7 @@ pub(in crate::apply) fn judge(
     unit: &Unit,
     attempt: &Attempt,
 ) -> Verdict {
-    let Circumstances {
-        hosts, newer_rules, ..
-    } = *circumstances;
+    let hosts = circumstances.hosts;
     let delay_ms = again_delay_ms(circumstances, unit, attempt);
     let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
@@ -136,7 +132,7 @@ pub(in crate::apply) fn judge(
         };
     }
     if let Some((reason, detail)) = stopped_from_outside(attempt, hosts) {
-        if newer_rules && reason == RestartReason::Infra {
+        if reason == RestartReason::Infra {
             return infrastructure(detail, delay_ms);
         }
         return Verdict::Requeued {
@@ -153,8 +149,7 @@ pub(in crate::apply) fn judge(
     if let Some(verdict) = stopped_for_time(stop, delay_ms) {
         return verdict;
     }
-    let unfit = newer_rules.then(|| unfit_gpu(hosts, attempt)).flatten();
-    if let Some(gpu) = unfit {
+    if let Some(gpu) = unfit_gpu(hosts, attempt) {
         return infrastructure(format!("{gpu} is unfit"), delay_ms);
     }
     let lost = stop == Some(&StopReason::MemberLost);
@@ -291,13 +286,10 @@ fn judge_start_error(
     unit: &Unit,
     delay_ms: u64,
 ) -> Verdict {
-    let Circumstances {
-        hosts, newer_rules, ..
-    } = *circumstances;
+    let hosts = circumstances.hosts;
     let detail = describe(run, hosts);
     let in_a_row = 1 + unit.start_errors().count();
-    let of_one_host = newer_rules && is_one_hosts(hosts, run.host, unit);
-    let (max, name) = if of_one_host {
+    let (max, name) = if is_one_hosts(hosts, run.host, unit) {
         (
             limits::START_ERRORS_OF_ONE_HOST_MAX,
             "START_ERRORS_OF_ONE_HOST_MAX",
@@ -344,14 +336,12 @@ fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Atte
         let never_ran = newest_first.take_while(|past| past.running_at.is_none());
         return doubled(limits::START_BACKOFF_MS, never_ran.count() as u64);
     };
-    let Circumstances {
-        now, newer_rules, ..
-    } = *circumstances;
+    let now = circumstances.now;
     let failed_before = matches!(
         unit.restart_reason,
         RestartReason::Infra | RestartReason::User
     );
-    if !newer_rules || !failed_before || !got_nowhere(unit, attempt.epoch, running_at, now) {
+    if !failed_before || !got_nowhere(unit, attempt.epoch, running_at, now) {
         return 0;
     }
     let in_a_row = newest_first.take_while(|past| {

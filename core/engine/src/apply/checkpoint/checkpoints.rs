@@ -178,7 +178,7 @@ fn end_row_of_swaps(unit: &mut Unit) {
     }
 }
 
-/// Arguments of [`muster_model::command::Command::SpoilCheckpoint`].
+/// Arguments of [`muster_model::command::CheckpointCommand::SpoilCheckpoint`].
 pub(in crate::apply) struct Spoil<'a> {
     pub(in crate::apply) job: JobId,
     pub(in crate::apply) unit: UnitIndex,

@@ -89,7 +89,7 @@ fn freed(state: &State, claiming: &Claiming) -> Freed {
     Freed {
         all_attempts: is_reservation,
         attempts,
-        claims: claiming.supersedes.iter().copied().collect(),
+        claims: claiming.supersedes.iter().map(|id| (*id).into()).collect(),
     }
 }
 
@@ -127,20 +127,17 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
         format!("an attempt of job {job} cannot be preempted: {protection}")
     })?;
     let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
-    for (other, unit) in &claiming.supersedes {
-        let claimant = state.job(*other);
-        let subject = claimant.and_then(|job| Some((job, Subject::claim(job, *unit)?)));
+    for superseded in &claiming.supersedes {
+        let unit = superseded.unit;
+        let claimant = state.job(superseded.job);
+        let subject = claimant.and_then(|job| Some((job, Subject::claim(job, unit)?)));
         let Some((claimant, subject)) = subject else {
-            return Err(format!("unit {unit} of job {other} has no claim"));
+            return Err(format!("{superseded} has no claim"));
         };
-        let claim = claimant
-            .unit(*unit)
-            .and_then(|known| known.claim.as_deref());
+        let claim = claimant.unit(unit).and_then(|known| known.claim.as_deref());
         let mut tasks = claim.iter().flat_map(|claim| claim.tasks.iter());
         if !tasks.any(|task| hosts.contains(&task.host)) {
-            return Err(format!(
-                "the claim of unit {unit} of job {other} does not obstruct it"
-            ));
+            return Err(format!("the claim of {superseded} does not obstruct it"));
         }
         // A claim for a moved unit is protected like the attempt that it left.
         let is_moved =
@@ -150,9 +147,7 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
             && claimant.spec.priority < job.spec.priority;
         if !outranked {
             rights.over(&subject).map_err(|protection| {
-                format!(
-                    "the claim of unit {unit} of job {other} cannot be superseded: {protection}"
-                )
+                format!("the claim of {superseded} cannot be superseded: {protection}")
             })?;
         }
     }

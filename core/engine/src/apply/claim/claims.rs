@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::command::{Claiming, StopCause, StopReason, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Host, HostClaim};
-use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 
@@ -18,8 +18,12 @@ use crate::state::{Answer, Claim, Part, Purpose, amounts_of};
 impl Step<'_> {
     pub(in crate::apply) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
-        for (job, unit) in &claiming.supersedes {
-            self.give_up_claim(*job, *unit, "replaced by another unit's claim");
+        for superseded in &claiming.supersedes {
+            self.give_up_claim(
+                superseded.job,
+                superseded.unit,
+                "replaced by another unit's claim",
+            );
         }
         if let Some(moving) = &claiming.moving {
             self.move_others(claiming, moving, &hosts);
@@ -130,7 +134,7 @@ impl Step<'_> {
         self.unbind(&spec, &claim.standing);
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         for host in hosts {
-            self.edit_host(host, |host| unmark(host, (job, unit)));
+            self.edit_host(host, |host| unmark(host, UnitId::new(job, unit)));
         }
         true
     }
@@ -144,7 +148,7 @@ impl Step<'_> {
             if !host.accepts_work() {
                 return Some(format!("host {} accepts no work", host.name));
             }
-            let claimant = Some((claim.job, claim.unit));
+            let claimant = Some(claim.unit_id());
             let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
             let unfit = claimed.find(|gpu| !gpu.usable());
             unfit.map(|gpu| format!("{} cannot be used", gpu.uuid))
@@ -172,7 +176,7 @@ impl Step<'_> {
         };
         let less = cpus_milli < host.cpus_milli || memory_mib < host.memory_mib;
         let gone = |claim: &&HostClaim| {
-            let claimant = Some((claim.job, claim.unit));
+            let claimant = Some(claim.unit_id());
             let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
             less || claimed.any(|gpu| models.get(&gpu.uuid) != Some(&&*gpu.model))
         };
@@ -216,7 +220,7 @@ fn mark(
         }
         for gpu in &mut host.gpus {
             if task.gpus.contains(&gpu.uuid) {
-                gpu.claim = Some((job, unit));
+                gpu.claim = Some(UnitId::new(job, unit));
             }
         }
     }
@@ -224,9 +228,8 @@ fn mark(
     host.claims.insert(position, claim);
 }
 
-fn unmark(host: &mut Host, claimant: (JobId, UnitIndex)) {
-    host.claims
-        .retain(|claim| (claim.job, claim.unit) != claimant);
+fn unmark(host: &mut Host, claimant: UnitId) {
+    host.claims.retain(|claim| claim.unit_id() != claimant);
     for gpu in &mut host.gpus {
         if gpu.claim == Some(claimant) {
             gpu.claim = None;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::command::JobDefaults;
 use muster_model::event::EventKind;
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::quota::{self, Guarantee, QueueConfig, QueueTree, parent_of};
 use muster_model::rejection::Rejection;
 use muster_model::spec::{DEFAULT_QUEUE, Violation};
@@ -12,17 +12,16 @@ use muster_model::topology::{self, ClusterTree, Topology};
 
 use crate::apply::Step;
 use crate::apply::config::capacity;
-use crate::apply::fingerprint::Request;
 use crate::state::{Answer, History, Queue, State};
 
 impl Step<'_> {
     pub(in crate::apply) fn configure_queues(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         tree: &Arc<QueueTree>,
     ) -> Result<Answer, Rejection> {
-        self.once(request, &Request::ConfigureQueues(author, tree), |step| {
+        self.once(request, |step| {
             let mut broken = quota::validate(tree, &step.state.topology);
             broken.extend(missing_names(tree));
             if broken.is_empty() {
@@ -158,11 +157,11 @@ impl Step<'_> {
 
     pub(in crate::apply) fn set_topology(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         topology: &Arc<Topology>,
     ) -> Result<Answer, Rejection> {
-        self.once(request, &Request::SetTopology(author, topology), |step| {
+        self.once(request, |step| {
             let mut broken = topology::validate(topology);
             let tree = step.state.cluster_tree_by(topology);
             if broken.is_empty() {

@@ -3,25 +3,24 @@
 use std::sync::Arc;
 
 use muster_model::event::EventKind;
-use muster_model::ids::RequestId;
+use muster_model::ids::RequestKey;
 use muster_model::limits;
 use muster_model::quota::{self, QueueConfig, QueueTree, parent_of};
 use muster_model::rejection::Rejection;
 
 use crate::apply::config::configuration;
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::state::{Answer, Queue, State};
 
 impl Step<'_> {
     pub(in crate::apply) fn set_queue(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         name: &str,
         live_jobs_max: u64,
     ) -> Result<Answer, Rejection> {
         check(name, live_jobs_max)?;
-        self.once(request, &Request::SetQueue(name, live_jobs_max), |step| {
+        self.once(request, |step| {
             match step.state.queues.get(name) {
                 Some(queue) if queue.retired => step.revive_queue(name, live_jobs_max)?,
                 Some(_) => step.limit_queue(name, live_jobs_max),

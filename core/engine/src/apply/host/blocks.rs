@@ -6,13 +6,12 @@ use muster_model::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::health::{Component, Phase};
 use muster_model::host::Host;
-use muster_model::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, JobId, RequestKey, TaskIndex, UnitIndex};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::time::{SECOND_MS, TimeMs};
 
 use crate::apply::attempt::words;
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::state::{Answer, BlockChange, Pools, pool_of};
 
@@ -25,12 +24,12 @@ type Place = (HostId, Option<u32>);
 impl Step<'_> {
     pub(in crate::apply) fn block(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         target: &BlockTarget,
         (block, spares_last): (&Block, bool),
     ) -> Result<Answer, Rejection> {
         check_texts(block)?;
-        self.once(request, &Request::Block(target, block), |step| {
+        self.once(request, |step| {
             check_times(block, step.state.time)?;
             let place = step.find(target)?;
             if spares_last && block.planned.is_none() {
@@ -146,13 +145,12 @@ impl Step<'_> {
 
     pub(in crate::apply) fn unblock(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         target: &BlockTarget,
         (author, planned): (&str, bool),
     ) -> Result<Answer, Rejection> {
         require_author(author)?;
-        let asked = Request::Unblock(target, author, planned);
-        self.once(request, &asked, |step| {
+        self.once(request, |step| {
             let place = step.find(target)?;
             if planned {
                 step.cancel_planned(place, author)?;

@@ -56,8 +56,7 @@ impl Step<'_> {
             health: health.clone(),
         });
         if let GpuHealth::Faulted { signal, .. } = health {
-            let newer_rules = self.state.job_defaults.is_some();
-            if !newer_rules || !SPARING_SIGNALS.contains(&signal.as_str()) {
+            if !SPARING_SIGNALS.contains(&signal.as_str()) {
                 self.stop_holder(uuid);
             }
             self.give_up_broken_claims(id);

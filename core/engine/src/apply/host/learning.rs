@@ -24,12 +24,8 @@ impl Step<'_> {
         } = &mut *self.state;
         let host = hosts.get(&id).expect("hosts named by the state exist");
         let guaranteed = guaranteed_levels(queues);
-        let reach = index.tree.replace(
-            (id, &host.name),
-            (configured_topology, &guaranteed),
-            (before, &host.learnt),
-        );
-        match reach {
+        let tree = &mut index.tree;
+        match tree.replace(host, before, configured_topology, &guaranteed) {
             Reach::Host => self.replace_cells(id),
             Reach::Cluster => self.grow_tree_and_tell(),
         }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestId, UnitIndex};
+use muster_model::ids::{JobId, RequestKey, UnitIndex};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::{self, JobSpec};
 
 use crate::apply::attempt::words;
-use crate::apply::fingerprint::Request;
 use crate::apply::job::{admission, asked, dependencies};
 use crate::apply::{Step, require_length};
 use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts};
@@ -19,10 +18,10 @@ use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts}
 impl Step<'_> {
     pub(in crate::apply) fn submit_job(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         spec: &Arc<JobSpec>,
     ) -> Result<Answer, Rejection> {
-        self.once(request, &Request::Submit(spec), |step| {
+        self.once(request, |step| {
             let violations = spec::validate(spec);
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
@@ -115,14 +114,14 @@ impl Step<'_> {
 
     pub(in crate::apply) fn cancel_job(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         id: JobId,
         author: &str,
         reason: &str,
     ) -> Result<Answer, Rejection> {
         require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)?;
         require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
-        self.once(request, &Request::Cancel(id, author, reason), |step| {
+        self.once(request, |step| {
             let job = step.known_job(id)?;
             if job.phase.is_terminal() {
                 let phase = job.phase;

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::ids::{JobId, PipelineId, RequestId, Revision};
+use muster_model::ids::{JobId, PipelineId, RequestKey, Revision};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::{
     Dependency, JobSpec, Pipeline, PipelineJob, Violation, validate_pipeline,
 };
 
-use crate::apply::fingerprint::Request;
 use crate::apply::job::{asked, dependencies};
 use crate::apply::{Step, violation};
 use crate::state::{Answer, PipelineMark, State};
@@ -18,10 +17,10 @@ use crate::state::{Answer, PipelineMark, State};
 impl Step<'_> {
     pub(in crate::apply) fn submit_pipeline(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         pipeline: &Pipeline,
     ) -> Result<Answer, Rejection> {
-        self.once(request, &Request::SubmitPipeline(pipeline), |step| {
+        self.once(request, |step| {
             let mut violations = validate_pipeline(pipeline);
             if violations.is_empty() {
                 violations = of_state(step.state, pipeline);

@@ -6,26 +6,24 @@
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{HostId, JobId, RequestId};
+use muster_model::ids::{HostId, JobId, RequestKey};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::SuspendMode;
 
 use crate::apply::attempt::words;
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, require_length};
 use crate::state::{Answer, Job, Suspension};
 
 impl Step<'_> {
     pub(in crate::apply) fn suspend_job(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         id: JobId,
         (author, reason): (&str, &str),
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
-        let asked = Request::Suspend(id, author, reason);
-        self.once(request, &asked, |step| {
+        self.once(request, |step| {
             let job = step.unfinished(id)?;
             if let Some(known) = &job.suspension {
                 let detail = format!("is suspended already, by {}", known.author);
@@ -38,13 +36,12 @@ impl Step<'_> {
 
     pub(in crate::apply) fn resume_job(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         id: JobId,
         (author, reason): (&str, &str),
     ) -> Result<Answer, Rejection> {
         check_texts(author, reason)?;
-        let asked = Request::Resume(id, author, reason);
-        self.once(request, &asked, |step| {
+        self.once(request, |step| {
             if step.unfinished(id)?.suspension.is_none() {
                 let detail = "is not suspended".to_owned();
                 return Err(Rejection::Suspension { job: id, detail });
@@ -112,9 +109,6 @@ impl Step<'_> {
 
     /// Records the pauses from the suspension up to now.
     fn note_halts(&mut self, id: JobId) {
-        if !self.keeps_accounts() {
-            return;
-        }
         let now = self.state.time;
         let job = self.job_mut(id);
         let halts: Vec<_> = { job.units.iter() }

@@ -85,9 +85,9 @@ pub struct Compacted {
 }
 
 impl EventLog {
-    /// Keeps the events of one revision and drops events over `EVENTS_KEPT_MAX`: the oldest ones or, if
-    /// `is_fair`, first the oldest ones of the owner with the most settled events.
-    pub fn push(&mut self, revision: Revision, events: Arc<[Event]>, is_fair: bool) {
+    /// Keeps the events of one revision and drops events over `EVENTS_KEPT_MAX`: first the oldest ones of the
+    /// owner with the most settled events.
+    pub fn push(&mut self, revision: Revision, events: Arc<[Event]>) {
         if events.is_empty() {
             return;
         }
@@ -97,8 +97,8 @@ impl EventLog {
         self.settle(self.settled_up_to);
         while self.count > self.bounds.kept && self.by_revision.len() > 1 {
             match self.settled.oldest_of_greatest() {
-                Some((owner, oldest)) if is_fair => self.drop_of(owner, oldest),
-                _ => self.drop_oldest(),
+                Some((owner, oldest)) => self.drop_of(owner, oldest),
+                None => self.drop_oldest(),
             }
         }
         while self.marks.len() > self.bounds.marks {

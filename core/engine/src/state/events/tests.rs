@@ -53,11 +53,11 @@ fn asked(log: &EventLog, from: u64, jobs: &[u64]) -> Result<(), u64> {
 fn a_huge_array_loses_its_own_oldest_events_and_takes_nobody_elses() {
     let mut log = log();
     for revision in 1..=3 {
-        log.push(Revision(revision), events(revision, &[1]), true);
+        log.push(Revision(revision), events(revision, &[1]));
     }
-    log.push(Revision(4), events(4, &[0, 2]), true);
+    log.push(Revision(4), events(4, &[0, 2]));
     for revision in 5..=100 {
-        log.push(Revision(revision), events(revision, &[5]), true);
+        log.push(Revision(revision), events(revision, &[5]));
     }
     assert_eq!(log.len(), SMALL.kept);
     assert_eq!(kept(&log, Some(JobId(1))), [1, 2, 3]);
@@ -85,7 +85,7 @@ fn the_newest_events_are_kept_whoevers_they_are() {
         // Every job has one event.
         let job = 3 * revision;
         let told = events(revision, &[job, job + 1, job + 2]);
-        log.push(Revision(revision), told, true);
+        log.push(Revision(revision), told);
     }
     let newest: Vec<u64> = log.iter().map(|(revision, _)| revision.get()).collect();
     assert!(newest.ends_with(&[11, 12]), "{newest:?}");
@@ -96,25 +96,12 @@ fn the_newest_events_are_kept_whoevers_they_are() {
 }
 
 #[test]
-fn before_all_replicas_can_tell_the_oldest_events_go() {
-    let mut log = log();
-    log.push(Revision(1), events(1, &[1]), false);
-    for revision in 2..=40 {
-        log.push(Revision(revision), events(revision, &[2]), false);
-    }
-    assert_eq!(kept(&log, Some(JobId(1))), Vec::<u64>::new());
-    assert_eq!((log.floor(), log.compacted()), (Revision(20), Revision(20)));
-    assert_eq!(asked(&log, 19, &[30]), Ok(()), "a job that came later");
-    assert_eq!(asked(&log, 0, &[1]), Err(20));
-}
-
-#[test]
 fn one_revision_over_all_limits_is_kept_whole_as_long_as_it_is_the_newest() {
     let mut log = log();
-    log.push(Revision(1), events(1, &[1]), true);
-    log.push(Revision(2), events(2, &[2; 50]), true);
+    log.push(Revision(1), events(1, &[1]));
+    log.push(Revision(2), events(2, &[2; 50]));
     assert_eq!(log.len(), 50);
-    log.push(Revision(3), events(3, &[3]), true);
+    log.push(Revision(3), events(3, &[3]));
     assert_eq!(kept(&log, Some(JobId(2))), Vec::<u64>::new());
     assert_eq!(asked(&log, 1, &[2]), Err(2));
     assert!(log.is_as_restored());
@@ -145,8 +132,8 @@ fn no_gap_is_silent_and_a_restored_log_goes_on_as_the_others_do() {
                 let owner = Some(JobId(*owner)).filter(|job| job.get() > 0);
                 told.entry(owner).or_default().push(revision);
             }
-            log.push(Revision(revision), events(revision, &owners), true);
-            restored.push(Revision(revision), events(revision, &owners), true);
+            log.push(Revision(revision), events(revision, &owners));
+            restored.push(Revision(revision), events(revision, &owners));
             if drawn(&mut draw, 5) == 0 {
                 let revisions = restored.iter().map(|(at, it)| (at, Arc::clone(it)));
                 let (floor, losses) = (restored.floor(), restored.losses());

@@ -212,10 +212,10 @@ impl HostEntries {
 
 /// Returns the claiming unit and the number of its claimed GPUs on the host that are held.
 fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
-    let claimant = (claim.job, claim.unit);
+    let claimant = claim.unit_id();
     let claimed = host.gpus.iter().filter(|gpu| gpu.claim == Some(claimant));
     let held = claimed.filter(|gpu| gpu.holder.is_some()).count();
-    (claimant, u32::try_from(held).unwrap_or(u32::MAX))
+    (claimant.into(), u32::try_from(held).unwrap_or(u32::MAX))
 }
 
 impl Index {

@@ -1,6 +1,8 @@
 //! Script commands for lifecycles: dependencies, exit rules, damaged checkpoints.
 
-use muster_model::command::{Command, JobDefaults, ReplicaRecord};
+use muster_model::command::{
+    CheckpointCommand, Command, ConfigCommand, JobDefaults, ReplicaRecord,
+};
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, ReplicaId, TaskIndex};
 use muster_model::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
@@ -40,14 +42,14 @@ impl Runner {
     pub(crate) fn defaults(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
         let known = JobDefaults::default();
         let max = known.attempts_without_progress_max;
-        Ok(Command::SetJobDefaults {
+        Ok(Command::Config(ConfigCommand::SetJobDefaults {
             leader,
             defaults: JobDefaults {
                 attempts_without_progress_max: args.key_or("without_progress", max)?,
                 bad_checkpoints_max: args.key_or("bad", known.bad_checkpoints_max)?,
                 ..known
             },
-        })
+        }))
     }
 
     /// `replicas ID[,ID...] [learners=ID[,ID...]]`: the current replicas.
@@ -102,7 +104,7 @@ impl Runner {
         let job = self.job(args)?;
         let (step, epoch) = (args.positional()?, AttemptEpoch(args.positional()?));
         let (unit, reporter) = self.attempt(args, job, TaskIndex(0))?;
-        Ok(Command::SpoilCheckpoint {
+        Ok(Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
             leader,
             job,
             unit,
@@ -110,7 +112,7 @@ impl Runner {
             epoch,
             step,
             reason: "its digest differs".to_owned(),
-        })
+        }))
     }
 }
 

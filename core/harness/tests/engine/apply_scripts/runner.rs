@@ -14,15 +14,16 @@ use goldenscript::{ArgumentConsumer, Context};
 use muster_engine::desired;
 use muster_engine::state::Answer;
 use muster_harness::{
-    Cluster, exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
+    Cluster, exit_with, fingerprinted, gang, gpu_uuid, host_of_model, request_id, request_key,
+    single, start_error,
 };
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    LastSeen, MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
-    TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuHealth, HostCommand, HostHealth, HostRegistration, LastSeen, MemberSwap, Placement, Planned,
+    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex,
     UnitIndex,
 };
 use muster_model::spec::JobSpec;
@@ -89,10 +90,10 @@ impl Runner {
             "leader" => Ok(Command::LeaderBegan {
                 replica: ReplicaId(args.positional()?),
             }),
-            "host" => Ok(Command::RegisterHost {
+            "host" => Ok(Command::Host(HostCommand::RegisterHost {
                 leader,
                 registration: Arc::new(registration(args)?),
-            }),
+            })),
             "submit" => self.submit(args),
             "pipeline" => self.pipeline(args),
             "cancel" => Ok(Command::CancelJob {
@@ -132,11 +133,11 @@ impl Runner {
             "spoil" => self.spoil(args, leader),
             "defaults" => Self::defaults(args, leader),
             "replicas" => Self::replicas(args, leader),
-            "queue" => Ok(Command::SetQueue {
+            "queue" => Ok(Command::Config(ConfigCommand::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,
                 live_jobs_max: args.positional()?,
-            }),
+            })),
             "configure" => self.configure(args),
             "topology" => self.topology(args),
             "claim" => self.claim(args, leader),
@@ -155,7 +156,7 @@ impl Runner {
 
     /// Applies a command and shows its answer and events.
     fn apply(&mut self, command: &Command) -> String {
-        let applied = self.cluster.apply(command);
+        let applied = self.cluster.apply(&fingerprinted(command.clone()));
         let mut text = String::new();
         if let Command::SubmitJob { spec, .. } = command
             && let Ok(Answer::Job(job)) = applied.result
@@ -182,9 +183,9 @@ impl Runner {
         LeadershipEpoch(self.cluster.leader().get() - u64::from(stale))
     }
 
-    pub(crate) fn request(&mut self, args: &mut Args<'_>) -> Result<RequestId> {
+    pub(crate) fn request(&mut self, args: &mut Args<'_>) -> Result<RequestKey> {
         Ok(match args.key("request")? {
-            Some(number) => request_id(number),
+            Some(number) => request_key(number),
             None => self.cluster.next_request(),
         })
     }
@@ -443,7 +444,7 @@ impl Runner {
         let step = args.positional()?;
         let path = args.key_or("path", format!("/ckpt/step_{step}"))?;
         let (unit, epoch) = self.attempt(args, job, TaskIndex(0))?;
-        Ok(Command::CommitCheckpoint {
+        Ok(Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader,
             job,
             unit,
@@ -455,7 +456,7 @@ impl Runner {
                 digest: String::new(),
                 save_ms: None,
             },
-        })
+        }))
     }
 }
 
@@ -520,12 +521,12 @@ fn host_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> 
         "suspect" => HostHealth::Suspect,
         _ => HostHealth::Lost,
     };
-    Ok(Command::SetHostHealth {
+    Ok(Command::Host(HostCommand::SetHostHealth {
         leader,
         host,
         health,
         one_way: args.key_or("one_way", false)?,
-    })
+    }))
 }
 
 /// `gpu_health HOST/INDEX SIGNAL`, or `ok`; `from=` names another host as the reporter.
@@ -533,7 +534,7 @@ fn gpu_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
     let text: String = args.positional()?;
     let (host, _) = text.split_once('/').ok_or("a GPU is HOST/INDEX")?;
     let signal: String = args.positional()?;
-    Ok(Command::SetGpuHealth {
+    Ok(Command::Host(HostCommand::SetGpuHealth {
         leader,
         host: HostId(args.key_or("from", host.parse()?)?),
         gpu: gpu(&text)?,
@@ -545,7 +546,7 @@ fn gpu_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
                 detail: "seen by the driver".to_owned(),
             }
         },
-    })
+    }))
 }
 
 fn exit(args: &mut Args<'_>) -> Result<Exit> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
-use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
+use muster_model::command::{Claiming, Command, ConfigCommand, Move, Moving, Standing, Victim};
+use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
 };
@@ -31,7 +31,7 @@ impl Runner {
             let (name, settings) = text.split_once(':').unwrap_or((&text, ""));
             queues.insert(name.to_owned(), queue_config(settings)?);
         }
-        Ok(Command::ConfigureQueues {
+        Ok(Command::Config(ConfigCommand::ConfigureQueues {
             request: self.request(args)?,
             author: "grace".to_owned(),
             tree: Arc::new(QueueTree {
@@ -39,7 +39,7 @@ impl Runner {
                 history_half_life_ms,
                 defragment,
             }),
-        })
+        }))
     }
 
     /// `topology RACK=HOST+HOST...`.
@@ -53,11 +53,11 @@ impl Runner {
                 hosts: hosts.split('+').map(str::to_owned).collect(),
             });
         }
-        Ok(Command::SetTopology {
+        Ok(Command::Config(ConfigCommand::SetTopology {
             request: self.request(args)?,
             author: "grace".to_owned(),
             topology: Arc::new(topology),
-        })
+        }))
     }
 
     /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [moves=JOB@TASK@HOST:GPU+GPU,... gain=GPUMS]
@@ -95,7 +95,7 @@ impl Runner {
         };
         let mut supersedes = Vec::new();
         for name in names(args.key("supersedes")?) {
-            supersedes.push((self.named(&name)?, UnitIndex(0)));
+            supersedes.push(UnitId::new(self.named(&name)?, UnitIndex(0)));
         }
         Ok(Command::Claim(Claiming {
             leader,

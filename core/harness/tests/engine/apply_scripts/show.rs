@@ -492,8 +492,8 @@ impl Show {
                 |holder| format!("{}.{}", holder.job, holder.task),
             );
             let _ = write!(text, " {}={holder}", gpu.index);
-            if let Some((job, _)) = gpu.claim {
-                let _ = write!(text, "<{job}");
+            if let Some(claimant) = gpu.claim {
+                let _ = write!(text, "<{}", claimant.job);
             }
             if gpu.health != GpuHealth::Healthy {
                 let _ = write!(text, "({})", health(&gpu.health));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, Load, check_quotas};
 use muster_harness::{Cluster, gpu_uuid};
-use muster_model::command::{Command, GpuHealth, HostHealth};
+use muster_model::command::{Command, ConfigCommand, GpuHealth, HostCommand, HostHealth};
 use muster_model::ids::HostId;
 use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 
@@ -32,11 +32,11 @@ fn rules(cluster: &Cluster, quotas: &[(&str, Vec<muster_model::quota::CellQuota>
 
 fn configured(quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Cluster {
     let mut cluster = EVEN.cluster();
-    let command = Command::ConfigureQueues {
+    let command = Command::Config(ConfigCommand::ConfigureQueues {
         request: cluster.next_request(),
         author: "ada".to_owned(),
         tree: Arc::new(tree(quotas)),
-    };
+    });
     cluster.apply(&command).result.expect("quotas that fit");
     cluster
 }
@@ -175,7 +175,7 @@ fn bad_cells_are_passed_by_as_far_as_nobody_misses_the_good_ones() {
     let quotas = [("a", vec![cells("host", "H100", 8, 3)])];
     let mut cluster = configured(&quotas);
     for host in [1, 2, 3] {
-        cluster.apply(&Command::SetGpuHealth {
+        cluster.apply(&Command::Host(HostCommand::SetGpuHealth {
             leader: cluster.leader(),
             host: HostId(host),
             gpu: gpu_uuid(host, 0),
@@ -183,7 +183,7 @@ fn bad_cells_are_passed_by_as_far_as_nobody_misses_the_good_ones() {
                 signal: "xid-79".to_owned(),
                 detail: String::new(),
             },
-        });
+        }));
     }
     let mut allocation = Allocation::rebuild(&cluster.state);
     assert_eq!(
@@ -209,12 +209,12 @@ fn shortage_is_counted_over_all_virtual_clusters() {
         ("b", vec![cells("rack", "H100", 16, 1)]),
     ]);
     assert_eq!(Allocation::rebuild(&cluster.state).shortages(), []);
-    cluster.apply(&Command::SetHostHealth {
+    cluster.apply(&Command::Host(HostCommand::SetHostHealth {
         leader: cluster.leader(),
         host: HostId(1),
         health: HostHealth::Lost,
         one_way: false,
-    });
+    }));
     let shortages = Allocation::rebuild(&cluster.state).shortages();
     assert_eq!(shortages.len(), 1);
     assert_eq!(shortages[0].missing, 1);

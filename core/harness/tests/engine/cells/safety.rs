@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, check_quotas};
 use muster_harness::Cluster;
-use muster_model::command::Command;
+use muster_model::command::{Command, ConfigCommand, HostCommand};
 use muster_model::topology::{CellId, CellKind};
 use proptest::prelude::*;
 
@@ -52,11 +52,11 @@ pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
         }
     }
     let listed: Vec<_> = quotas.into_iter().collect();
-    let command = Command::ConfigureQueues {
+    let command = Command::Config(ConfigCommand::ConfigureQueues {
         request: cluster.next_request(),
         author: "ada".to_owned(),
         tree: Arc::new(tree(&listed)),
-    };
+    });
     cluster.apply(&command).result.expect("quotas that fit");
     cluster
 }
@@ -162,7 +162,7 @@ proptest! {
             let id = cluster.state.host_by_name(&format!("node-{number:04}")).map(|host| host.id);
             match (draw.below(3), id) {
                 (0, Some(host)) => {
-                    cluster.apply(&Command::SetGpuHealth {
+                    cluster.apply(&Command::Host(HostCommand::SetGpuHealth {
                         leader: cluster.leader(),
                         host,
                         gpu: muster_harness::gpu_uuid(number, gpu),
@@ -170,10 +170,10 @@ proptest! {
                             signal: "xid-79".to_owned(),
                             detail: String::new(),
                         },
-                    });
+                    }));
                 }
                 (1, Some(host)) => {
-                    cluster.apply(&Command::SetHostHealth {
+                    cluster.apply(&Command::Host(HostCommand::SetHostHealth {
                         leader: cluster.leader(),
                         host,
                         health: draw.pick(&[
@@ -181,7 +181,7 @@ proptest! {
                             muster_model::command::HostHealth::Lost,
                         ]),
                         one_way: false,
-                    });
+                    }));
                 }
                 _ => {
                     let gpus = draw.pick(&[8, 8, 4, 0]);

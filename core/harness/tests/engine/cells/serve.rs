@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
 use muster_harness::Cluster;
-use muster_model::command::Command;
+use muster_model::command::{Command, ConfigCommand};
 use muster_model::ids::{HostId, JobId, TaskIndex};
 use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
@@ -226,11 +226,11 @@ const EVEN: Shape<'_> = Shape {
 
 fn configured(quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Cluster {
     let mut cluster = EVEN.cluster();
-    let command = Command::ConfigureQueues {
+    let command = Command::Config(ConfigCommand::ConfigureQueues {
         request: cluster.next_request(),
         author: "ada".to_owned(),
         tree: Arc::new(tree(quotas)),
-    };
+    });
     cluster.apply(&command).result.expect("quotas that fit");
     cluster
 }

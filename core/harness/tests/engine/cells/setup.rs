@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, Wanted};
 use muster_harness::{Cluster, host_of_model};
-use muster_model::command::Command;
+use muster_model::command::{Command, ConfigCommand};
 use muster_model::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig, QueueTree};
 use muster_model::topology::{CellGroup, CellId, CellKind, CellPlace, HostShape, Topology};
 
@@ -72,11 +72,11 @@ impl Shape<'_> {
     pub(crate) fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new();
         cluster.observer.enabled = false;
-        let command = Command::SetTopology {
+        let command = Command::Config(ConfigCommand::SetTopology {
             request: cluster.next_request(),
             author: "ada".to_owned(),
             topology: Arc::new(self.topology()),
-        };
+        });
         cluster.apply(&command).result.expect("a valid topology");
         for (number, (gpus, model)) in (1u32..).zip(self.hosts) {
             cluster

@@ -6,8 +6,8 @@ use std::error::Error;
 use muster_engine::state::State;
 use muster_harness::{self as testing, Cluster};
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, HostRegistration,
-    Placement, Planned, TaskPlacement,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostCommand,
+    HostHealth, HostRegistration, Placement, Planned, TaskPlacement,
 };
 use muster_model::host::ENGINE_LABEL;
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
@@ -40,10 +40,10 @@ impl NamedCluster {
     }
 
     fn register(&mut self, registration: HostRegistration) {
-        self.apply(&Command::RegisterHost {
+        self.apply(&Command::Host(HostCommand::RegisterHost {
             leader: self.cluster.leader(),
             registration: registration.clone().into(),
-        });
+        }));
         let name = registration.name.clone();
         self.registrations.insert(name, registration);
     }
@@ -93,7 +93,7 @@ impl NamedCluster {
         let attempt = self.cluster.attempt(job, UnitIndex(0));
         let epoch = attempt.ok_or("it does not run")?.epoch;
         let step = self.cluster.now.0;
-        self.apply(&Command::CommitCheckpoint {
+        self.apply(&Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader: self.cluster.leader(),
             job,
             unit: UnitIndex(0),
@@ -105,7 +105,7 @@ impl NamedCluster {
                 digest: String::new(),
                 save_ms: None,
             },
-        });
+        }));
         Ok(())
     }
 
@@ -185,18 +185,18 @@ impl NamedCluster {
             "lost" => HostHealth::Lost,
             other => return Err(format!("no health {other}").into()),
         };
-        let command = Command::SetHostHealth {
+        let command = Command::Host(HostCommand::SetHostHealth {
             leader: self.cluster.leader(),
             host: self.host(host)?,
             health,
             one_way: false,
-        };
+        });
         self.apply(&command);
         Ok(())
     }
 
     pub(crate) fn fault(&mut self, host: &str, index: usize) -> Result<(), Box<dyn Error>> {
-        let command = Command::SetGpuHealth {
+        let command = Command::Host(HostCommand::SetGpuHealth {
             leader: self.cluster.leader(),
             host: self.host(host)?,
             gpu: self.gpu(host, index)?,
@@ -204,7 +204,7 @@ impl NamedCluster {
                 signal: "xid-79".to_owned(),
                 detail: "fell off the bus".to_owned(),
             },
-        };
+        });
         self.apply(&command);
         Ok(())
     }

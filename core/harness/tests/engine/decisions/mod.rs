@@ -13,6 +13,7 @@ mod reactor;
 use std::path::Path;
 
 /// Runs every script of a folder of `testscripts`, each with its own runner.
+#[expect(clippy::disallowed_methods, reason = "a test reads its scripts")]
 fn run_scripts<R: goldenscript::Runner>(folder: &str, new_runner: impl Fn() -> R) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testscripts")

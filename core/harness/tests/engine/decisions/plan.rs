@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use muster_engine::desired;
 use muster_harness as testing;
-use muster_model::command::{Command as Replicated, JobDefaults, Planned, TaskOutcome};
+use muster_model::command::{
+    Command as Replicated, ConfigCommand, JobDefaults, Planned, TaskOutcome,
+};
 use muster_model::ids::TaskIndex;
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
@@ -277,10 +279,10 @@ impl goldenscript::Runner for PlanRunner {
                 self.named.cluster.exit(job, *task, exit);
             }
             Command::Defaults => {
-                let command = Replicated::SetJobDefaults {
+                let command = Replicated::Config(ConfigCommand::SetJobDefaults {
                     leader: self.named.cluster.leader(),
                     defaults: JobDefaults::default(),
-                };
+                });
                 self.named.apply(&command);
             }
             Command::Cancel { name } => {
@@ -447,11 +449,11 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
 
 impl PlanRunner {
     fn configure(&mut self) {
-        let command = Replicated::ConfigureQueues {
+        let command = Replicated::Config(ConfigCommand::ConfigureQueues {
             request: self.named.cluster.next_request(),
             author: "grace".to_owned(),
             tree: Arc::clone(&self.tree),
-        };
+        });
         self.named.apply(&command);
     }
 

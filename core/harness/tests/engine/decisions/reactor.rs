@@ -10,7 +10,10 @@ use muster_harness as testing;
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
-use muster_model::command::{Command as Replicated, Exit, GpuHealth, JobDefaults, TaskOutcome};
+use muster_model::command::{
+    CheckpointCommand, Command as Replicated, ConfigCommand, Exit, GpuHealth, HostCommand,
+    JobDefaults, TaskOutcome,
+};
 use muster_model::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
@@ -209,10 +212,10 @@ impl goldenscript::Runner for ReactorRunner {
                 }
             }
             Command::Defaults => {
-                let command = Replicated::SetJobDefaults {
+                let command = Replicated::Config(ConfigCommand::SetJobDefaults {
                     leader: self.named.cluster.leader(),
                     defaults: JobDefaults::default(),
-                };
+                });
                 self.named.apply(&command);
             }
             Command::Pace { period_ms } => self.pace_ms = *period_ms,
@@ -386,12 +389,12 @@ impl ReactorRunner {
 
     fn describe(&self, command: &Replicated) -> String {
         match command {
-            Replicated::SetHostHealth {
+            Replicated::Host(HostCommand::SetHostHealth {
                 host,
                 health,
                 one_way,
                 ..
-            } => {
+            }) => {
                 let link = if *one_way {
                     ", its heartbeats arrive"
                 } else {
@@ -409,14 +412,14 @@ impl ReactorRunner {
                     other => format!("{task} {other:?}"),
                 }
             }
-            Replicated::SetGpuHealth { gpu, health, .. } => {
+            Replicated::Host(HostCommand::SetGpuHealth { gpu, health, .. }) => {
                 let found = self.named.state().gpu(*gpu);
                 let name = found.map(|(host, gpu)| format!("{}/{}", host.name, gpu.index));
                 format!("GPU {} {health:?}", name.unwrap_or_default())
             }
-            Replicated::CommitCheckpoint {
+            Replicated::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 job, checkpoint, ..
-            } => {
+            }) => {
                 format!(
                     "{} saved step {}",
                     self.named.job_name(*job),
@@ -426,9 +429,9 @@ impl ReactorRunner {
             Replicated::ReleaseGang { job, .. } => {
                 format!("{} is released", self.named.job_name(*job))
             }
-            Replicated::SpoilCheckpoint {
+            Replicated::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 job, epoch, step, ..
-            } => {
+            }) => {
                 let job = self.named.job_name(*job);
                 format!("{job} cannot read step {step} of epoch {epoch}")
             }

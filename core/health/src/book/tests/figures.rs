@@ -90,7 +90,7 @@ fn a_lemon_is_one_from_the_score_of_its_rule_on() {
         let rules = site.rules.clone();
         let lemons = site.book.lemons(&rules, now, &Excludes::new()).len();
         let told = site.with_place(7, |book, rules, place| {
-            told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
+            told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
         });
         (lemons, told)
     };
@@ -111,12 +111,12 @@ fn a_host_flaps_as_its_rule_says() {
         let told = [0, 8].map(|minute| {
             site.with_place(1, |book, rules, place| {
                 let now = TimeMs(minute * MINUTE_MS);
-                told(&book.fell_silent(rules, (place.host, &[]), now))
+                told(&book.fell_silent(rules, place.host, &[], now))
             })
         });
-        let kept = site.book.condition(&host(1));
-        let kept = kept.and_then(|it| it.holds.first().map(|held| held.what));
-        (told.join("; "), kept)
+        let condition = site.book.condition(&host(1));
+        let kept_off = condition.and_then(|it| it.holds.first().map(|held| held.what));
+        (told.join("; "), kept_off)
     };
     assert_eq!(play("3 in 10m", "4 in 10m"), ("; ".to_owned(), None));
     assert_eq!(play("3 in 10m", "2 in 7m"), ("; ".to_owned(), None));
@@ -132,7 +132,7 @@ fn a_host_flaps_as_its_rule_says() {
     for minute in [0, 8] {
         site.with_place(1, |book, rules, place| {
             let now = TimeMs(minute * MINUTE_MS);
-            book.fell_silent(rules, (place.host, &[]), now)
+            book.fell_silent(rules, place.host, &[], now)
         });
     }
     let kept = site.book.condition(&host(1)).expect("it is known").held();

@@ -347,7 +347,7 @@ fn services_are_started_again_on_few_hosts_at_a_time() {
     let mut done = |of: u32, since| {
         let effects = site
             .book
-            .restarted((HostId(of), "fabric_manager"), since, TimeMs(60));
+            .restarted(HostId(of), "fabric_manager", since, TimeMs(60));
         effects.map(|effects| told(&effects))
     };
     assert_eq!(done(1, TimeMs(2)), None, "of another order");
@@ -701,8 +701,8 @@ fn what_waits_for_the_end_of_an_incident_is_not_pushed_out() {
     for of in 10..15 {
         site.reading("fs_readonly", host(of), Severity::Fatal, 0);
     }
-    let open = site.book.incident(HostId(14), TimeMs(1)).cloned();
-    let open = open.expect("it is one");
+    let known = site.book.incident(HostId(14), TimeMs(1));
+    let open = known.cloned().expect("it is one");
     for at in 0..FINDINGS_KEPT_MAX as u64 + 5 {
         site.reading("ecc_cor_dram", gpu(1, 0), Severity::Degraded, at);
     }
@@ -822,7 +822,7 @@ fn hosts_that_fall_silent_together_are_one_incident_and_expected_silence_is_none
     let mut site = Site::new();
     let silent = |site: &mut Site, of: u32, at: u64| {
         site.with_place(of, |book, rules, place| {
-            told(&book.fell_silent(rules, (place.host, place.groups), TimeMs(at)))
+            told(&book.fell_silent(rules, place.host, place.groups, TimeMs(at)))
         })
     };
     let block = admin(Event::AdminBlock, "maintenance", 0, None);
@@ -867,7 +867,7 @@ fn a_host_that_takes_many_tasks_with_it_has_failed_once_and_in_an_incident_never
     assert_eq!(single(&site, 6 * MINUTE_MS), 2_000);
     for of in 10..20 {
         site.with_place(of, |book, rules, place| {
-            book.fell_silent(rules, (place.host, place.groups), TimeMs(HOUR_MS))
+            book.fell_silent(rules, place.host, place.groups, TimeMs(HOUR_MS))
         });
     }
     ends(&mut site, HOUR_MS + 30 * SECOND_MS);
@@ -892,7 +892,7 @@ fn a_rack_is_braked_once_two_of_its_hosts_are() {
             name: "r1",
             hosts: &hosts,
         };
-        told(&site.book.sum_up(rule, (HostId(of), &told_of), rack))
+        told(&site.book.sum_up(rule, HostId(of), &told_of, rack))
     };
     assert_eq!(say(10, Degraded, 0), "");
     assert_eq!(
@@ -1050,9 +1050,8 @@ fn what_the_site_has_not_set_up_is_held_against_no_host() {
 #[test]
 fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_jobs() {
     let mut site = Site::new();
-    let missing = |job: u64, user: &str, at: u64| {
-        BadEnd::of_a_name(TimeMs(at), (JobId(job), user), HostId(10))
-    };
+    let missing =
+        |job: u64, user: &str, at: u64| BadEnd::of_a_name(TimeMs(at), JobId(job), user, HostId(10));
     let users = |site: &Site, at: u64| {
         let next = missing(9, "eve", at);
         site.book.history(&next).users_missing
@@ -1064,7 +1063,7 @@ fn what_users_miss_on_a_host_is_remembered_for_a_day_and_taken_back_with_their_j
     site.book.keep_end(&missing(3, "bob", HOUR_MS));
     // Failures for another reason, or elsewhere, do not count.
     open_end(&mut site, &end(4, "dan", 10, HOUR_MS));
-    let elsewhere = BadEnd::of_a_name(TimeMs(HOUR_MS), (JobId(5), "fay"), HostId(11));
+    let elsewhere = BadEnd::of_a_name(TimeMs(HOUR_MS), JobId(5), "fay", HostId(11));
     site.book.keep_end(&elsewhere);
     assert_eq!(users(&site, HOUR_MS), 3);
     assert_eq!(users(&site, DAY_MS + 1), 2);
@@ -1089,8 +1088,8 @@ fn an_end_is_compared_with_those_of_a_day() {
     let told = |site: &Site, at: u64| {
         let history = site.book.history(&end(3, "eve", 1, at));
         let past = history.gpus.get(&GpuUuid(8)).into_iter().flatten();
-        let past = past.map(|it| format!("{} {} {}", it.job, it.user, it.runs_elsewhere));
-        (past.collect::<Vec<_>>().join(", "), history.runs_elsewhere)
+        let shown = past.map(|it| format!("{} {} {}", it.job, it.user, it.runs_elsewhere));
+        (shown.collect::<Vec<_>>().join(", "), history.runs_elsewhere)
     };
     let both = "1 ann false, 2 bob false".to_owned();
     assert_eq!(told(&site, 2 * HOUR_MS), (both, false));
@@ -1226,7 +1225,7 @@ fn a_lemon_is_drained_for_a_check() {
     assert_eq!(lemons, [HostId(7)]);
     let before = site.book.clone();
     let effects = site.with_place(7, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
+        told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
     });
     assert_eq!(effects, "h7 draining, check h7");
     // If the guard rails refuse, it remains one: it is proposed again an hour later.
@@ -1234,7 +1233,7 @@ fn a_lemon_is_drained_for_a_check() {
     site.view.hosts_in_service = 1;
     let drain = |site: &mut Site, now| {
         site.with_place(7, |book, rules, place| {
-            told(&book.drain_lemon(rules, HostId(7), (place, &Excludes::new()), now))
+            told(&book.drain_lemon(rules, HostId(7), place, &Excludes::new(), now))
         })
     };
     assert_eq!(drain(&mut site, now), "last_host on h7, h7 suspect");
@@ -1257,7 +1256,7 @@ fn a_lemon_is_drained_for_a_check() {
     );
     site.book = book;
     let effects = site.with_place(8, |book, rules, place| {
-        told(&book.drain_lemon(rules, HostId(8), (place, &Excludes::new()), now))
+        told(&book.drain_lemon(rules, HostId(8), place, &Excludes::new(), now))
     });
     assert_eq!(effects, "");
 }

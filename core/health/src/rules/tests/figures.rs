@@ -62,8 +62,9 @@ fn a_figure_may_be_another_one() {
     };
     assert_eq!(repairs("5 in 7d", "3 in 2d"), (3, 2 * DAY_MS));
     assert_eq!(repairs("\"enforce\"", "\"observe\"").0, u32::MAX);
-    let text = RuleSet::SHIPPED_TEXT.replace("reboots_max = 2", "reboots_max = 4");
-    let text = text.replace("reboots_span_s = 259200", "reboots_span_s = 60");
+    let text = RuleSet::SHIPPED_TEXT
+        .replace("reboots_max = 2", "reboots_max = 4")
+        .replace("reboots_span_s = 259200", "reboots_span_s = 60");
     let patience = RuleSet::parse(&text).expect("it parses").patience;
     assert_eq!(
         (patience.reboots_max, patience.reboots_span_ms),

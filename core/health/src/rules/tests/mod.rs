@@ -14,6 +14,7 @@ fn shipped() -> RuleSet {
 }
 
 /// Rows of a table of facts by their first column; `None` if the tables are not next to the repository.
+#[expect(clippy::disallowed_methods, reason = "a test reads its facts")]
 fn facts(name: &str) -> Option<BTreeMap<String, BTreeMap<String, String>>> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let paths = above.map(|folder| folder.join("shared/data/health").join(name));
@@ -140,7 +141,7 @@ fn every_sxid_of_the_facts_has_its_policy() {
 fn errors_of_nvlink_5_are_read_by_the_form_of_the_driver() {
     let codes = shipped().codes;
     // `NETIR_LINK_EVT Fatal`, as a driver before release 575 writes it.
-    let words = (0x0045_05c6, 0);
+    let words = [0x0045_05c6, 0];
     let found = codes.link(149, words, Some(570)).expect("a row");
     assert_eq!(
         (found.unit.as_str(), found.then),
@@ -150,13 +151,13 @@ fn errors_of_nvlink_5_are_read_by_the_form_of_the_driver() {
     assert_eq!(codes.link(149, words, Some(580)), None);
     assert_eq!(codes.link(149, words, None), Some(found));
     let newer = codes
-        .link(145, (0b000_0100, 0x40), Some(580))
+        .link(145, [0b000_0100, 0x40], Some(580))
         .expect("a row");
     assert_eq!(
         (newer.unit.as_str(), newer.then),
         ("rlw_remap", Link5Then::Reset)
     );
-    assert_eq!(codes.link(144, (0xffff_ffff, 1), None), None);
+    assert_eq!(codes.link(144, [0xffff_ffff, 1], None), None);
 }
 
 /// Sources of thresholds: published works that others can look up.
@@ -195,16 +196,16 @@ fn every_table_of_codes_names_its_sources() {
         ("sxids", &["NVIDIA's fabric manager guide", "gpud"]),
         ("links", &["NVIDIA's XID catalogue", "NVSentinel"]),
     ] {
-        let (before, _) = { RuleSet::SHIPPED_TEXT }
+        let (before, _) = RuleSet::SHIPPED_TEXT
             .split_once(&format!("\n{list} = [\n"))
             .expect("it ships");
         let lines = before
             .lines()
             .rev()
             .take_while(|line| line.starts_with('#'));
-        let mut head: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
-        head.reverse();
-        let head = head.join(" ");
+        let mut comment: Vec<&str> = lines.map(|line| line.trim_start_matches("# ")).collect();
+        comment.reverse();
+        let head = comment.join(" ");
         for source in sources {
             assert!(head.contains(source), "{source} in `{head}`");
         }
@@ -223,9 +224,9 @@ fn what_codes_mean_is_part_of_the_file_and_its_mistakes_are_named() {
     let lists = |xids: &str| whole(&format!("xids = [{xids}]\nsxids = []\nlinks = []\n"));
     let shipped = shipped();
     let xid = shipped.codes.xid(79).expect("it ships");
-    let rows = RuleSet::SHIPPED_TEXT.lines();
-    let of_79 = rows.map(str::trim).find(|line| line.starts_with("\"79 "));
-    let of_79 = of_79.expect("it ships").trim_end_matches(',');
+    let mut rows = RuleSet::SHIPPED_TEXT.lines().map(str::trim);
+    let row_79 = rows.find(|line| line.starts_with("\"79 "));
+    let of_79 = row_79.expect("it ships").trim_end_matches(',');
     let own = RuleSet::parse(&lists(of_79)).expect("it is right");
     assert_eq!(own.codes.xids, std::slice::from_ref(xid));
     assert_eq!(RuleSet::parse_whole(&lists(of_79)), Ok(own));

@@ -9,8 +9,8 @@ use crate::spec::{Container, Execution, GPU_PLACEHOLDER, Mount, TaskGroup};
 /// All texts of a group's container.
 pub(super) fn texts(group: &TaskGroup) -> impl Iterator<Item = &String> {
     group.execution.container.iter().flat_map(|container| {
-        let paths = container.mounts.iter();
-        let paths = paths.flat_map(|mount| [&mount.source, &mount.target]);
+        let mounts = container.mounts.iter();
+        let paths = mounts.flat_map(|mount| [&mount.source, &mount.target]);
         let names = [&container.user, &container.userns, &container.gpus];
         std::iter::once(&container.image)
             .chain(&container.entrypoint)

@@ -11,8 +11,9 @@ const CPU_MILLI: u32 = 1_000;
 
 /// Texts that count towards the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
-    let secrets = { spec.groups.iter() }.flat_map(|group| &group.execution.secrets);
-    secrets
+    let groups = spec.groups.iter();
+    groups
+        .flat_map(|group| &group.execution.secrets)
         .flat_map(|secret| [&secret.name, secret.form.variable()])
         .chain(spec.groups.iter().flat_map(container::texts))
 }

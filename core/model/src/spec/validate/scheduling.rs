@@ -3,7 +3,7 @@
 
 use crate::limits;
 use crate::spec::validate::Findings;
-use crate::spec::{JobSpec, Layout, Within};
+use crate::spec::{JobSpec, TaskGroup, Within};
 
 /// Texts that count towards the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
@@ -45,7 +45,7 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     );
     for (position, group) in spec.groups.iter().enumerate() {
         let at = format!("groups[{position}].layout");
-        layout(found, &at, (spec.gang, group.count), &group.layout);
+        layout(found, &at, spec.gang, group);
     }
 }
 
@@ -96,10 +96,11 @@ fn hosts(found: &mut Findings, spec: &JobSpec) {
     });
 }
 
-fn layout(found: &mut Findings, at: &str, (gang, count): (bool, u32), layout: &Layout) {
+fn layout(found: &mut Findings, at: &str, gang: bool, group: &TaskGroup) {
+    let TaskGroup { count, layout, .. } = group;
     if let Some(least) = layout.count_min {
         let field = format!("{at}.count_min");
-        found.check((1..=count).contains(&least), &field, || {
+        found.check((1..=*count).contains(&least), &field, || {
             format!("{least} does not lie within 1 to the group's count of {count}")
         });
         found.check(gang, &field, || {

@@ -95,8 +95,9 @@ impl<'a> Shapes<'a> {
         if resources.gpus == 0 {
             return by_room;
         }
-        let by_gpus = self.cells(bin, part).into_iter();
-        let by_gpus: u32 = by_gpus
+        let by_gpus: u32 = self
+            .cells(bin, part)
+            .into_iter()
             .map(|atoms| self.free(bin, &atoms) / resources.gpus)
             .sum();
         by_gpus.min(by_room)

@@ -97,11 +97,13 @@ fn bin_of(
         let free = capacity.free_on(host, class);
         if capacity.tasks_fitting(host.id, free.count(), need) > 0 {
             parts |= 1 << position;
-            let named = part.named.as_ref();
-            let named = named.map(|named| named.get(&host.id).copied().unwrap_or_default());
+            let allowed = match &part.named {
+                Some(named) => named.get(&host.id).copied().unwrap_or_default(),
+                None => GpuMask(u128::MAX),
+            };
             let gpus = match part.group.resources.gpus {
                 0 => GpuMask::default(),
-                _ => free.and(named.unwrap_or(GpuMask(u128::MAX))),
+                _ => free.and(allowed),
             };
             usable.push((position, gpus));
         }
@@ -114,14 +116,16 @@ fn bin_of(
         .iter()
         .fold(GpuMask::default(), |all, (_, mask)| all.or(*mask));
     for gpu in all.positions() {
-        let by = usable.iter().filter(|(_, mask)| mask.has(gpu));
-        let by = by.fold(0, |bits, (position, _)| bits | 1 << position);
+        let usable_by = usable
+            .iter()
+            .filter(|(_, mask)| mask.has(gpu))
+            .fold(0, |bits, (position, _)| bits | 1 << position);
         let levels = shapes.levels.iter();
         let around = levels.map(|level| {
             let cell = cells.on_level(*level).find(|cell| cell.gpus.has(gpu));
             cell.map(|cell| cell.gpus.0.trailing_zeros())
         });
-        let mask = atoms.entry((by, around.collect())).or_default();
+        let mask = atoms.entry((usable_by, around.collect())).or_default();
         *mask = mask.or(GpuMask::one(gpu));
     }
     let masks = atoms.values().copied().collect();

@@ -11,7 +11,7 @@ use muster_engine::rights::{Preemptor, Rights};
 use muster_engine::state::{HostClass, Job, State};
 use muster_model::command::{Standing, TaskPlacement, Victim};
 use muster_model::host::Host;
-use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{HostId, JobId, TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, GpuMask, HostCells, Own};
@@ -53,9 +53,9 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     capacity: Capacity<'a>,
     force: Force,
     /// Units whose resources count as free for the tasks so far.
-    freed: BTreeSet<(JobId, UnitIndex)>,
+    freed: BTreeSet<UnitId>,
     /// Units that are not stopped although they may be.
-    spared: Arc<BTreeSet<(JobId, UnitIndex)>>,
+    spared: Arc<BTreeSet<UnitId>>,
     /// Preemption rights of the unit.
     rights: Arc<Rights<'r>>,
     /// The only GPUs that count; `None` for all.
@@ -69,7 +69,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
     pub(super) fn new(
         state: &'a State,
         capacity: &Capacity<'a>,
-        (job, unit): (&'r Job, UnitIndex),
+        job: &'r Job,
+        unit: UnitIndex,
         force: Force,
     ) -> Self {
         let preemptor = Preemptor {
@@ -94,7 +95,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     }
 
     /// The hosts without preempting some units.
-    pub(super) fn sparing(self, spared: &Arc<BTreeSet<(JobId, UnitIndex)>>) -> Self {
+    pub(super) fn sparing(self, spared: &Arc<BTreeSet<UnitId>>) -> Self {
         Self {
             spared: Arc::clone(spared),
             ..self
@@ -115,13 +116,14 @@ impl<'r, 'a> Hosts<'r, 'a> {
     /// that.
     pub(super) fn after(&self, part: &Self, pieces: &[(&Piece, (HostId, GpuMask))]) -> Self {
         let mut after = self.clone();
-        for (job, unit) in &part.freed {
-            let known = self.state.job(*job).and_then(|job| job.unit(*unit));
+        for stopped in &part.freed {
+            let UnitId { job, unit } = *stopped;
+            let known = self.state.job(job).and_then(|job| job.unit(unit));
             let attempt = known.and_then(|known| known.attempt.as_deref());
-            if let (Some(attempt), true) = (attempt, after.freed.insert((*job, *unit))) {
+            if let (Some(attempt), true) = (attempt, after.freed.insert(*stopped)) {
                 after.capacity.free_attempt(Victim {
-                    job: *job,
-                    unit: *unit,
+                    job,
+                    unit,
                     epoch: attempt.epoch,
                 });
             }
@@ -208,30 +210,30 @@ impl<'r, 'a> Hosts<'r, 'a> {
     }
 
     /// Whether the unit may take what another unit has claimed.
-    fn outranks(&self, (id, _): (JobId, UnitIndex)) -> bool {
+    fn outranks(&self, claimant: UnitId) -> bool {
         self.force == Force::Claims
-            && self.state.job(id).is_some_and(|other| {
+            && self.state.job(claimant.job).is_some_and(|other| {
                 other.spec.queue == self.job.spec.queue
                     && other.spec.priority < self.job.spec.priority
             })
     }
 
     /// Outranked units that claim what the tasks get.
-    pub(super) fn outranked(&self, tasks: &[TaskPlacement]) -> BTreeSet<(JobId, UnitIndex)> {
-        let gpus = tasks.iter().flat_map(|task| {
+    pub(super) fn outranked(&self, tasks: &[TaskPlacement]) -> BTreeSet<UnitId> {
+        let taken = tasks.iter().flat_map(|task| {
             let host = self.state.host(task.host);
-            let gpus = host.into_iter().flat_map(|host| &host.gpus);
-            gpus.filter(|gpu| task.gpus.contains(&gpu.uuid))
+            let all = host.into_iter().flat_map(|host| &host.gpus);
+            all.filter(|gpu| task.gpus.contains(&gpu.uuid))
         });
-        gpus.filter_map(|gpu| gpu.claim)
+        taken
+            .filter_map(|gpu| gpu.claim)
             .filter(|claimant| self.outranks(*claimant))
             .collect()
     }
 
     /// Units whose attempts hold what the tasks get.
-    pub(super) fn freed(&self, tasks: &[TaskPlacement]) -> BTreeSet<(JobId, UnitIndex)> {
-        let holders = self.holders(tasks);
-        holders.map(|holder| (holder.job, holder.unit)).collect()
+    pub(super) fn freed(&self, tasks: &[TaskPlacement]) -> BTreeSet<UnitId> {
+        self.holders(tasks).map(|holder| holder.unit_id()).collect()
     }
 
     fn holders(&self, tasks: &[TaskPlacement]) -> impl Iterator<Item = Victim> {
@@ -255,7 +257,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         group: &TaskGroup,
     ) -> Option<HostId> {
         let class = HostClass::from("");
-        let need = need(self.asker(), (position, group), &class);
+        let need = need(self.asker(), position, group, &class);
         let (_, host) = self.capacity.best_fit(need)?;
         self.capacity.take(host, need, 1);
         Some(host)
@@ -265,7 +267,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &Piece) -> Option<GpuMask> {
         let group = self.job.spec.groups.get(piece.group)?;
         let class = Arc::clone(&piece.gpu_model);
-        let need = need(self.asker(), (piece.group, group), &class);
+        let need = need(self.asker(), piece.group, group, &class);
         let named = named(host, group);
         let free = self.capacity.free_on(host, &class).and(offered).and(named);
         if free.count() < piece.gpus {
@@ -290,27 +292,30 @@ impl<'r, 'a> Hosts<'r, 'a> {
     fn freeing(&self, stopped: &[Victim]) -> Self {
         let mut freeing = self.clone();
         for victim in stopped {
-            freeing.freed.insert((victim.job, victim.unit));
+            freeing.freed.insert(victim.unit_id());
             freeing.capacity.free_attempt(*victim);
         }
         freeing
     }
 
-    /// Restores attempts one by one, most expensive first, without which the task fits as well.
+    /// Restores stopped attempts one by one, most expensive first, without which the task fits as well;
+    /// `None` if all of them are needed.
     fn fewer(
         &self,
-        stopped: &mut Vec<Victim>,
-        (host, offered, piece): (&Host, GpuMask, &Piece),
-        mut found: (Self, GpuMask),
-    ) -> (Self, GpuMask) {
+        mut stopped: Vec<Victim>,
+        host: &Host,
+        offered: GpuMask,
+        piece: &Piece,
+    ) -> Option<(Self, GpuMask)> {
+        let mut found = None;
         // The last stopped attempt made the room.
         for position in (0..stopped.len().saturating_sub(1)).rev() {
             let mut rest = stopped.clone();
             rest.remove(position);
             let mut trial = self.freeing(&rest);
             if let Some(gpus) = trial.take_free(host, offered, piece) {
-                *stopped = rest;
-                found = (trial, gpus);
+                stopped = rest;
+                found = Some((trial, gpus));
             }
         }
         found
@@ -324,7 +329,7 @@ impl Room for Hosts<'_, '_> {
         };
         let free = self.capacity.free_on(host, "");
         let claimed = |gpus: GpuMask| {
-            let own = (self.job.id, self.unit);
+            let own = UnitId::new(self.job.id, self.unit);
             gpus.positions()
                 .filter(|position| {
                     let claim = host.gpus[*position].claim;
@@ -349,14 +354,15 @@ impl Room for Hosts<'_, '_> {
         }
         let mut stopped = Vec::new();
         for (_, victim, gpus) in self.stoppable(host) {
-            let unit = (victim.job, victim.unit);
-            if gpus.and(offered).is_empty() || self.freed.contains(&unit) {
+            if gpus.and(offered).is_empty() || self.freed.contains(&victim.unit_id()) {
                 continue;
             }
             stopped.push(victim);
             let mut trial = self.freeing(&stopped);
             if let Some(gpus) = trial.take_free(host, offered, piece) {
-                let (hosts, gpus) = self.fewer(&mut stopped, (host, offered, piece), (trial, gpus));
+                let (hosts, gpus) = self
+                    .fewer(stopped, host, offered, piece)
+                    .unwrap_or((trial, gpus));
                 *self = hosts;
                 return Some(gpus);
             }
@@ -397,7 +403,8 @@ impl Room for Hosts<'_, '_> {
 
 fn need<'n>(
     asker: Asker<'n>,
-    (position, group): (usize, &'n TaskGroup),
+    position: usize,
+    group: &'n TaskGroup,
     class: &'n HostClass,
 ) -> Need<'n> {
     Need {

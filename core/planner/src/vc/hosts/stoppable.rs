@@ -36,7 +36,7 @@ impl Hosts<'_, '_> {
             .entry(host.id)
             .or_insert_with(|| self.stoppable_at_all(host));
         let not_spared = on_host.iter().filter(|(cost, victim, _)| {
-            *cost == Cost::default() || !self.spared.contains(&(victim.job, victim.unit))
+            *cost == Cost::default() || !self.spared.contains(&victim.unit_id())
         });
         not_spared.copied().collect()
     }

@@ -7,11 +7,11 @@ use muster_engine::state::{
     Claim, EventLog, History, Losses, Purpose, Queue, State, StateParts, Unit,
 };
 use muster_model::command::{
-    Claiming, Command, Placement, Standing, StopReason, TaskPlacement, Victim,
+    Claiming, Command, ConfigCommand, Placement, Standing, StopReason, TaskPlacement, Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
@@ -161,7 +161,7 @@ fn claiming() -> Claiming {
         tasks: claimed_tasks(),
         standing: Standing::Opportunistic,
         victims: vec![victim()],
-        supersedes: vec![(JobId(40), UnitIndex(3))],
+        supersedes: vec![UnitId::new(JobId(40), UnitIndex(3))],
         expected_at: Some(TimeMs(9_000)),
         moving: None,
     }
@@ -194,19 +194,19 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         ("stop_attempt_moved", stop(StopReason::Moved)),
         (
             "configure_queues",
-            Command::ConfigureQueues {
+            Command::Config(ConfigCommand::ConfigureQueues {
                 request: REQUEST,
                 author: author.clone(),
                 tree: Arc::new(tree()),
-            },
+            }),
         ),
         (
             "set_topology",
-            Command::SetTopology {
+            Command::Config(ConfigCommand::SetTopology {
                 request: REQUEST,
                 author,
                 topology: Arc::new(topology()),
-            },
+            }),
         ),
         ("claim", Command::Claim(claiming())),
         (
@@ -329,7 +329,7 @@ fn claim(parts: &mut StateParts) {
         .as_mut();
     Arc::make_mut(attempt.expect("the gang is running")).standing = on_cells();
     let host = &mut parts.hosts[0];
-    host.gpus[0].claim = Some((WAITING, UnitIndex(0)));
+    host.gpus[0].claim = Some(UnitId::new(WAITING, UnitIndex(0)));
     host.claims = vec![HostClaim {
         job: WAITING,
         unit: UnitIndex(0),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::State;
-use muster_model::command::{Command, HostRegistration};
+use muster_model::command::{Command, HostCommand, HostRegistration};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
@@ -37,10 +37,10 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         learnt: tree(&gpus),
         ..known
     };
-    let command = Command::RegisterHost {
+    let command = Command::Host(HostCommand::RegisterHost {
         leader: LEADER,
         registration: Arc::new(registration),
-    };
+    });
     vec![("register_host_with_learnt_cells", command)]
 }
 

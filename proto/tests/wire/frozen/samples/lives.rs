@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_model::command::{
-    CheckpointCommit, Command, Exit, LastSeen, MemoryEnd, SignalSender, TaskOutcome, TaskReport,
+    CheckpointCommand, CheckpointCommit, Command, Exit, LastSeen, MemoryEnd, SignalSender,
+    TaskOutcome, TaskReport,
 };
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
@@ -164,7 +165,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         ),
         (
             "commit_checkpoint_with_save_time",
-            Command::CommitCheckpoint {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader: LEADER,
                 job: JOB,
                 unit: UnitIndex(0),
@@ -176,11 +177,11 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                     digest: "xxh3:00ff".to_owned(),
                     save_ms: Some(61_000),
                 },
-            },
+            }),
         ),
         (
             "spoil_checkpoint",
-            Command::SpoilCheckpoint {
+            Command::Checkpoint(CheckpointCommand::SpoilCheckpoint {
                 leader: LEADER,
                 job: JOB,
                 unit: UnitIndex(0),
@@ -188,7 +189,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 epoch: AttemptEpoch(1_000_001),
                 step: 4_000,
                 reason: "its digest differs".to_owned(),
-            },
+            }),
         ),
         ("submit_pipeline", pipeline()),
     ]

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, Placement, Planned, Standing, StopCause, StopReason, TaskOutcome,
-    TaskPlacement, TaskReport,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, Placement, Planned,
+    Standing, StopCause, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
+    TaskIndex, UnitIndex,
 };
 use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
@@ -42,8 +42,11 @@ pub(crate) const fn gpu(number: u128) -> GpuUuid {
     GpuUuid(0x0123_4567_89ab_cdef_0011_2233_4455_6600 + number)
 }
 
-/// The request id of all samples.
-pub(crate) const REQUEST: RequestId = RequestId(0xfeed_0000_0000_0000_0000_0000_0000_0001);
+/// The request of all samples.
+pub(crate) const REQUEST: RequestKey = RequestKey {
+    id: RequestId(0xfeed_0000_0000_0000_0000_0000_0000_0001),
+    fingerprint: 0xdead_beef_0000_0000,
+};
 pub(crate) const LEADER: LeadershipEpoch = LeadershipEpoch(300);
 pub(crate) const JOB: JobId = JobId(1_000_000);
 
@@ -309,11 +312,11 @@ fn user_commands() -> Vec<(&'static str, Command)> {
         ),
         (
             "set_queue",
-            Command::SetQueue {
+            Command::Config(ConfigCommand::SetQueue {
                 request: REQUEST,
                 name: "research".to_owned(),
                 live_jobs_max: 500,
-            },
+            }),
         ),
     ]
 }
@@ -328,42 +331,42 @@ fn leader_commands() -> Vec<(&'static str, Command)> {
         ),
         (
             "register_host",
-            Command::RegisterHost {
+            Command::Host(HostCommand::RegisterHost {
                 leader: LEADER,
                 registration: Arc::new(registration()),
-            },
+            }),
         ),
         (
             "set_host_health",
-            Command::SetHostHealth {
+            Command::Host(HostCommand::SetHostHealth {
                 leader: LEADER,
                 host: HostId(1),
                 health: HostHealth::Suspect,
                 one_way: false,
-            },
+            }),
         ),
         (
             "set_gpu_health_healthy",
-            Command::SetGpuHealth {
+            Command::Host(HostCommand::SetGpuHealth {
                 leader: LEADER,
                 host: HostId(1),
                 gpu: gpu(1),
                 health: GpuHealth::Healthy,
-            },
+            }),
         ),
         (
             "set_gpu_health_faulted",
-            Command::SetGpuHealth {
+            Command::Host(HostCommand::SetGpuHealth {
                 leader: LEADER,
                 host: HostId(1),
                 gpu: gpu(1),
                 health: fault(),
-            },
+            }),
         ),
         ("expire_blocks", Command::ExpireBlocks { leader: LEADER }),
         (
             "commit_checkpoint",
-            Command::CommitCheckpoint {
+            Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
                 leader: LEADER,
                 job: JOB,
                 unit: UnitIndex(0),
@@ -375,7 +378,7 @@ fn leader_commands() -> Vec<(&'static str, Command)> {
                     digest: "xxh3:00ff".to_owned(),
                     save_ms: None,
                 },
-            },
+            }),
         ),
         ("prune", Command::Prune { leader: LEADER }),
     ]

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::{Claim, EventLog, Losses, Purpose, Queue, State, Unit};
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
+use muster_model::command::{
+    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+};
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::{Defragment, QueueConfig, QueueTree};
 use muster_model::time::TimeMs;
 
@@ -76,11 +78,11 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         history_half_life_ms: None,
         defragment: Some(defragment()),
     };
-    let configure = Command::ConfigureQueues {
+    let configure = Command::Config(ConfigCommand::ConfigureQueues {
         request: REQUEST,
         author: "grace".to_owned(),
         tree: Arc::new(tree),
-    };
+    });
     vec![
         ("claim_by_moves", Command::Claim(claiming)),
         ("configure_queues_with_moves", configure),
@@ -137,8 +139,8 @@ pub(crate) fn state() -> State {
     gatherer.claim = Some(claim(place(1, 1), gathered));
     waiting.units.insert(UnitIndex(1), Arc::new(gatherer));
     let host = &mut parts.hosts[0];
-    host.gpus[0].claim = Some((MOVED, UnitIndex(0)));
-    host.gpus[1].claim = Some((MOVED, UnitIndex(1)));
+    host.gpus[0].claim = Some(UnitId::new(MOVED, UnitIndex(0)));
+    host.gpus[1].claim = Some(UnitId::new(MOVED, UnitIndex(1)));
     let host_claims = [0, 1].map(|unit| HostClaim {
         job: MOVED,
         unit: UnitIndex(unit),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::{Ledger, Loss, Reliability, Removal, State, StateParts, Unit};
-use muster_model::command::{Command, JobDefaults};
+use muster_model::command::{Command, ConfigCommand, JobDefaults};
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, UnitIndex};
 
@@ -19,10 +19,10 @@ pub(crate) const DEFAULTS: JobDefaults = JobDefaults {
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     vec![(
         "set_job_defaults",
-        Command::SetJobDefaults {
+        Command::Config(ConfigCommand::SetJobDefaults {
             leader: LEADER,
             defaults: DEFAULTS,
-        },
+        }),
     )]
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::{EventLog, Losses, State};
-use muster_model::command::{Command, HostHealth};
+use muster_model::command::{Command, HostCommand, HostHealth};
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{HostId, Revision};
 use muster_model::time::TimeMs;
@@ -12,12 +12,12 @@ use crate::frozen::samples::LEADER;
 
 /// The command, under the name of its file.
 pub(crate) fn command() -> (&'static str, Command) {
-    let command = Command::SetHostHealth {
+    let command = Command::Host(HostCommand::SetHostHealth {
         leader: LEADER,
         host: HostId(1),
         health: HostHealth::Lost,
         one_way: true,
-    };
+    });
     ("set_host_health_one_way", command)
 }
 

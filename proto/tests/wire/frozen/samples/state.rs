@@ -263,11 +263,11 @@ fn answers() -> Vec<(RequestId, StoredAnswer)> {
         Answer::Count(12),
     ];
     let stored = answers.into_iter().zip(0u64..).map(|(answer, position)| {
-        let id = RequestId(REQUEST.0 + u128::from(position));
+        let id = RequestId(REQUEST.id.0 + u128::from(position));
         let stored = StoredAnswer {
             revision: Revision(20 + position),
             at: TimeMs(1_000 + position),
-            fingerprint: 0xdead_beef_0000_0000 + position,
+            fingerprint: REQUEST.fingerprint + position,
             answer,
         };
         (id, stored)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_harness::{Cluster, host, single};
-use muster_model::command::Command;
+use muster_model::command::{Command, ConfigCommand};
 use muster_model::topology::{HostShape, Topology};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -69,11 +69,11 @@ fn domain() -> anyhow::Result<Cluster> {
     let mut cluster = Cluster::new();
     cluster.observer.enabled = false;
     let request = cluster.next_request();
-    let command = Command::SetTopology {
+    let command = Command::Config(ConfigCommand::SetTopology {
         request,
         author: "bench".to_owned(),
         topology: Arc::new(topology),
-    };
+    });
     cluster.carry_out(&command)?;
     let mut large = host(1, GPUS);
     large.cpus_milli = 1_000 * GPUS;

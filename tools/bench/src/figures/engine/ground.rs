@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_harness::{Cluster, gpu_uuid, host, single};
-use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::command::{Command, ConfigCommand, Placement, Standing, TaskPlacement};
 use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use muster_model::spec::{JobSpec, Within};
 use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
@@ -28,11 +28,11 @@ pub(super) fn cluster(hosts: u32) -> anyhow::Result<Cluster> {
     let mut cluster = Cluster::new();
     cluster.observer.enabled = false;
     let request = cluster.next_request();
-    cluster.carry_out(&Command::SetTopology {
+    cluster.carry_out(&Command::Config(ConfigCommand::SetTopology {
         request,
         author: "bench".to_owned(),
         topology: Arc::new(topology(hosts)),
-    })?;
+    }))?;
     for number in 1..=hosts {
         cluster.register(host(number, GPUS_PER_HOST));
     }

@@ -13,8 +13,8 @@ use muster_health::checks::{CheckEnd, Dialect, read};
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
 use muster_health::rules::RuleSet;
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HealthCommand,
-    HostRegistration, SignalSender, TaskOutcome,
+    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
+    GpuHealth, HealthCommand, HostCommand, HostRegistration, SignalSender, TaskOutcome,
 };
 use muster_model::health::{Component, Finding};
 use muster_model::host::DRIVER_LABEL;
@@ -193,10 +193,10 @@ impl World {
         for (number, mut registration) in (first..).zip(new) {
             let driver = driver.map(|driver| (DRIVER_LABEL.to_owned(), driver.to_owned()));
             registration.labels.extend(driver);
-            self.apply(&Command::RegisterHost {
+            self.apply(&Command::Host(HostCommand::RegisterHost {
                 leader: self.led.cluster.leader(),
                 registration: Arc::new(registration.clone()),
-            });
+            }));
             let watcher = self.watcher(registration);
             self.hosts.insert(HostId(number), watcher);
         }
@@ -208,7 +208,7 @@ impl World {
         let depth = self.places.first().map_or(0, |place| place.cell.len());
         let levels = ["pod", "rack"];
         let above = levels.iter().skip(levels.len() - depth);
-        let command = Command::SetTopology {
+        let command = Command::Config(ConfigCommand::SetTopology {
             request: self.led.cluster.next_request(),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
@@ -216,7 +216,7 @@ impl World {
                 places: self.places.clone(),
                 ..Topology::default()
             }),
-        };
+        });
         self.require(&command)
     }
 
@@ -331,12 +331,12 @@ impl World {
         self.hear();
         let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         let health = if is_rules { GpuHealth::Healthy } else { health };
-        self.apply(&Command::SetGpuHealth {
+        self.apply(&Command::Host(HostCommand::SetGpuHealth {
             leader: self.led.cluster.leader(),
             host,
             gpu,
             health,
-        });
+        }));
         Ok(())
     }
 
@@ -522,12 +522,12 @@ impl World {
             digest: String::new(),
             save_ms: None,
         };
-        self.apply(&Command::CommitCheckpoint {
+        self.apply(&Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
             leader: self.led.cluster.leader(),
             job,
             unit: UnitIndex(0),
             checkpoint,
-        });
+        }));
         Ok(())
     }
 
@@ -554,10 +554,10 @@ impl World {
         watcher.registration = registration.clone();
         watcher.sequence = 0;
         watcher.is_beating = true;
-        self.apply(&Command::RegisterHost {
+        self.apply(&Command::Host(HostCommand::RegisterHost {
             leader: self.led.cluster.leader(),
             registration: Arc::new(registration),
-        });
+        }));
         self.beat();
         let gone = reports::of_host(&self.led.cluster.state, id, |_, _| {
             Some(TaskOutcome::Gone {

@@ -24,12 +24,11 @@ use muster_model::health::{
     WorkStep,
 };
 use muster_model::host::Host;
-use muster_model::ids::{HostId, RequestId};
+use muster_model::ids::{HostId, RequestKey};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
-use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::state::{Answer, Attempt, HealthRules, Pools};
 
@@ -142,7 +141,7 @@ impl Step<'_> {
             name: &name,
             hosts: &hosts,
         };
-        let effects = self.state.health.sum_up(rule, (id, finding), rack);
+        let effects = self.state.health.sum_up(rule, id, finding, rack);
         self.follow(effects);
     }
 
@@ -231,7 +230,7 @@ impl Step<'_> {
         let limit = EVIDENCE_BYTES_MAX;
         require_length("evidence", evidence, "EVIDENCE_BYTES_MAX", limit)?;
         let now = self.state.time;
-        let effects = self.state.health.restarted((host, rule), since, now);
+        let effects = self.state.health.restarted(host, rule, since, now);
         let component = Component::Host(host);
         let effects = effects.ok_or_else(|| Rejection::HealthWork {
             component: component.to_string(),
@@ -257,20 +256,19 @@ impl Step<'_> {
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let excludes = self.state.excludes();
         self.tell_book(&place, |book, place| {
-            book.drain_lemon(&rules, host, (place, &excludes), now)
+            book.drain_lemon(&rules, host, place, &excludes, now)
         });
         Ok(Answer::Done)
     }
 
     fn set_health_rules(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         (text, shipped): (&Arc<str>, Option<u32>),
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
-        let asked = Request::SetHealthRules(author, text, shipped);
-        self.once(request, &asked, |step| step.obey(author, text, shipped))
+        self.once(request, |step| step.obey(author, text, shipped))
     }
 
     /// Installs the rules shipped with the leader's build, unless an operator wrote other rules or newer ones
@@ -315,12 +313,12 @@ impl Step<'_> {
 
     fn reset_breaker(
         &mut self,
-        request: RequestId,
+        request: RequestKey,
         author: &str,
         pool: &str,
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
-        self.once(request, &Request::ResetBreaker(author, pool), |step| {
+        self.once(request, |step| {
             if !step.state.health.reset_breaker(pool) {
                 return Err(Rejection::BreakerWhole(pool.to_owned()));
             }
@@ -348,8 +346,7 @@ impl Step<'_> {
     /// Records that a host became unreachable: together with many others it is an incident; a flapping host
     /// gets no gangs for a while.
     pub(in crate::apply) fn note_silence(&mut self, id: HostId) {
-        // Replicas of the previous build do not have this rule.
-        if self.state.job_defaults.is_none() {
+        if !self.state.has_defaults() {
             return;
         }
         let Some(host) = self.state.host(id) else {
@@ -358,7 +355,7 @@ impl Step<'_> {
         let groups = groups_of(self.state, host);
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let book = &mut self.state.health;
-        let effects = book.fell_silent(&rules, (id, &groups), now);
+        let effects = book.fell_silent(&rules, id, &groups, now);
         self.follow(effects);
     }
 

@@ -1,0 +1,186 @@
+//! Loss of all replicas with their disks, and recovery of a new group from the newest backup.
+
+use std::time::Duration;
+
+use muster_engine::state::{Hold, State};
+use muster_model::time::TimeMs;
+use muster_raft_store::backup::{About, Backup};
+use muster_raft_store::{Clock as _, StateMachine};
+use tokio::time::{sleep, timeout};
+
+use crate::error_chain::chain;
+use crate::sim::clock::SimClock;
+use crate::sim::faults::coverage::Situation;
+use crate::sim::faults::nemesis::{Done, Nemesis, last_used};
+use crate::sim::mutant::Mutant;
+use crate::sim::operator::{Errand, OPERATOR_NODES};
+use crate::sim::report::Violation;
+use crate::sim::runtime::{NodeId, kill};
+use crate::sim::world::World;
+
+/// Maximum time for a new leader to announce itself.
+const LEADS_MAX: Duration = Duration::from_secs(2);
+/// Time from the loss to the new group: by then no answer of the old one is in flight, but leases still
+/// run.
+const FOUNDED_AFTER: Duration = Duration::from_millis(2_100);
+
+/// A backup.
+#[derive(Debug)]
+pub(super) struct Saved {
+    bytes: Vec<u8>,
+    /// Whether a group was restored from it.
+    has_served: bool,
+}
+
+impl Nemesis {
+    /// Takes a backup on the leader: it contains everything answered before.
+    pub(super) async fn back_up(&mut self, world: &World) -> Done {
+        let mut up = world.replicas.registry.up().into_iter();
+        let leader = up.find(|(_, handle)| handle.leadership().borrow().is_self);
+        let Some((replica, handle)) = leader else {
+            return Done::Skipped("there is no leader");
+        };
+        let mut told = world.judges.with(|seen| seen.acknowledged.clone());
+        if !matches!(
+            timeout(LEADS_MAX, handle.read_linearizable()).await,
+            Ok(Ok(_))
+        ) {
+            return Done::Skipped("the leader does not answer");
+        }
+        let picture = handle.picture();
+        world.judges.with(|seen| {
+            told.learn_asked(&seen.acknowledged);
+            let lost = told.judge(picture.state()).into_iter();
+            seen.violations.extend(lost.map(Violation::Lost));
+        });
+        let about = About {
+            cluster_id: world.replicas.cluster_id().to_owned(),
+            replica_id: replica.0.into(),
+            time_ms: picture.state().time.0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mut bytes = Vec::new();
+        if let Err(error) = picture.write_backup(&mut bytes, &about, None) {
+            let text = format!("({}) cannot write a backup: {error}", replica.0);
+            world.judges.violate(Violation::Replica(text));
+        }
+        let (revision, length) = (picture.state().revision, bytes.len());
+        self.backup = Some(Saved {
+            bytes,
+            has_served: false,
+        });
+        let what = format_args!("revision {revision}, {length} bytes");
+        self.repaired(world, "backup taken", what);
+        Done::Yes
+    }
+
+    /// Loses all replicas with their disks. On the remaining machines a new group of the original size is
+    /// restored from the newest backup.
+    pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
+        let Some(saved) = self.backup.take() else {
+            return Done::Skipped("there is no backup");
+        };
+        let founder = last_used(world).max(world.machines_of_before()) + 1;
+        if founder > world.replicas_count() {
+            return Done::Skipped("no machine is left for a new group");
+        }
+        self.destroy(world);
+        self.broke(world, "all replicas lost", format_args!("with their disks"));
+        sleep(FOUNDED_AFTER).await;
+        let read = Backup::read(&mut saved.bytes.as_slice(), None);
+        match read {
+            Ok(backup) if !backup.has_known_hash => {
+                let text = "the backup holds a different state than was saved".to_owned();
+                world.judges.violate(Violation::Replica(text));
+            }
+            Ok(backup) => {
+                let how = (founder, saved.has_served);
+                // It is used again if the next group is lost as well.
+                self.backup = Some(Saved {
+                    has_served: true,
+                    ..saved
+                });
+                self.restore(world, how, backup).await;
+            }
+            Err(error) => {
+                let text = format!("the backup cannot be read: {}", chain(&error));
+                world.judges.violate(Violation::Replica(text));
+            }
+        }
+        Done::Yes
+    }
+
+    fn destroy(&mut self, world: &mut World) {
+        for number in 0..self.errands.len() {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            kill(NodeId(OPERATOR_NODES + number));
+        }
+        for id in 1..=world.replicas_count() {
+            if world.replicas.life(id) == 0 {
+                continue;
+            }
+            if world.replicas.is_up(id) {
+                world.kill_replica(id);
+            }
+            world.replicas.disk(id).wipe();
+            self.disks_faulty.remove(&id);
+            self.disks_stalled.remove(&id);
+            self.replicas_lost.insert(id);
+        }
+    }
+
+    async fn restore(
+        &mut self,
+        world: &mut World,
+        (founder, is_again): (u32, bool),
+        backup: Backup<State>,
+    ) {
+        let mut state = backup.state;
+        let now_ms = match world.options.mutant {
+            Some(Mutant::RestoresLow) => 0,
+            // The operator who restores has a correct clock.
+            _ => SimClock::new(self.began, 0).now_ms(),
+        };
+        let last = (backup.term, backup.index, now_ms);
+        world.judges.goes_back(&state);
+        StateMachine::refound(&mut state, &backup.members, now_ms);
+        world.judges.founded_anew(&state);
+        if world.options.mutant == Some(Mutant::RestoresAtOnce) {
+            hold_nothing(&mut state);
+        }
+        let revision = state.revision;
+        let founded = world.replicas.found_anew(founder, last, state);
+        if let Err(error) = founded {
+            let text = format!("({founder}) could not create the group: {error}");
+            return world.judges.violate(Violation::Replica(text));
+        }
+        if let Err(error) = world.start_replica(founder).await {
+            let text = format!("({founder}) did not start: {}", chain(&error));
+            return world.judges.violate(Violation::Replica(text));
+        }
+        let what = format_args!("replica {founder} continues from revision {revision}");
+        self.repaired(world, "cluster restored", what);
+        let restored = match is_again {
+            true => Situation::RestoredAgain,
+            false => Situation::Restored,
+        };
+        world.judges.with(|seen| seen.coverage.reached(restored));
+        for _ in 1..world.founders() {
+            // There may be too few machines left: a smaller group is accepted.
+            let Done::Yes = self.bring_replica(world, Errand::Add).await else {
+                return;
+            };
+        }
+    }
+}
+
+/// Pretends that all leases of the old group expired long ago: a mutant.
+fn hold_nothing(state: &mut State) {
+    let past = TimeMs::default();
+    if let Some(refounding) = &mut state.refounding {
+        refounding.hold = Some(Hold {
+            began_at: past,
+            over_at: past,
+        });
+    }
+}
