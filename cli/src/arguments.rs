@@ -91,8 +91,10 @@ enum Noun {
     /// With --from-cluster it forks the state of the running cluster instead and predicts the effect of a
     /// submission, a drain, a block or another queue tree: which jobs start when and where, which are
     /// stopped, which wait longer. The cluster is not touched (docs/what-if.md).
+    #[cfg(feature = "server")]
     Simulate(Box<command::simulate::Simulate>),
     /// Run scripts against the scheduling engine, without a cluster
+    #[cfg(feature = "server")]
     #[command(subcommand)]
     Scenario(command::scenario::Verb),
     #[cfg(feature = "server")]
@@ -202,7 +204,9 @@ impl CommandLine {
             Noun::UnblockHost(unblock) => in_runtime(unblock.run(options)),
             Noun::BlockGpu(block) => in_runtime(block.run(options)),
             Noun::UnblockGpu(unblock) => in_runtime(unblock.run(options)),
+            #[cfg(feature = "server")]
             Noun::Simulate(simulate) => simulate.run(options),
+            #[cfg(feature = "server")]
             Noun::Scenario(verb) => verb.run(options),
             #[cfg(feature = "server")]
             Noun::Server(noun) => noun.run(options),

@@ -268,6 +268,7 @@ fn refused(operation: &str, refusal: &Refusal) -> Option<&'static str> {
 }
 
 /// An error with all its causes on one line.
+#[cfg(feature = "server")]
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

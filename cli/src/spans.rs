@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_service::settings::TracingSettings;
-use muster_service::tracing::Export;
+use muster_tracing::Export;
 
 use crate::failure::Failure;
 
@@ -26,10 +26,10 @@ pub(crate) fn export(
         service,
         instance,
     };
-    let failed = |error: muster_service::tracing::StartError| {
+    let failed = |error: muster_tracing::StartError| {
         Failure::usage(format!("setting `tracing.otlp_endpoint`: {error}"))
     };
-    muster_service::tracing::start(export).map_err(failed)
+    muster_tracing::start(export).map_err(failed)
 }
 
 /// Exports the spans of a command, if the variable names a collector.
@@ -45,5 +45,5 @@ pub(crate) fn export_by_variable() -> Result<(), Failure> {
 
 /// Sends the queued spans before this process ends.
 pub(crate) async fn finish() {
-    muster_service::tracing::finish(FINISH_MAX).await;
+    muster_tracing::finish(FINISH_MAX).await;
 }

@@ -1,15 +1,15 @@
-//! The wire contract (`schema/`), the code generated from it, and the conversions to and from the core.
+//! The wire contract (`schema/`), the code generated from it, and its conversions to and from `muster-model`.
 //!
 //! - [`v1`]: the messages and services; the comments in the schema files are the interface's documentation.
 //! - [`convert`]: wire to core and back, with defaults and limits.
-//! - [`log`]: commands and the state as bytes that outlive a build.
+//! - [`field`]: what conversions are built from.
 //! - [`raft`]: messages between replicas of one group.
 //! - [`status`]: errors as gRPC statuses with `google.rpc` details.
 #![forbid(unsafe_code)]
 
 mod clip;
 pub mod convert;
-pub mod log;
+pub mod field;
 pub mod raft;
 pub mod status;
 mod writes;
@@ -28,5 +28,5 @@ pub mod v1 {
     tonic::include_proto!("muster.v1");
 }
 
-/// Every schema file in encoded form (`google.protobuf.FileDescriptorSet`), for gRPC reflection.
+/// The schema files of this crate in encoded form (`google.protobuf.FileDescriptorSet`), for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/muster.bin"));

@@ -4,12 +4,10 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use muster_engine::apply::{Applied, apply};
 use muster_engine::state::State;
+use muster_log::{LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state};
 use muster_model::command::{Command, ReplicaRecord};
 use muster_model::ids::ReplicaId;
 use muster_model::time::TimeMs;
-use muster_proto::log::{
-    LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
-};
 
 use crate::{DecodeError, Peer, StateMachine};
 
@@ -86,11 +84,11 @@ impl From<LogError> for DecodeError {
 mod tests {
     use std::sync::Arc;
 
+    use muster_log::{COMMAND_FORMAT, OLDEST_COMMAND_FORMAT};
     use muster_model::ids::{RequestId, RequestKey};
     use muster_model::spec::{
         Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };
-    use muster_proto::log::{COMMAND_FORMAT, OLDEST_COMMAND_FORMAT};
 
     use super::*;
 

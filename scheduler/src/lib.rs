@@ -22,6 +22,7 @@ mod replica;
 mod service;
 mod spans;
 mod told_systemd;
+pub mod view;
 pub mod watch_hub;
 
 use std::future::Future;
@@ -35,7 +36,7 @@ pub use config::{
 };
 pub use error::Error;
 pub use listeners::Listeners;
-pub use service::propose_status;
+pub use service::{propose_status, set_health_rules_command};
 
 /// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests in
 /// progress are finished, streams and the log are closed.

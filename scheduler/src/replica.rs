@@ -94,9 +94,9 @@ impl Replica {
         begin_counting();
         muster_raft_store::describe_metrics();
         muster_tls::describe_metrics();
-        muster_service::tracing::describe_metrics();
+        muster_tracing::describe_metrics();
         let config = Arc::new(settings.borrow().clone());
-        muster_service::tracing::belong_to(&config.cluster_id);
+        muster_tracing::belong_to(&config.cluster_id);
         let tls = Tls::load_as(&config.tls, Some(PeerRole::Replica))?;
         // The key is read again for every certificate; opening it here detects errors at startup.
         drop(Authority::open(&config.tls)?);

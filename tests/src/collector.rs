@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use muster_service::tracing::TraceId;
-use muster_service::tracing::otlp::{self, ExportRequest, ExportResponse};
+use muster_tracing::TraceId;
+use muster_tracing::otlp::{self, ExportRequest, ExportResponse};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::{ClusterError, LocalCluster, is_alive};
+use crate::cluster::{ClusterError, LocalCluster, Member, is_alive};
 
 /// Maximum time until the cluster is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(60);

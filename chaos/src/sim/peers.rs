@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_engine::state::State;
+use muster_log::COMMAND_FORMAT;
 use muster_model::ids::ReplicaId;
-use muster_proto::log::COMMAND_FORMAT;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
     Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, SharedShadows,

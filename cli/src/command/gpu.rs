@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use muster_client::Client;
 use muster_documents::Gpu;
-use muster_engine::state::State;
 use muster_model::ids::GpuUuid;
 use muster_proto::v1;
 
@@ -181,22 +180,10 @@ impl Wanted {
         wanted.extend(hosts.into_iter().map(|host| Self::Place { host, index }));
         Ok(())
     }
-
-    /// The UUID of this GPU in a cluster's state.
-    pub(crate) fn uuid_in(&self, state: &State) -> Result<GpuUuid, Failure> {
-        match self {
-            Self::Uuid(uuid) => Ok(*uuid),
-            Self::Place { host, index } => {
-                let gpus = state.host_by_name(host).map(|host| &host.gpus);
-                let gpu = gpus.and_then(|gpus| gpus.iter().find(|gpu| gpu.index == *index));
-                gpu.map(|gpu| gpu.uuid)
-                    .ok_or_else(|| no_such_gpu(host, *index))
-            }
-        }
-    }
 }
 
-fn no_such_gpu(host: &str, index: u32) -> Failure {
+/// Error for a GPU that its host does not have.
+pub(crate) fn no_such_gpu(host: &str, index: u32) -> Failure {
     Failure::new(format!("host `{host}` has no GPU with index {index}"))
         .help("`muster gpu list` shows the GPUs")
 }

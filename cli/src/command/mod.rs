@@ -28,11 +28,13 @@ pub(crate) mod pipeline;
 pub(crate) mod queue;
 #[cfg(feature = "server")]
 pub(crate) mod replay;
+#[cfg(feature = "server")]
 pub(crate) mod scenario;
 #[cfg(feature = "server")]
 pub(crate) mod scheduler;
 #[cfg(feature = "server")]
 pub(crate) mod server;
+#[cfg(feature = "server")]
 pub(crate) mod simulate;
 #[cfg(feature = "server")]
 pub(crate) mod snapshot;

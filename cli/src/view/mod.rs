@@ -24,8 +24,10 @@ pub(crate) mod status;
 pub(crate) mod topology_effect;
 mod unit;
 mod user;
+#[cfg(feature = "server")]
 mod what_if;
 mod word;
 
 pub(crate) use impact::{ImpactView, Taken};
+#[cfg(feature = "server")]
 pub(crate) use what_if::WhatIfView;

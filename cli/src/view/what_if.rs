@@ -1,7 +1,7 @@
 //! Predicted effect of a change as text. Programs receive the answer itself.
 
 use muster_documents::QueueChange;
-use muster_proto::v1;
+use muster_scheduler::view::effect_to_wire;
 use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
 
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
@@ -174,7 +174,7 @@ impl<'a> WhatIfView<'a> {
     fn queues(&self) -> String {
         let queues = self.0.queues.iter().cloned();
         let queues: Vec<QueueChange> = queues
-            .map(|effect| QueueChange::from(v1::QueueChange::from(effect)))
+            .map(|effect| QueueChange::from(effect_to_wire(effect)))
             .collect();
         if queues.is_empty() {
             return String::new();

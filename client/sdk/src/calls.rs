@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use muster_service::backoff::Backoff;
+use muster_backoff::Backoff;
 use muster_tls::TlsMismatch;
 use tokio::time::Instant;
 use tonic::{Code, Status};

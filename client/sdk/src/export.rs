@@ -21,7 +21,7 @@ const STATE_BYTES_MAX: u64 = 8 << 30;
 pub struct Export {
     /// Head of the export, which identifies the state.
     pub head: v1::ExportHead,
-    /// Bytes of a snapshot, to be read by `muster_proto::log::read_state`.
+    /// Bytes of a snapshot, as replicas write them; reading them takes the state machine (`muster_log::read_state`).
     pub bytes: Vec<u8>,
 }
 

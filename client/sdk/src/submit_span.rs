@@ -2,9 +2,7 @@
 
 use std::sync::OnceLock;
 
-use muster_service::tracing::{
-    Kind, Span, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, tree,
-};
+use muster_tracing::{Kind, Span, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, tree};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Response};
 

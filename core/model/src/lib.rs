@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod health;
 pub mod host;
 pub mod ids;
+pub mod job;
 pub mod lifecycle;
 pub mod limits;
 pub mod quota;

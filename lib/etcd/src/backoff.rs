@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_service::backoff::Backoff;
+use muster_backoff::Backoff;
 
 /// Longest wait after the first failure.
 const FIRST: Duration = Duration::from_millis(250);

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use muster_service::settings::BrokenRule;
 use muster_tls::TlsError;
 use tonic::Code;
 
 use crate::connection::innermost;
+use crate::settings::InvalidSetting;
 
 /// Error of a call to etcd that was not made or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// A setting is invalid.
     #[error(transparent)]
-    Settings(#[from] BrokenRule),
+    Settings(#[from] InvalidSetting),
     /// The certificates are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),

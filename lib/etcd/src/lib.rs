@@ -32,5 +32,5 @@ pub use error::EtcdError;
 pub use founding::{Founded, FoundingError, FoundingPlan, gather};
 pub use keys::Keys;
 pub use publisher::{Publication, Publisher, Standing};
-pub use settings::EtcdSettings;
+pub use settings::{EtcdSettings, InvalidSetting};
 pub use telemetry::describe_metrics;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use muster_service::settings::BrokenRule;
 use muster_tls::TlsSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +41,16 @@ pub struct EtcdSettings {
     pub key: Option<PathBuf>,
 }
 
+/// A setting that violates a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("setting `{key}`: {rule}")]
+pub struct InvalidSetting {
+    /// Key of the setting: `etcd.endpoints`.
+    pub key: String,
+    /// The requirement.
+    pub rule: String,
+}
+
 impl EtcdSettings {
     /// Settings with these endpoints only.
     pub fn new<Endpoint: Into<String>>(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
@@ -67,7 +76,7 @@ impl EtcdSettings {
     ///
     /// # Errors
     /// The first violated rule.
-    pub fn validate(&self) -> Result<(), BrokenRule> {
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
         for endpoint in &self.endpoints {
             let host_and_port = self.address(endpoint)?;
             require(is_host_and_port(host_and_port), "endpoints", || {
@@ -98,7 +107,7 @@ impl EtcdSettings {
     }
 
     /// Returns an endpoint without its scheme, which must match the certificates.
-    pub(crate) fn address<'a>(&self, endpoint: &'a str) -> Result<&'a str, BrokenRule> {
+    pub(crate) fn address<'a>(&self, endpoint: &'a str) -> Result<&'a str, InvalidSetting> {
         if let Some(address) = endpoint.strip_prefix(SECURE) {
             require(self.ca.is_some(), "ca", || {
                 format!("must be set to authenticate {endpoint}")
@@ -122,11 +131,11 @@ impl EtcdSettings {
     }
 }
 
-fn require(holds: bool, key: &str, rule: impl FnOnce() -> String) -> Result<(), BrokenRule> {
+fn require(holds: bool, key: &str, rule: impl FnOnce() -> String) -> Result<(), InvalidSetting> {
     if holds {
         return Ok(());
     }
-    Err(BrokenRule {
+    Err(InvalidSetting {
         key: format!("etcd.{key}"),
         rule: rule(),
     })

@@ -1,10 +1,8 @@
-//! Parts of every long-running role: settings, logging, tracing, the metrics page, systemd notification and back-off.
+//! Parts of every long-running role: settings, logging, the metrics page and systemd notification.
 #![forbid(unsafe_code)]
 
-pub mod backoff;
 #[cfg(feature = "metrics-page")]
 pub mod exporter;
 pub mod logging;
 pub mod settings;
 pub mod systemd;
-pub mod tracing;

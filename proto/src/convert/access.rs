@@ -1,13 +1,12 @@
 //! Users and join tokens in the client interface.
 
-use muster_engine::state::State;
 use muster_model::access::{JoinGrant, Role, TokenHash, User};
 use muster_model::command::{AccessCommand, Command};
 use muster_model::event::AccessChange;
 use muster_model::rejection::Rejection;
 
 use crate::convert::request_key::request_key;
-use crate::convert::{InvalidField, Twin, required, twin_variants};
+use crate::field::{InvalidField, Twin, required, twin_variants};
 use crate::v1;
 use crate::v1::access_changed::{self, Kind as ChangeKind};
 
@@ -119,21 +118,6 @@ pub fn rotate_token_command(request: v1::RotateUserTokenRequest) -> Result<Comma
     }))
 }
 
-/// All users of a state.
-#[must_use]
-pub fn users_to_wire(state: &State) -> v1::ListUsersResponse {
-    let users = state.users.iter().map(|(name, user)| v1::UserInfo {
-        name: name.to_string(),
-        role: v1::UserRole::from(user.role).into(),
-        queues: user.queues.iter().cloned().collect(),
-        has_token: user.token.is_some(),
-    });
-    v1::ListUsersResponse {
-        revision: state.revision.get(),
-        users: users.collect(),
-    }
-}
-
 /// Converts a request to the command that creates a join token.
 ///
 /// # Errors
@@ -177,26 +161,4 @@ pub fn use_join_token_command(request: v1::UseJoinTokenRequest) -> Result<Comman
         token: TokenHash::from_wire("token_hash", request.token_hash)?,
         host: request.host,
     }))
-}
-
-/// All join tokens of a state, including those spent by the log's time.
-#[must_use]
-pub fn join_tokens_to_wire(state: &State) -> v1::ListJoinTokensResponse {
-    let tokens = state
-        .join_tokens
-        .iter()
-        .map(|(id, token)| v1::JoinTokenInfo {
-            id: id.to_string(),
-            author: token.author.clone(),
-            created_at_ms: token.created_at.0,
-            expires_at_ms: token.expires_at().0,
-            uses_max: token.grant.uses_max,
-            uses: token.uses,
-            host_pattern: token.grant.host_pattern.clone(),
-            is_spent: token.spent(state.time).is_some(),
-        });
-    v1::ListJoinTokensResponse {
-        revision: state.revision.get(),
-        tokens: tokens.collect(),
-    }
 }

@@ -11,8 +11,8 @@ use muster_model::limits::{
     CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, SPOILS_TOLD_MAX, TASKS_PER_HOST_MAX,
 };
 
-use crate::convert::job::port;
-use crate::convert::{InvalidField, gpu_uuid, health, required};
+use crate::convert::{gpu_uuid, health};
+use crate::field::{InvalidField, port, required};
 use crate::v1;
 
 impl TryFrom<v1::Beat> for Beat {

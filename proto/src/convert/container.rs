@@ -2,7 +2,7 @@
 
 use muster_model::spec::{Container, Mount, PullPolicy};
 
-use crate::convert::InvalidField;
+use crate::field::InvalidField;
 use crate::v1;
 
 impl TryFrom<v1::Container> for Container {

@@ -9,7 +9,8 @@ use muster_model::ids::{
 };
 use muster_model::spec::Execution;
 
-use crate::convert::{InvalidField, enumeration, gpu_uuid, health, required};
+use crate::convert::{gpu_uuid, health};
+use crate::field::{InvalidField, enumeration, required};
 use crate::v1;
 
 impl TryFrom<v1::DesiredState> for DesiredState {

@@ -5,7 +5,8 @@ use muster_model::event::{EventKind, ReplicaChanged};
 use muster_model::ids::ReplicaId;
 use v1::event::Kind;
 
-use crate::convert::{InvalidField, access, enumeration, required, twin_variants};
+use crate::convert::access;
+use crate::field::{InvalidField, enumeration, required, twin_variants};
 use crate::v1;
 
 twin_variants! {

@@ -6,7 +6,7 @@ use muster_model::spec::{
     Container, CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind,
 };
 
-use crate::convert::{InvalidField, required};
+use crate::field::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::Execution> for Execution {

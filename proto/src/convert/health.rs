@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::State;
-use muster_health::component::{Actor, Change, Condition, Held};
-use muster_health::rules::{RuleSet, WouldBlock};
 use muster_model::beat::WorkDone;
 use muster_model::desired::HealthDuties;
 use muster_model::event::HealthNote;
@@ -15,8 +12,8 @@ use muster_model::health::{
 use muster_model::ids::{HostId, Revision};
 use muster_model::time::TimeMs;
 
-use crate::convert::twin::Twin;
-use crate::convert::{InvalidField, gpu_uuid, required};
+use crate::convert::gpu_uuid;
+use crate::field::{InvalidField, Twin, required};
 use crate::v1;
 
 /// Bits of the second half of a cluster's number.
@@ -71,7 +68,9 @@ impl From<&Blame> for v1::Blame {
             confidence_permille: u32::from(blame.confidence_permille),
             evidence: blame.evidence.clone(),
             charge: blame.charge.to_wire(),
-            measures: blame.measures.iter().map(Twin::to_wire).collect(),
+            measures: { blame.measures.iter() }
+                .map(|measure| measure.word().to_owned())
+                .collect(),
             step: blame.step.to_wire(),
             host: String::new(),
         }
@@ -95,16 +94,6 @@ impl TryFrom<v1::Blame> for Blame {
             measures: measures.collect::<Result<_, _>>()?,
             step: Twin::from_wire("step", wire.step)?,
         })
-    }
-}
-
-impl Twin<Option<v1::Component>> for Component {
-    fn to_wire(&self) -> Option<v1::Component> {
-        Some(self.into())
-    }
-
-    fn from_wire(field: &str, wire: Option<v1::Component>) -> Result<Self, InvalidField> {
-        Self::try_from(required(field, wire)?).map_err(|invalid| invalid.within(field))
     }
 }
 
@@ -282,167 +271,4 @@ pub(crate) fn duties_from_wire(
             })
             .collect::<Result<_, _>>()?,
     })
-}
-
-/// Health state of all components, with open circuit breakers and the rules.
-#[must_use]
-pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
-    let conditions = state.health.conditions();
-    let components =
-        conditions.map(|(component, condition)| component_to_wire(state, component, condition));
-    let breakers = state.health.rails().tripped();
-    v1::GetHealthResponse {
-        components: components.collect(),
-        breakers: breakers
-            .map(|(pool, since)| v1::TrippedBreaker {
-                pool: pool.to_owned(),
-                since_ms: since.0,
-            })
-            .collect(),
-        ..health_rules_to_wire(state)
-    }
-}
-
-/// The rules only: for workers of a cluster, which all request them at once and need no components.
-#[must_use]
-pub fn health_rules_to_wire(state: &State) -> v1::GetHealthResponse {
-    let rules = &state.health_rules;
-    let text = if rules.text.is_empty() {
-        RuleSet::SHIPPED_TEXT
-    } else {
-        &rules.text
-    };
-    v1::GetHealthResponse {
-        revision: state.revision.get(),
-        rules: text.to_owned(),
-        rules_revision: rules.revision.get(),
-        ..v1::GetHealthResponse::default()
-    }
-}
-
-fn component_to_wire(
-    state: &State,
-    component: &Component,
-    condition: &Condition,
-) -> v1::ComponentHealth {
-    let (host, gpu_index) = place_of(state, component);
-    let phase = condition.phase;
-    let waits = !phase.accepts_work() && !phase.is_admins() || phase == Phase::Probation;
-    let mutes = condition.mutes.iter();
-    let mutes = mutes.filter(|mute| mute.until > state.time);
-    let wanted = state.health.wanted(component);
-    v1::ComponentHealth {
-        component: Some(component.into()),
-        host,
-        gpu_index,
-        phase: phase.to_wire(),
-        since_ms: condition.since.0,
-        ready_at_ms: waits.then_some(condition.ready_at.0),
-        strikes: condition.strikes_at(state.time),
-        by_hand: waits && condition.is_for_a_person(state.time),
-        wanted: wanted.map_or_else(String::new, |action| action.to_wire()),
-        muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
-        history: condition.history.iter().map(Into::into).collect(),
-        kept_off: condition.holds.iter().map(Into::into).collect(),
-    }
-}
-
-/// Health status of a component by the cluster's decision.
-pub(super) struct Standing {
-    pub(super) phase: String,
-    /// Empty if no rule put it there.
-    pub(super) rule: String,
-    pub(super) kept_off: Vec<v1::KeptOff>,
-}
-
-impl Standing {
-    /// Status of a component.
-    pub(super) fn of(state: &State, component: &Component) -> Self {
-        let Some(condition) = state.health.condition(component) else {
-            return Self {
-                phase: Phase::Healthy.to_wire(),
-                rule: String::new(),
-                kept_off: Vec::new(),
-            };
-        };
-        let phase = condition.phase;
-        let is_a_rules = phase != Phase::Healthy && !phase.is_admins();
-        let mut newest_first = condition.history.iter().rev();
-        let cause = newest_first.find(|change| is_a_rules && !change.rule.is_empty());
-        Self {
-            phase: phase.to_wire(),
-            rule: cause.map_or_else(String::new, |change| change.rule.clone()),
-            kept_off: condition.holds.iter().map(Into::into).collect(),
-        }
-    }
-
-    /// Status of a host, including blocks of its adapters, which are listed nowhere else.
-    pub(super) fn of_host(state: &State, host: HostId) -> Self {
-        let mut standing = Self::of(state, &Component::Host(host));
-        for adapter in state.health.adapters_of(host) {
-            let condition = state.health.condition(&adapter);
-            let holds = condition.into_iter().flat_map(|condition| &condition.holds);
-            standing.kept_off.extend(holds.map(v1::KeptOff::from));
-        }
-        standing
-    }
-}
-
-impl From<&Held> for v1::KeptOff {
-    fn from(held: &Held) -> Self {
-        Self {
-            rule: held.rule.clone(),
-            what: held.what.word().to_owned(),
-            evidence: held.evidence.clone(),
-            since_ms: held.since.0,
-        }
-    }
-}
-
-/// Host name of a component, and its index there if it is a GPU.
-pub(super) fn place_of(state: &State, component: &Component) -> (String, Option<u32>) {
-    let host = match component {
-        Component::Gpu(uuid) => {
-            let place = state.gpu(*uuid);
-            let named = place.map(|(host, gpu)| (host.name.to_string(), Some(gpu.index)));
-            return named.unwrap_or_default();
-        }
-        Component::Host(host) | Component::Nic { host, .. } => state.host(*host),
-        Component::Rack(_) => None,
-    };
-    (
-        host.map_or_else(String::new, |host| host.name.to_string()),
-        None,
-    )
-}
-
-impl From<&Change> for v1::HealthChange {
-    fn from(change: &Change) -> Self {
-        let actor = match &change.actor {
-            Actor::Rule(rule) => format!("rule {rule}"),
-            Actor::Check(_) => "check".to_owned(),
-            Actor::Time => "time".to_owned(),
-            Actor::Admin(name) => name.clone(),
-        };
-        Self {
-            event: change.event.word().to_owned(),
-            actor,
-            evidence: change.evidence.clone(),
-            at_ms: change.at.0,
-        }
-    }
-}
-
-/// A block that a set of rules would have created.
-#[must_use]
-pub fn would_block_to_wire(state: &State, block: &WouldBlock) -> v1::WouldBlock {
-    v1::WouldBlock {
-        component: Some((&block.component).into()),
-        host: place_of(state, &block.component).0,
-        rule: block.rule.clone(),
-        scope: block.scope.word().to_owned(),
-        at_ms: block.at.0,
-        findings: block.findings,
-        evidence: block.evidence.clone(),
-    }
 }

@@ -5,7 +5,7 @@ use muster_model::limits::NAME_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::clip::clip;
-use crate::convert::InvalidField;
+use crate::field::InvalidField;
 
 /// Bytes of a rejected text repeated in the error.
 const SHOWN_BYTES_MAX: usize = 64;

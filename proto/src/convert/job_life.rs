@@ -6,7 +6,7 @@ use muster_model::spec::{
     StopWarning, SuspendMode,
 };
 
-use crate::convert::{InvalidField, required};
+use crate::field::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::Lifecycle> for Lifecycle {
@@ -86,7 +86,10 @@ impl From<Dependency> for v1::Dependency {
 }
 
 /// Required result of a dependency.
-pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
+///
+/// # Errors
+/// [`InvalidField`] if it is unspecified or unknown to this version.
+pub fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
     Ok(match v1::Condition::try_from(when) {
         Ok(v1::Condition::Succeeded) => Condition::Succeeded,
         Ok(v1::Condition::Ended) => Condition::Ended,
@@ -96,7 +99,8 @@ pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> 
 }
 
 /// Required result of a dependency.
-pub(crate) const fn condition_to_wire(when: Condition) -> v1::Condition {
+#[must_use]
+pub const fn condition_to_wire(when: Condition) -> v1::Condition {
     match when {
         Condition::Succeeded => v1::Condition::Succeeded,
         Condition::Ended => v1::Condition::Ended,

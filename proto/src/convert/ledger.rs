@@ -1,13 +1,13 @@
 //! GPU-time accounting, and checkpoints to be removed.
 
-use muster_engine::state::{Ledger, Loss, Removal};
 use muster_model::ids::AttemptEpoch;
+use muster_model::job::{Ledger, Loss, Removal};
 
 use crate::v1;
 
 /// An accounting ledger; none if it is empty.
 #[must_use]
-pub(crate) fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
+pub fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
     let loss = |loss: Loss| {
         (loss != Loss::default()).then_some(v1::Loss {
             queue_gpu_ms: loss.queue_gpu_ms,
@@ -28,7 +28,7 @@ pub(crate) fn ledger_to_wire(ledger: &Ledger) -> Option<v1::Ledger> {
 
 /// Ledger of a message.
 #[must_use]
-pub(crate) fn ledger_from_wire(wire: Option<v1::Ledger>) -> Ledger {
+pub fn ledger_from_wire(wire: Option<v1::Ledger>) -> Ledger {
     let loss = |wire: Option<v1::Loss>| {
         let wire = wire.unwrap_or_default();
         Loss {

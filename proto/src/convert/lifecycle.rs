@@ -5,7 +5,7 @@ use muster_model::desired::RestartReason;
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::spec::SuspendMode;
 
-use crate::convert::InvalidField;
+use crate::field::InvalidField;
 use crate::v1;
 
 /// Generates conversions between a core enumeration without data and its wire twin of the same variant

@@ -7,8 +7,8 @@ use muster_model::command::{
 use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
 
-use crate::convert::twin::Twin;
-use crate::convert::{InvalidField, gpu_uuid, required};
+use crate::convert::gpu_uuid;
+use crate::field::{InvalidField, Twin, required};
 use crate::v1;
 
 impl From<v1::GpuHealth> for GpuHealth {

@@ -8,7 +8,7 @@ use muster_model::quota::{
     QueueTree,
 };
 
-use crate::convert::{InvalidField, required};
+use crate::field::{InvalidField, required};
 use crate::v1;
 
 impl TryFrom<v1::QueueTree> for QueueTree {

@@ -3,8 +3,9 @@
 use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::timings::Timings;
 
+use crate::convert::gpu_uuid;
 use crate::convert::learnt::{learnt_from_wire, learnt_to_wire};
-use crate::convert::{InvalidField, gpu_uuid};
+use crate::field::InvalidField;
 use crate::v1;
 
 impl TryFrom<v1::HostRegistration> for HostRegistration {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use muster_health::rules::RuleSet;
 use muster_model::command::{Block, BlockTarget, Command, ConfigCommand, HealthCommand, Planned};
 use muster_model::ids::JobId;
 use muster_model::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
@@ -14,7 +13,7 @@ use muster_model::topology::Topology;
 use prost::Message;
 
 use crate::convert::request_key::request_key;
-use crate::convert::{InvalidField, required};
+use crate::field::{InvalidField, not_empty, required};
 use crate::v1;
 
 /// Converts a submission to a command, fills in defaults and checks every rule that needs no state.
@@ -178,30 +177,6 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
     }))
 }
 
-/// Converts new health rules, including the meaning of error codes, to a command; an invalid file is
-/// reported by `apply`. Without a file, the rules of this build are used.
-///
-/// # Errors
-/// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
-pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
-    let key = request_key("set_health_rules", &request.request_id, &request)?;
-    not_empty("author", &request.author)?;
-    let (text, shipped) = if request.rules.is_empty() {
-        let version = RuleSet::SHIPPED_VERSION;
-        (RuleSet::SHIPPED_TEXT.to_owned(), Some(version))
-    } else {
-        let whole = RuleSet::whole_text(&request.rules);
-        let whole = whole.map_err(|error| InvalidField::new("rules", error.to_string()))?;
-        (whole, None)
-    };
-    Ok(Command::Health(HealthCommand::SetRules {
-        request: key,
-        author: request.author,
-        text: text.into(),
-        shipped,
-    }))
-}
-
 /// Converts the reset of a circuit breaker to a command.
 ///
 /// # Errors
@@ -238,13 +213,6 @@ fn invalid_configuration(invalid: InvalidField) -> Rejection {
 
 fn target(wire: Option<v1::BlockTarget>) -> Result<BlockTarget, InvalidField> {
     BlockTarget::try_from(required("target", wire)?).map_err(|invalid| invalid.within("target"))
-}
-
-fn not_empty(field: &str, text: &str) -> Result<(), InvalidField> {
-    if text.trim().is_empty() {
-        return Err(InvalidField::new(field, "must not be empty"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

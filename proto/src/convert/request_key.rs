@@ -4,7 +4,8 @@ use muster_model::ids::RequestKey;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::convert::{InvalidField, request_id};
+use crate::convert::request_id;
+use crate::field::InvalidField;
 
 /// Returns a request's id with a fingerprint of its contents: the 64-bit XXH3 hash of `name` and of the
 /// request's encoding.
@@ -15,7 +16,7 @@ use crate::convert::{InvalidField, request_id};
 ///
 /// # Errors
 /// [`InvalidField`] for an invalid request id.
-pub(crate) fn request_key(
+pub fn request_key(
     name: &str,
     id: &str,
     request: &impl Message,

@@ -2,7 +2,8 @@
 
 use muster_model::spec::{Layout, Packing, Scheduling, Within};
 
-use crate::convert::{InvalidField, gpu_uuid};
+use crate::convert::gpu_uuid;
+use crate::field::InvalidField;
 use crate::v1;
 
 impl TryFrom<v1::Scheduling> for Scheduling {

@@ -6,7 +6,7 @@ use muster_model::spec::{
     RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
-use crate::convert::InvalidField;
+use crate::field::InvalidField;
 use crate::v1;
 
 /// Default name of a job's only task group.

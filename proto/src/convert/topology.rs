@@ -4,7 +4,7 @@ use muster_model::ids::HostId;
 use muster_model::limits::GPUS_PER_HOST_MAX;
 use muster_model::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
 
-use crate::convert::{InvalidField, required};
+use crate::field::{InvalidField, required};
 use crate::v1;
 
 impl From<v1::Topology> for Topology {

@@ -169,8 +169,8 @@ impl ErrorReport {
     }
 }
 
-impl From<crate::convert::InvalidField> for Status {
-    fn from(invalid: crate::convert::InvalidField) -> Self {
+impl From<crate::field::InvalidField> for Status {
+    fn from(invalid: crate::field::InvalidField) -> Self {
         status_of(&Rejection::from(invalid))
     }
 }

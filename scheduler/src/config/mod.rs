@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub use etcd_publish::EtcdPublishSettings;
 pub use limits::Limits;
-use muster_etcd::EtcdSettings;
+use muster_etcd::{EtcdSettings, InvalidSetting};
 use muster_model::ids::ReplicaId;
 use muster_model::timings::Timings;
 use muster_raft_store::SnapshotPolicy;
@@ -289,7 +289,8 @@ impl SchedulerConfig {
             "backup.every_ms",
             || format!("must be at least {BACKUP_EVERY_MS_MIN} (BACKUP_EVERY_MS_MIN)"),
         )?;
-        self.etcd.validate()?;
+        let broken_rule = |InvalidSetting { key, rule }| BrokenRule { key, rule };
+        self.etcd.validate().map_err(broken_rule)?;
         self.etcd_publish
             .validate(self.etcd.is_on(), (self.advertise.is_some(), joins(self)))?;
         self.logging.filter()?;

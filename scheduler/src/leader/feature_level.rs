@@ -5,8 +5,8 @@
 //! ask again. The level never falls: once a command of a format is in the log, every replica has to read it.
 //! User requests above the level are refused; the leader's own commands above it wait.
 
+use muster_log::format_of;
 use muster_model::command::Command;
-use muster_proto::log::format_of;
 use muster_proto::status;
 use tonic::{Code, Status};
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use muster_log::{COMMAND_FORMAT, OLDEST_COMMAND_FORMAT};
 use muster_model::ids::{HostId, ReplicaId};
 use muster_model::time::MonotonicMs;
-use muster_proto::log::{COMMAND_FORMAT, OLDEST_COMMAND_FORMAT};
 use tokio::time::{Instant, timeout};
 
 use crate::leader::peer_links::{PeerError, PeerLinks};

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_log::OLDEST_COMMAND_FORMAT;
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::time::MonotonicMs;
-use muster_proto::log::OLDEST_COMMAND_FORMAT;
 
 /// Order of leaderships: a later one has a greater term, or the same term and a greater epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

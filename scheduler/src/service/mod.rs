@@ -27,4 +27,4 @@ pub(crate) use watch::Watches;
 pub(crate) use worker::Workers;
 pub(crate) use write::forward::Forwarder;
 pub(crate) use write::leaders::Leaders;
-pub use write::propose_status;
+pub use write::{propose_status, set_health_rules_command};

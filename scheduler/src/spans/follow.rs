@@ -4,9 +4,7 @@ use muster_engine::state::{Job, State};
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{AttemptEpoch, JobId, ReplicaId, Revision, UnitIndex};
 use muster_model::time::TimeMs;
-use muster_service::tracing::{
-    Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree,
-};
+use muster_tracing::{Span, SpanId, TraceId, is_on, now_ns, of_ms, record, trace_of, tree};
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Context;

@@ -1,4 +1,4 @@
-//! A replica's spans in the traces of jobs: `muster_service::tracing::tree` defines the spans and their
+//! A replica's spans in the traces of jobs: `muster_tracing::tree` defines the spans and their
 //! hierarchy.
 //!
 //! Tracing decides nothing and never waits; without an exporter it costs one check.
@@ -14,7 +14,7 @@ use muster_model::command::Command;
 use muster_model::desired::DesiredState;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, Revision};
 use muster_model::lifecycle::TaskPhase;
-use muster_service::tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
+use muster_tracing::{Span, SpanId, is_on, now_ns, of_ms, record, trace_of, tree};
 
 pub(crate) use follow::follow;
 pub(crate) use submission::{Submission, Submitted, forwarded, proposed, traced};

@@ -3,7 +3,7 @@
 use muster_model::ids::ReplicaId;
 use muster_proto::v1;
 use muster_proto::v1::write_result::Kind as Outcome;
-use muster_service::tracing::{
+use muster_tracing::{
     Kind, Span, SpanId, TRACEPARENT, TraceContext, TraceId, is_on, now_ns, record, trace_of, tree,
 };
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};

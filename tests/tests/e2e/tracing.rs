@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_client::Client;
 use muster_model::ids::JobId;
 use muster_proto::v1;
-use muster_service::tracing::{TraceContext, TraceId};
 use muster_tests::{
     Cluster, Collected, Collector, Shape, eventually, only_attempt, page, shell, submit, with_gpus,
 };
+use muster_tracing::{TraceContext, TraceId};
 
 /// A span of a user's own program, as W3C's Trace Context writes it.
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

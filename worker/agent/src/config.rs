@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use muster_etcd::EtcdSettings;
+use muster_etcd::{EtcdSettings, InvalidSetting};
 use muster_model::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use muster_service::settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_supervisor::LogLimits;
@@ -321,7 +321,8 @@ impl WorkerConfig {
                 rule: rule.to_owned(),
             })
         };
-        self.etcd.validate()?;
+        let broken_rule = |InvalidSetting { key, rule }| BrokenRule { key, rule };
+        self.etcd.validate().map_err(broken_rule)?;
         if self.schedulers.is_empty() && !self.etcd.is_on() {
             return broken(
                 "schedulers",

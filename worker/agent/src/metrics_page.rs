@@ -24,7 +24,7 @@ pub(crate) async fn serve(
     let listener = listener.map_err(|error| failed(error.to_string()))?;
     let exporter = muster_service::exporter::install().map_err(failed)?;
     metrics::describe();
-    muster_service::tracing::describe_metrics();
+    muster_tracing::describe_metrics();
     let render = Arc::new(move || exporter.render());
     let page = MetricsServer {
         listener,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_control::agent::SupervisorReport;
 use muster_model::desired::TaskAssignment;
-use muster_service::tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 use muster_supervisor::RunId;
+use muster_tracing::{Span, SpanId, TraceId, now_ns, record, trace_of, tree};
 
 /// Maximum number of starts traced at a time; further ones are not traced.
 const STARTS_MAX: usize = 1_024;

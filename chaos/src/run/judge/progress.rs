@@ -2,8 +2,8 @@
 //! rolling restart.
 
 use muster_engine::state::State;
-use muster_proto::convert::host_to_wire;
 use muster_proto::v1;
+use muster_scheduler::view::host_to_wire;
 
 use crate::run::history::{Operation, Outcome};
 use crate::run::judge::{Evidence, Invariant, Violation};

@@ -64,7 +64,7 @@ pub enum Fault {
         xid: u32,
     },
     /// A host, or a port of one of its adapters, becomes faulty.
-    HostFault {
+    HostFaulted {
         /// The host.
         host: u32,
         /// The port, for an adapter's fault.

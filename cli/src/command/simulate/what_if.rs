@@ -9,20 +9,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_client::{Client, Export};
 use muster_engine::state::State;
 use muster_job_file::strict_yaml::FileError;
+use muster_log::{LogError, read_state};
 use muster_model::command::BlockTarget;
 use muster_model::ids::GpuUuid;
 use muster_model::quota::QueueTree;
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
-use muster_proto::log::{LogError, read_state};
 use muster_simulate::fork::{
     ASSUMED_RUN_MS_DEFAULT, Change, Difference, Estimator, Fork, ForkError, ForkProgress,
     ForkSettings, HORIZON_MS_DEFAULT, HORIZON_MS_MAX, what_if,
 };
 
 use crate::command::configuration::ConfigFile;
-use crate::command::gpu::Wanted;
+use crate::command::gpu::{Wanted, no_such_gpu};
 use crate::command::job::submit::read_files;
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -195,12 +195,24 @@ impl WhatIf {
 impl Question {
     /// Inserts the blocks of GPUs into the changes.
     fn find_gpus(&mut self, state: &State) -> Result<(), Failure> {
-        let found = self.gpus.iter().map(|gpu| gpu.uuid_in(state));
+        let found = self.gpus.iter().map(|gpu| find_gpu(state, gpu));
         let found: Vec<GpuUuid> = found.collect::<Result<_, _>>()?;
         let blocks = found.into_iter().map(BlockTarget::Gpu).map(Change::Block);
         let place = self.before_gpus..self.before_gpus;
         self.changes.splice(place, blocks);
         Ok(())
+    }
+}
+
+fn find_gpu(state: &State, wanted: &Wanted) -> Result<GpuUuid, Failure> {
+    match wanted {
+        Wanted::Uuid(uuid) => Ok(*uuid),
+        Wanted::Place { host, index } => {
+            let gpus = state.host_by_name(host).map(|host| &host.gpus);
+            let gpu = gpus.and_then(|gpus| gpus.iter().find(|gpu| gpu.index == *index));
+            gpu.map(|gpu| gpu.uuid)
+                .ok_or_else(|| no_such_gpu(host, *index))
+        }
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::state::{Attempt, Checkpoint, Job, State, Unit};
+use muster_engine::state::{Attempt, Job, State, Unit};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::command::{CheckpointCommand, Command, Exit, StopReason};
 use muster_model::host::Host;
 use muster_model::ids::{LeadershipEpoch, UnitId};
+use muster_model::job::Checkpoint;
 use muster_model::limits;
 
 use crate::reactor::contact::Report;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_engine::desired;
-use muster_engine::state::{Attempt, Checkpoint, Job, State, TaskRun};
+use muster_engine::state::{Attempt, Job, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::command::{
     CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
 };
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey, UnitId, UnitIndex};
+use muster_model::job::Checkpoint;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::limits;
 use muster_model::time::TimeMs;

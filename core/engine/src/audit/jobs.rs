@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use muster_model::ids::{JobId, UnitIndex};
+use muster_model::job::UnitCounts;
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::spec::{Condition, SuspendMode};
 
 use crate::audit::{Report, Rule, units};
-use crate::state::{Job, State, UnitCounts};
+use crate::state::{Job, State};
 
 pub(super) fn check(state: &State, report: &mut Report) {
     for (id, job) in &state.jobs {

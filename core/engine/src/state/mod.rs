@@ -33,18 +33,12 @@ pub use index::handover::{Gone, Whose, counted_twice, taken_over};
 pub use index::line::{Line, WaitingKey};
 pub use index::totals::Totals;
 pub use index::{BlockChange, ClaimProgress, HostClass, Index, TasksOnHost};
-pub use job::checkpoint::{Checkpoint, Removal};
 pub use job::halts::Halt;
 pub use job::held::Held;
-pub use job::ledger::{Entry, Kind, Ledger, Loss};
 pub use job::membership::{Joined, Leaving, Membership, Vacancy};
 pub use job::run_times::RunTimes;
 pub use job::shape::Shape;
-pub use job::unit_counts::UnitCounts;
-pub use job::{
-    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder,
-    Suspension, TaskRun, Unit,
-};
+pub use job::{Attempt, Claim, Job, PastAttempt, PipelineMark, Purpose, TaskRun, Unit};
 pub use queue::usage::{Part, add as add_usage, remove as remove_usage};
 pub use queue::usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 pub use queue::{History, Queue};
@@ -58,6 +52,7 @@ use muster_health::book::Book;
 use muster_model::access::{JoinToken, User};
 use muster_model::command::JobDefaults;
 use muster_model::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
+use muster_model::job::Ledger;
 use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
 use muster_model::topology::Topology;

@@ -8,14 +8,15 @@ use muster_model::command::{Block, JobDefaults};
 use muster_model::health::Component;
 use muster_model::host::Host;
 use muster_model::ids::{HostId, RequestId, Revision};
+use muster_model::job::Ledger;
 use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
 use muster_model::topology::Topology;
 
 use crate::apply::limits_of;
 use crate::state::{
-    EventLog, HealthRules, Index, Job, Leadership, Ledger, Queue, Refounding, Reliability,
-    Replicas, RequestLog, State, StoredAnswer,
+    EventLog, HealthRules, Index, Job, Leadership, Queue, Refounding, Reliability, Replicas,
+    RequestLog, State, StoredAnswer,
 };
 
 /// Contents of a snapshot; everything else is derived.

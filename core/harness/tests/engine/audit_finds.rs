@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::audit::{Finding, Rule, audit};
-use muster_engine::state::{
-    Attempt, EventLog, Job, Membership, Queue, Removal, State, StopOrder, Unit,
-};
+use muster_engine::state::{Attempt, EventLog, Job, Membership, Queue, State, Unit};
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{
     Block, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostHealth, Placement,
@@ -16,6 +14,7 @@ use muster_model::host::{Holder, Host};
 use muster_model::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitId, UnitIndex,
 };
+use muster_model::job::{Removal, StopOrder};
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::topology::CellId;
 use muster_planner::{Budget, plan};

@@ -4,9 +4,6 @@ pub(super) mod audit;
 pub(crate) mod backup;
 pub(super) mod debug;
 
-use muster_proto::convert::{
-    health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire,
-};
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use tonic::{Request, Response, Status};
@@ -20,6 +17,7 @@ use crate::service::gate::caller_of;
 use crate::service::read;
 use crate::service::write::replicas::membership_status;
 use crate::service::write::{Calling, deadline, serve};
+use crate::view::{health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire};
 
 /// `AdminService` of one replica.
 pub(crate) struct Admin(pub(crate) Context);

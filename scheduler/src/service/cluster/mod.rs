@@ -7,12 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_engine::state::State;
+use muster_log::COMMAND_FORMAT;
 use muster_model::command::{GpuHealth, HostHealth};
 use muster_model::health::Component;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::HostId;
-use muster_proto::convert::{gpu_to_wire, host_to_wire, queue_to_wire};
-use muster_proto::log::COMMAND_FORMAT;
 use muster_proto::v1;
 use muster_proto::v1::cluster_service_server::ClusterService;
 use muster_raft_store::Status as ReplicaStatus;
@@ -26,6 +25,7 @@ use crate::service::read;
 use crate::service::read::export::{self, Export};
 use crate::service::read::page::{self, Page};
 use crate::service::write::deadline;
+use crate::view::{gpu_to_wire, host_to_wire, queue_to_wire};
 
 /// `ClusterService` of one replica.
 pub(crate) struct Cluster(pub(crate) Context);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::service::jobs::find;
+use crate::view::{blocker_to_wire, cells_left_to_wire, remedy_to_wire, start_to_wire};
 
 /// Longest search for a remedy and a start time, whatever the caller's deadline: the search keeps a core
 /// busy.
@@ -52,21 +53,21 @@ pub(crate) fn job(
         revision: state.revision.get(),
         phase: v1::JobPhase::from(job.phase).into(),
         summary: summary(state, job, &explanation),
-        blocker: explanation.blocker.as_ref().map(Into::into),
+        blocker: explanation.blocker.as_ref().map(blocker_to_wire),
         unit: unit.unwrap_or_default().get(),
         units_waiting: explanation.waiting_units,
         jobs_ahead: position.ahead_in_queue,
         jobs_ahead_overall: position.ahead,
         jobs_ahead_overall_is_exact: position.is_exact,
-        expected_start: explanation.start.as_ref().map(Into::into),
+        expected_start: explanation.start.as_ref().map(start_to_wire),
         classes,
-        cells: explanation.cells.iter().map(Into::into).collect(),
+        cells: explanation.cells.iter().map(cells_left_to_wire).collect(),
         cells_missing: explanation
             .cells_missing
             .iter()
             .map(|kind| kind.arithmetic.clone())
             .collect(),
-        remedy: explanation.remedy.as_ref().map(Into::into),
+        remedy: explanation.remedy.as_ref().map(remedy_to_wire),
         remedy_is_enough: explanation.remedy_is_enough,
         cut_short: explanation.is_cut_short,
     })

@@ -17,7 +17,6 @@ use metrics::histogram;
 use muster_engine::state::{Job, State};
 use muster_model::ids::{JobId, PipelineId, UnitIndex};
 use muster_model::rejection::Rejection;
-use muster_proto::convert::{job_to_wire, unit_to_wire};
 use muster_proto::status::status_of;
 use muster_proto::v1;
 use muster_proto::v1::job_service_server::JobService;
@@ -33,6 +32,7 @@ use crate::service::watch::while_allowed::while_allowed;
 use crate::service::write::request::WriteRequest;
 use crate::service::write::{Calling, deadline, serve, write};
 use crate::spans::{Submission, Submitted, traced};
+use crate::view::{job_to_wire, unit_to_wire};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);

@@ -3,13 +3,13 @@
 use muster_engine::state::State;
 use muster_model::ids::PipelineId;
 use muster_model::rejection::Rejection;
-use muster_proto::convert::{pipeline_to_wire, pipeline_with_jobs};
 use muster_proto::status::status_of;
 use muster_proto::v1;
 use tonic::Status;
 
 use crate::service::gate::Caller;
 use crate::service::read::page::{self, Page};
+use crate::view::{pipeline_to_wire, pipeline_with_jobs};
 
 /// One pipeline with its jobs.
 pub(crate) fn get(state: &State, id: PipelineId) -> Result<v1::GetPipelineResponse, Status> {

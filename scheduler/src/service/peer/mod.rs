@@ -8,8 +8,8 @@ use std::pin::Pin;
 
 use futures::Stream;
 use futures::future::join_all;
+use muster_log::COMMAND_FORMAT;
 use muster_model::ids::{HostId, LeadershipEpoch};
-use muster_proto::log::COMMAND_FORMAT;
 use muster_proto::v1::peer_service_server::PeerService;
 use muster_proto::v1::write_result::Kind as Outcome;
 use muster_proto::{status, v1};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use muster_engine::state::{EventLog, Losses, RequestLog, State};
+use muster_log::write_state;
 use muster_model::spec::JobSpec;
-use muster_proto::log::write_state;
 use muster_proto::v1;
 use muster_proto::v1::export_state_response::Part;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -148,10 +148,10 @@ impl Write for Pieces<'_> {
 mod tests {
     use muster_engine::apply::apply;
     use muster_harness::single;
+    use muster_log::read_state;
     use muster_model::command::Command;
     use muster_model::ids::{RequestId, RequestKey};
     use muster_model::time::TimeMs;
-    use muster_proto::log::read_state;
 
     use super::*;
 

@@ -1,15 +1,19 @@
 //! Changes of health rules and resets of breakers.
 
 use muster_engine::state::State;
-use muster_health::rules::{WouldBlock, dry_run};
+use muster_health::rules::{RuleSet, WouldBlock, dry_run};
 use muster_model::access::Role;
+use muster_model::command::{Command, HealthCommand};
 use muster_model::health::Finding;
-use muster_proto::convert::{reset_breaker_command, set_health_rules_command, would_block_to_wire};
+use muster_model::rejection::Rejection;
+use muster_proto::convert::{request_key, reset_breaker_command};
+use muster_proto::field::{InvalidField, not_empty};
 use muster_proto::v1;
 
 use crate::audit_log::Record;
 use crate::service::gate::Method;
 use crate::service::write::request::{configuration_write, plain_write};
+use crate::view::would_block_to_wire;
 
 /// Blocks listed in one answer.
 const BLOCKS_LISTED_MAX: usize = 100;
@@ -23,6 +27,30 @@ plain_write! {
     ResetBreakerRequest => ResetBreakerResponse, Method::of_admin("ResetBreaker", Role::Operator),
     reset_breaker_command, by [author],
     record |it| Record::about(&it.request_id, format!("pool {}", it.pool)),
+}
+
+/// Converts new health rules, including the meaning of error codes, to a command; an invalid file is
+/// reported by `apply`. Without a file, the rules of this build are used.
+///
+/// # Errors
+/// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
+pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
+    let key = request_key("set_health_rules", &request.request_id, &request)?;
+    not_empty("author", &request.author)?;
+    let (text, shipped) = if request.rules.is_empty() {
+        let version = RuleSet::SHIPPED_VERSION;
+        (RuleSet::SHIPPED_TEXT.to_owned(), Some(version))
+    } else {
+        let whole = RuleSet::whole_text(&request.rules);
+        let whole = whole.map_err(|error| InvalidField::new("rules", error.to_string()))?;
+        (whole, None)
+    };
+    Ok(Command::Health(HealthCommand::SetRules {
+        request: key,
+        author: request.author,
+        text: text.into(),
+        shipped,
+    }))
 }
 
 /// Effect that new rules would have had on recent findings.

@@ -9,7 +9,7 @@ use muster_proto::convert::{
     cancel_command, resume_command, submit_command, submit_pipeline_command, suspend_command,
 };
 use muster_proto::{status, v1};
-use muster_service::tracing::now_ns;
+use muster_tracing::now_ns;
 use tokio::time::Instant;
 use tonic::Status;
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use muster_proto::status::{self, ErrorReport};
 use muster_proto::v1;
 use muster_raft_store::Leadership;
-use muster_service::tracing::now_ns;
+use muster_tracing::now_ns;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Request, Response, Status};
 
@@ -35,6 +35,7 @@ use crate::service::gate::{Caller, caller_of};
 use crate::service::peer::addressee::is_undone;
 use crate::service::read;
 use crate::service::write::forward::{Forward, unknown};
+pub use crate::service::write::health::set_health_rules_command;
 use crate::service::write::leaders::Leaders;
 pub use crate::service::write::propose::propose_status;
 use crate::service::write::request::{Reply, WriteRequest, execute};

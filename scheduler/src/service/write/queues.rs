@@ -9,6 +9,7 @@ use muster_proto::v1;
 use crate::audit_log::Record;
 use crate::service::gate::Method;
 use crate::service::write::request::{configuration_write, plain_write};
+use crate::view::effect_to_wire;
 
 plain_write! {
     SetQueueRequest => SetQueueResponse, Method::of_admin("SetQueue", Role::Admin),
@@ -26,6 +27,6 @@ fn effect(before: &State, after: &State) -> v1::ConfigureQueuesResponse {
     let changes = queue_effects(before, after).into_iter();
     v1::ConfigureQueuesResponse {
         revision: 0,
-        changes: changes.map(Into::into).collect(),
+        changes: changes.map(effect_to_wire).collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Commands of the log: decoding, encoding and decoding again must give the same command.
 
+use muster_log::{COMMAND_FORMAT, decode_command, encode_command, format_of};
 use muster_model::command::Command;
-use muster_proto::log::{COMMAND_FORMAT, decode_command, encode_command, format_of};
 
 use crate::{SMALL, assert_same, bounded, or_panic};
 

@@ -4,18 +4,19 @@
 use std::sync::LazyLock;
 
 use muster_harness::Cluster;
+use muster_log::{decode_command, encode_command};
 use muster_model::command::Command;
 use muster_model::rejection::Rejection;
 use muster_planner::{Budget, plan};
 use muster_proto::convert::{
     add_join_token_command, add_user_command, block_command, cancel_command,
     configure_queues_command, remove_user_command, reset_breaker_command, resume_command,
-    revoke_join_token_command, rotate_token_command, set_health_rules_command, set_queue_command,
-    set_topology_command, submit_command, submit_pipeline_command, suspend_command,
-    unblock_command, use_join_token_command,
+    revoke_join_token_command, rotate_token_command, set_queue_command, set_topology_command,
+    submit_command, submit_pipeline_command, suspend_command, unblock_command,
+    use_join_token_command,
 };
-use muster_proto::log::{decode_command, encode_command};
 use muster_proto::status::{ErrorReport, status_of};
+use muster_scheduler::set_health_rules_command;
 
 use crate::{assert_same, bounded, message, or_panic};
 

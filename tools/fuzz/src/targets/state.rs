@@ -1,7 +1,7 @@
 //! States in snapshots and backups: decoding, encoding and decoding again must give the same state.
 
 use crate::{SMALL, bounded, same_again};
-use muster_proto::log::{LogError, read_state, write_state};
+use muster_log::{LogError, read_state, write_state};
 
 /// Checks one input.
 pub(crate) fn run(data: &[u8]) {

@@ -1,6 +1,5 @@
 //! Messages with a type in the core: a valid message must be unchanged after conversion in both directions.
 
-use muster_engine::state::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
@@ -13,6 +12,7 @@ use muster_model::desired::{
 };
 use muster_model::event::EventKind;
 use muster_model::health::{Blame, Component, Finding, Order};
+use muster_model::job::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
 };

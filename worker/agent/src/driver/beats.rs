@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use muster_backoff::jitter;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
-use muster_service::backoff::jitter;
 use tokio::time::Instant;
 
 use crate::limits::{

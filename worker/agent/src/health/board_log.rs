@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_backoff::jitter;
 use muster_health::checks::CheckEnd;
-use muster_service::backoff::jitter;
 use muster_supervisor::files;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;

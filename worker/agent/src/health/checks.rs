@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use muster_backoff::jitter;
 use muster_health::checks;
-use muster_service::backoff::jitter;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 

@@ -8,12 +8,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use muster_backoff::jitter;
 use muster_health::rules::RuleSet;
 use muster_model::ids::Revision;
 use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_client::AdminServiceClient;
-use muster_service::backoff::jitter;
 use muster_supervisor::files;
 use muster_tls::Dialer;
 use tonic::transport::Endpoint;

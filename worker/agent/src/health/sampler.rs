@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use muster_backoff::jitter;
 use muster_model::command::GpuDescription;
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, JobId};
 use muster_model::time::SECOND_MS;
-use muster_service::backoff::jitter;
 use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::mpsc::Sender;
 

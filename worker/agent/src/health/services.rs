@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_service::backoff::jitter;
+use muster_backoff::jitter;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use muster_backoff::jitter;
 use muster_proto::v1;
-use muster_service::backoff::jitter;
 use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 

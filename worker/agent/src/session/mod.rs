@@ -140,7 +140,7 @@ impl SessionKeeper {
         );
         self.discovery.know(&opened.replicas);
         if !opened.cluster_id.is_empty() {
-            muster_service::tracing::belong_to(&opened.cluster_id);
+            muster_tracing::belong_to(&opened.cluster_id);
         }
         let session = Session {
             number,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use muster_service::backoff::{Backoff, jitter};
+use muster_backoff::{Backoff, jitter};
 use tokio::time::Instant;
 
 /// Duration of frequent searches.

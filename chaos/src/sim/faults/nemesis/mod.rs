@@ -119,7 +119,7 @@ impl Nemesis {
             Fault::BreakGpu { host, gpu, xid } => {
                 self.break_gpu(world, (*host as usize, *gpu as usize), *xid);
             }
-            Fault::HostFault {
+            Fault::HostFaulted {
                 host,
                 port,
                 fault,
@@ -405,7 +405,7 @@ fn exists(world: &World, fault: &Fault) -> bool {
         | Fault::ForgetAccounts(host)
         | Fault::FreezeAgent(host)
         | Fault::FreezeHost(host)
-        | Fault::HostFault { host, .. } => has_host(*host),
+        | Fault::HostFaulted { host, .. } => has_host(*host),
         Fault::BreakGpu { host, gpu, .. } => {
             let machine = world.hosts.get(*host as usize);
             machine.is_some_and(|machine| (*gpu as usize) < machine.gpus().len())

@@ -193,7 +193,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Schedu
             break;
         }
         let fault = match before(&faults, AGENT_DIES_FAULTS_LATER) {
-            Some(Fault::HostFault {
+            Some(Fault::HostFaulted {
                 host,
                 persists: true,
                 ..
@@ -271,7 +271,7 @@ fn draw_gpu_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
 }
 
 fn draw_host_fault(random: &mut ChaCha8Rng, shape: &Shape) -> Fault {
-    Fault::HostFault {
+    Fault::HostFaulted {
         host: shape.draw_host(random),
         port: random.random_range(0..PORTS),
         fault: draw_kind(random),

@@ -2,11 +2,12 @@
 
 use muster_model::desired::RestartReason;
 use muster_model::ids::{JobId, UnitIndex};
+use muster_model::job::ledger::{Entry, Kind};
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
 use crate::apply::attempt::verdict::Verdict;
-use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, TaskRun, Unit, Vacancy};
+use crate::state::{Attempt, Halt, Job, Joined, TaskRun, Unit, Vacancy};
 
 impl Step<'_> {
     /// Charges the waiting time of a unit that is being placed on this number of GPUs.

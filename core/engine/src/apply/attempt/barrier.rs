@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::job::Barrier;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
 use crate::desired;
-use crate::state::{Answer, Attempt, Barrier, State};
+use crate::state::{Answer, Attempt, State};
 
 impl Step<'_> {
     pub(in crate::apply) fn release_gang(

@@ -13,6 +13,7 @@ use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::host::Holder;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::job::StopOrder;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -29,8 +30,8 @@ use crate::apply::attempt::verdict::{self, Circumstances, Verdict, doubled};
 use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed};
 use crate::state::{
-    Answer, Attempt, Job, Joined, Leaving, Membership, Part, State, StopOrder, TaskRun, Unit,
-    Vacancy, amounts_of,
+    Answer, Attempt, Job, Joined, Leaving, Membership, Part, State, TaskRun, Unit, Vacancy,
+    amounts_of,
 };
 
 /// The reason of a vacancy and the meaning of the member's end.

@@ -7,6 +7,7 @@ use muster_model::command::{Placement, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Holder, Host};
 use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::job::Barrier;
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -17,7 +18,7 @@ use crate::apply::Step;
 use crate::apply::attempt::binding;
 use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed, Unfit};
-use crate::state::{Answer, Attempt, Barrier, Job, Part, State, TaskRun, amounts_of};
+use crate::state::{Answer, Attempt, Job, Part, State, TaskRun, amounts_of};
 
 impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::job::StopOrder;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -12,7 +13,7 @@ use muster_model::spec::JobSpec;
 
 use crate::apply::Step;
 use crate::apply::attempt::words;
-use crate::state::{Answer, Attempt, Job, Part, State, StopOrder, amounts_held};
+use crate::state::{Answer, Attempt, Job, Part, State, amounts_held};
 
 impl Step<'_> {
     pub(in crate::apply) fn stop_attempt(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_model::command::{EXIT_RUN_AGAIN, Exit, StopCause, StopReason, TaskOutcome, TaskReport};
 use muster_model::event::EventKind;
 use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::job::StopOrder;
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
 use muster_model::rejection::Rejection;
 use muster_model::spec::{ExitMeaning, JobSpec};
@@ -14,7 +15,7 @@ use crate::apply::Step;
 use crate::apply::attempt::stopping::grace_ms;
 use crate::apply::attempt::verdict::infrastructure_took;
 use crate::apply::attempt::words::describe;
-use crate::state::{Answer, Attempt, State, StopOrder, TaskRun};
+use crate::state::{Answer, Attempt, State, TaskRun};
 
 impl Step<'_> {
     pub(in crate::apply) fn report_task(

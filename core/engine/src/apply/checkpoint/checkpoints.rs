@@ -5,12 +5,13 @@ use std::sync::Arc;
 use muster_model::command::CheckpointCommit;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::job::Checkpoint;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 
 use crate::apply::checkpoint::retention::{self, Forgotten};
 use crate::apply::{Step, invalid, require_length};
-use crate::state::{Answer, Checkpoint, Job, Unit};
+use crate::state::{Answer, Job, Unit};
 
 impl Step<'_> {
     pub(in crate::apply) fn commit_checkpoint(

@@ -5,10 +5,11 @@
 //! below all that are kept, because a later attempt writes steps above the one it resumes from, and never if
 //! a kept checkpoint has the same path.
 
+use muster_model::job::{Checkpoint, Removal};
 use muster_model::limits;
 use muster_model::spec::CheckpointPolicy;
 
-use crate::state::{Checkpoint, Removal, Unit};
+use crate::state::Unit;
 
 /// Steps of checkpoints that are no longer kept, ascending.
 #[derive(Debug, Default)]

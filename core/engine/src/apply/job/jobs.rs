@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::ids::{JobId, RequestKey, UnitIndex};
+use muster_model::job::{CancelRequest, Ledger, UnitCounts};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -13,7 +14,7 @@ use muster_model::spec::{self, JobSpec};
 use crate::apply::attempt::words;
 use crate::apply::job::{admission, asked, dependencies};
 use crate::apply::{Step, require_length};
-use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts};
+use crate::state::{Answer, Job, PipelineMark};
 
 impl Step<'_> {
     pub(in crate::apply) fn submit_job(

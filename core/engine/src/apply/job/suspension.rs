@@ -7,13 +7,14 @@
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::ids::{HostId, JobId, RequestKey};
+use muster_model::job::Suspension;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::SuspendMode;
 
 use crate::apply::attempt::words;
 use crate::apply::{Step, require_length};
-use crate::state::{Answer, Job, Suspension};
+use crate::state::{Answer, Job};
 
 impl Step<'_> {
     pub(in crate::apply) fn suspend_job(

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use muster_model::command::TaskPlacement;
 use muster_model::desired::RestartReason;
 use muster_model::ids::{AttemptEpoch, TaskIndex};
+use muster_model::job::StopOrder;
 use muster_model::limits;
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Attempt, StopOrder, TaskRun};
+use crate::state::{Attempt, TaskRun};
 
 /// Changes of an attempt's members since it was placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,22 +3,23 @@
 pub(super) mod checkpoint;
 pub(super) mod halts;
 pub(super) mod held;
-pub(super) mod ledger;
 pub(super) mod membership;
 pub(super) mod run_times;
 pub(super) mod shape;
-pub(super) mod unit_counts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use muster_model::command::{Exit, Standing, StopCause, StopReason, TaskPlacement, Victim};
+use muster_model::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
 use muster_model::desired::RestartReason;
 use muster_model::health::Blame;
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
+};
+use muster_model::job::{
+    Barrier, CancelRequest, Checkpoint, Ledger, Removal, StopOrder, Suspension, UnitCounts,
 };
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::limits;
@@ -26,7 +27,7 @@ use muster_model::spec::{JobSpec, SuspendMode};
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Checkpoint, Halt, Ledger, Membership, Removal, UnitCounts};
+use crate::state::{Halt, Membership};
 
 /// A job and its history.
 ///
@@ -71,28 +72,6 @@ pub struct PipelineMark {
     pub id: PipelineId,
     /// Name of the pipeline.
     pub name: String,
-}
-
-/// A request to end a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CancelRequest {
-    /// The user who asked.
-    pub author: String,
-    /// Reason given by the user; may be empty.
-    pub reason: String,
-    /// Time of the request.
-    pub at: TimeMs,
-}
-
-/// The suspension of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspension {
-    /// The user who suspended it.
-    pub author: String,
-    /// Reason given by the user; may be empty.
-    pub reason: String,
-    /// Time of the suspension.
-    pub at: TimeMs,
 }
 
 /// The unit of placement: a gang, or one independent task.
@@ -223,58 +202,6 @@ pub struct Attempt {
     /// Intervals in which its tasks were paused by a suspension, in order; the open one is not included
     /// ([`Attempt::open_halt`]).
     pub halts: Vec<Halt>,
-}
-
-/// Start barrier of a gang: no member starts before all are prepared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Barrier {
-    /// The rendezvous port reserved on rank 0's host; `None` until known.
-    pub master_port: Option<u16>,
-    /// When the members were released; `None` before.
-    pub released_at: Option<TimeMs>,
-}
-
-/// An attempt's order to stop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopOrder {
-    /// Reason of the stop.
-    pub reason: StopReason,
-    /// Evidence for the reason ([`StopCause::detail`]).
-    pub detail: String,
-    /// Time of the order.
-    pub at: TimeMs,
-    /// Milliseconds between the request to stop and the kill.
-    pub grace_ms: u64,
-}
-
-impl StopOrder {
-    /// Creates an order given at `at`.
-    #[must_use]
-    pub fn new(cause: StopCause, at: TimeMs, grace_ms: u64) -> Self {
-        let StopCause { reason, detail } = cause;
-        Self {
-            reason,
-            detail,
-            at,
-            grace_ms,
-        }
-    }
-
-    /// Returns `what`, followed by the evidence if there is any.
-    #[must_use]
-    pub fn explained(&self, what: &str) -> String {
-        let Self { reason, detail, .. } = self;
-        if detail.is_empty() {
-            return what.to_owned();
-        }
-        format!("{what}{}{detail}", reason.joint())
-    }
-
-    /// Returns the reason with its evidence.
-    #[must_use]
-    pub fn cause(&self) -> StopCause {
-        StopCause::new(self.reason.clone(), self.detail.clone())
-    }
 }
 
 /// One task of an attempt.

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use muster_engine::state::Index;
 use muster_harness::single;
-use muster_proto::log::{read_state, write_state};
+use muster_log::{read_state, write_state};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
