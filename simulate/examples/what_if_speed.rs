@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hosts = numbers.next().transpose()?.unwrap_or(1_024);
     let jobs = numbers.next().transpose()?.unwrap_or(10_000);
     let mut cluster = Cluster::with_hosts(hosts, GPUS_PER_HOST);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let queues = (0..QUEUES).map(|queue| (format!("queue-{queue}"), QueueConfig::default()));
     cluster.configure(QueueTree {
         queues: queues.collect(),

@@ -39,7 +39,7 @@ struct Bench {
 impl Bench {
     fn new(hosts: u32) -> Self {
         let mut cluster = Cluster::with_hosts(hosts, GPUS_PER_HOST);
-        cluster.audited = false;
+        cluster.observer.enabled = false;
         // Consecutive slots are on different hosts, as after a while of mixed work.
         let free = (0..GPUS_PER_HOST)
             .flat_map(|gpu| (1..=hosts).map(move |host| (host, gpu)))

@@ -1,8 +1,8 @@
-//! A cluster consisting of its state alone: commands in, audited state out.
+//! A cluster for tests: an engine that audits after every command, and shorthands for its commands.
 
 use std::sync::Arc;
 
-use muster_engine::apply::{Applied, apply};
+use muster_engine::apply::Applied;
 use muster_engine::audit::audit;
 use muster_engine::feasibility::{Asker, Freed, Ledger};
 use muster_engine::state::{Answer, Attempt, State};
@@ -10,31 +10,42 @@ use muster_model::command::{
     Command, ConfigCommand, EXIT_RUN_AGAIN, Exit, GpuHealth, HostCommand, HostRegistration,
     Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
 };
-use muster_model::ids::{
-    HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex, UnitIndex,
-};
+use muster_model::ids::{HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
-use muster_model::testing::{exit_with, request_key};
-use muster_model::time::TimeMs;
+use muster_model::testing::exit_with;
 
-/// Initial time of a cluster: 2024-01-01, so that arithmetic with 0 is noticed.
-const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
+use crate::BEGIN;
+use crate::engine::{Engine, Observe, Step};
+use crate::reports::terminated;
+
 /// Longer than any effect of an old attempt, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 
-/// A state with a leader and a clock, which panics on any audit finding.
-#[derive(Clone, Debug)]
-pub struct Cluster {
-    /// The state.
-    pub state: State,
-    /// The time stamped on the next command.
-    pub now: TimeMs,
-    /// Whether every command is followed by an audit; disable it in benchmarks.
-    pub audited: bool,
-    requests: u64,
+/// Audits the state after every command and panics on a finding.
+#[derive(Clone, Copy, Debug)]
+pub struct Auditor {
+    /// Whether it audits; disable it in benchmarks.
+    pub enabled: bool,
 }
+
+impl Observe for Auditor {
+    fn observe(&mut self, step: Step<'_>) {
+        if !self.enabled {
+            return;
+        }
+        let findings = audit(step.state);
+        let (command, revision) = (step.command, step.applied.revision);
+        assert!(
+            findings.is_empty(),
+            "after {command:?} at revision {revision}: {findings:#?}"
+        );
+    }
+}
+
+/// A cluster with a leader, for tests.
+pub type Cluster = Engine<Auditor>;
 
 impl Default for Cluster {
     fn default() -> Self {
@@ -46,12 +57,7 @@ impl Cluster {
     /// A cluster without hosts, led by replica 1.
     #[must_use]
     pub fn new() -> Self {
-        let mut cluster = Self {
-            state: State::default(),
-            now: BEGIN,
-            audited: true,
-            requests: 0,
-        };
+        let mut cluster = Self::at(State::default(), BEGIN, Auditor { enabled: true });
         cluster.apply(&Command::LeaderBegan {
             replica: ReplicaId(1),
         });
@@ -62,46 +68,12 @@ impl Cluster {
     #[must_use]
     pub fn with_hosts(hosts: u32, gpus: u32) -> Self {
         let mut cluster = Self::new();
-        cluster.audited = false;
+        cluster.observer.enabled = false;
         for number in 1..=hosts {
             cluster.register(crate::host(number, gpus));
         }
-        cluster.audited = true;
+        cluster.observer.enabled = true;
         cluster
-    }
-
-    /// Applies a command now.
-    ///
-    /// # Panics
-    /// If the state is not sound afterwards.
-    pub fn apply(&mut self, command: &Command) -> Applied {
-        let applied = apply(&mut self.state, self.now, command);
-        if self.audited {
-            let findings = audit(&self.state);
-            assert!(
-                findings.is_empty(),
-                "after {command:?} at revision {}: {findings:#?}",
-                applied.revision
-            );
-        }
-        applied
-    }
-
-    /// Advances the time, in milliseconds.
-    pub fn wait(&mut self, span_ms: u64) {
-        self.now = self.now.after(span_ms);
-    }
-
-    /// Returns the current leadership.
-    #[must_use]
-    pub const fn leader(&self) -> LeadershipEpoch {
-        self.state.leadership.epoch
-    }
-
-    /// Returns a request key that was not used before.
-    pub const fn next_request(&mut self) -> RequestKey {
-        self.requests += 1;
-        request_key(self.requests)
     }
 
     /// Registers a host.
@@ -262,13 +234,8 @@ impl Cluster {
 
     /// Ends every task of a job that is being stopped, by the stop signal.
     pub fn stop_all(&mut self, job: JobId) {
-        let exit = Exit {
-            code: None,
-            signal: Some(15),
-            ..exit_with(0)
-        };
         for task in self.tasks_in(job, &[UnitPhase::Stopping]) {
-            self.exit(job, task.get(), exit.clone());
+            self.exit(job, task.get(), terminated());
         }
     }
 

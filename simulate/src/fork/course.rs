@@ -7,23 +7,21 @@ use std::collections::BTreeMap;
 
 use muster_engine::effects::queue_effects;
 use muster_engine::state::{Answer, Attempt, Job, State};
+use muster_harness::{Agenda, Environment};
 use muster_model::command::{Command, Standing, StopReason, Victim};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestId, RequestKey, UnitIndex};
+use muster_model::ids::{JobId, RequestId, RequestKey};
 use muster_model::time::TimeMs;
-use muster_planner::{Blocker, Budget, blocker, plan};
+use muster_planner::{Blocker, Plan, blocker};
 
-use crate::fork::agenda::{Agenda, AttemptKey, Happening};
 use crate::fork::estimate::{Estimator, Running};
+use crate::fork::happening::{AttemptKey, Happening};
 use crate::fork::record::{Placed, Record, Stop, gpus_of};
 use crate::fork::timeline::Timeline;
 use crate::fork::why::describe;
 use crate::fork::{Change, Fork, ForkError, ForkSettings, Made, reports};
 use crate::world::SimulateError;
-use crate::world::engine::Engine;
-
-/// Planning rounds at one instant after which the planner is assumed to loop.
-const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
+use crate::world::engine::{Engine, News};
 
 /// Sums over the whole future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub(super) struct Sums {
 #[derive(Debug)]
 pub(super) struct Course {
     pub(super) engine: Engine,
-    agenda: Agenda,
+    agenda: Agenda<Happening>,
     estimator: Estimator,
     /// Record of every job that was not finished when the future began, and of those submitted in it.
     pub(super) records: BTreeMap<JobId, Record>,
@@ -58,9 +56,37 @@ pub(super) struct Course {
     ends: TimeMs,
 }
 
+impl Environment for Course {
+    type Observer = News;
+    type Error = SimulateError;
+
+    const REACTS_TO_EACH_STEP: bool = false;
+
+    fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// While nothing waits, attempts that run outside their cells stay there.
+    fn is_idle(&self) -> bool {
+        let index = &self.engine.state.index;
+        index.waiting.is_empty() && index.vacant.is_empty()
+    }
+
+    fn react(&mut self) -> Result<bool, SimulateError> {
+        self.follow()
+    }
+
+    fn planned(&mut self, plan: &Plan) -> Result<(), SimulateError> {
+        if let Some(at) = plan.again_at.filter(|at| *at > self.engine.now) {
+            self.agenda.add(at, Happening::Plan);
+        }
+        Ok(())
+    }
+}
+
 impl Course {
     pub(super) fn new(fork: &Fork, settings: ForkSettings) -> Self {
-        let engine = Engine::at(fork.state.clone(), fork.now);
+        let engine = Engine::at(fork.state.clone(), fork.now, News::default());
         let estimator = settings.estimator;
         let live = fork.state.jobs.values().filter(|job| is_live(job));
         let records = live.map(|job| {
@@ -91,8 +117,8 @@ impl Course {
             let request = RequestKey::of(RequestId(u128::MAX - number));
             let command = change.command(request, self.engine.now);
             let before = self.engine.state.clone();
-            let answer = self.engine.apply(&command);
-            let answer = answer.map_err(|rejection| ForkError::Refused {
+            let result = self.engine.apply(&command).result;
+            let answer = result.map_err(|rejection| ForkError::Refused {
                 change: change.describe(),
                 rejection: Box::new(rejection),
             })?;
@@ -115,8 +141,14 @@ impl Course {
     /// Takes over running work, and runs the planner once for what can be decided immediately.
     pub(super) fn begin(&mut self) -> Result<(), SimulateError> {
         self.follow()?;
-        let attempts: Vec<AttemptKey> = attempts(&self.engine.state).collect();
-        for key in attempts {
+        let running = muster_harness::reports::attempts(&self.engine.state)
+            .filter(|(job, ..)| is_live(job))
+            .map(|(job, unit, _, attempt)| AttemptKey {
+                job: job.id,
+                unit,
+                epoch: attempt.epoch,
+            });
+        for key in running.collect::<Vec<_>>() {
             self.take_over(key)?;
             self.follow()?;
         }
@@ -138,10 +170,10 @@ impl Course {
             self.happen(happening)?;
             self.follow()?;
         }
-        self.timers()?;
+        self.run_timers()?;
         self.decide()?;
         self.engine.prune()?;
-        self.engine.news.clear();
+        self.engine.observer.clear();
         Ok(true)
     }
 
@@ -151,10 +183,7 @@ impl Course {
     }
 
     fn next_instant(&self) -> Option<TimeMs> {
-        let index = &self.engine.state.index;
-        let expiry = index.block_changes.get_min().map(|(at, ..)| *at);
-        let deadline = index.deadlines.get_min().map(|(at, ..)| *at);
-        let next = [self.agenda.next_at(), expiry, deadline];
+        let next = [self.agenda.next_at(), self.engine.next_due()];
         let next = next.into_iter().flatten().min()?;
         Some(next.max(self.engine.now.after(1)))
     }
@@ -231,63 +260,18 @@ impl Course {
         Ok(())
     }
 
-    /// Actions of a leader that are due to the passing of time.
-    fn timers(&mut self) -> Result<(), SimulateError> {
-        let (now, leader) = (self.engine.now, self.engine.leader());
-        let first = self.engine.state.index.block_changes.get_min();
-        if first.is_some_and(|(at, ..)| *at <= now) {
-            self.engine.carry_out(&Command::ExpireBlocks { leader })?;
-        }
-        let overdue: Vec<(JobId, UnitIndex)> = self
-            .engine
-            .state
-            .index
-            .deadlines
-            .iter()
-            .take_while(|(at, ..)| *at <= now)
-            .map(|(_, job, unit)| (*job, *unit))
-            .collect();
-        for (job, unit) in overdue {
-            if let Some(stop) = overdue_stop(&self.engine.state, job, unit) {
-                self.engine.carry_out(&stop)?;
-            }
-            self.follow()?;
-        }
-        self.follow().map(drop)
-    }
-
     /// Plans until nothing is left to decide at this instant.
     fn decide(&mut self) -> Result<(), SimulateError> {
-        for _ in 0..ROUNDS_PER_INSTANT_MAX {
-            self.blocked.clear();
-            let index = &self.engine.state.index;
-            if index.waiting.is_empty() && index.vacant.is_empty() {
-                return Ok(());
-            }
-            let plan = plan(&self.engine.state, self.engine.now, Budget::default());
-            if let Some(at) = plan.again_at.filter(|at| *at > self.engine.now) {
-                self.agenda.add(at, Happening::Plan);
-            }
-            for step in &plan.steps {
-                self.engine.carry_out(step)?;
-            }
-            self.blocked = plan.blocked;
-            let freed = self.follow()?;
-            if !plan.more && !freed {
-                return Ok(());
-            }
-        }
-        Err(SimulateError::Restless {
-            at: self.engine.now,
-            rounds: ROUNDS_PER_INSTANT_MAX,
-        })
+        let plan = self.plan_until_settled()?;
+        self.blocked = plan.map_or_else(Vec::new, |plan| plan.blocked);
+        Ok(())
     }
 
     /// Lets workers act on their desired state until there are no more reports; returns whether anything
     /// was released.
     fn follow(&mut self) -> Result<bool, SimulateError> {
         let mut freed = false;
-        while let Some(event) = self.engine.news.pop_front() {
+        while let Some(event) = self.engine.observer.pop() {
             freed |= matches!(
                 event,
                 EventKind::AttemptEnded { .. } | EventKind::MemberVacated { .. }
@@ -429,35 +413,6 @@ impl Course {
 
 fn is_live(job: &Job) -> bool {
     job.finished_at.is_none()
-}
-
-/// All attempts in order of job and unit.
-fn attempts(state: &State) -> impl Iterator<Item = AttemptKey> {
-    let jobs = state.jobs.values().filter(|job| is_live(job));
-    jobs.flat_map(|job| {
-        job.units.iter().filter_map(|(unit, known)| {
-            let attempt = known.attempt.as_deref()?;
-            Some(AttemptKey {
-                job: job.id,
-                unit: *unit,
-                epoch: attempt.epoch,
-            })
-        })
-    })
-}
-
-/// Stop command for an attempt that exceeded its limit for running or assembling.
-fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
-    let job = state.job(id)?;
-    let attempt = job.unit(unit)?.attempt.as_deref()?;
-    let (_, reason) = attempt.deadline(&job.spec)?;
-    Some(Command::StopAttempt {
-        leader: state.leadership.epoch,
-        job: id,
-        unit,
-        epoch: attempt.epoch,
-        reason,
-    })
 }
 
 /// Text of a stop reason, with the host's name.

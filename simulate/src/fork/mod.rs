@@ -7,13 +7,13 @@
 //!
 //! Start reading at [`what_if`], then `course.rs` (one future) and `compare.rs` (the difference).
 
-mod agenda;
 mod change;
 mod compare;
 mod course;
 mod difference;
 mod estimate;
 mod files;
+mod happening;
 mod page;
 mod record;
 mod reports;

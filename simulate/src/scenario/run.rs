@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use muster_harness::BEGIN;
 use muster_model::time::TimeMs;
 use muster_planner::{Explanation, Remedy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::scenario::cuts;
-use crate::scenario::engine::{BEGIN, Driver, Entry, Failure, FailureAt};
+use crate::scenario::engine::{Driver, Entry, Failure, FailureAt};
 use crate::scenario::picture::{Line, Picture, difference, duration_text};
 use crate::scenario::script::{Script, Shown, Statement, Step};
 
@@ -58,7 +59,7 @@ pub fn run(script: &Script) -> Outcome {
         Err(failure) => outcome.fail(1, failure),
         Ok(mut run) => {
             let whole = run.steps(script, &mut outcome);
-            let restarted = run.driver.clone().cluster.restart();
+            let restarted = run.driver.clone().restart();
             if let Err(failure) = restarted {
                 outcome.fail(last_line, failure);
             }
@@ -133,14 +134,14 @@ impl Run {
     }
 
     fn picture(&self) -> Picture {
-        let cluster = &self.driver.cluster;
-        Picture::of(&cluster.state, BEGIN, cluster.now)
+        let engine = &self.driver.engine;
+        Picture::of(&engine.state, BEGIN, engine.now)
     }
 
     /// Executes all steps; false if one aborted the run.
     fn steps(&mut self, script: &Script, outcome: &mut Outcome) -> bool {
         for step in &script.steps {
-            let begun = self.driver.cluster.log.len();
+            let begun = self.driver.log().len();
             let refusals = std::mem::take(&mut self.driver.refusals);
             let checks = matches!(step.statement, Statement::Expect(_));
             if checks {
@@ -152,7 +153,7 @@ impl Run {
                 outcome.fail(step.line, failure);
                 Vec::new()
             });
-            let log = &self.driver.cluster.log;
+            let log = self.driver.log();
             outcome.steps.push(StepReport {
                 line: step.line,
                 statement: step.text.clone(),
@@ -168,7 +169,7 @@ impl Run {
                 return false;
             }
         }
-        let log = self.driver.cluster.log.iter();
+        let log = self.driver.log().iter();
         self.trace.commands = log.map(|entry| format!("{:?}", entry.command)).collect();
         true
     }
@@ -258,9 +259,9 @@ impl Run {
     }
 
     fn explain(&self, name: &str) -> Result<Vec<String>, Failure> {
-        let cluster = &self.driver.cluster;
-        let job = cluster.job(name)?;
-        let explanation = muster_planner::explain(&cluster.state, job, cluster.now)
+        let engine = &self.driver.engine;
+        let job = self.driver.job(name)?;
+        let explanation = muster_planner::explain(&engine.state, job, engine.now)
             .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))?;
         let picture = self.picture();
         let waiting = picture.jobs.iter().find(|job| job.name == name);
@@ -301,9 +302,9 @@ impl Run {
         }));
         let missing = explanation.cells_missing.iter();
         lines.extend(missing.map(|kind| format!("cells missing: {}", kind.arithmetic)));
-        lines.extend(remedy_text(&explanation, cluster.now));
+        lines.extend(remedy_text(&explanation, engine.now));
         lines.extend(explanation.start.map(|start| {
-            let at = crate::scenario::picture::instant_text(start.at, cluster.now);
+            let at = crate::scenario::picture::instant_text(start.at, engine.now);
             let basis = format!("{:?}", start.basis).to_lowercase();
             format!("start: {at} ({basis})")
         }));

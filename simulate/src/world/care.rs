@@ -9,7 +9,7 @@ use muster_model::time::TimeMs;
 
 use crate::workload::Place;
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::happening::Happening;
 use crate::world::run::World;
 use crate::world::ward::{AUTHOR, Work};
 
@@ -165,10 +165,10 @@ impl World<'_> {
 
     /// Applies a step of a repair or a check; returns whether the state accepted it.
     fn carry_out_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
-        let is_taken = match self.engine.apply(command) {
+        let is_taken = match self.engine.apply(command).result {
             Ok(_) => true,
             Err(Rejection::HealthWork { .. }) => false,
-            Err(rejection) => return Err(self.engine.refused(command, rejection)),
+            Err(rejection) => return Err(self.engine.refused(command, rejection).into()),
         };
         self.follow()?;
         Ok(is_taken)

@@ -6,7 +6,7 @@ use muster_model::ids::{AttemptEpoch, UnitIndex};
 
 use crate::Care;
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::happening::Happening;
 use crate::world::run::World;
 
 impl World<'_> {

@@ -1,48 +1,42 @@
 //! Planning, and the only place where its steps are applied.
 
+use muster_harness::Environment;
 use muster_model::command::Command;
 use muster_model::ids::JobId;
-use muster_planner::{Blocker, Budget, Plan, is_idle, plan};
+use muster_planner::{Blocker, Plan, is_idle};
 
 use crate::measure::{HeadRequest, JobEnd};
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::engine::{Engine, News};
+use crate::world::happening::Happening;
 use crate::world::run::World;
 
-/// Planning rounds at one instant after which the planner is assumed to loop.
-const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
 /// Author of cancellations of jobs that do not fit.
 const AUTHOR: &str = "simulator";
 
-impl World<'_> {
-    /// Plans until nothing is left to decide at this instant.
-    pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
-        for _ in 0..ROUNDS_PER_INSTANT_MAX {
-            if is_idle(&self.engine.state) {
-                self.observer.look_at_line(None);
-                return Ok(());
-            }
-            self.rounds += 1;
-            let plan = plan(&self.engine.state, self.engine.now, Budget::default());
-            if !self.carry_out(&plan)? {
-                self.observer.look_at_line(self.head(&plan));
-                return Ok(());
-            }
-        }
-        Err(SimulateError::Restless {
-            at: self.engine.now,
-            rounds: ROUNDS_PER_INSTANT_MAX,
-        })
+impl Environment for World<'_> {
+    type Observer = News;
+    type Error = SimulateError;
+
+    const REACTS_TO_EACH_STEP: bool = true;
+
+    fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
-    /// Applies a plan; returns whether another round could decide more.
-    fn carry_out(&mut self, plan: &Plan) -> Result<bool, SimulateError> {
-        self.placements += plan.placements().count() as u64;
+    fn is_idle(&self) -> bool {
+        is_idle(&self.engine.state)
+    }
+
+    fn react(&mut self) -> Result<bool, SimulateError> {
         let ended_before = self.observer.attempts_ended();
-        for step in &plan.steps {
-            self.engine.carry_out(step)?;
-            self.follow()?;
-        }
+        self.follow()?;
+        Ok(self.observer.attempts_ended() != ended_before)
+    }
+
+    fn planned(&mut self, plan: &Plan) -> Result<(), SimulateError> {
+        self.rounds += 1;
+        self.placements += plan.placements().count() as u64;
         for (job, blocker) in &plan.blocked {
             if let Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } = blocker {
                 self.withdraw(*job)?;
@@ -51,7 +45,17 @@ impl World<'_> {
         if let Some(at) = plan.again_at {
             self.agenda.add(at, Happening::Plan);
         }
-        Ok(plan.more || self.observer.attempts_ended() != ended_before)
+        Ok(())
+    }
+}
+
+impl World<'_> {
+    /// Plans until nothing is left to decide at this instant.
+    pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
+        let plan = self.plan_until_settled()?;
+        let head = plan.and_then(|plan| self.head(&plan));
+        self.observer.look_at_line(head);
+        Ok(())
     }
 
     /// The first job that waits for room.
@@ -77,6 +81,6 @@ impl World<'_> {
             author: AUTHOR.to_owned(),
             reason: "the cluster could never hold it".to_owned(),
         })?;
-        self.follow()
+        Ok(())
     }
 }

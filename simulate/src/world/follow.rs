@@ -1,29 +1,28 @@
 //! Simulated workers and users, driven by the engine's events.
 
 use muster_engine::state::{Attempt, State, TaskRun};
-use muster_model::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
+use muster_harness::{exit_with, reports};
+use muster_model::command::{Command, Exit, StopReason, TaskOutcome};
 use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 
 use crate::illness::own_words;
 use crate::measure::JobEnd;
 use crate::trace::Ending;
 use crate::world::SimulateError;
-use crate::world::agenda::Happening;
+use crate::world::happening::Happening;
 use crate::world::run::World;
 
 /// Every job of a trace is one unit: a gang, or a single task.
 const UNIT: UnitIndex = UnitIndex(0);
-/// The signal that asks a process to stop.
-const SIGNAL_TERMINATE: i32 = 15;
 /// Exit code of jobs that failed in the original cluster.
 const CODE_FAILED: i32 = 1;
 
 impl World<'_> {
     /// Handles events until there are no more.
     pub(super) fn follow(&mut self) -> Result<(), SimulateError> {
-        while let Some(event) = self.engine.news.pop_front() {
+        while let Some(event) = self.engine.observer.pop() {
             self.take(&event)?;
         }
         Ok(())
@@ -76,14 +75,12 @@ impl World<'_> {
         };
         self.observer.placed(job, attempt);
         let hosts = attempt.hosts();
-        let tasks: Vec<TaskIndex> = attempt.tasks.iter().map(|run| run.task).collect();
+        let state = &self.engine.state;
+        let starts = reports::of_attempt(state, id, UNIT, attempt, reports::started);
         for host in hosts {
             self.look_at_host(host);
         }
-        for task in tasks {
-            self.report(id, epoch, task, TaskOutcome::Started)?;
-        }
-        Ok(())
+        self.report(&starts)
     }
 
     /// The workers stop the running tasks of an attempt.
@@ -92,7 +89,7 @@ impl World<'_> {
         if let (StopReason::Moved, Some(position)) = (reason, self.positions.get(&id)) {
             self.observer.moves(*position);
         }
-        self.exit_live_tasks(id, &terminated())
+        self.exit_live_tasks(id, &reports::terminated())
     }
 
     /// A job has completed its work and ends as in the trace.
@@ -109,11 +106,11 @@ impl World<'_> {
         };
         self.runs[job].is_done = true;
         match self.scenario.jobs[job].ending {
-            None | Some(Ending::Pass) => self.exit_live_tasks(id, &exited(0))?,
+            None | Some(Ending::Pass) => self.exit_live_tasks(id, &exit_with(0))?,
             Some(Ending::Failed) => {
                 let exit = Exit {
                     evidence: self.own_words(job).to_owned(),
-                    ..exited(CODE_FAILED)
+                    ..exit_with(CODE_FAILED)
                 };
                 self.exit_live_tasks(id, &exit)?;
             }
@@ -151,37 +148,20 @@ impl World<'_> {
         outcome: &TaskOutcome,
         concerned: impl Fn(&TaskRun) -> bool,
     ) -> Result<(), SimulateError> {
-        let Some(attempt) = current_attempt(&self.engine.state, job) else {
+        let state = &self.engine.state;
+        let Some(attempt) = current_attempt(state, job) else {
             return Ok(());
         };
-        let epoch = attempt.epoch;
-        let live = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
-        let tasks: Vec<TaskIndex> = live
-            .filter(|run| concerned(run))
-            .map(|run| run.task)
-            .collect();
-        for task in tasks {
-            self.report(job, epoch, task, outcome.clone())?;
-        }
-        Ok(())
+        let ends = reports::of_attempt(state, job, UNIT, attempt, |run| {
+            concerned(run).then(|| outcome.clone())
+        });
+        self.report(&ends)
     }
 
-    fn report(
-        &mut self,
-        job: JobId,
-        epoch: AttemptEpoch,
-        task: TaskIndex,
-        outcome: TaskOutcome,
-    ) -> Result<(), SimulateError> {
-        let report = TaskReport {
-            leader: self.engine.leader(),
-            job,
-            unit: UNIT,
-            epoch,
-            task,
-            outcome,
-        };
-        self.engine.carry_out(&Command::ReportTask(report))?;
+    fn report(&mut self, reports: &[Command]) -> Result<(), SimulateError> {
+        for report in reports {
+            self.engine.carry_out(report)?;
+        }
         Ok(())
     }
 
@@ -217,25 +197,4 @@ impl World<'_> {
 
 pub(super) fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
     state.job(job)?.unit(UNIT)?.attempt.as_deref()
-}
-
-/// A process that exited on its own.
-fn exited(code: i32) -> Exit {
-    Exit {
-        code: Some(code),
-        signal: None,
-        out_of_memory: false,
-        lease_expired: false,
-        start_error: None,
-        ..Exit::default()
-    }
-}
-
-/// A process that was stopped.
-fn terminated() -> Exit {
-    Exit {
-        code: None,
-        signal: Some(SIGNAL_TERMINATE),
-        ..exited(0)
-    }
 }

@@ -4,20 +4,20 @@
 //! its decisions go through `apply`. Results are read from the engine's own events, as a worker or a user
 //! would observe them; nothing here knows the planner's reasons.
 
-mod agenda;
 mod care;
 mod checkpoint;
 mod decide;
 pub(crate) mod engine;
 mod follow;
+mod happening;
 mod luck;
 mod observer;
 mod out;
 mod run;
 mod ward;
 
+use muster_harness::EngineError;
 use muster_model::rejection::Rejection;
-use muster_model::time::TimeMs;
 
 pub(crate) use observer::Observed;
 pub use out::HealthyOut;
@@ -77,33 +77,9 @@ pub enum SimulateError {
         #[source]
         rejection: Box<Rejection>,
     },
-    /// A command was refused but should have had an effect.
-    #[error("at {at}: {command} was refused")]
-    Refused {
-        /// Virtual time.
-        at: TimeMs,
-        /// The command, as text for users.
-        command: String,
-        /// Reason of the refusal.
-        #[source]
-        rejection: Box<Rejection>,
-    },
-    /// An audit found broken invariants.
-    #[error("at {at}: the audit found {}", findings.join("; "))]
-    Unsound {
-        /// Virtual time.
-        at: TimeMs,
-        /// The findings, as text for users.
-        findings: Vec<String>,
-    },
-    /// The planner did not reach a fixed point.
-    #[error("at {at}: no fixed point after {rounds} planning rounds at one instant")]
-    Restless {
-        /// Virtual time.
-        at: TimeMs,
-        /// Number of rounds.
-        rounds: u64,
-    },
+    /// The engine contradicts itself.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// Runs a scenario to its end under one policy: until every job has ended, or nothing more can happen.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::Answer;
+use muster_harness::Agenda;
 use muster_model::command::{Command, GpuHealth, HostCommand, HostHealth};
 use muster_model::ids::{AttemptEpoch, HostId, JobId};
 use muster_model::time::TimeMs;
@@ -11,8 +12,8 @@ use muster_model::time::TimeMs;
 use crate::measure::JobEnd;
 use crate::policy::Policy;
 use crate::workload::{LeftOut, Place, Scenario};
-use crate::world::agenda::{Agenda, Happening};
-use crate::world::engine::{Engine, gpu_uuid};
+use crate::world::engine::{self, Engine, gpu_uuid};
+use crate::world::happening::Happening;
 use crate::world::observer::Observer;
 use crate::world::ward::Ward;
 use crate::world::{Outcome, Progress, SimulateError};
@@ -35,7 +36,7 @@ pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) policy: Policy,
     pub(super) engine: Engine,
-    pub(super) agenda: Agenda,
+    pub(super) agenda: Agenda<Happening>,
     pub(super) observer: Observer,
     /// One entry per job, as in the scenario.
     pub(super) runs: Vec<Run>,
@@ -56,15 +57,14 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, policy: Policy) -> Result<Self, SimulateError> {
-        let mut engine = Engine::new(&scenario.cluster)?;
+        let mut engine = engine::with_hosts(&scenario.cluster)?;
         for command in policy.setup(scenario) {
-            engine
-                .apply(&command)
-                .map_err(|rejection| SimulateError::Setup {
-                    rejection: Box::new(rejection),
-                })?;
+            let result = engine.apply(&command).result;
+            result.map_err(|rejection| SimulateError::Setup {
+                rejection: Box::new(rejection),
+            })?;
         }
-        engine.news.clear();
+        engine.observer.clear();
         let mut agenda = Agenda::default();
         for outage in &scenario.outages {
             let (lost, back) = match outage.place {
@@ -126,7 +126,7 @@ impl<'a> World<'a> {
             self.decide()?;
         }
         self.engine.prune()?;
-        self.engine.news.clear();
+        self.engine.observer.clear();
         self.instants += 1;
         let every = self.scenario.settings.audit_every;
         if every.is_some_and(|every| self.instants.is_multiple_of(every.max(1))) {
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
                 request,
                 spec: Arc::new(self.policy.spec(self.scenario, job)),
             });
-            match submitted {
+            match submitted.result {
                 Ok(Answer::Job(id)) => {
                     self.positions.insert(id, position);
                     self.runs[position].id = Some(id);
@@ -284,10 +284,10 @@ impl<'a> World<'a> {
             records,
             fits_nowhere: self.fits_nowhere,
             refused: self.refused,
-            commands: self.engine.commands,
+            commands: self.engine.commands(),
             rounds: self.rounds,
             placements: self.placements,
-            audits: self.engine.audits,
+            audits: self.engine.audits(),
             health: self.ward.as_ref().map(Ward::counts),
             queues,
             observed,

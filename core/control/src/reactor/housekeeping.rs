@@ -3,11 +3,12 @@
 use muster_engine::state::State;
 use muster_model::command::Command;
 use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
-use muster_model::limits;
 use muster_model::time::{MonotonicMs, TimeMs};
 
-use crate::reactor::{Reaction, SETTLE_MS, health};
+use crate::reactor::{Reaction, SETTLE_MS, health, timers};
 
+/// Maximum number of commands of [`timers::due`] per tick; the rest follow at the next.
+const DUE_PER_TICK_MAX: usize = 1_024;
 /// Milliseconds between two prune rounds while there is little to prune.
 const PRUNE_PERIOD_MS: u64 = 1_000;
 /// Milliseconds between two prune rounds while one round is not enough.
@@ -68,11 +69,12 @@ impl Housekeeping {
         };
         self.has_ticked = true;
         self.time = tick.time;
-        let due_at = |at: TimeMs| tick.now.after(at.since(tick.time).max(SETTLE_MS));
+        let due = timers::due(tick.leader, tick.state, tick.time);
+        reaction.commands.extend(due.take(DUE_PER_TICK_MAX));
+        let next = timers::next(tick.state);
         let commands = &mut reaction.commands;
         let dates = [
-            expire_blocks(tick, commands).map(due_at),
-            stop_overdue(tick, commands).map(due_at),
+            next.map(|at| tick.now.after(at.since(tick.time).max(SETTLE_MS))),
             self.prune(tick, commands),
             self.look_after_health(tick, commands),
             self.look_for_lemons(tick, commands),
@@ -151,7 +153,7 @@ impl Housekeeping {
             time,
             now,
         } = tick;
-        let due = prune_due(state)?;
+        let due = timers::prune_after(state)?;
         if now < self.prune_at {
             return Some(self.prune_at);
         }
@@ -169,69 +171,4 @@ impl Housekeeping {
         self.prune_at = now.after(pause_ms);
         Some(self.prune_at)
     }
-}
-
-/// Sets planned blocks and removes expired ones; returns the time at which the next one is due.
-fn expire_blocks(tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<TimeMs> {
-    let Tick {
-        state,
-        leader,
-        time,
-        ..
-    } = tick;
-    let (first, _, _) = *state.index.block_changes.get_min()?;
-    if first <= time {
-        commands.push(Command::ExpireBlocks { leader });
-    }
-    Some(first)
-}
-
-/// Maximum number of attempts stopped per tick; the rest follow at the next.
-const STOPS_PER_TICK_MAX: usize = 1_024;
-
-/// Stops attempts that reached their time limit for running or assembly; returns the earliest next deadline.
-fn stop_overdue(tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<TimeMs> {
-    let Tick {
-        state,
-        leader,
-        time,
-        ..
-    } = tick;
-    let overdue = state
-        .index
-        .deadlines
-        .iter()
-        .take_while(|(at, _, _)| *at <= time);
-    for (_, job, unit) in overdue.take(STOPS_PER_TICK_MAX) {
-        let record = state.job(*job);
-        let attempt = record.and_then(|job| Some((job, job.unit(*unit)?.attempt.as_deref()?)));
-        let due = attempt.and_then(|(job, attempt)| {
-            let (_, reason) = attempt.deadline(&job.spec)?;
-            Some((attempt.epoch, reason))
-        });
-        if let Some((epoch, reason)) = due {
-            commands.push(Command::StopAttempt {
-                leader,
-                job: *job,
-                unit: *unit,
-                epoch,
-                reason,
-            });
-        }
-    }
-    state.index.deadlines.get_min().map(|(at, _, _)| *at)
-}
-
-/// Time at which the first record expires; `None` if there is none.
-fn prune_due(state: &State) -> Option<TimeMs> {
-    if state.index.finished.len() > limits::FINISHED_JOBS_KEPT_MAX {
-        return Some(TimeMs::default());
-    }
-    let answer = state
-        .requests
-        .oldest()
-        .map(|at| at.after(limits::REQUEST_KEPT_MS));
-    let finished = state.index.finished.get_min();
-    let job = finished.map(|(at, _)| at.after(limits::FINISHED_JOB_KEPT_MS));
-    [answer, job].into_iter().flatten().min()
 }

@@ -17,6 +17,7 @@ pub mod health;
 mod housekeeping;
 mod pace;
 mod silence;
+pub mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
 

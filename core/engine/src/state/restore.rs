@@ -1,4 +1,4 @@
-//! Restore of a state from the parts of a snapshot: all derived data is computed again.
+//! Parts of a state that a snapshot holds, and restore from them: all derived data is computed again.
 
 use std::sync::Arc;
 
@@ -64,7 +64,133 @@ pub struct StateParts {
     pub events: EventLog,
 }
 
+impl StateParts {
+    /// Returns the names of the parts that differ; both must list their records in the same order, as
+    /// [`State::parts`] does.
+    #[must_use]
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let Self {
+            revision,
+            time,
+            leadership,
+            refounding,
+            replicas,
+            jobs,
+            hosts,
+            queues,
+            history_half_life_ms,
+            defragment,
+            job_defaults,
+            reliability,
+            ledger,
+            health,
+            health_rules,
+            configured_topology,
+            users,
+            join_tokens,
+            requests,
+            events,
+        } = self;
+        let topology = *configured_topology != other.configured_topology;
+        let half_life = *history_half_life_ms != other.history_half_life_ms;
+        let differs = [
+            ("revision", *revision != other.revision),
+            ("time", *time != other.time),
+            ("leadership", *leadership != other.leadership),
+            ("refounding", *refounding != other.refounding),
+            ("replicas", *replicas != other.replicas),
+            ("jobs", *jobs != other.jobs),
+            ("hosts", *hosts != other.hosts),
+            ("queues", *queues != other.queues),
+            ("half-life", half_life),
+            ("defragment", *defragment != other.defragment),
+            ("job defaults", *job_defaults != other.job_defaults),
+            ("reliability", *reliability != other.reliability),
+            ("ledger", *ledger != other.ledger),
+            // Waiting times and guard rails are those of the rules.
+            ("health", !health.parts().eq(other.health.parts())),
+            ("health rules", *health_rules != other.health_rules),
+            ("topology", topology),
+            ("users", *users != other.users),
+            ("join tokens", *join_tokens != other.join_tokens),
+            ("requests", *requests != other.requests),
+            ("events", *events != other.events),
+        ];
+        let differs = differs.into_iter();
+        differs
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect()
+    }
+}
+
 impl State {
+    /// Returns the parts that a snapshot holds, with their records in order: [`State::restore`] builds an
+    /// equal state from them.
+    #[must_use]
+    pub fn parts(&self) -> StateParts {
+        // Without `..`: a new field is either a part or derived.
+        let Self {
+            revision,
+            time,
+            leadership,
+            refounding,
+            replicas,
+            jobs,
+            hosts,
+            host_names: _,
+            gpu_hosts: _,
+            queues,
+            history_half_life_ms,
+            defragment,
+            job_defaults,
+            reliability,
+            ledger,
+            health,
+            health_rules,
+            configured_topology,
+            topology: _,
+            users,
+            join_tokens,
+            requests,
+            events,
+            index: _,
+        } = self;
+        StateParts {
+            revision: *revision,
+            time: *time,
+            leadership: *leadership,
+            refounding: *refounding,
+            replicas: Arc::clone(replicas),
+            jobs: jobs.values().map(|job| job.as_ref().clone()).collect(),
+            hosts: hosts.values().map(|host| host.as_ref().clone()).collect(),
+            queues: queues
+                .values()
+                .map(|queue| queue.as_ref().clone())
+                .collect(),
+            history_half_life_ms: *history_half_life_ms,
+            defragment: *defragment,
+            job_defaults: *job_defaults,
+            reliability: *reliability,
+            ledger: *ledger,
+            health: health.clone(),
+            health_rules: health_rules.clone(),
+            configured_topology: Arc::clone(configured_topology),
+            users: users
+                .iter()
+                .map(|(name, user)| (Arc::clone(name), user.as_ref().clone()))
+                .collect(),
+            join_tokens: join_tokens
+                .iter()
+                .map(|(name, token)| (Arc::clone(name), token.as_ref().clone()))
+                .collect(),
+            requests: requests
+                .iter()
+                .map(|(request, answer)| (request, answer.clone()))
+                .collect(),
+            events: events.clone(),
+        }
+    }
+
     /// Returns the parts of the health state that a snapshot stores; parts that only record an admin's block
     /// follow from the block.
     pub fn health_to_keep(&self) -> impl Iterator<Item = Part> + '_ {

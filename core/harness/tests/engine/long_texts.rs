@@ -70,7 +70,7 @@ fn a_host_takes_tasks_with_long_texts_as_far_as_one_message_goes() {
 #[test]
 fn short_tasks_are_limited_by_their_number_alone() {
     let mut cluster = Cluster::with_hosts(1, 0);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let count = u32::try_from(TASKS_PER_HOST_MAX).unwrap_or(0) + 1;
     let job = cluster.submit(small("short", count, 1_000));
     assert_eq!(placed(&mut cluster, job), TASKS_PER_HOST_MAX);

@@ -16,3 +16,4 @@ mod long_texts;
 mod placement_search;
 mod refounding;
 mod rights;
+mod virtual_time;

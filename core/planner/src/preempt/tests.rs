@@ -70,7 +70,7 @@ fn draw_job(draw: &mut Draw, gpus_max: u64) -> JobSpec {
 fn draw_case(seed: u64) -> (Cluster, JobId) {
     let mut draw = Draw(seed);
     let mut cluster = Cluster::with_hosts(2 + draw.count(2), 6);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     configure(&mut cluster);
     for _ in 0..=draw.below(ATTEMPTS_MAX) {
         let mut spec = draw_job(&mut draw, 4);
@@ -181,7 +181,7 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
 #[test]
 fn where_all_are_not_enough_no_set_of_them_is_tried() {
     let mut cluster = Cluster::with_hosts(1, 8);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     configure(&mut cluster);
     let mut old = single("old", 8, 1);
     old.queue = "b".to_owned();

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::Answer;
+use muster_engine::state::{Answer, State};
+use muster_harness::{BEGIN, Engine};
 use muster_model::command::Command;
 use muster_model::ids::JobId;
 use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
-use muster_planner::{Budget, plan};
+use muster_planner::Plan;
 
-use crate::scenario::engine::cluster::Cluster;
+use crate::scenario::engine::Failure;
+use crate::scenario::engine::log::Log;
 use crate::scenario::engine::workers::{self, Lengths};
-use crate::scenario::engine::{Failure, timers};
 use crate::scenario::script::Submission;
 
 /// Maximum number of rounds of planning and reports in one step.
@@ -21,7 +22,11 @@ const ROUNDS_MAX: u32 = 2_000;
 /// A cluster with its workers and its planner.
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
-    pub(crate) cluster: Cluster,
+    pub(crate) engine: Engine<Log>,
+    /// Number of leaders so far, the last of which is the id of the current one.
+    pub(super) replicas: u64,
+    /// Number of commands after which the leader is killed and replaced.
+    pub(super) cut_after: Option<usize>,
     /// Whether workers start and stop tasks on their own.
     pub(crate) workers_obey: bool,
     /// Whether the planner runs after each step.
@@ -38,10 +43,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// An empty cluster; see [`Cluster::new`].
+    /// An empty cluster with a leader. With `cut_after` the leader is killed after that number of commands.
     pub(crate) fn new(cut_after: Option<usize>) -> Result<Self, Failure> {
-        Ok(Self {
-            cluster: Cluster::new(cut_after)?,
+        let mut driver = Self {
+            engine: Engine::at(State::default(), BEGIN, Log::default()),
+            replicas: 0,
+            cut_after,
             workers_obey: true,
             planner_auto: true,
             refusals: Vec::new(),
@@ -50,12 +57,14 @@ impl Driver {
             levels: (Vec::new(), Vec::new()),
             lengths: Lengths::new(),
             again_at: None,
-        })
+        };
+        driver.new_leader()?;
+        Ok(driver)
     }
 
     /// Applies a user's command and records a refusal.
     pub(super) fn ask(&mut self, command: Command) -> Result<Option<Answer>, Failure> {
-        match self.cluster.apply(command)? {
+        match self.apply(&command)? {
             Ok(answer) => Ok(Some(answer)),
             Err(rejection) => {
                 self.refuse(&rejection);
@@ -72,14 +81,14 @@ impl Driver {
     /// the state.
     pub(super) fn report(
         &mut self,
-        remaining: impl Fn(&muster_engine::state::State) -> Vec<Command>,
+        remaining: impl Fn(&State) -> Vec<Command>,
     ) -> Result<bool, Failure> {
         let mut reported = false;
-        while let Some(report) = remaining(&self.cluster.state).into_iter().next() {
-            let known = self.cluster.leader();
+        while let Some(report) = remaining(&self.engine.state).into_iter().next() {
+            let known = self.engine.leader();
             let refused = self.ask(report)?.is_none();
             // A report to a leader that crashed meanwhile is repeated to the next one.
-            if refused && known == self.cluster.leader() {
+            if refused && known == self.engine.leader() {
                 break;
             }
             reported = true;
@@ -94,7 +103,7 @@ impl Driver {
                 group.layout.gpus.push(self.gpu(name)?);
             }
         }
-        let request = self.cluster.next_request();
+        let request = self.engine.next_request();
         let spec = Arc::new(spec);
         let answer = self.ask(Command::SubmitJob { request, spec })?;
         if let Some(Answer::Job(job)) = answer {
@@ -106,21 +115,21 @@ impl Driver {
 
     /// Advances time from one due event to the next.
     pub(super) fn advance(&mut self, span_ms: u64) -> Result<(), Failure> {
-        let end = self.cluster.now.after(span_ms);
+        let end = self.engine.now.after(span_ms);
         while let Some(at) = self.next_instant().filter(|at| *at < end) {
-            self.cluster.now = at;
+            self.engine.now = at;
             self.settle()?;
         }
-        self.cluster.now = end;
+        self.engine.now = end;
         self.settle()
     }
 
     fn next_instant(&self) -> Option<TimeMs> {
-        let (state, now) = (&self.cluster.state, self.cluster.now);
+        let (state, now) = (&self.engine.state, self.engine.now);
         let work = workers::next_end(state, &self.lengths).filter(|_| self.workers_obey);
         let work = work.map(|at| at.max(now.after(1)));
         let again = self.again_at.filter(|at| *at > now);
-        let instants = [work, again, timers::next(state, now)];
+        let instants = [work, again, self.engine.next_due()];
         instants.into_iter().flatten().min()
     }
 
@@ -137,7 +146,7 @@ impl Driver {
                 return Ok(());
             }
         }
-        let last = self.cluster.log.last();
+        let last = self.log().last();
         Err(Failure::NoFixedPoint {
             rounds: ROUNDS_MAX,
             last: last.map_or_else(String::new, |entry| format!("{:?}", entry.command)),
@@ -145,43 +154,44 @@ impl Driver {
     }
 
     fn timers(&mut self) -> Result<bool, Failure> {
-        let commands = timers::due(&self.cluster.state, self.cluster.now);
+        let commands = self.engine.due().collect();
         self.propose(commands)
     }
 
     fn work(&mut self) -> Result<bool, Failure> {
-        let reports = workers::reports(&self.cluster.state, &self.lengths, self.cluster.now);
+        let reports = workers::reports(&self.engine.state, &self.lengths, self.engine.now);
         self.propose(reports)
     }
 
     /// Applies a leader's proposals in one batch; the rest is lost if that leader crashes. True if anything
     /// took effect.
     fn propose(&mut self, commands: Vec<Command>) -> Result<bool, Failure> {
-        let leader = self.cluster.leader();
+        let leader = self.engine.leader();
         let mut effective = false;
         for command in commands {
-            if self.cluster.leader() != leader {
+            if self.engine.leader() != leader {
                 return Ok(true);
             }
-            effective |= self.cluster.apply(command)?.is_ok();
+            effective |= self.apply(&command)?.is_ok();
         }
         Ok(effective)
     }
 
     /// One round of planning; true if it proposed anything.
     pub(crate) fn plan_round(&mut self) -> Result<bool, Failure> {
-        let plan = plan(&self.cluster.state, self.cluster.now, Budget::default());
-        self.again_at = plan.again_at;
-        let leader = self.cluster.leader();
+        let Plan {
+            steps, again_at, ..
+        } = self.engine.plan();
+        self.again_at = again_at;
+        let leader = self.engine.leader();
         let mut proposed = false;
-        for command in plan.steps {
-            if self.cluster.leader() != leader {
+        for command in &steps {
+            if self.engine.leader() != leader {
                 break;
             }
-            let shown = format!("{command:?}");
-            if let Err(rejection) = self.cluster.apply(command)? {
+            if let Err(rejection) = self.apply(command)? {
                 return Err(Failure::PlanRefused {
-                    command: shown,
+                    command: format!("{command:?}"),
                     reason: rejection.to_string(),
                 });
             }
@@ -190,8 +200,11 @@ impl Driver {
         Ok(proposed)
     }
 
-    /// The job with the given name.
-    pub(super) fn job(&self, name: &str) -> Result<JobId, Failure> {
-        self.cluster.job(name)
+    /// The newest job with the given name.
+    pub(crate) fn job(&self, name: &str) -> Result<JobId, Failure> {
+        let mut jobs = self.engine.state.jobs.values().rev();
+        jobs.find(|job| job.spec.name == name)
+            .map(|job| job.id)
+            .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))
     }
 }

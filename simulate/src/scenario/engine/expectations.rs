@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use muster_engine::state::{Attempt, Job, Unit};
+use muster_harness::{BEGIN, reports};
 use muster_model::command::{HostHealth, Standing};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::within;
 use muster_model::topology::GpuMask;
 
+use crate::scenario::engine::Failure;
 use crate::scenario::engine::driver::Driver;
-use crate::scenario::engine::{BEGIN, Failure, workers};
 use crate::scenario::picture::{Picture, phase_text, unit_name};
 use crate::scenario::script::{Expectation, ExpectedPhase, GpuName};
 
@@ -39,7 +40,7 @@ impl Driver {
 
     fn found(&self, name: &str) -> Result<&Job, Failure> {
         let id = self.job(name)?;
-        let job = self.cluster.state.job(id);
+        let job = self.engine.state.job(id);
         job.ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))
     }
 
@@ -71,7 +72,7 @@ impl Driver {
     }
 
     fn phases(&self, job: &Job) -> String {
-        let picture = Picture::of(&self.cluster.state, BEGIN, self.cluster.now);
+        let picture = Picture::of(&self.engine.state, BEGIN, self.engine.now);
         let lines = picture.lines().into_iter().map(|line| line.text);
         let prefixes = [format!("{}:", job.spec.name), format!("{}/", job.spec.name)];
         let about: Vec<String> = lines
@@ -87,7 +88,7 @@ impl Driver {
     ) -> Result<(), Failure> {
         let about = |what: &str| format!("{what} of {}", expected.job);
         let runs = || attempts.iter().flat_map(|attempt| &attempt.tasks);
-        let state = &self.cluster.state;
+        let state = &self.engine.state;
         let hosts = runs().filter_map(|run| state.host(run.host));
         let hosts: BTreeSet<String> = hosts.map(|host| host.name.to_string()).collect();
         if let Some(count) = expected.hosts {
@@ -144,7 +145,7 @@ impl Driver {
         let (bare, _) = split_unit(name);
         let units = self.found(bare)?.units.values();
         let claims = units.filter_map(|unit| unit.claim.as_deref());
-        let state = &self.cluster.state;
+        let state = &self.engine.state;
         Ok(claims
             .map(|claim| {
                 let victims = claim.victims.iter();
@@ -171,7 +172,7 @@ impl Driver {
     }
 
     fn check_free(&self, gpus: u64, on: Option<&str>) -> Result<(), Failure> {
-        let hosts = self.cluster.state.hosts.values();
+        let hosts = self.engine.state.hosts.values();
         let free = hosts
             .filter(|host| on.is_none_or(|name| &*host.name == name))
             .filter(|host| host.block.is_none() && host.health == HostHealth::Up)
@@ -181,7 +182,7 @@ impl Driver {
     }
 
     fn used(&self, queue: &str) -> u64 {
-        let attempts = workers::attempts(&self.cluster.state);
+        let attempts = reports::attempts(&self.engine.state);
         let of_queue =
             attempts.filter(|(job, ..)| within(&job.spec.queue).any(|name| name == queue));
         let runs = of_queue.flat_map(|(_, _, _, attempt)| &attempt.tasks);
@@ -189,14 +190,14 @@ impl Driver {
     }
 
     fn check_together(&self, name: &str, level: &str) -> Result<(), Failure> {
-        let state = &self.cluster.state;
+        let state = &self.engine.state;
         let topology = &state.topology;
         let id = topology
             .level(level)
             .ok_or_else(|| Failure::Unknown(format!("there is no level `{level}`")))?;
         let mut cells = BTreeSet::new();
         let job = self.job(name)?;
-        for (_, _, _, attempt) in workers::attempts(state).filter(|(of, ..)| of.id == job) {
+        for (_, _, _, attempt) in reports::attempts(state).filter(|(of, ..)| of.id == job) {
             for run in &attempt.tasks {
                 let Some(host) = state.host(run.host) else {
                     continue;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_harness as testing;
+use muster_harness::{self as testing, reports};
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand,
     GpuDescription, GpuHealth, HostCommand, HostHealth, Planned,
@@ -34,7 +34,7 @@ impl Driver {
             Statement::Hosts(hosts) => self.add_hosts(hosts)?,
             Statement::Queues(tree) => {
                 let command = Command::Config(ConfigCommand::ConfigureQueues {
-                    request: self.cluster.next_request(),
+                    request: self.engine.next_request(),
                     author: AUTHOR.to_owned(),
                     tree: Arc::clone(tree),
                 });
@@ -53,7 +53,7 @@ impl Driver {
             Statement::Block(blocking) => self.block(blocking)?,
             Statement::Unblock { target, planned } => {
                 let command = Command::Unblock {
-                    request: self.cluster.next_request(),
+                    request: self.engine.next_request(),
                     target: self.target(target)?,
                     author: AUTHOR.to_owned(),
                     planned: *planned,
@@ -72,10 +72,10 @@ impl Driver {
                 let job = self.job(job)?;
                 self.report(|state| workers::stops(state, job))?;
             }
-            Statement::Leader => self.cluster.new_leader()?,
+            Statement::Leader => self.new_leader()?,
             Statement::Restart => {
-                self.cluster.restart()?;
-                self.cluster.new_leader()?;
+                self.restart()?;
+                self.new_leader()?;
             }
             Statement::EveryCut
             | Statement::Expect(_)
@@ -116,7 +116,7 @@ impl Driver {
                 registration.learnt = self.learnt(spec, &registration.gpus);
             }
             let command = Command::Host(HostCommand::RegisterHost {
-                leader: self.cluster.leader(),
+                leader: self.engine.leader(),
                 registration: Arc::new(registration),
             });
             self.ask(command)?;
@@ -186,7 +186,7 @@ impl Driver {
 
     fn set_topology(&mut self) -> Result<(), Failure> {
         let command = Command::Config(ConfigCommand::SetTopology {
-            request: self.cluster.next_request(),
+            request: self.engine.next_request(),
             author: AUTHOR.to_owned(),
             topology: Arc::new(self.topology.clone()),
         });
@@ -195,7 +195,7 @@ impl Driver {
 
     fn cancel(&mut self, job: &str) -> Result<(), Failure> {
         let command = Command::CancelJob {
-            request: self.cluster.next_request(),
+            request: self.engine.next_request(),
             job: self.job(job)?,
             author: AUTHOR.to_owned(),
             reason: String::new(),
@@ -207,11 +207,11 @@ impl Driver {
         let job = self.job(&ending.job)?;
         self.report(|state| workers::starts(state, job))?;
         let (task, code) = (ending.task, ending.code);
-        let leaving = workers::exits(&self.cluster.state, job, task, code).len();
+        let leaving = workers::exits(&self.engine.state, job, task, code).len();
         // Reports are recomputed after each one: a failed member may end the others.
         let mut left = leaving;
         while left > 0 {
-            let Some(report) = workers::exits(&self.cluster.state, job, task, code)
+            let Some(report) = workers::exits(&self.engine.state, job, task, code)
                 .into_iter()
                 .next()
             else {
@@ -236,13 +236,13 @@ impl Driver {
     /// Whether an attempt of a job is being stopped.
     fn is_stopping(&self, job: muster_model::ids::JobId) -> bool {
         let stopping = |attempt: &muster_engine::state::Attempt| attempt.stop.is_some();
-        let mut attempts = workers::attempts(&self.cluster.state);
+        let mut attempts = reports::attempts(&self.engine.state);
         attempts.any(|(of, _, _, attempt)| of.id == job && stopping(attempt))
     }
 
     fn checkpoint(&mut self, name: &str, step: Option<u64>) -> Result<(), Failure> {
         let job = self.job(name)?;
-        let known = workers::attempts(&self.cluster.state);
+        let known = reports::attempts(&self.engine.state);
         let units: Vec<(UnitIndex, _, u64)> = known
             .filter(|(of, ..)| of.id == job)
             .map(|(_, index, unit, attempt)| {
@@ -256,7 +256,7 @@ impl Driver {
         }
         for (unit, epoch, step) in units {
             let command = Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
-                leader: self.cluster.leader(),
+                leader: self.engine.leader(),
                 job,
                 unit,
                 checkpoint: CheckpointCommit {
@@ -274,7 +274,7 @@ impl Driver {
     }
 
     fn turn(&mut self, target: &Target, turn: &Turn) -> Result<(), Failure> {
-        let leader = self.cluster.leader();
+        let leader = self.engine.leader();
         match target {
             Target::Gpu(name) => {
                 let health = match turn {
@@ -314,7 +314,7 @@ impl Driver {
     }
 
     fn block(&mut self, blocking: &Blocking) -> Result<(), Failure> {
-        let now = self.cluster.now;
+        let now = self.engine.now;
         let planned = blocking.planned.map(|ahead| Planned {
             at: now.after(ahead.in_ms),
             notice_ms: ahead.notice_ms,
@@ -331,7 +331,7 @@ impl Driver {
             planned,
         };
         let target = self.target(&blocking.target)?;
-        let request = self.cluster.next_request();
+        let request = self.engine.next_request();
         self.ask(Command::Block {
             request,
             target,
@@ -349,14 +349,14 @@ impl Driver {
     }
 
     fn host(&self, name: &str) -> Result<HostId, Failure> {
-        let host = self.cluster.state.host_by_name(name);
+        let host = self.engine.state.host_by_name(name);
         host.map(|host| host.id)
             .ok_or_else(|| Failure::Unknown(format!("there is no host `{name}`")))
     }
 
     /// The identity of a host's GPU.
     pub(super) fn gpu(&self, name: &GpuName) -> Result<GpuUuid, Failure> {
-        let host = self.cluster.state.host_by_name(&name.host);
+        let host = self.engine.state.host_by_name(&name.host);
         let mut gpus = host.into_iter().flat_map(|host| &host.gpus);
         gpus.find(|gpu| gpu.index == name.index)
             .map(|gpu| gpu.uuid)

@@ -45,6 +45,17 @@ pub struct Losses {
     pub marks: Vec<(Option<JobId>, Revision)>,
 }
 
+impl PartialEq for EventLog {
+    /// Whether the same events are kept, with the same gaps; all else follows from them.
+    fn eq(&self, other: &Self) -> bool {
+        self.floor == other.floor
+            && self.losses() == other.losses()
+            && self.by_revision == other.by_revision
+    }
+}
+
+impl Eq for EventLog {}
+
 /// Retention limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {

@@ -155,7 +155,7 @@ proptest! {
     fn loads_and_hosts_that_change_leave_what_a_rebuild_gives(seed in any::<u64>()) {
         let mut draw = Draw(seed);
         let mut cluster = draw_cluster(&mut draw);
-        cluster.audited = true;
+        cluster.observer.enabled = true;
         for _ in 0..20 {
             let number = u32::try_from(1 + draw.below(12)).expect("small");
             let gpu = u32::try_from(draw.below(5)).expect("small");

@@ -71,7 +71,7 @@ impl Shape<'_> {
 
     pub(crate) fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new();
-        cluster.audited = false;
+        cluster.observer.enabled = false;
         let command = Command::Config(ConfigCommand::SetTopology {
             request: cluster.next_request(),
             author: "ada".to_owned(),

@@ -68,8 +68,7 @@ impl NamedCluster {
 
     /// Applies a command that must take effect.
     pub(crate) fn apply(&mut self, command: &Command) {
-        let applied = self.cluster.apply(command);
-        assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
+        self.cluster.carry_out(command).unwrap();
     }
 
     /// Plans a round; every step must be accepted unchanged.
@@ -85,9 +84,7 @@ impl NamedCluster {
                 placement.barrier = barrier;
             }
         }
-        for step in &planned.steps {
-            self.apply(step);
-        }
+        self.cluster.carry_out_plan(&planned).unwrap();
         planned
     }
 

@@ -7,10 +7,9 @@ use anyhow::ensure;
 use muster_harness::{Cluster, exit_with, single};
 use muster_model::command::TaskOutcome;
 use muster_model::ids::JobId;
-use muster_planner::{Budget, plan};
 use tokio::time::Instant;
 
-use crate::figures::engine::ground::{self, HOSTS, carry_out};
+use crate::figures::engine::ground::{self, HOSTS};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -101,11 +100,9 @@ fn submit(cluster: &mut Cluster, spec: muster_model::spec::JobSpec) -> Duration 
 
 /// Runs one planning round, and ends all tasks that it placed; returns their number.
 fn round(cluster: &mut Cluster) -> anyhow::Result<u32> {
-    let planned = plan(&cluster.state, cluster.now, Budget::default());
+    let planned = cluster.plan();
     let mut placed: Vec<(JobId, _)> = Vec::new();
-    for step in &planned.steps {
-        carry_out(cluster, step)?;
-    }
+    cluster.carry_out_plan(&planned)?;
     for placement in planned.placements() {
         placed.extend(
             placement

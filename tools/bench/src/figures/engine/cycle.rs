@@ -10,7 +10,7 @@ use muster_model::ids::HostId;
 use muster_model::quota::{QueueConfig, QueueOrder, QueueTree};
 use tokio::time::Instant;
 
-use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -88,7 +88,8 @@ fn plan_block(cluster: &mut Cluster, number: u32) -> anyhow::Result<()> {
         block,
         spares_last: false,
     };
-    carry_out(cluster, &command)
+    cluster.carry_out(&command)?;
+    Ok(())
 }
 
 /// A full cluster with 100,000 waiting jobs: identical ones, and ones of 1,000 placement classes in two
@@ -131,7 +132,7 @@ fn full() -> anyhow::Result<Cluster> {
 /// An idle cluster with one queue of each ordering policy.
 fn idle() -> Cluster {
     let mut cluster = Cluster::with_hosts(FULL_HOSTS, GPUS_PER_HOST);
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let fair = QueueConfig {
         order: QueueOrder::Fair,
         ..QueueConfig::default()
@@ -173,9 +174,7 @@ pub(super) fn placements(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         loop {
             let began = Instant::now();
             let (_, planned) = timed(&cluster);
-            for step in &planned.steps {
-                carry_out(&mut cluster, step)?;
-            }
+            cluster.carry_out_plan(&planned)?;
             took += began.elapsed();
             placed += planned.placements().count();
             if planned.steps.is_empty() {

@@ -8,7 +8,7 @@ use muster_model::topology::{HostShape, Topology};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::engine::ground::{self, carry_out, cells, decide};
+use crate::figures::engine::ground::{self, cells, decide};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -67,14 +67,14 @@ fn domain() -> anyhow::Result<Cluster> {
         ..Topology::default()
     };
     let mut cluster = Cluster::new();
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let request = cluster.next_request();
     let command = Command::Config(ConfigCommand::SetTopology {
         request,
         author: "bench".to_owned(),
         topology: Arc::new(topology),
     });
-    carry_out(&mut cluster, &command)?;
+    cluster.carry_out(&command)?;
     let mut large = host(1, GPUS);
     large.cpus_milli = 1_000 * GPUS;
     cluster.register(large);

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use muster_harness::{Cluster, gpu_uuid, host, single};
 use muster_model::command::{Command, ConfigCommand, Placement, Standing, TaskPlacement};
 use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use muster_model::spec::{JobSpec, Within};
 use muster_model::topology::{CellGroup, CellPlace, HostShape, Topology};
-use muster_planner::{Budget, Plan, plan};
+use muster_planner::Plan;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
@@ -26,16 +26,13 @@ const HELD_OF_TEN: u32 = 9;
 /// Hosts of eight GPUs in pods and racks, with two sockets and four PCIe switches each.
 pub(super) fn cluster(hosts: u32) -> anyhow::Result<Cluster> {
     let mut cluster = Cluster::new();
-    cluster.audited = false;
+    cluster.observer.enabled = false;
     let request = cluster.next_request();
-    carry_out(
-        &mut cluster,
-        &Command::Config(ConfigCommand::SetTopology {
-            request,
-            author: "bench".to_owned(),
-            topology: Arc::new(topology(hosts)),
-        }),
-    )?;
+    cluster.carry_out(&Command::Config(ConfigCommand::SetTopology {
+        request,
+        author: "bench".to_owned(),
+        topology: Arc::new(topology(hosts)),
+    }))?;
     for number in 1..=hosts {
         cluster.register(host(number, GPUS_PER_HOST));
     }
@@ -83,14 +80,6 @@ pub(super) fn cells(level: &str, gpus: Range<u32>) -> CellGroup {
     }
 }
 
-/// Applies a command, which must have an effect.
-pub(super) fn carry_out(cluster: &mut Cluster, command: &Command) -> anyhow::Result<()> {
-    match cluster.apply(command).result {
-        Ok(_) => Ok(()),
-        Err(rejection) => bail!("{command:?} was refused: {rejection}"),
-    }
-}
-
 /// Takes GPUs at random until nine of ten are held, each by a job of its own.
 pub(super) fn fill(
     cluster: &mut Cluster,
@@ -122,7 +111,8 @@ pub(super) fn hold(cluster: &mut Cluster, number: u32, gpu: u32) -> anyhow::Resu
             gpus: vec![gpu_uuid(number, gpu)],
         }]),
     };
-    carry_out(cluster, &Command::Place(placement))
+    cluster.carry_out(&Command::Place(placement))?;
+    Ok(())
 }
 
 /// Duration of one job's decision.
@@ -140,9 +130,7 @@ pub(super) fn decide(cluster: &mut Cluster, spec: JobSpec) -> anyhow::Result<Dec
     let job = cluster.submit(spec);
     let (took, planned) = timed(cluster);
     let (again, _) = timed(cluster);
-    for step in &planned.steps {
-        carry_out(cluster, step)?;
-    }
+    cluster.carry_out_plan(&planned)?;
     let placed = planned.placements().any(|placement| placement.job == job);
     if !placed {
         let request = cluster.next_request();
@@ -152,7 +140,7 @@ pub(super) fn decide(cluster: &mut Cluster, spec: JobSpec) -> anyhow::Result<Dec
             author: "bench".to_owned(),
             reason: String::new(),
         };
-        carry_out(cluster, &cancel)?;
+        cluster.carry_out(&cancel)?;
     }
     Ok(Decided {
         job,
@@ -165,20 +153,18 @@ pub(super) fn decide(cluster: &mut Cluster, spec: JobSpec) -> anyhow::Result<Dec
 /// Times a planning round.
 pub(super) fn timed(cluster: &Cluster) -> (Duration, Plan) {
     let began = Instant::now();
-    let planned = plan(&cluster.state, cluster.now, Budget::default());
+    let planned = cluster.plan();
     (began.elapsed(), planned)
 }
 
 /// Plans and executes until nothing more is placed.
 pub(super) fn settle(cluster: &mut Cluster) -> anyhow::Result<()> {
     loop {
-        let (_, planned) = timed(cluster);
+        let planned = cluster.plan();
         if planned.steps.is_empty() {
             return Ok(());
         }
-        for step in &planned.steps {
-            carry_out(cluster, step)?;
-        }
+        cluster.carry_out_plan(&planned)?;
     }
 }
 

@@ -9,7 +9,7 @@ use muster_model::ids::{HostId, TaskIndex, UnitIndex};
 use muster_model::quota::{Defragment, QueueConfig, QueueTree};
 use muster_model::spec::JobSpec;
 
-use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -95,7 +95,7 @@ fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
             tasks: Arc::from([task]),
             barrier: false,
         };
-        carry_out(cluster, &Command::Place(placement))?;
+        cluster.carry_out(&Command::Place(placement))?;
     }
     cluster.start_all(job);
     cluster.wait(RAN_MS);

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-use world::{Outcome, World};
+use muster_harness::WorkOutcome;
+use world::World;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -253,10 +254,10 @@ impl goldenscript::Runner for Faults {
             Command::Beating { hosts } => world.hear_of(hosts, true),
             Command::Boot { host } => world.boot(*host)?,
             Command::Work { outcome } => {
-                world.outcome = match outcome.as_str() {
-                    "pass" => Outcome::Passes,
-                    "fail" => Outcome::Fails,
-                    "hang" => Outcome::Hangs,
+                world.led.outcome = match outcome.as_str() {
+                    "pass" => WorkOutcome::Passes,
+                    "fail" => WorkOutcome::Fails,
+                    "hang" => WorkOutcome::Hangs,
                     _ => return Err("a repair or check must pass, fail or hang".into()),
                 }
             }

@@ -7,25 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::executor::block_on;
-use muster_control::reactor::{Contact, Input, Reactor};
 use muster_engine::apply::Applied;
-use muster_harness::{self as testing, Cluster};
+use muster_harness::{self as testing, LedCluster, reports};
 use muster_health::checks::{CheckEnd, Dialect, read};
 use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
 use muster_health::rules::RuleSet;
-use muster_model::beat::Beat;
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
-    GpuHealth, HealthCommand, HostCommand, HostRegistration, SignalSender, TaskOutcome, TaskReport,
+    GpuHealth, HealthCommand, HostCommand, HostRegistration, SignalSender, TaskOutcome,
 };
-use muster_model::health::{Component, Finding, Order, WorkStep};
+use muster_model::health::{Component, Finding};
 use muster_model::host::DRIVER_LABEL;
-use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, Revision, TaskIndex, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, JobId, Revision, UnitIndex};
 use muster_model::spec::JobSpec;
 use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
 use muster_model::topology::{CellPlace, Topology};
-use muster_planner::{Budget, plan};
 use muster_supervisor::lease::clock::LeaseClock;
 use tokio::sync::{mpsc, watch};
 
@@ -44,8 +41,6 @@ pub(super) const KERNEL: u32 = 3;
 pub(super) const USER: u32 = 12;
 /// Interval between readings of the same metric.
 const POLL_MS: u64 = 30_000;
-/// Duration of a repair or a check.
-const WORK_MS: u64 = 60_000;
 /// Retries of each job of a storm.
 const STORM_RETRIES: u32 = 2;
 /// Polls until a storm must be over, half a minute apart.
@@ -57,14 +52,6 @@ const SEGMENTATION_FAULT: i32 = 11;
 const ROUND_MS: u64 = 90_000;
 /// The PCI bus of a host's first GPU.
 const FIRST_BUS: u8 = 0x10;
-
-/// Result of repairs and checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Passes,
-    Fails,
-    Hangs,
-}
 
 /// Exit of a task.
 pub(super) struct End {
@@ -91,9 +78,8 @@ struct Watcher {
 }
 
 pub(super) struct World {
-    cluster: Cluster,
-    reactor: Reactor,
-    began: TimeMs,
+    /// The cluster with its leader; its workers know no rules.
+    pub(super) led: LedCluster,
     /// The virtual time for the rules.
     clock: Arc<AtomicU64>,
     hosts: BTreeMap<HostId, Watcher>,
@@ -101,12 +87,11 @@ pub(super) struct World {
     /// Cells of the hosts.
     places: Vec<CellPlace>,
     readings: BTreeMap<(HostId, String, Component), Vec<(String, i64)>>,
-    working: BTreeMap<(Component, TimeMs), (TimeMs, HostId)>,
-    pub(super) outcome: Outcome,
     next_beat: TimeMs,
     next_poll: TimeMs,
-    wake_at: Option<MonotonicMs>,
     injected: TimeMs,
+    /// Events up to this revision have been recorded.
+    recorded: Revision,
     /// Events since the last injection: delay in milliseconds and text.
     happened: Vec<(u64, String)>,
     /// Number of events already printed.
@@ -115,28 +100,19 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
-        let mut cluster = Cluster::new();
-        cluster.apply(&Command::Config(ConfigCommand::SetJobDefaults {
-            leader: cluster.leader(),
-            defaults: muster_model::command::JobDefaults::default(),
-        }));
-        let began = cluster.now;
-        let now = MonotonicMs(0);
+        let led = LedCluster::new();
+        let began = led.cluster.now;
         Self {
-            reactor: Reactor::new(cluster.leader(), Timings::default(), now, BTreeMap::new()),
-            cluster,
-            began,
             clock: Arc::default(),
             hosts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             places: Vec::new(),
             readings: BTreeMap::new(),
-            working: BTreeMap::new(),
-            outcome: Outcome::Passes,
             next_beat: began,
             next_poll: began.after(POLL_MS),
-            wake_at: None,
             injected: began,
+            recorded: led.cluster.state.revision,
+            led,
             happened: Vec::new(),
             shown: 0,
         }
@@ -144,8 +120,8 @@ impl World {
 
     /// Restarts the delays at zero; injections at the same instant belong together.
     pub(super) fn inject(&mut self) {
-        if self.cluster.now > self.injected {
-            self.injected = self.cluster.now;
+        if self.led.cluster.now > self.injected {
+            self.injected = self.led.cluster.now;
             self.happened.clear();
             self.shown = 0;
         }
@@ -180,7 +156,7 @@ impl World {
     }
 
     pub(super) fn health(&self) -> String {
-        let state = &self.cluster.state;
+        let state = &self.led.cluster.state;
         let mut text = String::new();
         for (component, condition) in state.health.conditions() {
             let strikes = condition.strikes_at(state.time);
@@ -218,7 +194,7 @@ impl World {
             let driver = driver.map(|driver| (DRIVER_LABEL.to_owned(), driver.to_owned()));
             registration.labels.extend(driver);
             self.apply(&Command::Host(HostCommand::RegisterHost {
-                leader: self.cluster.leader(),
+                leader: self.led.cluster.leader(),
                 registration: Arc::new(registration.clone()),
             }));
             let watcher = self.watcher(registration);
@@ -233,7 +209,7 @@ impl World {
         let levels = ["pod", "rack"];
         let above = levels.iter().skip(levels.len() - depth);
         let command = Command::Config(ConfigCommand::SetTopology {
-            request: self.cluster.next_request(),
+            request: self.led.cluster.next_request(),
             author: "grace".to_owned(),
             topology: Arc::new(Topology {
                 above: above.map(|level| (*level).to_owned()).collect(),
@@ -299,7 +275,7 @@ impl World {
         if spec.gang {
             spec.partition_grace_ms = testing::gang(name, 1, 1).partition_grace_ms;
         }
-        let job = self.cluster.submit(spec);
+        let job = self.led.cluster.submit(spec);
         self.jobs.insert(name.to_owned(), job);
     }
 
@@ -358,7 +334,7 @@ impl World {
         let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         let health = if is_rules { GpuHealth::Healthy } else { health };
         self.apply(&Command::Host(HostCommand::SetGpuHealth {
-            leader: self.cluster.leader(),
+            leader: self.led.cluster.leader(),
             host,
             gpu,
             health,
@@ -380,14 +356,14 @@ impl World {
             }
             text.push('\n');
         }
-        let request = self.cluster.next_request();
+        let request = self.led.cluster.next_request();
         self.require(&Command::Health(HealthCommand::SetRules {
             request,
             author: "grace".to_owned(),
             text: text.as_str().into(),
             shipped: None,
         }))?;
-        let revision = self.cluster.state.health_rules.revision;
+        let revision = self.led.cluster.state.health_rules.revision;
         for watcher in self.hosts.values_mut() {
             let rules = KnownRules::of(&text)?;
             watcher.see(Seen::Fetched(revision, Box::new(rules)));
@@ -412,8 +388,8 @@ impl World {
             sender: end.by_kernel.then_some(SignalSender::Kernel),
             ..testing::exit_with(0)
         };
-        self.cluster.exit(job, task, exit);
-        self.note_events();
+        self.led.cluster.exit(job, task, exit);
+        self.record_events();
         Ok(())
     }
 
@@ -436,19 +412,20 @@ impl World {
         for _ in 0..STORM_LOOKS_MAX {
             self.settle();
             for job in &jobs {
-                if self.cluster.attempt(*job, UnitIndex(0)).is_none() {
+                if self.led.cluster.attempt(*job, UnitIndex(0)).is_none() {
                     continue;
                 }
-                self.cluster.exit(*job, 0, testing::exit_with(1));
-                self.note_events();
+                self.led.cluster.exit(*job, 0, testing::exit_with(1));
+                self.record_events();
                 attempts += 1;
-                let unit = { self.cluster.state.job(*job) }.and_then(|job| job.unit(UnitIndex(0)));
-                let waits_until = unit.map_or(self.cluster.now, |unit| unit.not_before);
-                let wait_ms = waits_until.since(self.cluster.now);
+                let unit =
+                    { self.led.cluster.state.job(*job) }.and_then(|job| job.unit(UnitIndex(0)));
+                let waits_until = unit.map_or(self.led.cluster.now, |unit| unit.not_before);
+                let wait_ms = waits_until.since(self.led.cluster.now);
                 waits.extend((wait_ms > 0).then_some(wait_ms));
             }
             let is_over = |job: &JobId| {
-                let job = self.cluster.state.job(*job);
+                let job = self.led.cluster.state.job(*job);
                 job.is_none_or(|job| job.phase.is_terminal())
             };
             if jobs.iter().all(is_over) {
@@ -487,7 +464,7 @@ impl World {
             self.settle();
             for name in &names {
                 let job = self.jobs[name];
-                let attempt = self.cluster.attempt(job, UnitIndex(0));
+                let attempt = self.led.cluster.attempt(job, UnitIndex(0));
                 let on = attempt.and_then(|attempt| Some(attempt.tasks.first()?.host));
                 let is_lemons = on == Some(lemon);
                 starts += u32::from(is_lemons);
@@ -501,18 +478,20 @@ impl World {
                     testing::exit_with(0)
                 };
                 if on.is_some() {
-                    self.cluster.exit(job, 0, exit);
-                    self.note_events();
+                    self.led.cluster.exit(job, 0, exit);
+                    self.record_events();
                 }
             }
             self.wait(ROUND_MS);
-            let works = { self.cluster.state.host(lemon) }.is_some_and(|host| host.accepts_work());
+            let works =
+                { self.led.cluster.state.host(lemon) }.is_some_and(|host| host.accepts_work());
             if !works {
                 break;
             }
         }
         let blocked = |of: HostId| {
-            self.cluster
+            self.led
+                .cluster
                 .state
                 .host(of)
                 .is_some_and(|it| it.block.is_some())
@@ -532,19 +511,21 @@ impl World {
     pub(super) fn save(&mut self, name: &str) -> Result<()> {
         let job = *self.jobs.get(name).ok_or("no such job")?;
         let attempt = self
+            .led
             .cluster
             .attempt(job, UnitIndex(0))
             .ok_or("it does not run")?;
+        let now_ms = self.led.uptime().0;
         let checkpoint = CheckpointCommit {
             epoch: attempt.epoch,
-            step: self.now_ms() / 1_000,
-            path: format!("/checkpoints/step_{}", self.now_ms()),
+            step: now_ms / 1_000,
+            path: format!("/checkpoints/step_{now_ms}"),
             size_bytes: 0,
             digest: String::new(),
             save_ms: None,
         };
         self.apply(&Command::Checkpoint(CheckpointCommand::CommitCheckpoint {
-            leader: self.cluster.leader(),
+            leader: self.led.cluster.leader(),
             job,
             unit: UnitIndex(0),
             checkpoint,
@@ -576,15 +557,17 @@ impl World {
         watcher.sequence = 0;
         watcher.is_beating = true;
         self.apply(&Command::Host(HostCommand::RegisterHost {
-            leader: self.cluster.leader(),
+            leader: self.led.cluster.leader(),
             registration: Arc::new(registration),
         }));
         self.beat();
-        for report in self.tasks_on(id) {
-            let outcome = TaskOutcome::Gone {
+        let gone = reports::of_host(&self.led.cluster.state, id, |_, _| {
+            Some(TaskOutcome::Gone {
                 detail: "the host has booted".to_owned(),
-            };
-            self.apply(&Command::ReportTask(TaskReport { outcome, ..report }));
+            })
+        });
+        for report in gone {
+            self.apply(&report);
         }
         Ok(())
     }
@@ -592,13 +575,13 @@ impl World {
     pub(super) fn block(&mut self, place: &str) -> Result<()> {
         let target = self.target(place)?;
         let command = Command::Block {
-            request: self.cluster.next_request(),
+            request: self.led.cluster.next_request(),
             target,
             block: Block {
                 reason: "by hand".to_owned(),
                 author: "grace".to_owned(),
                 evidence: String::new(),
-                since: self.cluster.now,
+                since: self.led.cluster.now,
                 expires_at: None,
                 drain_deadline: None,
                 planned: None,
@@ -611,7 +594,7 @@ impl World {
     pub(super) fn unblock(&mut self, place: &str) -> Result<()> {
         let target = self.target(place)?;
         let command = Command::Unblock {
-            request: self.cluster.next_request(),
+            request: self.led.cluster.next_request(),
             target,
             author: "grace".to_owned(),
             planned: false,
@@ -621,43 +604,23 @@ impl World {
 
     /// A new leader, which starts with the replicated heartbeat times (ADR 0002).
     pub(super) fn lead_anew(&mut self) {
-        let known = self.reactor.contacts();
-        let known = known.map(|(host, contact)| {
-            let desired_revision = Revision::default();
-            let contact = Contact {
-                desired_revision,
-                ..*contact
-            };
-            (host, contact)
-        });
-        let known: BTreeMap<HostId, Contact> = known.collect();
-        self.apply(&Command::LeaderBegan {
-            replica: ReplicaId(2),
-        });
-        let epoch = self.cluster.leader();
-        let now = self.now();
-        self.reactor = Reactor::new(epoch, Timings::default(), now, known);
-        self.wake_at = None;
+        self.led.replace_leader();
         self.beat();
     }
 
     pub(super) fn wait(&mut self, span_ms: u64) {
-        let end = self.cluster.now.after(span_ms);
-        while self.cluster.now < end {
-            let wake = self.wake_at.map(|at| self.began.after(at.0));
-            let works = self.working.values().map(|(due, _)| *due);
-            // Hanging repairs and checks never end: the loop does not wait for them.
-            let works = works.filter(|_| self.outcome != Outcome::Hangs);
+        let end = self.led.cluster.now.after(span_ms);
+        while self.led.cluster.now < end {
             let dates = [self.next_beat, self.next_poll, end].into_iter();
-            let dates = dates.chain(wake).chain(works);
-            let soonest = self.cluster.now.after(1);
+            let dates = dates.chain(self.led.next_at());
+            let soonest = self.led.cluster.now.after(1);
             let next = dates
                 .map(|at| at.max(soonest))
                 .min()
                 .unwrap_or(end)
                 .min(end);
-            self.cluster.wait(next.since(self.cluster.now));
-            self.clock.store(self.now_ms(), Ordering::Relaxed);
+            self.led.cluster.wait(next.since(self.led.cluster.now));
+            self.clock.store(self.led.uptime().0, Ordering::Relaxed);
             self.bring();
             self.settle();
         }
@@ -667,7 +630,7 @@ impl World {
 
     /// Processes what is due: heartbeats, readings, ends of repairs and checks.
     fn bring(&mut self) {
-        let now = self.cluster.now;
+        let now = self.led.cluster.now;
         if now >= self.next_beat {
             self.beat();
         }
@@ -684,57 +647,12 @@ impl World {
                 }
             }
         }
-        let over = self.working.iter().filter(|(_, (due, _))| *due <= now);
-        let over: Vec<(Component, TimeMs)> = over.map(|(of, _)| of.clone()).collect();
-        for (component, since) in over {
-            let step = match self.outcome {
-                Outcome::Passes => WorkStep::Passed,
-                Outcome::Fails => WorkStep::Failed,
-                Outcome::Hangs => continue,
-            };
-            let leader = self.cluster.leader();
-            let evidence = step.word().to_owned();
-            let restart = self.restart_of(&component, since);
-            let work = match restart {
-                Some((host, rule)) => HealthCommand::Restarted {
-                    leader,
-                    host,
-                    rule,
-                    since,
-                    worked: step == WorkStep::Passed,
-                    evidence,
-                },
-                None => HealthCommand::Work {
-                    leader,
-                    component: component.clone(),
-                    step,
-                    since,
-                    evidence,
-                },
-            };
-            let applied = self.apply(&Command::Health(work));
-            if applied.result.is_ok() {
-                self.working.remove(&(component, since));
-            } else if let Some((due, _)) = self.working.get_mut(&(component, since)) {
-                // Refused as too early: reported again with the next report.
-                *due = now.after(WORK_MS);
-            }
-        }
-    }
-
-    /// The rule whose services an order restarts.
-    fn restart_of(&self, component: &Component, since: TimeMs) -> Option<(HostId, String)> {
-        let Component::Host(host) = component else {
-            return None;
-        };
-        let mut orders = self.cluster.state.health.orders(*host, std::iter::empty());
-        let order = orders.find(|order| order.since == since && !order.rule.is_empty())?;
-        Some((*host, order.rule))
+        self.led.end_works();
+        self.record_events();
     }
 
     fn beat(&mut self) {
-        let now = self.now();
-        self.next_beat = self.cluster.now.after(Timings::default().beat_ms);
+        self.next_beat = self.led.cluster.now.after(Timings::default().beat_ms);
         let beating: Vec<HostId> = { self.hosts.iter_mut() }
             .filter(|(_, watcher)| watcher.is_beating)
             .map(|(id, watcher)| {
@@ -745,30 +663,25 @@ impl World {
             .collect();
         for host in beating {
             let sequence = self.hosts.get(&host).map_or(0, |watcher| watcher.beats);
-            let beat = Beat {
-                sequence,
-                acknowledged: sequence.saturating_sub(1),
-                leader: self.cluster.leader(),
-                desired_revision: self.cluster.state.revision,
-                status: None,
-            };
-            let state = &self.cluster.state;
-            let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
-            for command in &reaction.commands {
-                self.apply(command);
-            }
+            self.led.beat(host, sequence);
         }
+        self.record_events();
     }
 
     /// Runs all consequences at this instant.
     pub(super) fn settle(&mut self) {
         loop {
-            let before = self.cluster.state.revision;
+            let before = self.led.cluster.state.revision;
             self.hear();
-            self.lead();
-            self.play();
-            self.take_orders();
-            if self.cluster.state.revision == before {
+            self.led.lead();
+            let beating = self.hosts.iter().filter(|(_, host)| host.is_beating);
+            self.led.run_tasks(beating.clone().map(|(id, _)| *id));
+            for (host, watcher) in beating {
+                let gpus = watcher.registration.gpus.iter().map(|gpu| gpu.uuid);
+                self.led.take_orders(*host, gpus);
+            }
+            self.record_events();
+            if self.led.cluster.state.revision == before {
                 return;
             }
         }
@@ -786,7 +699,7 @@ impl World {
             let incarnation = watcher.registration.incarnation;
             if !findings.is_empty() {
                 self.apply(&Command::Health(HealthCommand::Report {
-                    leader: self.cluster.leader(),
+                    leader: self.led.cluster.leader(),
                     host,
                     incarnation,
                     findings,
@@ -795,93 +708,9 @@ impl World {
         }
     }
 
-    fn lead(&mut self) {
-        let (time, now) = (self.cluster.now, self.now());
-        let reaction = { &mut self.reactor }.step(&self.cluster.state, Input::Tick { time }, now);
-        self.wake_at = reaction.wake_at;
-        for command in &reaction.commands {
-            self.apply(command);
-        }
-        let planned = plan(&self.cluster.state, self.cluster.now, Budget::default());
-        for step in &planned.steps {
-            self.apply(step);
-        }
-    }
-
-    /// Tasks start as soon as they are placed, and end as soon as they are stopped.
-    fn play(&mut self) {
-        let beating: BTreeSet<HostId> = { self.hosts.iter() }
-            .filter(|(_, watcher)| watcher.is_beating)
-            .map(|(id, _)| *id)
-            .collect();
-        let mut reports = Vec::new();
-        for host in beating {
-            for report in self.tasks_on(host) {
-                let attempt = self.cluster.attempt(report.job, report.unit);
-                let Some(attempt) = attempt else { continue };
-                let phase = attempt.task(report.task).map(|run| run.phase);
-                let outcome = if attempt.stop.is_some() {
-                    TaskOutcome::Exited(Exit {
-                        code: None,
-                        signal: Some(15),
-                        sender: Some(SignalSender::Supervisor),
-                        ..testing::exit_with(0)
-                    })
-                } else if phase.is_some_and(|phase| !phase.has_begun()) {
-                    TaskOutcome::Started
-                } else {
-                    continue;
-                };
-                reports.push(TaskReport { outcome, ..report });
-            }
-        }
-        for report in reports {
-            self.apply(&Command::ReportTask(report));
-        }
-    }
-
-    /// Workers start the repairs and checks ordered by the leader.
-    fn take_orders(&mut self) {
-        let due = self.cluster.now.after(WORK_MS);
-        for (host, watcher) in self.hosts.iter().filter(|(_, watcher)| watcher.is_beating) {
-            let gpus = watcher.registration.gpus.iter().map(|gpu| gpu.uuid);
-            for Order {
-                component, since, ..
-            } in self.cluster.state.health.orders(*host, gpus)
-            {
-                self.working
-                    .entry((component, since))
-                    .or_insert((due, *host));
-            }
-        }
-    }
-
-    /// Tasks on a host that have not ended, as initial reports.
-    fn tasks_on(&self, host: HostId) -> Vec<TaskReport> {
-        let mut reports = Vec::new();
-        for job in self.cluster.state.jobs.values() {
-            for (unit, known) in &job.units {
-                let attempt = known.attempt.as_deref();
-                for run in attempt.iter().flat_map(|attempt| &attempt.tasks) {
-                    if run.host == host && !run.phase.is_terminal() {
-                        reports.push(TaskReport {
-                            leader: self.cluster.leader(),
-                            job: job.id,
-                            unit: *unit,
-                            epoch: attempt.map(|it| it.epoch_of(run.task)).unwrap_or_default(),
-                            task: TaskIndex(run.task.get()),
-                            outcome: TaskOutcome::Started,
-                        });
-                    }
-                }
-            }
-        }
-        reports
-    }
-
     fn apply(&mut self, command: &Command) -> Applied {
-        let applied = self.cluster.apply(command);
-        self.note_events();
+        let applied = self.led.cluster.apply(command);
+        self.record_events();
         applied
     }
 
@@ -893,29 +722,22 @@ impl World {
             .map_err(|refused| refused.to_string().into())
     }
 
-    /// Records the events of the last command.
-    fn note_events(&mut self) {
-        let after_ms = self.cluster.now.since(self.injected);
-        let state = &self.cluster.state;
+    /// Records the events since the last call, at the current time.
+    fn record_events(&mut self) {
+        let after_ms = self.led.cluster.now.since(self.injected);
+        let state = &self.led.cluster.state;
         let name = |id: JobId| {
             let named = self.jobs.iter().find(|(_, job)| **job == id);
             named.map_or_else(|| id.to_string(), |(name, _)| name.clone())
         };
-        let newest = { state.events.iter() }.filter(|(revision, _)| *revision == state.revision);
-        let lines = newest.flat_map(|(_, events)| events.iter());
+        let lines = state.events.kept_after(self.recorded);
         let lines: Vec<String> = lines
+            .flat_map(|(_, events)| events.iter())
             .filter_map(|event| show::event(&event.kind, &name))
             .collect();
+        self.recorded = state.revision;
         self.happened
             .extend(lines.into_iter().map(|line| (after_ms, line)));
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.cluster.now.since(self.began)
-    }
-
-    fn now(&self) -> MonotonicMs {
-        MonotonicMs(self.now_ms())
     }
 
     fn watcher_of(&mut self, host: HostId) -> Result<&mut Watcher> {
@@ -928,7 +750,7 @@ impl World {
         match self.place(place)? {
             (_, Component::Gpu(gpu)) => Ok(BlockTarget::Gpu(gpu)),
             (host, _) => {
-                let host = self.cluster.state.host(host).ok_or("no such host")?;
+                let host = self.led.cluster.state.host(host).ok_or("no such host")?;
                 Ok(BlockTarget::Host(host.name.to_string()))
             }
         }

@@ -1,10 +1,6 @@
-//! Future events in order of time.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! Future events of a simulation.
 
 use muster_model::ids::AttemptEpoch;
-use muster_model::time::TimeMs;
 
 /// An event at some instant. At the same instant, ends come first and failures before returns, so nothing
 /// is placed on a host that fails at that instant.
@@ -94,29 +90,5 @@ impl Happening {
             self,
             Self::Checkpoint { .. } | Self::FallsIll { .. } | Self::LemonLook | Self::HealthLook
         )
-    }
-}
-
-/// Events by time; ties go to the smallest event, so the order of insertion does not matter.
-#[derive(Debug, Default)]
-pub(super) struct Agenda(BinaryHeap<Reverse<(TimeMs, Happening)>>);
-
-impl Agenda {
-    pub(super) fn add(&mut self, at: TimeMs, happening: Happening) {
-        self.0.push(Reverse((at, happening)));
-    }
-
-    /// Time of the next event.
-    pub(super) fn next_at(&self) -> Option<TimeMs> {
-        self.0.peek().map(|Reverse((at, _))| *at)
-    }
-
-    /// Removes the next event that is due at `now`.
-    pub(super) fn due(&mut self, now: TimeMs) -> Option<Happening> {
-        let at = self.next_at()?;
-        if at > now {
-            return None;
-        }
-        self.0.pop().map(|Reverse((_, happening))| happening)
     }
 }
