@@ -13,7 +13,6 @@ use muster_log::{
     COMMAND_FORMAT, LogError, OLDEST_COMMAND_FORMAT, STATE_FORMAT, decode_command, encode_command,
     read_state, write_state,
 };
-use muster_model::command::Command;
 use muster_model::command::{CheckpointCommand, Command, ConfigCommand, HostCommand};
 use muster_proto::v1;
 
