@@ -9,7 +9,7 @@ use muster_engine::effects::queue_effects;
 use muster_engine::state::{Answer, Attempt, Job, State};
 use muster_model::command::{Command, Standing, StopReason, Victim};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestId, RequestKey, UnitIndex};
+use muster_model::ids::{JobId, RequestId, RequestKey, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 use muster_planner::{Blocker, Budget, blocker, plan};
 
@@ -238,16 +238,16 @@ impl Course {
         if first.is_some_and(|(at, ..)| *at <= now) {
             self.engine.carry_out(&Command::ExpireBlocks { leader })?;
         }
-        let overdue: Vec<(JobId, UnitIndex)> = self
+        let overdue: Vec<UnitId> = self
             .engine
             .state
             .index
             .deadlines
             .iter()
             .take_while(|(at, ..)| *at <= now)
-            .map(|(_, job, unit)| (*job, *unit))
+            .map(|(_, id)| *id)
             .collect();
-        for (job, unit) in overdue {
+        for UnitId { job, unit } in overdue {
             if let Some(stop) = overdue_stop(&self.engine.state, job, unit) {
                 self.engine.carry_out(&stop)?;
             }

@@ -1,8 +1,8 @@
 //! Actions due by stamped time: expiring blocks and attempts, pruning, ended back-offs.
 
-use muster_engine::state::State;
+use muster_engine::state::{Running, State};
 use muster_model::command::Command;
-use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{LeadershipEpoch, UnitId};
 use muster_model::limits;
 use muster_model::time::{MonotonicMs, TimeMs};
 
@@ -138,8 +138,8 @@ impl Housekeeping {
     fn back_off_end(&mut self, state: &State, time: TimeMs) -> Option<TimeMs> {
         let after = self.back_offs_told.after(1);
         self.back_offs_told = time;
-        let untold = (after, JobId(0), UnitIndex(0))..;
-        let (end, _, _) = state.index.delayed.range(untold).next()?;
+        let untold = (after, UnitId::MIN)..;
+        let (end, _) = state.index.delayed.range(untold).next()?;
         Some(*end)
     }
 
@@ -197,29 +197,24 @@ fn stop_overdue(tick: Tick<'_>, commands: &mut Vec<Command>) -> Option<TimeMs> {
         time,
         ..
     } = tick;
-    let overdue = state
-        .index
-        .deadlines
-        .iter()
-        .take_while(|(at, _, _)| *at <= time);
-    for (_, job, unit) in overdue.take(STOPS_PER_TICK_MAX) {
-        let record = state.job(*job);
-        let attempt = record.and_then(|job| Some((job, job.unit(*unit)?.attempt.as_deref()?)));
-        let due = attempt.and_then(|(job, attempt)| {
+    let deadlines = state.index.deadlines.iter();
+    let overdue = deadlines.take_while(|(at, _)| *at <= time);
+    for (_, id) in overdue.take(STOPS_PER_TICK_MAX) {
+        let due = Running::of(state, *id).and_then(|Running { job, attempt, .. }| {
             let (_, reason) = attempt.deadline(&job.spec)?;
             Some((attempt.epoch, reason))
         });
         if let Some((epoch, reason)) = due {
             commands.push(Command::StopAttempt {
                 leader,
-                job: *job,
-                unit: *unit,
+                job: id.job,
+                unit: id.unit,
                 epoch,
                 reason,
             });
         }
     }
-    state.index.deadlines.get_min().map(|(at, _, _)| *at)
+    state.index.deadlines.get_min().map(|(at, _)| *at)
 }
 
 /// Time at which the first record expires; `None` if there is none.

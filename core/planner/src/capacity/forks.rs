@@ -31,7 +31,7 @@ impl<'a> Capacity<'a> {
         let usable: Vec<UnitId> = self
             .claimants(asker)
             .into_iter()
-            .filter(|claimant| asker.may_use(self.state, (*claimant).into()))
+            .filter(|claimant| asker.may_use(self.state, *claimant))
             .collect();
         if usable.is_empty() {
             return None;
@@ -47,21 +47,21 @@ impl<'a> Capacity<'a> {
     pub(crate) fn without_claims(&self) -> Self {
         let mut fork = self.fork();
         for claimant in self.state.index.claims.keys() {
-            fork.free_claim((*claimant).into());
+            fork.free_claim(*claimant);
         }
         fork
     }
 
     /// Units whose claimed resources the asking unit may use.
     fn claimants(&self, asker: Asker<'_>) -> BTreeSet<UnitId> {
-        let own = UnitId::new(asker.job.id, asker.unit);
+        let own = asker.unit_id();
         let claims = asker
             .job
             .unit(asker.unit)
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
         if asker.job.spec.scheduling.run_time_ms_max.is_some() {
-            claimants.extend(self.state.index.claims.keys().map(|id| UnitId::from(*id)));
+            claimants.extend(self.state.index.claims.keys().copied());
         }
         claimants
     }
@@ -140,7 +140,7 @@ impl<'a> Capacity<'a> {
             return;
         };
         let freed = &mut Arc::make_mut(&mut self.freed).attempts;
-        if !freed.insert(victim.unit_id().into()) {
+        if !freed.insert(victim.unit_id()) {
             return;
         }
         for run in &attempt.tasks {
@@ -165,7 +165,7 @@ impl<'a> Capacity<'a> {
             return;
         };
         let freed = &mut Arc::make_mut(&mut self.freed).claims;
-        if !freed.insert(claimant.into()) {
+        if !freed.insert(claimant) {
             return;
         }
         let hosts: BTreeSet<_> = claim.tasks.iter().map(|task| task.host).collect();
@@ -213,6 +213,6 @@ impl<'a> Capacity<'a> {
                 .is_none_or(|holder| self.freed.holds(holder))
             && gpu
                 .claim
-                .is_none_or(|claim| self.freed.claims.contains(&(claim.job, claim.unit)))
+                .is_none_or(|claimant| self.freed.claims.contains(&claimant))
     }
 }

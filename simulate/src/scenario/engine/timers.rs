@@ -1,8 +1,8 @@
 //! Timers of the leader: actions due to the passing of time, and the next due time.
 
-use muster_engine::state::State;
+use muster_engine::state::{Running, State};
 use muster_model::command::Command;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::UnitId;
 use muster_model::time::TimeMs;
 
 /// Commands that are due now.
@@ -14,21 +14,20 @@ pub(crate) fn due(state: &State, now: TimeMs) -> Vec<Command> {
         commands.push(Command::ExpireBlocks { leader });
     }
     let overdue = state.index.deadlines.iter();
-    for (_, job, unit) in overdue.take_while(|(at, ..)| *at <= now) {
-        commands.extend(stop(state, *job, *unit));
+    for (_, id) in overdue.take_while(|(at, ..)| *at <= now) {
+        commands.extend(stop(state, *id));
     }
     commands
 }
 
 /// Stop command for an attempt that exceeded its limit for running or assembling.
-fn stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
-    let job = state.job(id)?;
-    let attempt = job.unit(unit)?.attempt.as_deref()?;
+fn stop(state: &State, id: UnitId) -> Option<Command> {
+    let Running { job, attempt, .. } = Running::of(state, id)?;
     let (_, reason) = attempt.deadline(&job.spec)?;
     Some(Command::StopAttempt {
         leader: state.leadership.epoch,
-        job: id,
-        unit,
+        job: id.job,
+        unit: id.unit,
         epoch: attempt.epoch,
         reason,
     })
