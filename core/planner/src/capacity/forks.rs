@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use muster_engine::feasibility::Asker;
-use muster_engine::state::{CellIndex, HostClass, Job};
+use muster_engine::state::{CellIndex, HostClass, Job, Running};
 use muster_model::command::Victim;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
@@ -130,13 +130,9 @@ impl<'a> Capacity<'a> {
     /// Counts what an attempt holds as free; does nothing if it is not the unit's current attempt. For
     /// forks only.
     pub(crate) fn free_attempt(&mut self, victim: Victim) {
-        let Some(job) = self.state.job(victim.job) else {
-            return;
-        };
-        let attempt = job
-            .unit(victim.unit)
-            .and_then(|unit| unit.attempt.as_deref());
-        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == victim.epoch) else {
+        let running = Running::of(self.state, victim.unit_id());
+        let running = running.filter(|running| running.attempt.epoch == victim.epoch);
+        let Some(Running { job, attempt, .. }) = running else {
             return;
         };
         let freed = &mut Arc::make_mut(&mut self.freed).attempts;
@@ -159,8 +155,7 @@ impl<'a> Capacity<'a> {
 
     /// Counts what a unit claims as free. For forks, and for units being placed.
     pub(crate) fn free_claim(&mut self, claimant: UnitId) {
-        let job = self.state.job(claimant.job);
-        let known = job.and_then(|job| job.unit(claimant.unit));
+        let known = self.state.unit(claimant);
         let Some(claim) = known.and_then(|known| known.claim.as_deref()) else {
             return;
         };

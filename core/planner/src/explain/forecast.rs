@@ -148,7 +148,7 @@ impl Forecast {
         for step in &plan.steps {
             apply(&mut self.state, self.now, step);
             match step {
-                Command::Place(placed) => self.expect(UnitId::new(placed.job, placed.unit)),
+                Command::Place(placed) => self.expect(placed.unit_id()),
                 Command::Claim(claiming) => {
                     for victim in &claiming.victims {
                         self.expect(victim.unit_id());
@@ -187,16 +187,15 @@ impl Forecast {
     }
 
     fn end(&mut self, ending: Ending) -> Option<()> {
-        let UnitId { job, unit } = ending.attempt.unit_id();
-        let known = self.state.job(job).and_then(|job| job.unit(unit));
-        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let id = ending.attempt.unit_id();
+        let attempt = self.state.attempt(id);
         let Some(attempt) = attempt.filter(|attempt| attempt.epoch == ending.attempt.epoch) else {
             return Some(());
         };
         if !ending.is_told {
             self.guessed.extend(attempt.hosts());
         }
-        let reports = end_reports(job, unit, attempt);
+        let reports = end_reports(id.job, id.unit, attempt);
         self.tasks_left = self.tasks_left.checked_sub(reports.len())?;
         for report in reports {
             let leader = self.state.leadership.epoch;

@@ -260,7 +260,7 @@ impl Step<'_> {
     /// Puts a new member into the vacant place.
     pub(in crate::apply) fn swap_member(&mut self, swap: &MemberSwap) -> Result<Answer, Rejection> {
         let vacancy = check_swap(self.state, swap)?;
-        let id = UnitId::new(swap.job, swap.unit);
+        let id = swap.unit_id();
         let spec = Arc::clone(&self.job_mut(swap.job).spec);
         self.settle_histories(&spec);
         self.account_for_vacancy(swap.job, &vacancy);

@@ -23,7 +23,7 @@ use crate::state::{Answer, Attempt, Job, Part, State, TaskRun, amounts_of};
 impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
         let by_host = check_placement(self.state, placement)?;
-        self.release_claim(UnitId::new(placement.job, placement.unit));
+        self.release_claim(placement.unit_id());
         self.give(placement, &by_host);
         Ok(Answer::Done)
     }
@@ -42,7 +42,7 @@ impl Step<'_> {
             }
             self.allocate(*host, tasks, placement, &spec);
         }
-        let id = UnitId::new(placement.job, placement.unit);
+        let id = placement.unit_id();
         let UnitId { job, unit } = id;
         let allocation = &mut self.state.index.allocation;
         allocation.note(&spec, (epoch, id), Some(&placement.standing));
@@ -98,15 +98,12 @@ impl Step<'_> {
             }
         });
         let on_host = &mut self.state.index.on_host;
-        on_host.insert((host, UnitId::new(job, unit)), epoch);
+        on_host.insert((host, placement.unit_id()), epoch);
     }
 
     fn new_attempt(&self, placement: &Placement, epoch: AttemptEpoch) -> Attempt {
-        let attempts = self
-            .state
-            .job(placement.job)
-            .and_then(|job| job.unit(placement.unit))
-            .map_or(0, |unit| unit.attempts);
+        let unit = self.state.unit(placement.unit_id());
+        let attempts = unit.map_or(0, |unit| unit.attempts);
         Attempt {
             epoch,
             leader: placement.leader,
@@ -166,8 +163,7 @@ pub(in crate::apply) type ByHost = BTreeMap<HostId, Vec<usize>>;
 
 /// Checks that the unit may be placed now, that it fits, and that its queue permits it.
 fn check_placement(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
-    let id = UnitId::new(placement.job, placement.unit);
-    check_unit(state, id, &placement.tasks)?;
+    check_unit(state, placement.unit_id(), &placement.tasks)?;
     check_room(state, placement)
 }
 
@@ -176,7 +172,7 @@ pub(in crate::apply) fn check_again(
     state: &State,
     placement: &Placement,
 ) -> Result<ByHost, Rejection> {
-    check_waits(state, UnitId::new(placement.job, placement.unit))?;
+    check_waits(state, placement.unit_id())?;
     check_room(state, placement)
 }
 

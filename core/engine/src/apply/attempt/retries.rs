@@ -62,7 +62,7 @@ impl Step<'_> {
 
     fn begin_again(&mut self, stay: &Stay, by_host: &placement::ByHost) {
         let Placement { job, unit, .. } = stay.again;
-        let id = UnitId::new(job, unit);
+        let id = stay.again.unit_id();
         let time = self.state.time;
         let spec = Arc::clone(&self.job_mut(job).spec);
         let known = self.unit_mut(id);

@@ -13,7 +13,7 @@ use crate::apply::attempt::{binding, moves};
 use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{AttemptKey, Ground, Job, Purpose, State, amounts_of};
+use crate::state::{AttemptKey, Ground, Job, Purpose, Running, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
 pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId>, Rejection> {
@@ -157,10 +157,14 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
     let mut subjects = Vec::with_capacity(claiming.victims.len());
     for victim in stopped(claiming) {
         let Victim { job, unit, epoch } = victim;
-        let record = state.job(*job);
-        let attempt = record.and_then(|job| job.unit(*unit)?.attempt.as_deref());
-        let attempt = attempt.filter(|attempt| attempt.epoch == *epoch);
-        let (Some(record), Some(attempt)) = (record, attempt) else {
+        let running = Running::of(state, victim.unit_id());
+        let running = running.filter(|running| running.attempt.epoch == *epoch);
+        let Some(Running {
+            job: record,
+            attempt,
+            ..
+        }) = running
+        else {
             return Err(format!(
                 "attempt {epoch} of unit {unit} of job {job} is not the current one"
             ));
