@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::ids::{HostId, TaskKey};
 use muster_model::topology::{CellId, CellKind, GpuMask};
 
 use crate::cells::{Allocation, Wanted, pack};
@@ -56,8 +56,8 @@ pub trait Room: Clone {
     /// Returns the minimum loss of taking `gpus` of the GPUs offered; `None` if they are too few. Zero where
     /// no work is stopped.
     fn price(&self, host: HostId, offered: GpuMask, gpus: u32) -> Option<Price>;
-    /// Returns the oldest job that holds GPUs of a host, with its first task there; `None` if there is none.
-    fn oldest_on(&self, host: HostId) -> Option<(JobId, TaskIndex)>;
+    /// Returns the first task, of the oldest job, that holds GPUs of a host; `None` if there is none.
+    fn oldest_on(&self, host: HostId) -> Option<TaskKey>;
 }
 
 /// Lost work if GPUs are taken from others, in GPU-milliseconds.

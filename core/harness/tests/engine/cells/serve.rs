@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_engine::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
 use muster_harness::Cluster;
 use muster_model::command::{Command, ConfigCommand};
-use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::ids::{HostId, TaskKey};
 use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ impl Room for Idle<'_> {
         (offered.count() >= gpus).then(Price::default)
     }
 
-    fn oldest_on(&self, _: HostId) -> Option<(JobId, TaskIndex)> {
+    fn oldest_on(&self, _: HostId) -> Option<TaskKey> {
         None
     }
 }

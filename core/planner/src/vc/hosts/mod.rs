@@ -11,7 +11,7 @@ use muster_engine::rights::{Preemptor, Rights};
 use muster_engine::state::{HostClass, Job, Running, State};
 use muster_model::command::{Standing, TaskPlacement, Victim};
 use muster_model::host::Host;
-use muster_model::ids::{HostId, JobId, TaskIndex, UnitId, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex, TaskKey, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, GpuMask, HostCells, Own};
@@ -387,10 +387,14 @@ impl Room for Hosts<'_, '_> {
         self.force != Force::None
     }
 
-    fn oldest_on(&self, id: HostId) -> Option<(JobId, TaskIndex)> {
+    fn oldest_on(&self, id: HostId) -> Option<TaskKey> {
         let gpus = &self.state.host(id)?.gpus;
         let holders = gpus.iter().filter_map(|gpu| gpu.holder);
-        holders.map(|holder| (holder.job, holder.task)).min()
+        let tasks = holders.map(|holder| TaskKey {
+            job: holder.job,
+            task: holder.task,
+        });
+        tasks.min()
     }
 }
 
