@@ -109,7 +109,8 @@ fn bins(
     cluster: &Cluster,
     allocation: &Allocation,
     busy: &BTreeMap<HostId, GpuMask>,
-    (queue, gpu_model): (&str, &str),
+    queue: &str,
+    gpu_model: &str,
 ) -> Vec<u32> {
     let ground = allocation.ground();
     let mut hosts: BTreeMap<HostId, u32> = BTreeMap::new();
@@ -200,7 +201,7 @@ proptest! {
             let room = Idle { cluster: &cluster, busy: busy.clone() };
             let served = serve(&allocation, &asked, &room);
             tasks.sort_unstable_by(|one, other| other.cmp(one));
-            let mut bins = bins(&cluster, &allocation, &busy, (queue, gpu_model));
+            let mut bins = bins(&cluster, &allocation, &busy, queue, gpu_model);
             if fits(&tasks, &mut bins) {
                 prop_assert!(served.is_some(), "{queue}: {tasks:?} of {gpu_model} fit {bins:?}");
             }
