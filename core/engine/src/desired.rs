@@ -7,16 +7,16 @@ use muster_model::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
     MASTER_PORTS, RankInfo, RestartReason, StopInstruction, TaskAssignment,
 };
-use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskKey, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, TaskKey};
 use muster_model::lifecycle::TaskPhase;
 
-use crate::state::{Attempt, Job, State, TaskRun, Unit};
+use crate::state::{Attempt, Running, State, TaskRun, Unit};
 
 /// Returns the desired state of `host` as of `state`.
 #[must_use]
 pub fn of_host(state: &State, host: HostId) -> DesiredState {
     let mut tasks: Vec<TaskAssignment> = units_on(state, host)
-        .flat_map(|(job, unit, attempt)| assignments(state, host, (job, unit, attempt)))
+        .flat_map(|running| assignments(state, host, running))
         .collect();
     tasks.sort_by_key(|assignment| assignment.key);
     DesiredState {
@@ -41,28 +41,20 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
     }
 }
 
-/// Returns the attempts that hold resources on a host, by job and unit.
-pub fn units_on(state: &State, host: HostId) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
-    let first = (host, JobId(0), UnitIndex(0));
-    let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-    state
-        .index
-        .on_host
-        .range(first..=last)
-        .filter_map(|((_, job, unit), _)| {
-            let job = state.job(*job)?;
-            let attempt = job.unit(*unit)?.attempt.as_deref()?;
-            Some((job, *unit, attempt))
-        })
+/// Returns the units that hold resources on a host, ascending.
+pub fn units_on(state: &State, host: HostId) -> impl Iterator<Item = Running<'_>> {
+    let units = state.index.units_on(host);
+    units.filter_map(|id| Running::of(state, id))
 }
 
 /// Returns the tasks of one attempt on one host.
-fn assignments(
-    state: &State,
-    host: HostId,
-    (job, unit, attempt): (&Job, UnitIndex, &Attempt),
-) -> Vec<TaskAssignment> {
-    let record = job.unit(unit);
+fn assignments(state: &State, host: HostId, running: Running<'_>) -> Vec<TaskAssignment> {
+    let Running {
+        job,
+        index,
+        unit,
+        attempt,
+    } = running;
     let ranks = Ranks::of(state, host, attempt);
     let here = attempt.tasks.iter().enumerate();
     here.filter(|(_, task)| task.host == host)
@@ -75,10 +67,10 @@ fn assignments(
                     job: job.id,
                     task: task.task,
                 },
-                unit,
+                unit: index,
                 epoch: attempt.epoch_of(task.task),
                 attempt: attempt.number,
-                restart_reason: restart_reason(record, (attempt, task)),
+                restart_reason: restart_reason(unit, attempt, task),
                 acknowledged: task.phase,
                 command: group.command.clone(),
                 environment: group.environment.clone(),
@@ -88,7 +80,7 @@ fn assignments(
                 memory_mib: group.resources.memory_mib,
                 execution: group.execution.clone(),
                 rank: ranks.info(rank, local_rank),
-                checkpoint: record.and_then(newest_checkpoint),
+                checkpoint: newest_checkpoint(unit),
                 stop_grace_ms: job.spec.stop_grace_ms,
                 partition_grace_ms: job.spec.partition_grace_ms,
                 stop: stop_of(attempt, task),
@@ -101,9 +93,7 @@ fn assignments(
                 },
                 suspended: job.stands_still() && stop_of(attempt, task).is_none(),
                 warning: job.spec.lifecycle.warning,
-                care: record.map_or_else(CheckpointCare::default, |unit| {
-                    care(state, (unit, attempt), position == 0)
-                }),
+                care: care(state, unit, attempt, position == 0),
                 user: job.spec.user.clone(),
             })
         })
@@ -111,9 +101,9 @@ fn assignments(
 }
 
 /// Returns the restart reason of a task: the attempt's, unless it is a replacement member.
-fn restart_reason(record: Option<&Unit>, (attempt, task): (&Attempt, &TaskRun)) -> RestartReason {
-    let of_unit = record.map_or(RestartReason::First, |unit| unit.restart_reason);
-    { attempt.joined(task.task) }.map_or(of_unit, |joined| joined.reason)
+fn restart_reason(unit: &Unit, attempt: &Attempt, task: &TaskRun) -> RestartReason {
+    let joined = attempt.joined(task.task);
+    joined.map_or(unit.restart_reason, |joined| joined.reason)
 }
 
 /// Returns the stop order of a task: its attempt's, or its own.
@@ -133,7 +123,7 @@ fn is_released(attempt: &Attempt, task: &TaskRun) -> bool {
     is_prepared && attempt.barrier.is_some_and(|it| it.released_at.is_some())
 }
 
-fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
+fn care(state: &State, unit: &Unit, attempt: &Attempt, is_first: bool) -> CheckpointCare {
     let hosts = attempt.hosts().len();
     let known = CheckpointCare {
         interval_ms: state.reliability.advice_ms(unit, hosts),

@@ -9,13 +9,13 @@
 use std::fmt;
 
 use muster_model::command::Standing;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::UnitId;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
 
 use crate::rights::lost_work_ms;
-use crate::state::{Attempt, Job, Purpose, State, Unit};
+use crate::state::{Purpose, Running, State, Unit};
 
 /// Reason why an attempt cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,11 +68,10 @@ impl fmt::Display for Fixed {
 ///
 /// # Errors
 /// The reason why it cannot be moved.
-pub fn may_move(
-    state: &State,
-    config: &Defragment,
-    (job, unit, attempt): (&Job, &Unit, &Attempt),
-) -> Result<(), Fixed> {
+pub fn may_move(state: &State, config: &Defragment, running: Running<'_>) -> Result<(), Fixed> {
+    let Running {
+        job, unit, attempt, ..
+    } = running;
     let queue = state.queues.get(job.spec.queue.as_str());
     let queue = queue.filter(|queue| queue.config.movable && !queue.retired);
     let queue = queue.ok_or(Fixed::Queue)?;
@@ -104,11 +103,10 @@ pub fn may_move(
 /// Returns the GPU-milliseconds that a move costs: the work since the newest checkpoint, and the idle time of
 /// its GPUs while it stops and starts again.
 #[must_use]
-pub fn cost_gpu_ms(
-    config: &Defragment,
-    (job, unit, attempt): (&Job, &Unit, &Attempt),
-    now: TimeMs,
-) -> u64 {
+pub fn cost_gpu_ms(config: &Defragment, running: Running<'_>, now: TimeMs) -> u64 {
+    let Running {
+        job, unit, attempt, ..
+    } = running;
     let gpus: usize = attempt.tasks.iter().map(|run| run.gpus.len()).sum();
     let still_ms = job.spec.stop_grace_ms.saturating_add(config.restart_ms);
     lost_work_ms(unit, attempt, now).saturating_add(still_ms.saturating_mul(gpus.max(1) as u64))
@@ -130,7 +128,7 @@ pub const fn cost_gpu_ms_max(config: &Defragment, gain_gpu_ms: u64) -> u64 {
 #[must_use]
 pub fn in_flight(state: &State) -> u32 {
     let moving = state.index.claims.keys();
-    let moving = moving.filter(|(job, unit)| destination(state, *job, *unit).is_some());
+    let moving = moving.filter(|id| moved_unit(state, **id).is_some());
     u32::try_from(moving.count()).unwrap_or(u32::MAX)
 }
 
@@ -138,14 +136,15 @@ pub fn in_flight(state: &State) -> u32 {
 /// temporarily too high.
 #[must_use]
 pub fn counts_twice(state: &State) -> bool {
-    state.index.claims.keys().any(|(job, unit)| {
-        let moved = destination(state, *job, *unit);
+    state.index.claims.keys().any(|id| {
+        let moved = moved_unit(state, *id);
         moved.is_some_and(|unit| unit.phase != UnitPhase::Waiting)
     })
 }
 
-fn destination(state: &State, job: JobId, unit: UnitIndex) -> Option<&Unit> {
-    let unit = state.job(job)?.unit(unit)?;
+/// Returns the record of a unit that has a claim at its destination.
+fn moved_unit(state: &State, id: UnitId) -> Option<&Unit> {
+    let unit = state.unit(id)?;
     let claim = unit.claim.as_deref()?;
     matches!(claim.purpose, Purpose::Destination { .. }).then_some(unit)
 }

@@ -120,6 +120,14 @@ pub struct Holder {
     pub task: TaskIndex,
 }
 
+impl Holder {
+    /// The unit whose attempt it is.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
+}
+
 impl HostClaim {
     /// The unit that it is reserved for.
     #[must_use]

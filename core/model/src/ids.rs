@@ -224,6 +224,11 @@ pub struct UnitId {
 }
 
 impl UnitId {
+    /// The first id in order, for ranges over all units.
+    pub const MIN: Self = Self::new(JobId(0), UnitIndex(0));
+    /// The last id in order.
+    pub const MAX: Self = Self::new(JobId(u64::MAX), UnitIndex(u32::MAX));
+
     /// A unit of a job.
     #[must_use]
     pub const fn new(job: JobId, unit: UnitIndex) -> Self {
@@ -243,18 +248,6 @@ impl UnitId {
 impl fmt::Display for UnitId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "unit {} of job {}", self.unit, self.job)
-    }
-}
-
-impl From<(JobId, UnitIndex)> for UnitId {
-    fn from((job, unit): (JobId, UnitIndex)) -> Self {
-        Self { job, unit }
-    }
-}
-
-impl From<UnitId> for (JobId, UnitIndex) {
-    fn from(id: UnitId) -> Self {
-        (id.job, id.unit)
     }
 }
 

@@ -3,8 +3,8 @@
 use imbl::OrdSet;
 use muster_engine::rights::uncovered;
 use muster_engine::state::{
-    Gone, Job, Part, Queue, State, Usage, UsageByQueue, Whose, add_usage, amounts_held, amounts_of,
-    counted_twice, remove_usage, taken_over,
+    Gone, Job, Part, Queue, Running, State, Usage, UsageByQueue, Whose, add_usage, amounts_held,
+    amounts_of, counted_twice, remove_usage, taken_over,
 };
 use muster_model::command::{Standing, TaskPlacement};
 use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
@@ -12,7 +12,7 @@ use muster_model::quota::{Amounts, Guarantee, Limits, within};
 use muster_model::spec::{JobSpec, TaskGroup};
 
 use crate::blocker::{LimitKind, LimitReached};
-use crate::running::{Running, stopping};
+use crate::running::stopping;
 
 /// Usage checked against limits: the state's usage plus what the round has given out in queues with limits.
 #[derive(Clone)]
@@ -101,12 +101,12 @@ impl<'a> Allowance<'a> {
     /// The part of a unit's claim that a queue or user both holds and claims.
     fn twice(&self, whose: Whose<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
         let gone = Gone {
-            attempts: &|job, unit| self.ended.contains(&UnitId::new(job, unit)),
-            claims: &|job, unit| self.used_up.contains(&UnitId::new(job, unit)),
+            attempts: &|id| self.ended.contains(&id),
+            claims: &|id| self.used_up.contains(&id),
         };
         let mut twice = counted_twice(self.state, whose, gone);
         if let Some(tasks) = claimed {
-            twice.add(&taken_over(self.state, (spec, tasks), whose, gone));
+            twice.add(&taken_over(self.state, spec, tasks, whose, gone));
         }
         twice
     }

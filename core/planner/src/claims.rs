@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_engine::apply::{check_claim, groundless};
 use muster_engine::feasibility::Asker;
 use muster_engine::moves;
-use muster_engine::state::{Claim, Job, Line, amounts_of};
+use muster_engine::state::{Claim, Job, Line, Running, amounts_of};
 use muster_model::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
@@ -17,7 +17,7 @@ use crate::capacity::Capacity;
 use crate::order::Turn;
 use crate::preempt::{self, Wanting};
 use crate::round::{Refusal, Round, standing_of};
-use crate::running::{End, Running, by_end};
+use crate::running::{End, by_end};
 use crate::unit::Shortage;
 use crate::{Blocker, defragment, reserve};
 
@@ -72,14 +72,14 @@ impl<'a> Round<'a> {
             self.ended = true;
             return;
         }
-        for ((id, unit), progress) in &state.index.claims {
+        for (id, progress) in &state.index.claims {
             if progress.gpus_held == 0
                 && !self.is_over_budget()
-                && let Some(job) = state.job(*id)
-                && job.unit_phase(*unit) == Some(UnitPhase::Waiting)
+                && let Some(job) = state.job(id.job)
+                && job.unit_phase(id.unit) == Some(UnitPhase::Waiting)
                 && state.held_until(job) <= self.now
             {
-                self.place_early(job, *unit);
+                self.place_early(job, id.unit);
             }
         }
     }
@@ -89,23 +89,23 @@ impl<'a> Round<'a> {
     /// next plan drops the rest.
     fn drop_groundless(&mut self) -> bool {
         let state = self.state;
-        for (id, unit) in state.index.claims.keys() {
-            let Some(job) = state.job(*id) else { continue };
-            let claim = job.unit(*unit).and_then(|known| known.claim.as_deref());
+        for UnitId { job: id, unit } in state.index.claims.keys().copied() {
+            let Some(job) = state.job(id) else { continue };
+            let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
             let queue = state.queues.get(job.spec.queue.as_str());
             let Some((claim, queue)) = claim.zip(queue) else {
                 continue;
             };
-            let basis_gone = groundless(queue, &job.spec, (&claim.standing, &claim.tasks));
+            let basis_gone = groundless(queue, &job.spec, &claim.standing, &claim.tasks);
             let reason = basis_gone.map(str::to_owned);
-            if let Some(reason) = reason.or_else(|| self.too_late(job, *unit, claim)) {
+            if let Some(reason) = reason.or_else(|| self.too_late(job, unit, claim)) {
                 if self.is_over_budget() {
                     return true;
                 }
                 self.plan.steps.push(Command::DropClaim {
                     leader: state.leadership.epoch,
-                    job: *id,
-                    unit: *unit,
+                    job: id,
+                    unit,
                     reason,
                 });
             }
@@ -351,8 +351,8 @@ impl<'a> Round<'a> {
             self.again_at(due);
             return false;
         }
-        let of_queue = self.state.index.claims.keys().filter(|(other, _)| {
-            let other = self.state.job(*other);
+        let of_queue = self.state.index.claims.keys().filter(|claimant| {
+            let other = self.state.job(claimant.job);
             other.is_some_and(|other| other.spec.queue == job.spec.queue)
         });
         of_queue.count() < RESERVATIONS_PER_QUEUE_MAX

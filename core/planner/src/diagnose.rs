@@ -398,10 +398,8 @@ impl Lacking<'_, '_> {
         let state = self.capacity.state();
         let mut jobs: Vec<JobId> = Vec::new();
         for task in tasks {
-            let first = (task.host, JobId(0), UnitIndex(0));
-            let last = (task.host, JobId(u64::MAX), UnitIndex(u32::MAX));
-            let there = state.index.on_host.range(first..=last);
-            jobs.extend(there.map(|((_, job, _), _)| *job));
+            let there = state.index.units_on(task.host);
+            jobs.extend(there.map(|unit| unit.job));
             let claims = state.host(task.host).map(|host| host.claims.iter());
             jobs.extend(claims.into_iter().flatten().map(|claim| claim.job));
         }

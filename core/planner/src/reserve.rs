@@ -12,14 +12,14 @@
 use std::collections::BTreeSet;
 
 use muster_engine::feasibility::Asker;
-use muster_engine::state::{Job, State};
+use muster_engine::state::{Job, Running, State};
 use muster_model::command::{TaskPlacement, Victim};
 use muster_model::ids::{HostId, UnitIndex};
 use muster_model::quota::within;
 use muster_model::time::TimeMs;
 
 use crate::capacity::{Capacity, Masks, positions};
-use crate::running::{End, Running, Useful};
+use crate::running::{End, Useful};
 use crate::{prefix, unit};
 
 /// Expected place and time of a unit's start.

@@ -1,19 +1,8 @@
 //! Running attempts as candidates for preemption or for an expected end.
 
-use muster_engine::state::{Attempt, Ground, Job, State, Unit};
-use muster_model::command::Victim;
-use muster_model::ids::{JobId, UnitId, UnitIndex};
+use muster_engine::state::{Ground, Job, Running, State};
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
-
-/// An attempt of a unit of a job.
-#[derive(Clone, Copy)]
-pub(super) struct Running<'a> {
-    pub(super) job: &'a Job,
-    pub(super) index: UnitIndex,
-    pub(super) unit: &'a Unit,
-    pub(super) attempt: &'a Attempt,
-}
 
 /// Expected end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,41 +70,17 @@ impl<'j> Useful<'j> {
     }
 }
 
-impl<'a> Running<'a> {
-    /// The attempt of a unit, if it has one.
-    pub(super) fn of(state: &'a State, job: JobId, index: UnitIndex) -> Option<Self> {
-        let job = state.job(job)?;
-        let unit = job.unit(index)?;
-        Some(Self {
-            job,
-            index,
-            unit,
-            attempt: unit.attempt.as_deref()?,
-        })
-    }
-
-    pub(super) const fn unit_id(&self) -> UnitId {
-        UnitId::new(self.job.id, self.index)
-    }
-
-    /// The attempt as commands name it.
-    pub(super) const fn named(&self) -> Victim {
-        Victim {
-            job: self.job.id,
-            unit: self.index,
-            epoch: self.attempt.epoch,
-        }
-    }
-
-    /// Expected end: at its time limit at the latest; by experience with its kind; otherwise after as long
-    /// a time as it has already run. An attempt being stopped ends with its grace period.
-    pub(super) fn end(&self, state: &State, now: TimeMs) -> End {
-        let told = |at| End { at, is_told: true };
-        if let Some(stop) = &self.attempt.stop {
+impl End {
+    /// Expected end of an attempt: at its time limit at the latest; by experience with its kind; otherwise
+    /// after as long a time as it has already run. An attempt being stopped ends with its grace period.
+    pub(super) fn of(state: &State, running: &Running<'_>, now: TimeMs) -> Self {
+        let told = |at| Self { at, is_told: true };
+        let Running { job, attempt, .. } = *running;
+        if let Some(stop) = &attempt.stop {
             return told(stop.at.after(stop.grace_ms).max(now));
         }
-        let since = self.attempt.running_at.unwrap_or(self.attempt.placed_at);
-        let spec = &self.job.spec;
+        let since = attempt.running_at.unwrap_or(attempt.placed_at);
+        let spec = &job.spec;
         let limit_ms = spec.scheduling.run_time_ms_max;
         let at_limit = limit_ms.map(|limit_ms| since.after(limit_ms).max(now));
         let usual_ms = state.index.run_times.usual_ms(spec);
@@ -126,7 +91,7 @@ impl<'a> Running<'a> {
         match (at_limit, as_usual) {
             (Some(at_limit), Some(as_usual)) => told(at_limit.min(as_usual)),
             (Some(end), None) | (None, Some(end)) => told(end),
-            (None, None) => End {
+            (None, None) => Self {
                 at: now.after(now.since(since)),
                 is_told: false,
             },
@@ -138,8 +103,8 @@ impl<'a> Running<'a> {
 pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
     let keys = state.index.attempts.values().flatten();
     let running = keys.filter_map(|key| {
-        let running = Running::of(state, key.job.0, key.unit)?;
-        Some((running.end(state, now), running))
+        let running = Running::of(state, key.unit_id())?;
+        Some((End::of(state, &running, now), running))
     });
     let mut ending: Vec<_> = running.collect();
     ending.sort_unstable_by_key(|(end, running)| (end.at, running.unit_id()));
@@ -152,5 +117,5 @@ pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
     let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
     stopping
         .flat_map(|(_, keys)| keys)
-        .filter_map(|key| Running::of(state, key.job.0, key.unit))
+        .filter_map(|key| Running::of(state, key.unit_id()))
 }

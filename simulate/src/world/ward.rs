@@ -9,7 +9,7 @@ use muster_model::command::{
 };
 use muster_model::event::EventKind;
 use muster_model::health::{Component, Finding, Phase, Severity};
-use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
 use muster_model::time::TimeMs;
 
 use crate::illness::{Care, Harm, Illness};
@@ -409,10 +409,8 @@ impl World<'_> {
 
     /// Jobs with tasks on a host.
     pub(super) fn jobs_on(&self, host: HostId) -> Vec<JobId> {
-        let first = (host, JobId(0), UnitIndex(0));
-        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-        let on_host = self.engine.state.index.on_host.range(first..=last);
-        on_host.map(|((_, job, _), _)| *job).collect()
+        let units = self.engine.state.index.units_on(host);
+        units.map(|unit| unit.job).collect()
     }
 }
 

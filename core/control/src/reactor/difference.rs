@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_engine::desired;
-use muster_engine::state::{Attempt, Job, State, TaskRun};
+use muster_engine::state::{Attempt, Job, Running, State, TaskRun};
 use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::command::{
     CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
@@ -254,7 +254,13 @@ fn missing_tasks(
         .map(|task| (task.key, task.epoch))
         .collect();
     let mut commands = Vec::new();
-    for (job, unit, attempt) in desired::units_on(state, host.id) {
+    for running in desired::units_on(state, host.id) {
+        let Running {
+            job,
+            index: unit,
+            attempt,
+            ..
+        } = running;
         // The epoch is the revision of the placement: an older desired state does not contain it.
         let is_known = |epoch: AttemptEpoch| epoch.get() <= report.desired_revision.get();
         if !is_known(attempt.epoch) {

@@ -2,7 +2,7 @@
 
 use muster_engine::state::State;
 use muster_model::command::Command;
-use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{LeadershipEpoch, UnitId};
 use muster_model::time::{MonotonicMs, TimeMs};
 
 use crate::reactor::{Reaction, SETTLE_MS, health, timers};
@@ -140,8 +140,8 @@ impl Housekeeping {
     fn back_off_end(&mut self, state: &State, time: TimeMs) -> Option<TimeMs> {
         let after = self.back_offs_told.after(1);
         self.back_offs_told = time;
-        let untold = (after, JobId(0), UnitIndex(0))..;
-        let (end, _, _) = state.index.delayed.range(untold).next()?;
+        let untold = (after, UnitId::MIN)..;
+        let (end, _) = state.index.delayed.range(untold).next()?;
         Some(*end)
     }
 

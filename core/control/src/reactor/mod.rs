@@ -165,13 +165,12 @@ impl Reactor {
     /// called once for every state that is looked at.
     #[must_use]
     pub fn releases(&self, state: &State) -> Vec<Command> {
-        let whole = state.index.whole.iter().filter_map(|(job, unit)| {
-            let attempt = state.job(*job)?.unit(*unit)?.attempt.as_deref()?;
+        let whole = state.index.whole.iter().filter_map(|gang| {
             Some(Command::ReleaseGang {
                 leader: self.epoch,
-                job: *job,
-                unit: *unit,
-                epoch: attempt.epoch,
+                job: gang.job,
+                unit: gang.unit,
+                epoch: state.attempt(*gang)?.epoch,
             })
         });
         whole.take(limits::RELEASES_PER_BATCH_MAX).collect()

@@ -81,7 +81,8 @@ pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, perio
     if period_ms <= timings.beat_ms {
         return timings.beat_ms;
     }
-    let leases = desired::units_on(state, host).map(|(job, ..)| job.spec.partition_grace_ms);
+    let units = desired::units_on(state, host);
+    let leases = units.map(|running| running.job.spec.partition_grace_ms);
     let longest_ms = leases.min().map_or(u64::MAX, |lease_ms| {
         let suspect_in_time_ms =
             lease_ms.saturating_mul(timings.beat_ms) / timings.suspect_ms.max(1);

@@ -2,7 +2,7 @@
 //! is over, the task counts as dead by contract.
 
 use muster_engine::desired;
-use muster_engine::state::State;
+use muster_engine::state::{Running, State};
 use muster_model::command::{Command, HostCommand, HostHealth, TaskOutcome, TaskReport};
 use muster_model::host::Host;
 use muster_model::ids::LeadershipEpoch;
@@ -67,7 +67,13 @@ pub(super) fn fence(
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
     let mut next: Option<MonotonicMs> = None;
-    for (job, unit, attempt) in desired::units_on(state, host.id) {
+    for running in desired::units_on(state, host.id) {
+        let Running {
+            job,
+            index: unit,
+            attempt,
+            ..
+        } = running;
         let over_at = contact.leased_at.after(job.spec.partition_grace_ms);
         let held = attempt
             .tasks

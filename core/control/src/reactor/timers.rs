@@ -1,9 +1,9 @@
 //! Commands due by the passing of stamped time alone. The leader's housekeeping decides how often to look;
 //! simulations look at every instant.
 
-use muster_engine::state::State;
+use muster_engine::state::{Running, State};
 use muster_model::command::Command;
-use muster_model::ids::{JobId, LeadershipEpoch, UnitIndex};
+use muster_model::ids::{LeadershipEpoch, UnitId};
 use muster_model::limits;
 use muster_model::time::TimeMs;
 
@@ -14,8 +14,8 @@ pub fn due(leader: LeadershipEpoch, state: &State, time: TimeMs) -> impl Iterato
     let blocks = change.filter(|(at, ..)| *at <= time);
     let overdue = state.index.deadlines.iter();
     let stops = overdue
-        .take_while(move |(at, ..)| *at <= time)
-        .filter_map(move |(_, job, unit)| stop(leader, state, *job, *unit));
+        .take_while(move |(at, _)| *at <= time)
+        .filter_map(move |(_, id)| stop(leader, state, *id));
     blocks
         .map(|_| Command::ExpireBlocks { leader })
         .into_iter()
@@ -26,7 +26,7 @@ pub fn due(leader: LeadershipEpoch, state: &State, time: TimeMs) -> impl Iterato
 #[must_use]
 pub fn next(state: &State) -> Option<TimeMs> {
     let change = state.index.block_changes.get_min().map(|(at, ..)| *at);
-    let deadline = state.index.deadlines.get_min().map(|(at, ..)| *at);
+    let deadline = state.index.deadlines.get_min().map(|(at, _)| *at);
     [change, deadline].into_iter().flatten().min()
 }
 
@@ -45,14 +45,13 @@ pub fn prune_after(state: &State) -> Option<TimeMs> {
     [answer, job].into_iter().flatten().min()
 }
 
-fn stop(leader: LeadershipEpoch, state: &State, job: JobId, unit: UnitIndex) -> Option<Command> {
-    let record = state.job(job)?;
-    let attempt = record.unit(unit)?.attempt.as_deref()?;
-    let (_, reason) = attempt.deadline(&record.spec)?;
+fn stop(leader: LeadershipEpoch, state: &State, id: UnitId) -> Option<Command> {
+    let Running { job, attempt, .. } = Running::of(state, id)?;
+    let (_, reason) = attempt.deadline(&job.spec)?;
     Some(Command::StopAttempt {
         leader,
-        job,
-        unit,
+        job: id.job,
+        unit: id.unit,
         epoch: attempt.epoch,
         reason,
     })

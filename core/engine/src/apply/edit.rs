@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::event::EventKind;
 use muster_model::host::Host;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, RequestKey, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, RequestKey, UnitId, UnitIndex};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -83,53 +83,44 @@ impl Step<'_> {
     /// Returns the current attempt that a command names.
     pub(super) fn current_attempt(
         &self,
-        id: JobId,
-        unit: UnitIndex,
+        id: UnitId,
         epoch: AttemptEpoch,
     ) -> Result<(&Job, &Attempt), Rejection> {
-        let job = self.known_job(id)?;
-        if !job.has_unit(unit) {
-            return Err(Rejection::UnknownUnit { job: id, unit });
+        let UnitId { job, unit } = id;
+        let known = self.known_job(job)?;
+        if !known.has_unit(unit) {
+            return Err(Rejection::UnknownUnit { job, unit });
         }
-        job.unit(unit)
-            .and_then(|known| known.attempt.as_deref())
-            .filter(|attempt| attempt.epoch == epoch)
-            .map(|attempt| (job, attempt))
-            .ok_or(Rejection::StaleAttempt {
-                job: id,
-                unit,
-                given: epoch,
-            })
+        let attempt = self.state.attempt(id);
+        let attempt = attempt.filter(|attempt| attempt.epoch == epoch);
+        let given = epoch;
+        let attempt = attempt.ok_or(Rejection::StaleAttempt { job, unit, given })?;
+        Ok((known, attempt))
     }
 
     /// Changes a unit's attempt in a field that its position in the preemption order depends on.
-    pub(super) fn edit_attempt<R>(
-        &mut self,
-        id: JobId,
-        unit: UnitIndex,
-        change: impl FnOnce(&mut Unit) -> R,
-    ) -> R {
-        self.forget_attempt(id, unit);
-        let result = change(self.job_mut(id).unit_mut(unit));
-        self.note_attempt(id, unit);
+    pub(super) fn edit_attempt<R>(&mut self, id: UnitId, change: impl FnOnce(&mut Unit) -> R) -> R {
+        self.forget_attempt(id);
+        let result = change(self.unit_mut(id));
+        self.note_attempt(id);
         result
     }
 
     /// Removes a unit's attempt from the index; called before it ends or changes.
-    pub(super) fn forget_attempt(&mut self, id: JobId, unit: UnitIndex) {
+    pub(super) fn forget_attempt(&mut self, id: UnitId) {
         let State { jobs, index, .. } = &mut *self.state;
-        let job = jobs.get(&id);
-        if let Some((job, known)) = job.and_then(|job| Some((job, job.unit(unit)?))) {
-            index.remove_attempt((id, unit), &job.spec, known);
+        let job = jobs.get(&id.job);
+        if let Some((job, unit)) = job.and_then(|job| Some((job, job.unit(id.unit)?))) {
+            index.remove_attempt(id, &job.spec, unit);
         }
     }
 
     /// Adds a unit's new or changed attempt to the index.
-    pub(super) fn note_attempt(&mut self, id: JobId, unit: UnitIndex) {
+    pub(super) fn note_attempt(&mut self, id: UnitId) {
         let State { jobs, index, .. } = &mut *self.state;
-        let job = jobs.get(&id);
-        if let Some((job, known)) = job.and_then(|job| Some((job, job.unit(unit)?))) {
-            index.add_attempt((id, unit), &job.spec, known);
+        let job = jobs.get(&id.job);
+        if let Some((job, unit)) = job.and_then(|job| Some((job, job.unit(id.unit)?))) {
+            index.add_attempt(id, &job.spec, unit);
         }
     }
 
@@ -138,6 +129,16 @@ impl Step<'_> {
         self.state
             .job_mut(id)
             .expect("jobs named by the state exist")
+    }
+
+    /// Returns the record of a unit of an existing job, for changes that affect neither counts nor indexes.
+    pub(super) fn unit_mut(&mut self, id: UnitId) -> &mut Unit {
+        self.job_mut(id.job).unit_mut(id.unit)
+    }
+
+    /// Returns the attempt of a unit that has one, for changes that affect neither counts nor indexes.
+    pub(super) fn attempt_mut(&mut self, id: UnitId) -> &mut Attempt {
+        self.job_mut(id.job).attempt_mut(id.unit)
     }
 
     /// Changes an existing job; then updates its phase and index entries to its counts, and ends it when no

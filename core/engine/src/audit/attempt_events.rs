@@ -174,11 +174,11 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
         return;
     }
     if let Chapter::Vacated(task, member) = chapter {
-        read_vacancy(stories, (key, *member), *task, report);
+        read_vacancy(stories, key, *member, *task, report);
         return;
     }
     if let Chapter::Swapped(task, member) = chapter {
-        read_swap(stories, (key, *member), *task, report);
+        read_swap(stories, key, *member, *task, report);
         return;
     }
     let Some(story) = stories.get_mut(&key) else {
@@ -233,7 +233,8 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
 /// Reads a vacancy: the member's end was recorded before, under its epoch.
 fn read_vacancy(
     stories: &mut BTreeMap<Key, Story>,
-    (key, member): (Key, AttemptEpoch),
+    key: Key,
+    member: AttemptEpoch,
     task: TaskIndex,
     report: &mut Report,
 ) {
@@ -263,7 +264,8 @@ fn read_vacancy(
 /// Reads a swap: the member's place was vacant.
 fn read_swap(
     stories: &mut BTreeMap<Key, Story>,
-    (key, member): (Key, AttemptEpoch),
+    key: Key,
+    member: AttemptEpoch,
     task: TaskIndex,
     report: &mut Report,
 ) {
@@ -294,8 +296,8 @@ fn read_swap(
 /// Compares the history with the state.
 fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     let known = job.unit(key.unit);
-    if let Some(member) = story.member {
-        compare_member(known, (key, member), story, report);
+    if let Some((gang, task)) = story.member {
+        compare_member(known, key, gang, task, story, report);
         return;
     }
     compare_checkpoints(known, key, story, report);
@@ -346,10 +348,12 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     fewest.map(u64::from).sum()..=job.spec.tasks()
 }
 
-/// Checks that a replacement member is present or its end was recorded.
+/// Checks that a replacement member of the attempt `gang` is present or its end was recorded.
 fn compare_member(
     unit: Option<&Unit>,
-    (key, (gang, task)): (Key, (AttemptEpoch, TaskIndex)),
+    key: Key,
+    gang: AttemptEpoch,
+    task: TaskIndex,
     story: &Story,
     report: &mut Report,
 ) {

@@ -19,8 +19,8 @@ type Needs = (u64, u64);
 /// Everything that units claim.
 #[derive(Default)]
 struct Claimed {
-    gpus: BTreeMap<GpuUuid, (HostId, JobId, UnitIndex)>,
-    needs: BTreeMap<(HostId, JobId, UnitIndex), Needs>,
+    gpus: BTreeMap<GpuUuid, (HostId, UnitId)>,
+    needs: BTreeMap<(HostId, UnitId), Needs>,
     units: usize,
 }
 
@@ -101,7 +101,7 @@ fn collect(job: &Job, index: UnitIndex, unit: &Unit, claimed: &mut Claimed, repo
     let Some(claim) = &unit.claim else { return };
     claimed.units += 1;
     for task in claim.tasks.iter() {
-        let by = (task.host, job.id, index);
+        let by = (task.host, UnitId::new(job.id, index));
         let needs = claimed.needs.entry(by).or_default();
         if let Some((group, _)) = job.spec.group_of(task.task) {
             needs.0 += u64::from(group.resources.cpus_milli);
@@ -137,7 +137,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
     let mut gpus = BTreeMap::new();
     for host in state.hosts.values() {
         for claim in &host.claims {
-            let by = (host.id, claim.job, claim.unit);
+            let by = (host.id, claim.unit_id());
             needs.insert(by, (u64::from(claim.cpus_milli), claim.memory_mib));
             let takes_work = host.health == HostHealth::Up && host.block.is_none();
             report.require(
@@ -160,11 +160,11 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
             || "its claims are out of order".to_owned(),
         );
         for gpu in &host.gpus {
-            if let Some(UnitId { job, unit }) = gpu.claim {
-                gpus.insert(gpu.uuid, (host.id, job, unit));
+            if let Some(claimant) = gpu.claim {
+                gpus.insert(gpu.uuid, (host.id, claimant));
                 let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
                 report.require(fit, Rule::Claims, &gpu.uuid, || {
-                    format!("job {job} claims it, and it is unusable")
+                    format!("{claimant} claims it, and it is unusable")
                 });
             }
         }

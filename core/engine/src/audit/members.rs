@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{TaskIndex, UnitId};
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
 use muster_model::limits;
 
@@ -13,7 +13,7 @@ use crate::state::{Attempt, Job, Membership, State, Unit, Vacancy};
 
 /// Checks that exactly the gangs that lack a member are indexed for the planner.
 pub(super) fn check_sight(state: &State, report: &mut Report) {
-    let mut expected: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+    let mut expected: BTreeSet<UnitId> = BTreeSet::new();
     for job in state.jobs.values() {
         for (index, unit) in &job.units {
             let attempt = unit
@@ -22,7 +22,7 @@ pub(super) fn check_sight(state: &State, report: &mut Report) {
                 .filter(|attempt| attempt.stop.is_none());
             let membership = attempt.and_then(|attempt| attempt.membership.as_deref());
             if membership.is_some_and(|membership| membership.vacancy.is_some()) {
-                expected.insert((job.id, *index));
+                expected.insert(UnitId::new(job.id, *index));
             }
         }
     }
@@ -34,7 +34,9 @@ pub(super) fn check_sight(state: &State, report: &mut Report) {
 
 pub(super) fn check(
     state: &State,
-    (job, unit, attempt): (&Job, &Unit, &Attempt),
+    job: &Job,
+    unit: &Unit,
+    attempt: &Attempt,
     subject: &dyn Display,
     report: &mut Report,
 ) {
@@ -75,16 +77,17 @@ pub(super) fn check(
             "a member with an order to leave is gone, or its gang is being stopped",
         );
     }
-    check_joined(state, (attempt, membership), subject, report);
+    check_joined(state, attempt, membership, subject, report);
     if let Some(vacancy) = &membership.vacancy {
-        check_vacancy(state, (job, attempt, vacancy), subject, report);
+        check_vacancy(state, job, attempt, vacancy, subject, report);
     }
 }
 
 /// Checks that a replacement is present once, under its own epoch, which is higher than the gang's.
 fn check_joined(
     state: &State,
-    (attempt, membership): (&Attempt, &Membership),
+    attempt: &Attempt,
+    membership: &Membership,
     subject: &dyn Display,
     report: &mut Report,
 ) {
@@ -122,7 +125,9 @@ fn check_joined(
 /// Checks the place of a departed member: it failed, it is not among the members, and no GPU is held for it.
 fn check_vacancy(
     state: &State,
-    (job, attempt, vacancy): (&Job, &Attempt, &Vacancy),
+    job: &Job,
+    attempt: &Attempt,
+    vacancy: &Vacancy,
     subject: &dyn Display,
     report: &mut Report,
 ) {

@@ -35,7 +35,7 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
         check_tasks(job, index, attempt, &subject, report);
         check_stop(job, unit.phase, attempt, &subject, report);
         check_barrier(state, job, attempt, &subject, report);
-        members::check(state, (job, unit, attempt), &subject, report);
+        members::check(state, job, unit, attempt, &subject, report);
     }
 }
 

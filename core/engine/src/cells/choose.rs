@@ -66,6 +66,15 @@ impl Allocation {
         }
         None
     }
+
+    /// Visits cells of a kind in the order of [`Allocation::choose`] until the visitor breaks.
+    pub(super) fn visit(
+        &self,
+        wanted: Wanted<'_>,
+        mut visitor: impl FnMut(&CellId) -> ControlFlow<()>,
+    ) {
+        self.choose(wanted, |cell| visitor(cell).break_value());
+    }
 }
 
 impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {

@@ -10,10 +10,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::ids::{HostId, TaskKey};
 use muster_model::topology::{CellId, CellKind, GpuMask};
 
 use crate::cells::{Allocation, Wanted, pack};
@@ -55,8 +56,8 @@ pub trait Room: Clone {
     /// Returns the minimum loss of taking `gpus` of the GPUs offered; `None` if they are too few. Zero where
     /// no work is stopped.
     fn price(&self, host: HostId, offered: GpuMask, gpus: u32) -> Option<Price>;
-    /// Returns the oldest job that holds GPUs of a host, with its first task there; `None` if there is none.
-    fn oldest_on(&self, host: HostId) -> Option<(JobId, TaskIndex)>;
+    /// Returns the first task, of the oldest job, that holds GPUs of a host; `None` if there is none.
+    fn oldest_on(&self, host: HostId) -> Option<TaskKey>;
 }
 
 /// Lost work if GPUs are taken from others, in GPU-milliseconds.
@@ -264,15 +265,22 @@ impl<'a, R: Room> Serving<'a, R> {
         }
     }
 
-    /// Returns the cells that may be bound, least loss first, and among equals best first.
+    /// Returns the cells that may be bound, least loss first, and among equals best first: all cells up to
+    /// the first one that costs nothing, at most [`CELLS_PRICED_MAX`].
     fn by_price(&self, wanted: Wanted<'_>, gpus: u32) -> Vec<(Price, CellId)> {
         let mut cells: Vec<(Price, CellId)> = Vec::new();
-        let _enough = self.allocation.choose(wanted, |cell| {
-            let price = self.price_of(cell, gpus)?;
+        self.allocation.visit(wanted, |cell| {
+            let Some(price) = self.price_of(cell, gpus) else {
+                return ControlFlow::Continue(());
+            };
             cells.push((price, cell.clone()));
-            let is_enough = price == Price::default() || cells.len() == CELLS_PRICED_MAX;
-            is_enough.then_some(())
+            if price == Price::default() || cells.len() == CELLS_PRICED_MAX {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
+        // The sort is stable: equal prices stay in the order of the visit.
         cells.sort_by_key(|(price, _)| *price);
         cells
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use muster_model::command::{Standing, TaskPlacement};
-use muster_model::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
+use muster_model::ids::{AttemptEpoch, Revision, UnitId};
 use muster_model::topology::{CellId, ClusterTree, Topology};
 
 use crate::cells::check::check_binding;
@@ -17,17 +17,17 @@ pub struct Settled {
     /// The new allocation.
     pub allocation: Allocation,
     /// Attempts with a new allocation basis, oldest first.
-    pub attempts: Vec<(JobId, UnitIndex, Standing)>,
+    pub attempts: Vec<(UnitId, Standing)>,
     /// Claims with a new allocation basis, oldest first; a claim that would be opportunistic is to be given
     /// up.
-    pub claims: Vec<(JobId, UnitIndex, Standing)>,
+    pub claims: Vec<(UnitId, Standing)>,
 }
 
 /// An attempt or claim that holds cells.
 struct Holding<'a> {
     since: Revision,
     job: &'a Job,
-    unit: UnitIndex,
+    unit: UnitId,
     is_claim: bool,
     cells: &'a [CellId],
     tasks: Vec<TaskPlacement>,
@@ -49,11 +49,7 @@ pub fn settle(state: &State, before: &Topology) -> Settled {
     for holding in holdings {
         let standing = settled.keep(state, before, &holding);
         if standing == Standing::Opportunistic && !holding.is_claim {
-            let guest = (
-                AttemptEpoch(holding.since.get()),
-                holding.job.id,
-                holding.unit,
-            );
+            let guest = (AttemptEpoch(holding.since.get()), holding.unit);
             settled
                 .allocation
                 .note(&holding.job.spec, guest, Some(&standing));
@@ -66,7 +62,7 @@ pub fn settle(state: &State, before: &Topology) -> Settled {
         } else {
             &mut settled.attempts
         };
-        changed.push((holding.job.id, holding.unit, standing));
+        changed.push((holding.unit, standing));
     }
     settled
 }
@@ -149,7 +145,7 @@ fn guests(state: &State) -> impl Iterator<Item = Guest> {
         job.units.iter().filter_map(|(index, unit)| {
             let attempt = unit.attempt.as_deref()?;
             let is_guest = attempt.standing == Standing::Opportunistic;
-            is_guest.then_some((attempt.epoch, job.id, *index))
+            is_guest.then_some((attempt.epoch, UnitId::new(job.id, *index)))
         })
     })
 }
@@ -158,19 +154,15 @@ fn holdings(job: &Arc<Job>) -> impl Iterator<Item = Holding<'_>> {
     job.units
         .iter()
         .filter(|_| job.finished_at.is_none())
-        .flat_map(|(index, unit)| of_unit(job, *index, unit))
+        .flat_map(|(index, unit)| of_unit(job, UnitId::new(job.id, *index), unit))
 }
 
-fn of_unit<'a>(
-    job: &'a Job,
-    index: UnitIndex,
-    unit: &'a Unit,
-) -> impl Iterator<Item = Holding<'a>> {
+fn of_unit<'a>(job: &'a Job, id: UnitId, unit: &'a Unit) -> impl Iterator<Item = Holding<'a>> {
     let attempt = unit.attempt.as_deref().and_then(|attempt| {
         Some(Holding {
             since: Revision(attempt.epoch.get()),
             job,
-            unit: index,
+            unit: id,
             is_claim: false,
             cells: attempt.standing.cells()?,
             tasks: attempt.tasks.iter().map(placement_of).collect(),
@@ -180,7 +172,7 @@ fn of_unit<'a>(
         Some(Holding {
             since: claim.revision,
             job,
-            unit: index,
+            unit: id,
             is_claim: true,
             cells: claim.standing.cells()?,
             tasks: claim.tasks.to_vec(),

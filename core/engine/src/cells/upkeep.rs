@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use muster_model::command::Standing;
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, UnitId};
 use muster_model::spec::JobSpec;
 use muster_model::topology::CellId;
 
 use crate::cells::Allocation;
 
 /// An attempt ordered by age, oldest first.
-pub type Guest = (AttemptEpoch, JobId, UnitIndex);
+pub type Guest = (AttemptEpoch, UnitId);
 
 impl Allocation {
     /// Records the new allocation basis of an attempt; `None` if it has ended.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use muster_model::host::{Holder, Host};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::host::{Holder, Host, HostClaim};
+use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::spec::Packing;
 use muster_model::time::TimeMs;
 
@@ -29,9 +29,9 @@ pub struct Freed {
     /// True: everything that attempts hold. A reservation waits for other work to end on its own.
     pub all_attempts: bool,
     /// Everything that the attempts of these units hold.
-    pub attempts: BTreeSet<(JobId, UnitIndex)>,
+    pub attempts: BTreeSet<UnitId>,
     /// Everything that these units claim.
-    pub claims: BTreeSet<(JobId, UnitIndex)>,
+    pub claims: BTreeSet<UnitId>,
 }
 
 impl Freed {
@@ -44,13 +44,13 @@ impl Freed {
     /// Whether the resources of a holder count as free.
     #[must_use]
     pub fn holds(&self, holder: &Holder) -> bool {
-        self.has_unit(holder.job, holder.unit)
+        self.has_unit(holder.unit_id())
     }
 
     /// Whether the resources of a unit's attempt count as free.
     #[must_use]
-    pub fn has_unit(&self, job: JobId, unit: UnitIndex) -> bool {
-        self.all_attempts || self.attempts.contains(&(job, unit))
+    pub fn has_unit(&self, id: UnitId) -> bool {
+        self.all_attempts || self.attempts.contains(&id)
     }
 }
 
@@ -78,22 +78,26 @@ impl<'a> Asker<'a> {
         }
     }
 
+    /// The unit that asks.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job.id, self.unit)
+    }
+
     /// Whether the unit may use what `claimant` claims: its own claim, and other claims if it ends before
     /// their time.
     #[must_use]
-    pub fn may_use(&self, state: &State, claimant: (JobId, UnitIndex)) -> bool {
-        claimant == (self.job.id, self.unit) || self.ends_before(state, claimant)
+    pub fn may_use(&self, state: &State, claimant: UnitId) -> bool {
+        claimant == self.unit_id() || self.ends_before(state, claimant)
     }
 
-    fn ends_before(&self, state: &State, (job, unit): (JobId, UnitIndex)) -> bool {
+    /// Whether the unit is sure to have ended before the time of a claim.
+    fn ends_before(&self, state: &State, claimant: UnitId) -> bool {
         let run_time_ms = self.job.spec.scheduling.run_time_ms_max;
         let Some(run_time_ms) = run_time_ms.filter(|_| self.borrows) else {
             return false;
         };
-        let claim = state
-            .job(job)
-            .and_then(|job| job.unit(unit))
-            .and_then(|unit| unit.claim.as_deref());
+        let claim = state.unit(claimant).and_then(|unit| unit.claim.as_deref());
         claim
             .and_then(|claim| claim.expected_at)
             .is_some_and(|expected_at| self.now.after(run_time_ms) <= expected_at)
@@ -150,29 +154,24 @@ impl<'a> Asker<'a> {
         }
         host.claims
             .iter()
-            .map(|claim| (claim.job, claim.unit))
-            .filter(|claimant| claimant.0 != self.job.id && !freed.claims.contains(claimant))
+            .map(HostClaim::unit_id)
+            .filter(|claimant| claimant.job != self.job.id && !freed.claims.contains(claimant))
             .filter(|claimant| !self.may_use(state, *claimant))
-            .find_map(|(job, _)| self.against(state, job))
+            .find_map(|claimant| self.against(state, claimant.job))
     }
 
     fn tenants(&self, state: &State, host: HostId, freed: &Freed) -> Option<Misfit> {
         if freed.all_attempts {
             return None;
         }
-        let first = (host, JobId(0), UnitIndex(0));
-        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-        let mut units = state
-            .index
-            .on_host
-            .range(first..=last)
-            .map(|((_, job, unit), _)| (*job, *unit))
-            .filter(|tenant| !freed.attempts.contains(tenant));
+        let units = state.index.units_on(host);
+        let mut tenants = units.filter(|tenant| !freed.attempts.contains(tenant));
         if self.is_exclusive() {
-            return units.find_map(|(job, _)| self.against(state, job));
+            return tenants.find_map(|tenant| self.against(state, tenant.job));
         }
         // An exclusive job is the only one on its host, so checking any unit is enough.
-        units.next().and_then(|(job, _)| self.against(state, job))
+        let tenant = tenants.next()?;
+        self.against(state, tenant.job)
     }
 
     /// Returns why the job may not share a host with another one.

@@ -2,12 +2,12 @@
 
 use muster_model::command::HostHealth;
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{GpuUuid, TaskIndex};
+use muster_model::ids::{GpuUuid, UnitId};
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{GpuMask, HostCells, Own};
 
 use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group, unequipped};
-use crate::state::State;
+use crate::state::{Running, State};
 
 /// Remaining resources of a host while one unit is placed on it.
 #[derive(Clone, Debug)]
@@ -226,7 +226,6 @@ fn is_free(state: &State, gpu: &Gpu, asker: Asker<'_>, freed: &Freed) -> bool {
     gpu.usable()
         && gpu.holder.as_ref().is_none_or(|holder| freed.holds(holder))
         && gpu.claim.is_none_or(|claimant| {
-            let claimant = (claimant.job, claimant.unit);
             freed.claims.contains(&claimant) || asker.may_use(state, claimant)
         })
 }
@@ -239,12 +238,12 @@ fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
         Room::unheld(state, host)
     };
     if !freed.all_attempts {
-        for (job, unit) in &freed.attempts {
-            give_back(state, host, (*job, *unit), &mut room);
+        for unit in &freed.attempts {
+            give_back(state, host, *unit, &mut room);
         }
     }
     for claim in &host.claims {
-        let claimant = (claim.job, claim.unit);
+        let claimant = claim.unit_id();
         if !freed.claims.contains(&claimant) && !asker.may_use(state, claimant) {
             room = room.less(claim.cpus_milli, claim.memory_mib);
         }
@@ -253,20 +252,15 @@ fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
 }
 
 /// Counts what a unit's attempt holds on a host as free.
-fn give_back(
-    state: &State,
-    host: &Host,
-    (job, unit): (muster_model::ids::JobId, muster_model::ids::UnitIndex),
-    room: &mut Room,
-) {
-    if !state.index.on_host.contains_key(&(host.id, job, unit)) {
+fn give_back(state: &State, host: &Host, unit: UnitId, room: &mut Room) {
+    if !state.index.on_host.contains_key(&(host.id, unit)) {
         return;
     }
-    let Some(job) = state.job(job) else { return };
-    let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
-    let runs = attempt.map_or(&[][..], |attempt| &attempt.tasks);
-    for run in runs.iter().filter(|run| run.host == host.id) {
-        if let Some((group, _)) = job.spec.group_of(TaskIndex(run.task.get())) {
+    let Some(Running { job, attempt, .. }) = Running::of(state, unit) else {
+        return;
+    };
+    for run in attempt.tasks.iter().filter(|run| run.host == host.id) {
+        if let Some((group, _)) = job.spec.group_of(run.task) {
             room.take_back(&group.resources, group.places());
         }
     }

@@ -16,7 +16,7 @@ pub use room::Room;
 pub use unit::{Unfit, check, check_member};
 
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{HostId, TaskIndex, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex};
 use muster_model::spec::TaskGroup;
 
 use crate::state::{Job, State};
@@ -36,11 +36,9 @@ pub fn unequipped(group: &TaskGroup, host: &Host) -> Option<Misfit> {
 
 /// Returns the number of tasks of a job's group that hold resources on a host.
 pub fn tasks_of_group(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
-    let first = (host, job.id, UnitIndex(0));
-    let last = (host, job.id, UnitIndex(u32::MAX));
-    let units = state.index.on_host.range(first..=last);
+    let units = state.index.units_of_job_on(job.id, host);
     let count = units
-        .filter_map(|((_, _, unit), _)| job.unit(*unit)?.attempt.as_deref())
+        .filter_map(|id| job.unit(id.unit)?.attempt.as_deref())
         .flat_map(|attempt| &attempt.tasks)
         .filter(|run| run.host == host && belongs(job, run.task, group))
         .count();

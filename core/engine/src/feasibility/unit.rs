@@ -68,7 +68,8 @@ pub fn check(
 pub fn check_member(
     state: &State,
     asker: Asker<'_>,
-    (attempt, task): (&Attempt, &TaskPlacement),
+    attempt: &Attempt,
+    task: &TaskPlacement,
 ) -> Result<(), Unfit> {
     let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
     let spec = &asker.job.spec;

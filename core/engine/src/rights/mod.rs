@@ -140,7 +140,8 @@ impl<'a> Subject<'a> {
 pub fn may_preempt(
     state: &State,
     preemptor: Preemptor<'_>,
-    (job, attempt): (&Job, &Attempt),
+    job: &Job,
+    attempt: &Attempt,
 ) -> Result<Right, Protection> {
     Rights::of(state, preemptor).over(&Subject::attempt(job, attempt))
 }

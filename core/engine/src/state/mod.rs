@@ -15,6 +15,7 @@ mod replicas;
 mod requests;
 mod restore;
 mod rules;
+mod running;
 
 use std::sync::Arc;
 
@@ -47,11 +48,14 @@ pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use rules::HealthRules;
+pub use running::Running;
 
 use muster_health::book::Book;
 use muster_model::access::{JoinToken, User};
 use muster_model::command::JobDefaults;
-use muster_model::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
+use muster_model::ids::{
+    GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision, UnitId,
+};
 use muster_model::job::Ledger;
 use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
@@ -168,6 +172,18 @@ impl State {
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    /// Returns the record of a unit; `None` for a unit without a history, although it exists.
+    #[must_use]
+    pub fn unit(&self, id: UnitId) -> Option<&Unit> {
+        self.job(id.job)?.unit(id.unit)
+    }
+
+    /// Returns the current attempt of a unit.
+    #[must_use]
+    pub fn attempt(&self, id: UnitId) -> Option<&Attempt> {
+        self.unit(id)?.attempt.as_deref()
     }
 
     /// Returns the jobs of a pipeline that are still kept, in its order; empty if it does not exist.

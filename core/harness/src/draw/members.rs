@@ -1,7 +1,7 @@
 //! Draws of replacement members for gangs with a vacant place.
 
 use muster_model::command::{Command, MemberSwap};
-use muster_model::ids::AttemptEpoch;
+use muster_model::ids::{AttemptEpoch, UnitId};
 
 use crate::draw::Draw;
 
@@ -12,9 +12,9 @@ impl Draw<'_> {
         if vacant.is_empty() || self.once_in(4) {
             return None;
         }
-        let (job, unit) = self.pick(vacant)?;
-        let known = self.state.job(job)?.unit(unit)?;
-        let attempt = known.attempt.as_deref()?;
+        let gang = self.pick(vacant)?;
+        let UnitId { job, unit } = gang;
+        let attempt = self.state.attempt(gang)?;
         let lacks = attempt.vacancy()?.run.task;
         let mut tasks = self.tasks_of(job, unit);
         if !self.once_in(10) {

@@ -156,10 +156,7 @@ impl<'a> Draw<'a> {
             .index
             .on_host
             .keys()
-            .filter_map(|(_, job, unit)| {
-                let attempt = state.job(*job)?.unit(*unit)?.attempt.as_deref()?;
-                Some((*job, *unit, attempt))
-            })
+            .filter_map(|(_, id)| Some((id.job, id.unit, state.attempt(*id)?)))
             .collect();
         self.pick(units)
     }

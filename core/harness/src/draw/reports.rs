@@ -51,11 +51,10 @@ impl Draw<'_> {
     pub(super) fn release(&mut self) -> Command {
         let whole: Vec<_> = self.state.index.whole.iter().copied().collect();
         let (job, unit, epoch) = match (self.pick(whole), self.active()) {
-            (Some((job, unit)), _) => {
-                let known = self.state.job(job).and_then(|job| job.unit(unit));
-                let attempt = known.and_then(|unit| unit.attempt.as_deref());
+            (Some(gang), _) => {
+                let attempt = self.state.attempt(gang);
                 let epoch = attempt.map_or(AttemptEpoch(0), |attempt| attempt.epoch);
-                (job, unit, epoch)
+                (gang.job, gang.unit, epoch)
             }
             (None, Some((job, unit, attempt))) => (job, unit, attempt.epoch),
             (None, None) => (JobId(1), UnitIndex(0), AttemptEpoch(1)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
-use muster_engine::state::{Attempt, Job, amounts_of};
+use muster_engine::state::{Attempt, Job, Running, amounts_of};
 use muster_model::command::{
     Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
 };
@@ -263,18 +263,11 @@ impl Draw<'_> {
         let unit = self.waiting_unit(job);
         let record = self.state.job(job)?;
         let running = self.state.index.on_host.keys();
-        let movers = running.filter_map(|(_, of, moved)| {
-            let other = self.state.job(*of)?;
-            let known = other.unit(*moved)?;
-            let attempt = known.attempt.as_deref()?;
-            may_move(self.state, &config, (other, known, attempt)).ok()?;
-            let tasks = onto(record, unit, &places(attempt))?;
-            let victim = Victim {
-                job: *of,
-                unit: *moved,
-                epoch: attempt.epoch,
-            };
-            Some((victim, tasks))
+        let movers = running.filter_map(|(_, id)| {
+            let mover = Running::of(self.state, *id)?;
+            may_move(self.state, &config, mover).ok()?;
+            let tasks = onto(record, unit, &places(mover.attempt))?;
+            Some((mover.named(), tasks))
         });
         let movers: Vec<_> = movers.collect();
         let (victim, tasks) = self.pick(movers)?;
@@ -351,7 +344,8 @@ impl Draw<'_> {
 
     pub(super) fn claim_dropped(&mut self) -> Command {
         let claims = self.state.index.claims.keys().copied().collect();
-        let (job, unit) = self.pick(claims).unwrap_or((JobId(1), UnitIndex(0)));
+        let drawn = self.pick(claims);
+        let UnitId { job, unit } = drawn.unwrap_or(UnitId::new(JobId(1), UnitIndex(0)));
         Command::DropClaim {
             leader: self.leader(),
             job,

@@ -9,7 +9,7 @@ use muster_engine::state::{Answer, State};
 use muster_harness::draw_command;
 use muster_model::command::{Command, MemberSwap};
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, TaskIndex, TaskKey, UnitId};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::spec::{Dependency, JobSpec, Pipeline};
 use proptest::collection::vec;
@@ -21,9 +21,9 @@ struct Model {
     owners: BTreeMap<GpuUuid, (AttemptEpoch, TaskIndex)>,
     acknowledged: BTreeMap<JobId, JobSpec>,
     finished: BTreeMap<JobId, JobPhase>,
-    ended_units: BTreeMap<(JobId, UnitIndex), UnitPhase>,
-    newest_epoch: BTreeMap<(JobId, UnitIndex), AttemptEpoch>,
-    newest_member: BTreeMap<(JobId, TaskIndex), AttemptEpoch>,
+    ended_units: BTreeMap<UnitId, UnitPhase>,
+    newest_epoch: BTreeMap<UnitId, AttemptEpoch>,
+    newest_member: BTreeMap<TaskKey, AttemptEpoch>,
     answers: BTreeMap<RequestId, Answer>,
 }
 
@@ -32,7 +32,7 @@ impl Model {
         if let (Command::Place(placement), Ok(_)) = (command, &applied.result) {
             let epoch = AttemptEpoch(applied.revision.get());
             self.placed(
-                (placement.job, placement.unit),
+                placement.unit_id(),
                 epoch,
                 placement.tasks.iter().map(|task| (task.task, &task.gpus)),
             );
@@ -58,33 +58,36 @@ impl Model {
 
     fn placed<'a>(
         &mut self,
-        unit: (JobId, UnitIndex),
+        unit: UnitId,
         epoch: AttemptEpoch,
         tasks: impl Iterator<Item = (TaskIndex, &'a Vec<GpuUuid>)>,
     ) {
         let earlier = self.newest_epoch.insert(unit, epoch);
-        assert!(earlier < Some(epoch), "epochs of {unit:?} increase");
+        assert!(earlier < Some(epoch), "epochs of {unit} increase");
         for (task, gpus) in tasks {
-            self.begun((unit.0, task), epoch);
-            self.given((epoch, task), gpus);
+            let job = unit.job;
+            self.begun(TaskKey { job, task }, epoch);
+            self.given(epoch, task, gpus);
         }
     }
 
     /// Checks a member swap: the replacement has an epoch of its own, on GPUs that count as its gang's.
     fn swapped(&mut self, swap: &MemberSwap, epoch: AttemptEpoch) {
         let task = swap.task.task;
-        let gang = self.newest_epoch.get(&(swap.job, swap.unit));
+        let gang = self.newest_epoch.get(&swap.unit_id());
         assert_eq!(gang, Some(&swap.epoch), "the gang continues");
-        self.begun((swap.job, task), epoch);
-        self.given((swap.epoch, task), &swap.task.gpus);
+        let job = swap.job;
+        self.begun(TaskKey { job, task }, epoch);
+        self.given(swap.epoch, task, &swap.task.gpus);
     }
 
-    fn begun(&mut self, task: (JobId, TaskIndex), epoch: AttemptEpoch) {
+    fn begun(&mut self, task: TaskKey, epoch: AttemptEpoch) {
         let earlier = self.newest_member.insert(task, epoch);
         assert!(earlier < Some(epoch), "epochs of {task:?} increase");
     }
 
-    fn given(&mut self, owner: (AttemptEpoch, TaskIndex), gpus: &[GpuUuid]) {
+    fn given(&mut self, epoch: AttemptEpoch, task: TaskIndex, gpus: &[GpuUuid]) {
+        let owner = (epoch, task);
         for gpu in gpus {
             let earlier = self.owners.insert(*gpu, owner);
             assert_eq!(earlier, None, "{gpu} was held when {owner:?} got it");
@@ -137,11 +140,11 @@ impl Model {
     fn event(&mut self, state: &State, kind: &EventKind) {
         match kind {
             EventKind::UnitRetried { job, unit, .. } => {
-                let known = state.job(*job).and_then(|job| job.unit(*unit));
-                let attempt = known.and_then(|known| known.attempt.as_deref());
+                let id = UnitId::new(*job, *unit);
+                let attempt = state.attempt(id);
                 let attempt = attempt.expect("a unit that is restarted has an attempt");
                 self.placed(
-                    (*job, *unit),
+                    id,
                     attempt.epoch,
                     attempt.tasks.iter().map(|run| (run.task, &run.gpus)),
                 );
@@ -163,7 +166,7 @@ impl Model {
                 );
                 self.acknowledged.remove(job);
                 self.finished.remove(job);
-                self.ended_units.retain(|(of, _), _| of != job);
+                self.ended_units.retain(|unit, _| unit.job != *job);
             }
             _ => {}
         }
@@ -192,14 +195,16 @@ impl Model {
     }
 
     fn compare_units(&mut self, state: &State) {
-        for (key, phase) in &self.ended_units {
-            let now = state.job(key.0).and_then(|job| job.unit_phase(key.1));
-            assert_eq!(now, Some(*phase), "unit {key:?} left its final phase");
+        for (id, phase) in &self.ended_units {
+            let job = state.job(id.job);
+            let now = job.and_then(|job| job.unit_phase(id.unit));
+            assert_eq!(now, Some(*phase), "{id} left its final phase");
         }
         for job in state.jobs.values() {
             for (index, unit) in &job.units {
                 if unit.phase.is_terminal() {
-                    self.ended_units.insert((job.id, *index), unit.phase);
+                    let id = UnitId::new(job.id, *index);
+                    self.ended_units.insert(id, unit.phase);
                 }
             }
         }

@@ -115,7 +115,7 @@ fn cluster(case: &Case) -> Cluster {
     for (host, units) in (1u32..).zip(&case.hosts) {
         let mut index = 0;
         for (gpus, bound) in units {
-            run_on(&mut cluster, (host, index), (*gpus, *bound));
+            run_on(&mut cluster, host, index, *gpus, *bound);
             index += gpus;
         }
     }
@@ -124,8 +124,8 @@ fn cluster(case: &Case) -> Cluster {
     cluster
 }
 
-/// Runs a unit on consecutive GPUs of a host.
-fn run_on(cluster: &mut Cluster, (host, index): (u32, u32), (gpus, bound): Small) {
+/// Runs a unit on consecutive GPUs of a host from an index on; a bound one names its host.
+fn run_on(cluster: &mut Cluster, host: u32, index: u32, gpus: u32, bound: bool) {
     let mut spec = single("small", 1, gpus);
     spec.stop_grace_ms = 1_000;
     if bound {

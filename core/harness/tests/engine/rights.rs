@@ -65,7 +65,9 @@ fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> Jo
 /// The rights of a gang of `tasks` tasks over the attempts of these jobs, taken one after the other.
 fn asked(
     cluster: &mut Cluster,
-    (queue, tasks, priority): (&str, u32, i32),
+    queue: &str,
+    tasks: u32,
+    priority: i32,
     standing: &Standing,
     victims: &[JobId],
 ) -> Vec<Result<Right, Protection>> {
@@ -102,7 +104,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
     let jobs: Vec<JobId> = (0..3)
         .map(|_| run(&mut cluster, "b", 1, Standing::Share))
         .collect();
-    let young = asked(&mut cluster, ("a", 2, 0), &Standing::Share, &jobs[..1]);
+    let young = asked(&mut cluster, "a", 2, 0, &Standing::Share, &jobs[..1]);
     assert!(
         matches!(young[0], Err(Protection::Young { .. })),
         "{young:?}"
@@ -110,7 +112,7 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
     cluster.wait(60_000);
     // Time advances only with a command.
     let c = run(&mut cluster, "c", 1, Standing::Share);
-    let answers = asked(&mut cluster, ("a", 2, 0), &Standing::Share, &jobs);
+    let answers = asked(&mut cluster, "a", 2, 0, &Standing::Share, &jobs);
     let within = Protection::WithinGuarantee {
         queue: "b".to_owned(),
     };
@@ -122,9 +124,9 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
     let over = |queue: &str| Protection::OverGuarantee {
         queue: queue.to_owned(),
     };
-    let answers = asked(&mut cluster, ("a", 3, 0), &Standing::Share, &jobs[..1]);
+    let answers = asked(&mut cluster, "a", 3, 0, &Standing::Share, &jobs[..1]);
     assert_eq!(answers, [Err(over("a"))]);
-    let answers = asked(&mut cluster, ("b", 1, 9), &Standing::Share, &[c]);
+    let answers = asked(&mut cluster, "b", 1, 9, &Standing::Share, &[c]);
     assert_eq!(answers, [Err(over("b"))]);
 }
 
@@ -134,7 +136,7 @@ fn priorities_count_inside_a_queue_that_says_so() {
     let a = run(&mut cluster, "a", 1, Standing::Share);
     let c = run(&mut cluster, "c", 1, Standing::Share);
     let ask = |cluster: &mut Cluster, queue, priority, victim| {
-        asked(cluster, (queue, 1, priority), &Standing::Share, &[victim]).remove(0)
+        asked(cluster, queue, 1, priority, &Standing::Share, &[victim]).remove(0)
     };
     assert_eq!(ask(&mut cluster, "c", 1, c), Ok(Right::Priority));
     assert_eq!(ask(&mut cluster, "c", 0, c), Err(Protection::SameQueue));
@@ -146,9 +148,9 @@ fn opportunistic_work_goes_first_and_preempts_nobody() {
     let mut cluster = cluster();
     let idle = run(&mut cluster, "a", 1, Standing::Opportunistic);
     let c = run(&mut cluster, "c", 1, Standing::Share);
-    let answers = asked(&mut cluster, ("c", 4, 0), &Standing::Share, &[idle]);
+    let answers = asked(&mut cluster, "c", 4, 0, &Standing::Share, &[idle]);
     assert_eq!(answers, [Ok(Right::Opportunistic)]);
-    let answers = asked(&mut cluster, ("a", 1, 0), &Standing::Opportunistic, &[c]);
+    let answers = asked(&mut cluster, "a", 1, 0, &Standing::Opportunistic, &[c]);
     assert_eq!(answers, [Err(Protection::PreemptorOpportunistic)]);
 }
 
@@ -159,7 +161,7 @@ fn a_bound_cell_takes_what_lies_in_it() {
     let second = run(&mut cluster, "c", 1, Standing::Share);
     let host = cluster.hosts_of(first, UnitIndex(0))[0];
     let cell = Standing::Cells(vec![CellId::Host(host)]);
-    let answers = asked(&mut cluster, ("a", 1, 0), &cell, &[first, second]);
+    let answers = asked(&mut cluster, "a", 1, 0, &cell, &[first, second]);
     assert_eq!(answers, [Ok(Right::Cells), Err(Protection::OtherCells)]);
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::TaskPlacement;
-use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
+use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitId, UnitIndex};
 
 /// Replacement of a lost member of a running gang: the command's revision is the new member's epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,4 +18,12 @@ pub struct MemberSwap {
     pub epoch: AttemptEpoch,
     /// Placement of the new member; its task is the vacant one.
     pub task: TaskPlacement,
+}
+
+impl MemberSwap {
+    /// The gang's unit.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitId, UnitIndex};
 use crate::topology::CellId;
 
 /// Allocation of one unit: host and GPUs of each task.
@@ -23,6 +23,14 @@ pub struct Placement {
     pub standing: Standing,
     /// Whether its tasks wait, prepared, until all of them are.
     pub barrier: bool,
+}
+
+impl Placement {
+    /// The unit that is placed.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job, self.unit)
+    }
 }
 
 /// Allocation basis of an attempt: the right by which it holds its resources.

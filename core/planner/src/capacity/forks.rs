@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use muster_engine::feasibility::Asker;
-use muster_engine::state::{CellIndex, HostClass, Job};
+use muster_engine::state::{CellIndex, HostClass, Job, Running};
 use muster_model::command::Victim;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
@@ -31,7 +31,7 @@ impl<'a> Capacity<'a> {
         let usable: Vec<UnitId> = self
             .claimants(asker)
             .into_iter()
-            .filter(|claimant| asker.may_use(self.state, (*claimant).into()))
+            .filter(|claimant| asker.may_use(self.state, *claimant))
             .collect();
         if usable.is_empty() {
             return None;
@@ -47,21 +47,21 @@ impl<'a> Capacity<'a> {
     pub(crate) fn without_claims(&self) -> Self {
         let mut fork = self.fork();
         for claimant in self.state.index.claims.keys() {
-            fork.free_claim((*claimant).into());
+            fork.free_claim(*claimant);
         }
         fork
     }
 
     /// Units whose claimed resources the asking unit may use.
     fn claimants(&self, asker: Asker<'_>) -> BTreeSet<UnitId> {
-        let own = UnitId::new(asker.job.id, asker.unit);
+        let own = asker.unit_id();
         let claims = asker
             .job
             .unit(asker.unit)
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
         if asker.job.spec.scheduling.run_time_ms_max.is_some() {
-            claimants.extend(self.state.index.claims.keys().map(|id| UnitId::from(*id)));
+            claimants.extend(self.state.index.claims.keys().copied());
         }
         claimants
     }
@@ -130,17 +130,13 @@ impl<'a> Capacity<'a> {
     /// Counts what an attempt holds as free; does nothing if it is not the unit's current attempt. For
     /// forks only.
     pub(crate) fn free_attempt(&mut self, victim: Victim) {
-        let Some(job) = self.state.job(victim.job) else {
-            return;
-        };
-        let attempt = job
-            .unit(victim.unit)
-            .and_then(|unit| unit.attempt.as_deref());
-        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == victim.epoch) else {
+        let running = Running::of(self.state, victim.unit_id());
+        let running = running.filter(|running| running.attempt.epoch == victim.epoch);
+        let Some(Running { job, attempt, .. }) = running else {
             return;
         };
         let freed = &mut Arc::make_mut(&mut self.freed).attempts;
-        if !freed.insert(victim.unit_id().into()) {
+        if !freed.insert(victim.unit_id()) {
             return;
         }
         for run in &attempt.tasks {
@@ -159,13 +155,12 @@ impl<'a> Capacity<'a> {
 
     /// Counts what a unit claims as free. For forks, and for units being placed.
     pub(crate) fn free_claim(&mut self, claimant: UnitId) {
-        let job = self.state.job(claimant.job);
-        let known = job.and_then(|job| job.unit(claimant.unit));
+        let known = self.state.unit(claimant);
         let Some(claim) = known.and_then(|known| known.claim.as_deref()) else {
             return;
         };
         let freed = &mut Arc::make_mut(&mut self.freed).claims;
-        if !freed.insert(claimant.into()) {
+        if !freed.insert(claimant) {
             return;
         }
         let hosts: BTreeSet<_> = claim.tasks.iter().map(|task| task.host).collect();
@@ -213,6 +208,6 @@ impl<'a> Capacity<'a> {
                 .is_none_or(|holder| self.freed.holds(holder))
             && gpu
                 .claim
-                .is_none_or(|claim| self.freed.claims.contains(&(claim.job, claim.unit)))
+                .is_none_or(|claimant| self.freed.claims.contains(&claimant))
     }
 }

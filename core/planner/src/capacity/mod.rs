@@ -17,7 +17,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use muster_engine::feasibility::{Freed, unequipped};
 use muster_model::command::Planned;
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId};
 
 use crate::capacity::left::Left;
 use crate::capacity::need::Likeness;
@@ -162,9 +162,9 @@ impl<'a> Capacity<'a> {
 
     fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
         let job = need.asker.job.id;
-        let units = (host, job, UnitIndex(0))..=(host, job, UnitIndex(u32::MAX));
         let came = self.left.get(&host).is_some_and(|left| left.holds(job));
-        came || self.state.index.on_host.range(units).next().is_some()
+        let index = &self.state.index;
+        came || index.units_of_job_on(job, host).next().is_some()
     }
 
     /// The host with the fewest free GPUs that still fits a task, with that number.
@@ -360,7 +360,7 @@ impl<'a> Capacity<'a> {
     fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
         let of_round = self.spread.get(&need.spread_key(host)).copied();
         let job = need.asker.job;
-        if self.freed.has_unit(job.id, need.asker.unit) {
+        if self.freed.has_unit(need.asker.unit_id()) {
             return of_round.unwrap_or(0);
         }
         muster_engine::feasibility::tasks_of_group(self.state, job, host, need.group)

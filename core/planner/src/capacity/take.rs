@@ -3,7 +3,7 @@
 use muster_engine::feasibility::Asker;
 use muster_model::command::TaskPlacement;
 use muster_model::host::Host;
-use muster_model::ids::{GpuUuid, HostId, TaskIndex, UnitId};
+use muster_model::ids::{GpuUuid, HostId, TaskIndex};
 use muster_model::topology::GpuMask;
 
 use crate::capacity::{Capacity, Need};
@@ -43,7 +43,7 @@ impl Capacity<'_> {
     /// Allocates what a unit received in a fork of this capacity, and releases what it claimed and does not
     /// need.
     pub(crate) fn commit(&mut self, asker: Asker<'_>, tasks: &[TaskPlacement]) {
-        self.free_claim(UnitId::new(asker.job.id, asker.unit));
+        self.free_claim(asker.unit_id());
         for task in tasks {
             let host = self.state.host(task.host);
             let group = asker.job.spec.group_of(task.task);

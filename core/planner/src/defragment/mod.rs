@@ -16,7 +16,7 @@ mod search;
 use std::cell::Cell;
 
 use muster_engine::moves;
-use muster_engine::state::Job;
+use muster_engine::state::{Job, Running};
 use muster_model::command::{Moving, TaskPlacement, Victim};
 use muster_model::ids::UnitIndex;
 use muster_model::quota::Defragment;
@@ -25,7 +25,7 @@ use muster_model::time::TimeMs;
 use crate::capacity::Capacity;
 use crate::defragment::search::{FREED_MAX, Found, Search};
 use crate::reserve;
-use crate::running::{self, End, Running};
+use crate::running::{self, End};
 use crate::unit::{self, Lack, Shortage};
 
 /// Units to move with their new placement, and the placement of the waiting unit.

@@ -1,10 +1,10 @@
 //! Units that may be moved.
 
 use muster_engine::moves;
-use muster_engine::state::{Job, State};
+use muster_engine::state::{Job, Running, State};
 use muster_model::quota::Defragment;
 
-use crate::running::{End, Running, Useful};
+use crate::running::{End, Useful};
 
 /// Maximum number of units that are ordered: the cheapest of a large cluster suffice.
 const MOVERS_MAX: usize = 8_192;
@@ -25,14 +25,13 @@ pub(super) fn all<'a>(
 ) -> Vec<Mover<'a>> {
     let useful = Useful::to(state, job);
     let movers = ending.iter().filter_map(|(_, running)| {
-        let of = (running.job, running.unit, running.attempt);
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
-        let is_movable = moves::may_move(state, config, of).is_ok()
+        let is_movable = moves::may_move(state, config, *running).is_ok()
             && useful.has(state, running)
             && !running.unit.hangs(state);
         is_movable.then(|| Mover {
             running: *running,
-            cost_gpu_ms: moves::cost_gpu_ms(config, of, state.time),
+            cost_gpu_ms: moves::cost_gpu_ms(config, *running, state.time),
         })
     });
     movers.collect()

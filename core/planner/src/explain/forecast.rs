@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use muster_engine::apply::apply;
-use muster_engine::state::{Attempt, Job, State};
+use muster_engine::state::{Attempt, Job, Running, State};
 use muster_model::command::{Command, Exit, Placement, TaskOutcome, TaskReport, Victim};
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::patience::Patience;
 use crate::explain::turn::Met;
-use crate::running::{Running, by_end};
+use crate::running::{End, by_end};
 use crate::{Blocker, Budget, Plan, plan};
 
 /// Maximum number of rounds planned ahead.
@@ -148,21 +148,23 @@ impl Forecast {
         for step in &plan.steps {
             apply(&mut self.state, self.now, step);
             match step {
-                Command::Place(placed) => self.expect(placed.job, placed.unit),
+                Command::Place(placed) => self.expect(placed.unit_id()),
                 Command::Claim(claiming) => {
                     for victim in &claiming.victims {
-                        self.expect(victim.job, victim.unit);
+                        self.expect(victim.unit_id());
                     }
                 }
-                Command::StopAttempt { job, unit, .. } => self.expect(*job, *unit),
+                Command::StopAttempt { job, unit, .. } => {
+                    self.expect(UnitId::new(*job, *unit));
+                }
                 _ => {}
             }
         }
     }
 
     /// Records the expected end of a unit's attempt.
-    fn expect(&mut self, id: JobId, index: UnitIndex) {
-        if let Some(running) = Running::of(&self.state, id, index) {
+    fn expect(&mut self, id: UnitId) {
+        if let Some(running) = Running::of(&self.state, id) {
             self.endings.extend(ending(&self.state, &running, self.now));
         }
     }
@@ -185,16 +187,15 @@ impl Forecast {
     }
 
     fn end(&mut self, ending: Ending) -> Option<()> {
-        let UnitId { job, unit } = ending.attempt.unit_id();
-        let known = self.state.job(job).and_then(|job| job.unit(unit));
-        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let id = ending.attempt.unit_id();
+        let attempt = self.state.attempt(id);
         let Some(attempt) = attempt.filter(|attempt| attempt.epoch == ending.attempt.epoch) else {
             return Some(());
         };
         if !ending.is_told {
             self.guessed.extend(attempt.hosts());
         }
-        let reports = end_reports(job, unit, attempt);
+        let reports = end_reports(id.job, id.unit, attempt);
         self.tasks_left = self.tasks_left.checked_sub(reports.len())?;
         for report in reports {
             let leader = self.state.leadership.epoch;
@@ -207,7 +208,7 @@ impl Forecast {
 
 /// Expected end of an attempt, as far as known.
 fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
-    let end = running.end(state, now);
+    let end = End::of(state, running, now);
     let since = running
         .attempt
         .running_at

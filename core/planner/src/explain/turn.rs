@@ -113,7 +113,7 @@ fn vacancy(job: &Job) -> Option<Blocker> {
 
 /// Whether the last round fills the job's vacancy.
 fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
-    let gang = (job.id, UnitIndex(0));
+    let gang = UnitId::new(job.id, UnitIndex(0));
     if !last.state.index.vacant.contains(&gang) {
         return false;
     }

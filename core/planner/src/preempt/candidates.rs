@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 use muster_engine::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
-use muster_engine::state::{AttemptClass, AttemptKey, Ground, Job, State};
+use muster_engine::state::{AttemptClass, AttemptKey, Ground, Job, Running, State};
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, within};
 use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
 use crate::preempt::{Cost, Wanting};
-use crate::running::{Running, Useful};
+use crate::running::Useful;
 
 /// An attempt that may be stopped, and the cost of stopping it.
 #[derive(Clone, Copy)]
@@ -145,7 +145,7 @@ impl<'r, 'a> Pool<'r, 'a> {
     /// use.
     fn look_at(&mut self, unit: UnitId, right: Right, protected_ms: u64) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
-        let running = Running::of(state, unit.job, unit.unit)?;
+        let running = Running::of(state, unit)?;
         let counts = match &self.only {
             Some(only) => only.counts(running.job),
             None => self.useful.has(state, &running),
@@ -173,7 +173,7 @@ impl<'r, 'a> Pool<'r, 'a> {
     /// An attempt on a host as a candidate, if it may be preempted.
     fn meet(&mut self, unit: UnitId) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
-        let Running { job, attempt, .. } = Running::of(state, unit.job, unit.unit)?;
+        let Running { job, attempt, .. } = Running::of(state, unit)?;
         let kind = (Ground::of(attempt), job.spec.priority, attempt.gpus());
         let open = self.open.iter().find(|open| {
             let AttemptClass {
@@ -202,13 +202,9 @@ impl<'r, 'a> Pool<'r, 'a> {
                 let roomy: Vec<HostId> = hosts.iter().rev().map(|(_, host)| *host).collect();
                 roomy
             });
-            let on_host = roomy.flat_map(|host| {
-                let first = (host, JobId(0), UnitIndex(0));
-                let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-                let units = state.index.on_host.range(first..=last);
-                units.map(|((_, job, unit), _)| UnitId::new(*job, *unit))
-            });
-            on_host.take(share)
+            roomy
+                .flat_map(|host| state.index.units_on(host))
+                .take(share)
         });
         hosts.collect()
     }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use muster_engine::state::Running;
 use muster_model::command::TaskPlacement;
 use muster_model::ids::{GpuUuid, HostId};
-
-use crate::running::Running;
 
 /// Resources that a unit takes at its place.
 pub(super) struct InTheWay {

@@ -30,11 +30,11 @@ use crate::capacity::Capacity;
 use crate::preempt::candidates::{Candidate, Only, Pool};
 pub(super) use crate::preempt::cost::Cost;
 use muster_engine::rights::{Preemptor, Rights, Subject};
-use muster_engine::state::{Job, State, amounts_of};
+use muster_engine::state::{Job, Running, State, amounts_of};
 use muster_model::quota::Amounts;
 use muster_model::time::TimeMs;
 
-use crate::running::{Running, stopping};
+use crate::running::stopping;
 use crate::unit;
 
 /// Maximum number of candidates for which all sets of victims are compared: no more sets than are tried

@@ -93,7 +93,7 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
     let state = capacity.state();
     let keys = state.index.attempts.values().flatten();
     let running: Vec<Running<'_>> = keys
-        .filter_map(|key| Running::of(state, key.job.0, key.unit))
+        .filter_map(|key| Running::of(state, key.unit_id()))
         .collect();
     let mut best: Option<Cost> = None;
     for set in 1u32..(1 << running.len()) {

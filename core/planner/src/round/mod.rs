@@ -8,7 +8,7 @@ mod vacancies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_engine::state::{Claim, Job, Purpose, State, amounts_of};
+use muster_engine::state::{Claim, Job, Purpose, Running, State, amounts_of};
 use muster_model::command::{Command, Placement, Standing, TaskPlacement};
 use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
@@ -16,7 +16,7 @@ use muster_model::time::TimeMs;
 use crate::allowance::{Allowance, amounts_asked};
 use crate::capacity::Capacity;
 use crate::order::{Order, Turn};
-use crate::running::{End, Running};
+use crate::running::End;
 use crate::unit::{self, Shortage};
 use crate::vc::Clusters;
 use crate::{Blocker, Budget, Plan, Reason};
@@ -127,9 +127,9 @@ impl<'a> Round<'a> {
         while self.step().is_some() {}
         self.upgrade();
         self.count_held();
-        let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
+        let not_over = (self.now.after(1), UnitId::MIN)..;
         let delayed = self.state.index.delayed.range(not_over).next();
-        let delayed_until = delayed.map(|(end, _, _)| *end);
+        let delayed_until = delayed.map(|(end, _)| *end);
         let held_until = self.state.held_look_at(self.now);
         for at in delayed_until.into_iter().chain(held_until) {
             self.again_at(at);

@@ -16,14 +16,10 @@ impl Round<'_> {
     /// Places a new member in each vacancy for which there is room.
     pub(crate) fn fill_vacancies(&mut self) {
         let state = self.state;
-        for (id, unit) in state
-            .index
-            .vacant
-            .iter()
-            .take(limits::VACANCIES_PER_ROUND_MAX)
-        {
-            let job = state.job(*id).filter(|job| job.suspension.is_none());
-            let attempt = job.and_then(|job| job.unit(*unit)?.attempt.as_deref());
+        let vacant = state.index.vacant.iter();
+        for id in vacant.take(limits::VACANCIES_PER_ROUND_MAX) {
+            let job = state.job(id.job).filter(|job| job.suspension.is_none());
+            let attempt = job.and_then(|job| job.unit(id.unit)?.attempt.as_deref());
             let vacancy = attempt.and_then(Attempt::open_vacancy);
             let (Some(job), Some(attempt), Some(vacancy)) = (job, attempt, vacancy) else {
                 continue;
@@ -32,7 +28,7 @@ impl Round<'_> {
                 self.plan.more = true;
                 return;
             }
-            self.fill(job, *unit, attempt, vacancy);
+            self.fill(job, id.unit, attempt, vacancy);
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn place_member(
     let found = sought
         .elsewhere(capacity)
         .or_else(|| sought.anywhere(capacity))?;
-    check_member(capacity.state(), asker, (attempt, &found)).ok()?;
+    check_member(capacity.state(), asker, attempt, &found).ok()?;
     capacity.commit(asker, std::slice::from_ref(&found));
     Some(found)
 }

@@ -98,13 +98,13 @@ impl<'a> Clusters<'a> {
         }
         let claims = self.state.index.claims.keys();
         claims
-            .filter_map(|(id, unit)| {
-                let other = self.state.job(*id)?;
-                let claim = other.unit(*unit)?.claim.as_deref()?;
+            .filter_map(|id| {
+                let other = self.state.job(id.job)?;
+                let claim = other.unit(id.unit)?.claim.as_deref()?;
                 let below =
                     other.spec.queue == job.spec.queue && other.spec.priority < job.spec.priority;
                 let cells = claim.standing.cells()?;
-                below.then_some((UnitId::new(*id, *unit), cells))
+                below.then_some((*id, cells))
             })
             .collect()
     }
@@ -174,7 +174,7 @@ impl<'a> Clusters<'a> {
                 let Some(cells) = attempt.standing.cells() else {
                     continue;
                 };
-                if may_preempt(self.state, preemptor, (other, attempt)).is_ok() {
+                if may_preempt(self.state, preemptor, other, attempt).is_ok() {
                     let order = (other.spec.priority, Reverse(attempt.epoch));
                     let attempt = Victim {
                         job: id,

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, Request};
 use muster_engine::feasibility::{self, Freed};
-use muster_engine::state::{Job, State};
+use muster_engine::state::{Job, Running, State};
 use muster_model::command::{Command, Standing, TaskPlacement, Victim};
-use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
+use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, Level};
 
@@ -156,12 +156,12 @@ impl<'a> Clusters<'a> {
     pub(super) fn upgrades(&mut self) -> Vec<Command> {
         let guests: Vec<_> = self.allocation.guests().collect();
         let mut steps = Vec::new();
-        for (epoch, job, unit) in guests {
-            if let Some(standing) = self.upgrade(job, unit) {
+        for (epoch, id) in guests {
+            if let Some(standing) = self.upgrade(id) {
                 steps.push(Command::SetStanding {
                     leader: self.state.leadership.epoch,
-                    job,
-                    unit,
+                    job: id.job,
+                    unit: id.unit,
                     epoch,
                     standing,
                 });
@@ -170,9 +170,8 @@ impl<'a> Clusters<'a> {
         steps
     }
 
-    fn upgrade(&mut self, id: JobId, unit: UnitIndex) -> Option<Standing> {
-        let job = self.state.job(id)?;
-        let attempt = job.unit(unit)?.attempt.as_deref()?;
+    fn upgrade(&mut self, id: UnitId) -> Option<Standing> {
+        let Running { job, attempt, .. } = Running::of(self.state, id)?;
         if attempt.stop.is_some() {
             return None;
         }
@@ -274,8 +273,8 @@ impl<'a> Clusters<'a> {
         let supersedes: Vec<UnitId> = room.outranked(&tasks).into_iter().collect();
         let freed = Freed {
             all_attempts: false,
-            attempts: room.freed(&tasks).into_iter().map(Into::into).collect(),
-            claims: supersedes.iter().map(|unit| (*unit).into()).collect(),
+            attempts: room.freed(&tasks),
+            claims: supersedes.iter().copied().collect(),
         };
         let asker = hosts.asker();
         feasibility::check(self.state, asker, &tasks, &freed).ok()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_engine::state::{State, pool_of};
 use muster_model::command::BlockTarget;
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId};
 use muster_model::rejection::Rejection;
 use muster_proto::v1;
 
@@ -113,10 +113,8 @@ fn holders(
     match target {
         // Tasks without GPUs leave a blocked host too.
         BlockTarget::Host(_) => {
-            let first = (host, JobId(0), UnitIndex(0));
-            let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-            for ((_, job, _), _) in state.index.on_host.range(first..=last) {
-                jobs.entry(*job).or_default().units += 1;
+            for unit in state.index.units_on(host) {
+                jobs.entry(unit.job).or_default().units += 1;
             }
         }
         BlockTarget::Gpu(_) => {

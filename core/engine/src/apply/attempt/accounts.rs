@@ -1,96 +1,89 @@
 //! GPU-time accounting at placements and ends.
 
 use muster_model::desired::RestartReason;
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{JobId, UnitId};
 use muster_model::job::ledger::{Entry, Kind};
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
 use crate::apply::attempt::verdict::Verdict;
-use crate::state::{Attempt, Halt, Job, Joined, TaskRun, Unit, Vacancy};
+use crate::state::{Attempt, Halt, Job, Joined, Running, TaskRun, Unit, Vacancy};
 
 impl Step<'_> {
     /// Charges the waiting time of a unit that is being placed on this number of GPUs.
-    pub(in crate::apply) fn account_for_wait(&mut self, id: JobId, unit: UnitIndex, gpus: u32) {
-        let Some(job) = self.state.job(id) else {
+    pub(in crate::apply) fn account_for_wait(&mut self, id: UnitId, gpus: u32) {
+        let Some(job) = self.state.job(id.job) else {
             return;
         };
-        let known = job.unit(unit);
+        let known = job.unit(id.unit);
         let since = known
             .and_then(|known| known.past.last())
             .map_or(job.submitted_at, |past| past.ended_at);
         let cause = known.map_or(RestartReason::First, |known| known.restart_reason);
         let waited_ms = self.state.time.since(since);
-        self.write_down(id, gpus, &[(Kind::Queue, cause, waited_ms)]);
+        self.write_down(id.job, gpus, &[(Kind::Queue, cause, waited_ms)]);
     }
 
-    /// Accounts for the ended attempt of a unit with this verdict.
+    /// Accounts for the ended attempt of a unit with this verdict: the members placed with it, then each
+    /// member that joined later, then a place that is vacant.
     pub(in crate::apply) fn account_for_end(
         &mut self,
-        (id, unit): (JobId, UnitIndex),
+        id: UnitId,
         attempt: &Attempt,
         verdict: &Verdict,
     ) {
-        let known = self.state.job(id).and_then(|job| job.unit(unit));
-        let Some(known) = known else {
+        let Some(unit) = self.state.unit(id) else {
             return;
         };
         let now = self.state.time;
-        let began_for = known.restart_reason;
         let started_at = attempt.running_at.unwrap_or(now);
-        let kept_until = match verdict {
-            Verdict::Succeeded => now,
-            _ => kept_until(known, attempt).unwrap_or(started_at),
-        };
-        let ended_for = match verdict {
-            Verdict::Requeued { reason, .. } => *reason,
-            Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => RestartReason::User,
-        };
-        let halts = self.halts(id, attempt);
         let course = Course {
             placed_at: attempt.placed_at,
-            began_for,
+            began_for: unit.restart_reason,
             started_at,
-            kept_until,
-            ended_for,
+            kept_until: match verdict {
+                Verdict::Succeeded => now,
+                _ => kept_until(unit, attempt).unwrap_or(started_at),
+            },
+            ended_for: match verdict {
+                Verdict::Requeued { reason, .. } => *reason,
+                Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => {
+                    RestartReason::User
+                }
+            },
             ended_at: now,
         };
-        let times = course.times(&halts);
-        if let Some(running_at) = attempt.running_at {
-            let hosts = attempt.hosts().len() as u64;
-            let reliability = &mut self.state.reliability;
-            let ran = now.since(running_at).saturating_mul(hosts);
-            reliability.host_ms = reliability.host_ms.saturating_add(ran);
-            reliability.failures += u64::from(ended_for == RestartReason::Infra);
-        }
-        let since = |joined: &Joined| {
-            let started_at = joined.running_at.unwrap_or(now);
-            let course = Course {
-                placed_at: joined.placed_at,
-                began_for: joined.reason,
-                started_at,
-                kept_until: kept_until.max(started_at),
-                ended_for,
-                ended_at: now,
-            };
-            course.times(&halts)
-        };
-        let late: Vec<_> = attempt
-            .tasks
-            .iter()
-            .filter_map(|run| Some((count_gpus(run), since(attempt.joined(run.task)?))))
-            .collect();
+        self.count_reliability(attempt, course.ended_for);
+        let halts = self.halts(id.job, attempt);
+        let joined_later = attempt.tasks.iter().filter_map(|run| {
+            let joined = attempt.joined(run.task)?;
+            Some((count_gpus(run), course.of_late_member(joined)))
+        });
+        let joined_later: Vec<(u32, Course)> = joined_later.collect();
         let gpus = attempt.gpus();
-        let of_late: u32 = late.iter().map(|(gpus, _)| *gpus).sum();
-        if gpus == 0 || gpus > of_late {
-            self.write_down(id, gpus - of_late, &times);
+        let gpus_later: u32 = joined_later.iter().map(|(gpus, _)| *gpus).sum();
+        // Without GPUs the attempt counts as one; if all members joined later, it has nothing of its own.
+        if gpus == 0 || gpus > gpus_later {
+            self.write_down(id.job, gpus - gpus_later, &course.times(&halts));
         }
-        for (gpus, times) in late.iter().filter(|(gpus, _)| *gpus > 0) {
-            self.write_down(id, *gpus, times);
+        for (gpus, course) in joined_later.iter().filter(|(gpus, _)| *gpus > 0) {
+            self.write_down(id.job, *gpus, &course.times(&halts));
         }
-        if let Some(vacancy) = attempt.vacancy().cloned() {
-            self.account_for_vacancy((id, unit), &vacancy);
+        if let Some(vacancy) = attempt.vacancy() {
+            self.account_for_vacancy(id.job, vacancy);
         }
+    }
+
+    /// Counts the host time of an attempt that ran, and its end as a failure if the infrastructure caused it.
+    fn count_reliability(&mut self, attempt: &Attempt, ended_for: RestartReason) {
+        let Some(running_at) = attempt.running_at else {
+            return;
+        };
+        let hosts = attempt.hosts().len() as u64;
+        let host_ms = self.state.time.since(running_at).saturating_mul(hosts);
+        let reliability = &mut self.state.reliability;
+        reliability.host_ms = reliability.host_ms.saturating_add(host_ms);
+        reliability.failures += u64::from(ended_for == RestartReason::Infra);
     }
 
     /// Accounts for a member that is gone while the others continue: its work since the newest checkpoint
@@ -98,22 +91,21 @@ impl Step<'_> {
     /// the attempt's tasks.
     pub(in crate::apply) fn account_for_member(
         &mut self,
-        (id, unit): (JobId, UnitIndex),
+        id: UnitId,
         position: usize,
         ended_for: RestartReason,
     ) {
-        let known = self.state.job(id).and_then(|job| job.unit(unit));
-        let Some((known, attempt)) = known.and_then(|it| Some((it, it.attempt.as_deref()?))) else {
+        let Some(Running { unit, attempt, .. }) = Running::of(self.state, id) else {
             return;
         };
         let run = &attempt.tasks[position];
         let now = self.state.time;
         let (began_for, placed_at, running_at) = match attempt.joined(run.task) {
             Some(joined) => (joined.reason, joined.placed_at, joined.running_at),
-            None => (known.restart_reason, attempt.placed_at, attempt.running_at),
+            None => (unit.restart_reason, attempt.placed_at, attempt.running_at),
         };
         let started_at = running_at.unwrap_or(now);
-        let kept_until = kept_until(known, attempt).unwrap_or(started_at);
+        let kept_until = kept_until(unit, attempt).unwrap_or(started_at);
         let course = Course {
             placed_at,
             began_for,
@@ -122,24 +114,20 @@ impl Step<'_> {
             ended_for,
             ended_at: now,
         };
-        let times = course.times(&self.halts(id, attempt));
+        let times = course.times(&self.halts(id.job, attempt));
         let gpus = count_gpus(run);
         self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
         if gpus > 0 {
-            self.write_down(id, gpus, &times);
+            self.write_down(id.job, gpus, &times);
         }
     }
 
     /// Accounts for the time in which a place in a gang was vacant.
-    pub(in crate::apply) fn account_for_vacancy(
-        &mut self,
-        (id, _): (JobId, UnitIndex),
-        vacancy: &Vacancy,
-    ) {
+    pub(in crate::apply) fn account_for_vacancy(&mut self, job: JobId, vacancy: &Vacancy) {
         let gpus = count_gpus(&vacancy.run);
         if gpus > 0 {
             let waited_ms = self.state.time.since(vacancy.since);
-            self.write_down(id, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
+            self.write_down(job, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
         }
     }
 
@@ -181,6 +169,18 @@ struct Course {
 }
 
 impl Course {
+    /// Returns the timeline of a member that joined after the placement and ended with the attempt.
+    fn of_late_member(&self, joined: &Joined) -> Self {
+        let started_at = joined.running_at.unwrap_or(self.ended_at);
+        Self {
+            placed_at: joined.placed_at,
+            began_for: joined.reason,
+            started_at,
+            kept_until: self.kept_until.max(started_at),
+            ..*self
+        }
+    }
+
     /// Splits its time by use. Pauses are neither work nor a loss.
     fn times(&self, halts: &[Halt]) -> [(Kind, RestartReason, u64); 4] {
         let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {

@@ -3,26 +3,25 @@
 //! A prepared member holds its resources, but no user process runs. Once the last one is prepared, the leader
 //! releases the gang in one step; the rendezvous port that all members share is fixed then.
 
-use std::sync::Arc;
-
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::job::Barrier;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
 use crate::desired;
-use crate::state::{Answer, Attempt, State};
+use crate::state::{Answer, Attempt};
 
 impl Step<'_> {
     pub(in crate::apply) fn release_gang(
         &mut self,
-        id: JobId,
+        job: JobId,
         unit: UnitIndex,
         epoch: AttemptEpoch,
     ) -> Result<Answer, Rejection> {
-        let (_, attempt) = self.current_attempt(id, unit, epoch)?;
+        let id = UnitId::new(job, unit);
+        let (_, attempt) = self.current_attempt(id, epoch)?;
         if attempt
             .barrier
             .is_some_and(|barrier| barrier.released_at.is_some())
@@ -31,7 +30,7 @@ impl Step<'_> {
         }
         if !attempt.is_whole() {
             return Err(Rejection::GangNotWhole {
-                job: id,
+                job,
                 unit,
                 detail: why_not_whole(attempt),
             });
@@ -42,14 +41,14 @@ impl Step<'_> {
             released_at: Some(time),
             ..attempt.barrier.unwrap_or_default()
         };
-        self.job_mut(id).attempt_mut(unit).barrier = Some(barrier);
-        self.state.index.whole.remove(&(id, unit));
+        self.attempt_mut(id).barrier = Some(barrier);
+        self.state.index.whole.remove(&id);
         for host in &hosts {
             self.touch_desired(*host);
         }
         let master_port = barrier.master_port;
         self.emit(EventKind::GangReleased {
-            job: id,
+            job,
             unit,
             epoch,
             hosts,
@@ -59,33 +58,25 @@ impl Step<'_> {
     }
 
     /// Records the rendezvous port that rank 0's host reserved for the gang.
-    pub(in crate::apply) fn note_master_port(
-        &mut self,
-        id: JobId,
-        unit: UnitIndex,
-        master_port: u16,
-    ) {
-        let attempt = self.job_mut(id).attempt_mut(unit);
+    pub(in crate::apply) fn note_master_port(&mut self, id: UnitId, master_port: u16) {
+        let attempt = self.attempt_mut(id);
         let Some(barrier) = &mut attempt.barrier else {
             return;
         };
         barrier.master_port = Some(master_port);
         if barrier.released_at.is_some() {
             // Rank 0 was swapped: the others need its new address.
-            self.touch_hosts_of_unit((id, unit));
+            self.touch_hosts_of_unit(id);
         }
     }
 
     /// Updates whether a gang waits only for its release.
-    pub(in crate::apply) fn note_whole(&mut self, id: JobId, unit: UnitIndex) {
-        let State { jobs, index, .. } = &mut *self.state;
-        let attempt = jobs
-            .get(&id)
-            .and_then(|job| job.unit(unit)?.attempt.as_ref());
-        if attempt.is_some_and(|attempt| Arc::as_ref(attempt).is_whole()) {
-            index.whole.insert((id, unit));
+    pub(in crate::apply) fn note_whole(&mut self, id: UnitId) {
+        let attempt = self.state.attempt(id);
+        if attempt.is_some_and(Attempt::is_whole) {
+            self.state.index.whole.insert(id);
         } else {
-            index.whole.remove(&(id, unit));
+            self.state.index.whole.remove(&id);
         }
     }
 }

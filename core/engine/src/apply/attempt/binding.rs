@@ -5,30 +5,33 @@ use std::sync::Arc;
 
 use muster_model::command::{Standing, TaskPlacement};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{TaskIndex, UnitId};
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 use muster_model::topology::Topology;
 
 use crate::apply::Step;
+use crate::apply::job::admission::Asking;
 use crate::cells::{self, check_binding, check_cover};
-use crate::feasibility::Freed;
 use crate::state::{Attempt, Job, State, TaskRun};
 
 /// Checks that a unit may hold its request by cells; its own claim and those given up for it do not count.
-pub(in crate::apply) fn check(
-    state: &State,
-    (job, unit): (&Job, UnitIndex),
-    (standing, tasks): (&Standing, &[TaskPlacement]),
-    freed: &Freed,
-) -> Result<(), Rejection> {
+pub(in crate::apply) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> {
+    let Asking {
+        job,
+        standing,
+        tasks,
+        freed,
+        ..
+    } = asking;
     let Standing::Cells(cells) = standing else {
         return Ok(());
     };
     let mut allocation = state.index.allocation.clone();
-    for (id, unit) in freed.claims.iter().chain([&(job.id, unit)]) {
-        let claimant = state.job(*id);
-        let claim = claimant.and_then(|job| job.unit(*unit)?.claim.as_deref());
+    let own = asking.unit_id();
+    for id in freed.claims.iter().chain([&own]) {
+        let claimant = state.job(id.job);
+        let claim = claimant.and_then(|job| job.unit(id.unit)?.claim.as_deref());
         if let (Some(claimant), Some(cells)) =
             (claimant, claim.and_then(|claim| claim.standing.cells()))
         {
@@ -54,7 +57,8 @@ pub(in crate::apply) fn others_use_all(state: &State, attempt: &Attempt, task: T
 /// Checks that a new member of an attempt that holds cells stays within them.
 pub(in crate::apply) fn check_member(
     state: &State,
-    (job, attempt): (&Job, &Attempt),
+    job: &Job,
+    attempt: &Attempt,
     task: &TaskPlacement,
 ) -> Result<(), Rejection> {
     let Some(cells) = attempt.standing.cells() else {
@@ -97,32 +101,32 @@ impl Step<'_> {
         let settled = cells::settle(self.state, before);
         // Host changes apply to the new cells from here on.
         self.state.index.allocation = settled.allocation;
-        for (job, unit, standing) in settled.attempts {
-            self.stand(job, unit, &standing);
+        for (unit, standing) in settled.attempts {
+            self.stand(unit, &standing);
         }
-        for (job, unit, standing) in settled.claims {
+        for (unit, standing) in settled.claims {
             let is_lost = standing == Standing::Opportunistic;
-            if let Some(claim) = self.job_mut(job).unit_mut(unit).claim.as_mut() {
+            if let Some(claim) = self.unit_mut(unit).claim.as_mut() {
                 Arc::make_mut(claim).standing = standing;
             }
             if is_lost {
-                self.give_up_claim(job, unit, "its cells are not guaranteed any more");
+                self.give_up_claim(unit, "its cells are not guaranteed any more");
             }
         }
     }
 
     /// Records the allocation basis of an attempt without binding cells.
-    pub(in crate::apply) fn stand(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
-        let (before, epoch) = self.edit_attempt(id, unit, |unit| {
+    pub(in crate::apply) fn stand(&mut self, id: UnitId, standing: &Standing) {
+        let (before, epoch) = self.edit_attempt(id, |unit| {
             let attempt = unit.attempt.as_mut().map(Arc::make_mut);
             let attempt = attempt.expect("those who stand on some ground are attempts");
             let before = std::mem::replace(&mut attempt.standing, standing.clone());
             (before, attempt.epoch)
         });
-        self.recount(id, unit, |attempt| attempt.standing = before);
+        self.recount(id, |attempt| attempt.standing = before);
         self.emit(EventKind::StandingChanged {
-            job: id,
-            unit,
+            job: id.job,
+            unit: id.unit,
             epoch,
             standing: standing.clone(),
         });

@@ -10,9 +10,10 @@ use muster_health::book::{BadEnd, Program};
 use muster_model::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
 use muster_model::desired::RestartReason;
 use muster_model::health::{Blame, Charge, Class, Component, Finding, Measure, Severity};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::ExitMeaning;
+use muster_model::time::TimeMs;
 use muster_model::{evidence, limits};
 
 use crate::apply::Step;
@@ -20,7 +21,7 @@ use crate::apply::attempt::task_reports::ended_well;
 use crate::apply::attempt::verdict::{self, Verdict};
 use crate::apply::checkpoint::checkpoints::Spoil;
 use crate::apply::host::health::Place;
-use crate::state::{Attempt, Job, PastAttempt, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, Running, State, TaskRun, Unit};
 
 /// The rule for kernel log entries of a crash inside NCCL.
 const NCCL_CRASH: &str = "nccl_segv";
@@ -38,11 +39,10 @@ pub(in crate::apply) struct Found {
 impl Step<'_> {
     /// Attributes the end of a unit's attempt, whose tasks have all ended; `None` if it ended well, or before
     /// the cluster has its defaults. Marks a checkpoint that the attempt could not read.
-    pub(in crate::apply) fn find_blame(&mut self, id: JobId, unit: UnitIndex) -> Option<Found> {
-        let job = self.state.job(id)?;
-        let attempt = job.unit(unit)?.attempt.as_deref()?;
-        let mut found = self.blame_of(job, unit, attempt)?;
-        self.go_back_one(id, unit, &mut found.attribution.blame);
+    pub(in crate::apply) fn find_blame(&mut self, id: UnitId) -> Option<Found> {
+        let Running { job, attempt, .. } = Running::of(self.state, id)?;
+        let mut found = self.blame_of(job, id.unit, attempt)?;
+        self.go_back_one(id, &mut found.attribution.blame);
         Some(found)
     }
 
@@ -53,7 +53,7 @@ impl Step<'_> {
         unit: UnitIndex,
         attempt: &Attempt,
     ) -> Option<Found> {
-        let (attribution, end) = attribute(self.state, (job, unit), attempt)?;
+        let (attribution, end) = attribute(self.state, job, unit, attempt)?;
         let blamed = attribution.blame.component.as_ref();
         let host = blamed.and_then(|component| self.host_of(component));
         let is_known = |host: &HostId| self.state.host(*host).is_some();
@@ -74,11 +74,11 @@ impl Step<'_> {
 
     /// Marks the checkpoint that an attempt resumed from as unreadable. Without one, the unreadable file is
     /// the job's own.
-    fn go_back_one(&mut self, id: JobId, unit: UnitIndex, blame: &mut Blame) {
+    fn go_back_one(&mut self, id: UnitId, blame: &mut Blame) {
         if !blame.measures.contains(&Measure::PreviousCheckpoint) {
             return;
         }
-        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let known = self.state.unit(id);
         let spoilt = known.and_then(|known| {
             let epoch = known.attempt.as_deref()?.epoch;
             let newest = known.newest_checkpoint()?;
@@ -89,8 +89,8 @@ impl Step<'_> {
         let is_marked = spoilt.is_some_and(|(reporter, epoch, step)| {
             let reason = limits::shortened(&reason);
             let spoil = Spoil {
-                job: id,
-                unit,
+                job: id.job,
+                unit: id.unit,
                 reporter,
                 epoch,
                 step,
@@ -118,18 +118,14 @@ impl Step<'_> {
 
     /// Records a successful attempt: its program runs on these GPUs, and if the attempt before it failed for
     /// an unknown reason, its hosts become suspects.
-    pub(in crate::apply) fn note_ran_well(
-        &mut self,
-        (id, unit): (JobId, UnitIndex),
-        attempt: &Attempt,
-    ) {
+    pub(in crate::apply) fn note_ran_well(&mut self, id: UnitId, attempt: &Attempt) {
         if !self.state.has_defaults() {
             return;
         }
-        let Some(job) = self.state.job(id) else {
+        let Some(job) = self.state.job(id.job) else {
             return;
         };
-        let before = job.unit(unit).and_then(|known| known.past.last());
+        let before = job.unit(id.unit).and_then(|known| known.past.last());
         let suspicions = before.map_or_else(Vec::new, |before| suspects(before, attempt));
         let now = self.state.time;
         let mut ran = Vec::new();
@@ -145,10 +141,12 @@ impl Step<'_> {
     }
 }
 
-/// Attributes the end of an attempt of which all tasks, or one task, have ended.
+/// Attributes the end of an attempt of which all tasks, or one task, have ended; `None` if it ended well, or
+/// before the cluster has its defaults.
 fn attribute(
     state: &State,
-    (job, unit): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     attempt: &Attempt,
 ) -> Option<(Attribution, BadEnd)> {
     if !state.has_defaults() {
@@ -158,48 +156,45 @@ fn attribute(
     if attempt.runs().all(|run| ended_well(&job.spec, stop, run)) {
         return None;
     }
-    let known = job.unit(unit)?;
-    let now = state.time;
+    let unit = job.unit(unit)?;
     let findings = findings(state, attempt);
-    let decisive = attempt.decisive;
-    // Tasks lost while the others are stopping carry no evidence.
-    let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == decisive;
-    let ended = attempt.runs().filter(|run| run.phase.is_terminal());
-    let tasks: Vec<TaskEnd<'_>> = ended
-        .filter(tells)
-        .map(|run| TaskEnd {
-            crashed_in_nccl: findings
-                .iter()
-                .any(|it| it.rule == NCCL_CRASH && it.component == Component::Host(run.host)),
-            ran_ms: attempt.running_at.map_or(0, |at| now.since(at)),
-            ..task_end(attempt, run)
-        })
-        .collect();
-    let culprit = verdict::decisive_run(attempt);
-    let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
+    let tasks = telling_ends(state.time, attempt, &findings);
     let end = bad_end(state, job, attempt);
-    let since = progress(known);
+    let since_saved = attempts_since_saved(unit);
     let history = History {
-        attempts: since.iter().filter_map(past_failure).collect(),
-        was_retried_elsewhere: since.iter().any(was_sent_elsewhere),
+        attempts: since_saved.iter().filter_map(past_failure).collect(),
+        was_retried_elsewhere: since_saved.iter().any(was_sent_elsewhere),
         ..state.health.history(&end)
     };
-    let fenced = { attempt.runs() }.find(|run| run.phase == TaskPhase::Fenced);
-    let found = attribution::attribute(&Ended {
+    let decisive_exit = verdict::decisive_run(attempt).and_then(|run| run.exit.as_ref());
+    let mut runs = attempt.runs();
+    let fenced = runs.find(|run| run.phase == TaskPhase::Fenced);
+    let attribution = attribution::attribute(&Ended {
         job: job.id,
         user: &job.spec.user,
         tasks: &tasks,
         stop,
-        decisive,
+        decisive: attempt.decisive,
         gone_host: fenced.map(|run| run.host),
         unfit: verdict::unfit_gpu(&state.hosts, attempt),
-        meaning: exit.and_then(|exit| meaning(job, exit)),
-        at: now,
+        meaning: decisive_exit.and_then(|exit| meaning(job, exit)),
+        at: state.time,
         findings: &findings,
         rules: &state.health_rules.set,
         history: &history,
     });
-    Some((found, end))
+    Some((attribution, end))
+}
+
+/// Returns the ends of tasks that carry evidence. Tasks lost while the others are stopping carry none, unless
+/// the attempt ended because of them.
+fn telling_ends<'a>(now: TimeMs, attempt: &'a Attempt, findings: &[Finding]) -> Vec<TaskEnd<'a>> {
+    let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == attempt.decisive;
+    let ended = attempt.runs().filter(|run| run.phase.is_terminal());
+    ended
+        .filter(tells)
+        .map(|run| task_end(now, attempt, run, findings))
+        .collect()
 }
 
 /// Collects the facts about a failure.
@@ -228,7 +223,14 @@ fn meaning(job: &Job, exit: &Exit) -> Option<ExitMeaning> {
     }
 }
 
-fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
+fn task_end<'a>(
+    now: TimeMs,
+    attempt: &Attempt,
+    run: &'a TaskRun,
+    findings: &[Finding],
+) -> TaskEnd<'a> {
+    let is_nccl_crash =
+        |it: &Finding| it.rule == NCCL_CRASH && it.component == Component::Host(run.host);
     let ended_itself = |exit: &Exit| exit.start_error.is_none();
     let seen = { run.exit.as_ref() }.and_then(|exit| exit.last_seen.as_deref().copied());
     let seen = seen.unwrap_or_default();
@@ -238,11 +240,11 @@ fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
         gpus: &run.gpus,
         exit: run.exit.as_ref(),
         has_begun: attempt.running_at.is_some() || run.exit.as_ref().is_some_and(ended_itself),
-        ran_ms: 0,
+        ran_ms: attempt.running_at.map_or(0, |at| now.since(at)),
         step: seen.step,
         busy_permille: seen.busy_permille,
         held_before_mib: seen.held_before_mib.unwrap_or_default(),
-        crashed_in_nccl: false,
+        crashed_in_nccl: findings.iter().any(is_nccl_crash),
     }
 }
 
@@ -282,7 +284,7 @@ fn user_of(job: &Job) -> Program {
 }
 
 /// Returns a unit's attempts since it last saved, oldest first.
-fn progress(unit: &Unit) -> &[PastAttempt] {
+fn attempts_since_saved(unit: &Unit) -> &[PastAttempt] {
     let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
     let from = { unit.past.iter() }.position(|past| newest.is_none_or(|it| past.epoch > it));
     from.map_or(&[], |from| &unit.past[from..])

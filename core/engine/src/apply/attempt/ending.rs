@@ -8,7 +8,7 @@ use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::health::{Blame, Measure};
 use muster_model::host::{Holder, Host};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
 use muster_model::spec::JobSpec;
@@ -23,10 +23,10 @@ use crate::state::{Attempt, Job, Part, PastAttempt, State, TaskRun, amounts_held
 
 impl Step<'_> {
     /// Ends a unit's attempt, whose tasks have all ended.
-    pub(in crate::apply) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
-        let found = self.find_blame(id, unit);
-        let held_ms = self.incident_over_ms(id, unit);
-        let held_until = self.state.job(id).map(|job| self.state.held_until(job));
+    pub(in crate::apply) fn end_attempt(&mut self, id: UnitId) {
+        let found = self.find_blame(id);
+        let held_ms = self.incident_over_ms(id);
+        let held_until = self.state.job(id.job).map(|job| self.state.held_until(job));
         let unknown_ms = held_until.map_or(0, |until| until.since(self.state.time));
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         let blame = found.as_ref().map(|found| &found.attribution.blame);
@@ -35,34 +35,34 @@ impl Step<'_> {
             now: self.state.time,
             blame,
         };
-        self.forget_attempt(id, unit);
-        let job = self.job_mut(id);
+        self.forget_attempt(id);
+        let job = self.job_mut(id.job);
         let attempt = job
-            .unit_mut(unit)
+            .unit_mut(id.unit)
             .attempt
             .take()
             .expect("the unit was found to have an attempt");
-        let (spec, known) = (Arc::clone(&job.spec), job.unit(unit));
+        let (spec, known) = (Arc::clone(&job.spec), job.unit(id.unit));
         let known = known.expect("the unit was found to have a record");
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
-            progress::guard(verdict, defaults, (&spec, known, &attempt));
+            progress::guard(verdict, defaults, &spec, known, &attempt);
         let verdict = verdict.not_before(held_ms).held(unknown_ms);
-        job.unit_mut(unit).without_progress = without_progress;
+        job.unit_mut(id.unit).without_progress = without_progress;
         let stays = verdict.may_stay();
-        let again = stays.then(|| self.same_place((id, unit), &attempt));
+        let again = stays.then(|| self.same_place(id, &attempt));
         let again = again.flatten();
         if matches!(verdict, Verdict::Succeeded) {
             self.note_success(&attempt);
-            self.note_ran_well((id, unit), &attempt);
+            self.note_ran_well(id, &attempt);
         }
-        self.account_for_end((id, unit), &attempt, &verdict);
-        self.release(id, unit, &spec, &attempt);
+        self.account_for_end(id, &attempt, &verdict);
+        self.release(id, &spec, &attempt);
         let hosts = attempt.hosts();
         let blame = blame.map(|blame| Arc::new(blame::settled(blame, &verdict)));
         self.emit(EventKind::AttemptEnded {
-            job: id,
-            unit,
+            job: id.job,
+            unit: id.unit,
             epoch: attempt.epoch,
             hosts: hosts.clone(),
             detail: detail_of(&verdict).to_owned(),
@@ -89,15 +89,14 @@ impl Step<'_> {
         if let Some(found) = &found {
             self.follow_blame(found);
         }
-        self.carry_out((id, unit), verdict, past, again);
+        self.carry_out(id, verdict, past, again);
     }
 
     /// Returns the milliseconds until the incident ends that affects a host of a unit's attempt; 0 without
     /// one.
-    fn incident_over_ms(&self, id: JobId, unit: UnitIndex) -> u64 {
+    fn incident_over_ms(&self, id: UnitId) -> u64 {
         let (health, now) = (&self.state.health, self.state.time);
-        let known = self.state.job(id).and_then(|job| job.unit(unit));
-        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let attempt = self.state.attempt(id);
         let hosts = attempt.into_iter().flat_map(Attempt::hosts);
         let incidents = hosts.filter_map(|host| health.incident(host, now));
         let over = incidents.map(|incident| incident.until.since(now));
@@ -111,18 +110,18 @@ impl Step<'_> {
     }
 
     /// Returns an attempt's resources to their hosts.
-    fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+    fn release(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
         let index = &mut self.state.index;
-        index.whole.remove(&(id, unit));
-        index.remove_vacancy((id, unit), attempt);
-        index.remove_deadline((id, unit), spec, attempt);
+        index.whole.remove(&id);
+        index.remove_vacancy(id, attempt);
+        index.remove_deadline(id, spec, attempt);
         self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
         let part = Part::held_by(attempt);
         self.state.index.remove_usage(spec, part, &amounts);
         self.unbind(spec, &attempt.standing);
         let allocation = &mut self.state.index.allocation;
-        allocation.note(spec, (attempt.epoch, id, unit), None);
+        allocation.note(spec, (attempt.epoch, id), None);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);
@@ -136,15 +135,15 @@ impl Step<'_> {
                 host.desired_revision = revision;
                 for run in runs {
                     let holder = Holder {
-                        job: id,
-                        unit,
+                        job: id.job,
+                        unit: id.unit,
                         epoch: attempt.epoch,
                         task: run.task,
                     };
                     let_go(host, run, holder, spec);
                 }
             });
-            self.state.index.on_host.remove(&(host, id, unit));
+            self.state.index.on_host.remove(&(host, id));
             self.note_release(host);
         }
     }
@@ -152,21 +151,22 @@ impl Step<'_> {
     /// Applies the verdict to the unit; a retry in place is decided at the end of the command.
     fn carry_out(
         &mut self,
-        (id, unit): (JobId, UnitIndex),
+        id: UnitId,
         verdict: Verdict,
         past: PastAttempt,
         again: Option<Placement>,
     ) {
+        let UnitId { job, unit } = id;
         let (time, ended) = (self.state.time, past.epoch);
         if !matches!(verdict, Verdict::Requeued { .. }) {
-            self.give_up_claim(id, unit, "its unit ended before the move");
+            self.give_up_claim(id, "its unit ended before the move");
         }
-        let requeued = self.edit_job(id, |job| sentence(job, unit, verdict, past, time));
+        let requeued = self.edit_job(job, |job| sentence(job, unit, verdict, past, time));
         let Some((reason, not_before)) = requeued else {
             return;
         };
         if not_before > time {
-            self.state.index.delayed.insert((not_before, id, unit));
+            self.state.index.delayed.insert((not_before, id));
         }
         if let Some(again) = again {
             self.stays.push(Stay {
@@ -178,7 +178,7 @@ impl Step<'_> {
             return;
         }
         self.emit(EventKind::UnitRequeued {
-            job: id,
+            job,
             unit,
             reason,
             not_before,

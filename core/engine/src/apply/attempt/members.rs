@@ -12,7 +12,7 @@ use muster_model::command::{EXIT_RUN_AGAIN, MemberSwap, StopCause, TaskPlacement
 use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::host::Holder;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, TaskIndex, UnitId};
 use muster_model::job::StopOrder;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
@@ -30,7 +30,7 @@ use crate::apply::attempt::verdict::{self, Circumstances, Verdict, doubled};
 use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed};
 use crate::state::{
-    Answer, Attempt, Job, Joined, Leaving, Membership, Part, State, TaskRun, Unit, Vacancy,
+    Answer, Attempt, Joined, Leaving, Membership, Part, Running, State, TaskRun, Vacancy,
     amounts_of,
 };
 
@@ -47,36 +47,31 @@ impl Step<'_> {
     /// Orders one member to stop if the others can continue without it, else the whole attempt.
     pub(in crate::apply) fn order_stop_at(
         &mut self,
-        (id, unit): (JobId, UnitIndex),
+        id: UnitId,
         member: Option<TaskIndex>,
         cause: StopCause,
         grace_ms: u64,
     ) {
-        match member.filter(|task| self.may_leave((id, unit), *task)) {
-            Some(task) => self.order_leave((id, unit), task, cause, grace_ms),
-            None => self.order_stop(id, unit, cause, grace_ms),
+        match member.filter(|task| self.may_leave(id, *task)) {
+            Some(task) => self.order_leave(id, task, cause, grace_ms),
+            None => self.order_stop(id, cause, grace_ms),
         }
     }
 
-    fn may_leave(&self, id: (JobId, UnitIndex), task: TaskIndex) -> bool {
-        let Some((job, unit, attempt)) = attempt_of(self.state, id) else {
+    fn may_leave(&self, id: UnitId, task: TaskIndex) -> bool {
+        let Some(gang) = Running::of(self.state, id) else {
             return false;
         };
-        let is_alive = { attempt.task(task) }.is_some_and(|run| !run.phase.is_terminal());
-        is_alive && may_go_on_without(self.state, (job, unit, attempt), task)
+        let run = gang.attempt.task(task);
+        let is_alive = run.is_some_and(|run| !run.phase.is_terminal());
+        is_alive && may_go_on_without(self.state, gang, task)
     }
 
     /// Orders one member to stop. Of several orders the reason of the first and the earliest end of the grace
     /// period apply.
-    fn order_leave(
-        &mut self,
-        (id, unit): (JobId, UnitIndex),
-        task: TaskIndex,
-        cause: StopCause,
-        grace_ms: u64,
-    ) {
+    fn order_leave(&mut self, id: UnitId, task: TaskIndex, cause: StopCause, grace_ms: u64) {
         let (at, cause) = (self.state.time, in_one_line(cause));
-        let attempt = self.job_mut(id).attempt_mut(unit);
+        let attempt = self.attempt_mut(id);
         let epoch = attempt.epoch;
         let Some(host) = attempt.task(task).map(|run| run.host) else {
             return;
@@ -93,8 +88,8 @@ impl Step<'_> {
         self.touch_desired(host);
         if is_new {
             self.emit(EventKind::MemberLeaving {
-                job: id,
-                unit,
+                job: id.job,
+                unit: id.unit,
                 epoch,
                 task,
                 host,
@@ -104,12 +99,8 @@ impl Step<'_> {
     }
 
     /// Returns the only task of a unit on a host that has not ended.
-    pub(in crate::apply) fn only_member_on(
-        &self,
-        id: (JobId, UnitIndex),
-        host: HostId,
-    ) -> Option<TaskIndex> {
-        let (_, _, attempt) = attempt_of(self.state, id)?;
+    pub(in crate::apply) fn only_member_on(&self, id: UnitId, host: HostId) -> Option<TaskIndex> {
+        let attempt = self.state.attempt(id)?;
         let on_host = attempt.tasks.iter().filter(|run| run.host == host);
         let mut alive = on_host.filter(|run| !run.phase.is_terminal());
         let only = alive.next()?.task;
@@ -118,13 +109,12 @@ impl Step<'_> {
 
     /// Makes the place of a failed task vacant if its attempt is not being stopped and the others continue
     /// without it. Returns whether they do.
-    pub(in crate::apply) fn vacate(&mut self, id: (JobId, UnitIndex), position: usize) -> bool {
+    pub(in crate::apply) fn vacate(&mut self, id: UnitId, position: usize) -> bool {
         let Some(departure) = self.departure(id, position) else {
             return false;
         };
-        let (job, unit) = id;
         let time = self.state.time;
-        let spec = Arc::clone(&self.job_mut(job).spec);
+        let spec = Arc::clone(&self.job_mut(id.job).spec);
         self.settle_histories(&spec);
         self.account_for_member(id, position, departure.reason);
         let run = self.release_member(id, position);
@@ -154,8 +144,8 @@ impl Step<'_> {
             self.follow_blame(found);
         }
         self.emit(EventKind::MemberVacated {
-            job,
-            unit,
+            job: id.job,
+            unit: id.unit,
             epoch: attempt,
             task,
             member,
@@ -169,12 +159,15 @@ impl Step<'_> {
     }
 
     /// Returns the departure of an ended member; `None` if its gang has to end with it.
-    fn departure(&self, id: (JobId, UnitIndex), position: usize) -> Option<Departure> {
-        let (job, unit, attempt) = attempt_of(self.state, id)?;
+    fn departure(&self, id: UnitId, position: usize) -> Option<Departure> {
+        let gang = Running::of(self.state, id)?;
+        let Running {
+            job, unit, attempt, ..
+        } = gang;
         let run = attempt.tasks.get(position)?;
         let leaving = attempt.leaving().filter(|leaving| leaving.task == run.task);
         let wants_all_again = leaving.is_none() && exit_code(run) == Some(EXIT_RUN_AGAIN);
-        if wants_all_again || !may_go_on_without(self.state, (job, unit, attempt), run.task) {
+        if wants_all_again || !may_go_on_without(self.state, gang, run.task) {
             return None;
         }
         // The verdict is the same as if the gang had ended with it.
@@ -183,7 +176,7 @@ impl Step<'_> {
             decisive: Some(run.task),
             ..attempt.clone()
         };
-        let found = self.blame_of(job, id.1, &trial);
+        let found = self.blame_of(job, id.unit, &trial);
         let circumstances = Circumstances {
             hosts: &self.state.hosts,
             now: self.state.time,
@@ -213,22 +206,19 @@ impl Step<'_> {
     }
 
     /// Releases what one member of an attempt holds; returns its run.
-    fn release_member(&mut self, id: (JobId, UnitIndex), position: usize) -> TaskRun {
-        let (job, unit) = id;
-        let spec = Arc::clone(&self.job_mut(job).spec);
-        let attempt = self.job_mut(job).attempt_mut(unit);
+    fn release_member(&mut self, id: UnitId, position: usize) -> TaskRun {
+        let spec = Arc::clone(&self.job_mut(id.job).spec);
+        let attempt = self.attempt_mut(id);
         let (run, epoch) = (attempt.tasks[position].clone(), attempt.epoch);
         let part = Part::held_by(attempt);
-        let is_last = { attempt.tasks.iter() }
-            .filter(|it| it.host == run.host)
-            .count()
-            == 1;
+        let on_host = attempt.tasks.iter().filter(|it| it.host == run.host);
+        let is_last = on_host.count() == 1;
         let amounts = amounts_of(&self.state.hosts, &spec, &[run.place()]);
         self.state.index.remove_usage(&spec, part, &amounts);
         let places = spec.places().of(run.task);
         self.state.index.remove_task(run.host, places);
         if is_last {
-            self.state.index.on_host.remove(&(run.host, job, unit));
+            self.state.index.on_host.remove(&(run.host, id));
         }
         let revision = self.state.revision;
         let holder = holder(id, epoch, run.task);
@@ -241,31 +231,27 @@ impl Step<'_> {
     }
 
     /// Changes the members of an attempt and updates everything derived from them.
-    fn edit_members<R>(
-        &mut self,
-        (id, unit): (JobId, UnitIndex),
-        change: impl FnOnce(&mut Attempt) -> R,
-    ) -> R {
-        self.end_deadline(id, unit);
-        let result = self.edit_attempt(id, unit, |unit| {
+    fn edit_members<R>(&mut self, id: UnitId, change: impl FnOnce(&mut Attempt) -> R) -> R {
+        self.end_deadline(id);
+        let result = self.edit_attempt(id, |unit| {
             let attempt = unit.attempt.as_mut().map(Arc::make_mut);
             change(attempt.expect("members belong to an attempt"))
         });
         let State { jobs, index, .. } = &mut *self.state;
-        let job = jobs.get(&id);
-        let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
+        let job = jobs.get(&id.job);
+        let attempt = job.and_then(|job| Some((job, job.unit(id.unit)?.attempt.as_deref()?)));
         if let Some((job, attempt)) = attempt {
-            index.add_deadline((id, unit), &job.spec, attempt);
+            index.add_deadline(id, &job.spec, attempt);
         }
         result
     }
 
-    fn note_vacancy(&mut self, id: (JobId, UnitIndex)) {
+    fn note_vacancy(&mut self, id: UnitId) {
         let State {
             jobs, index, time, ..
         } = &mut *self.state;
-        let job = jobs.get(&id.0);
-        let attempt = job.and_then(|job| job.unit(id.1)?.attempt.as_deref());
+        let job = jobs.get(&id.job);
+        let attempt = job.and_then(|job| job.unit(id.unit)?.attempt.as_deref());
         if let Some(attempt) = attempt {
             index.add_vacancy(id, *time, attempt);
         }
@@ -274,12 +260,12 @@ impl Step<'_> {
     /// Puts a new member into the vacant place.
     pub(in crate::apply) fn swap_member(&mut self, swap: &MemberSwap) -> Result<Answer, Rejection> {
         let vacancy = check_swap(self.state, swap)?;
-        let id = (swap.job, swap.unit);
+        let id = swap.unit_id();
         let spec = Arc::clone(&self.job_mut(swap.job).spec);
         self.settle_histories(&spec);
-        self.account_for_vacancy(id, &vacancy);
+        self.account_for_vacancy(swap.job, &vacancy);
         self.take_place(id, swap, &vacancy);
-        let known = self.job_mut(swap.job).unit_mut(swap.unit);
+        let known = self.unit_mut(id);
         known.swaps += 1;
         known.failures += u32::from(vacancy.charged);
         self.emit(EventKind::MemberSwapped {
@@ -298,19 +284,19 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    fn take_place(&mut self, id: (JobId, UnitIndex), swap: &MemberSwap, vacancy: &Vacancy) {
+    fn take_place(&mut self, id: UnitId, swap: &MemberSwap, vacancy: &Vacancy) {
         let (time, revision) = (self.state.time, self.state.revision);
-        let spec = Arc::clone(&self.job_mut(id.0).spec);
+        let spec = Arc::clone(&self.job_mut(id.job).spec);
         let task = &swap.task;
-        let part = Part::held_by(self.job_mut(id.0).attempt_mut(id.1));
+        let part = Part::held_by(self.attempt_mut(id));
         let holder = holder(id, swap.epoch, task.task);
-        self.end_vacancy(id.0, id.1);
+        self.end_vacancy(id);
         let amounts = amounts_of(&self.state.hosts, &spec, std::slice::from_ref(task));
         self.state.index.add_usage(&spec, part, &amounts);
         let places = spec.places().of(task.task);
         self.state.index.add_task(task.host, places);
-        let on_host = (task.host, id.0, id.1);
-        self.state.index.on_host.insert(on_host, swap.epoch);
+        let on_host = &mut self.state.index.on_host;
+        on_host.insert((task.host, id), swap.epoch);
         self.edit_host(task.host, |host| hold(host, task, holder, &spec));
         self.edit_members(id, |attempt| {
             let in_a_row = swaps_in_a_row(attempt, vacancy.since) + 1;
@@ -336,9 +322,8 @@ impl Step<'_> {
     }
 
     /// Marks the desired state of the hosts of a unit's tasks as changed.
-    pub(in crate::apply) fn touch_hosts_of_unit(&mut self, id: (JobId, UnitIndex)) {
-        let attempt = attempt_of(self.state, id);
-        let hosts = attempt.map_or_else(Vec::new, |(_, _, attempt)| attempt.hosts());
+    pub(in crate::apply) fn touch_hosts_of_unit(&mut self, id: UnitId) {
+        let hosts = self.state.attempt(id).map_or_else(Vec::new, Attempt::hosts);
         for host in hosts {
             self.touch_desired(host);
         }
@@ -346,9 +331,9 @@ impl Step<'_> {
 
     /// Records the progress of a replacement member.
     pub(in crate::apply) fn note_joined(&mut self, report: &TaskReport) {
-        let id = (report.job, report.unit);
+        let id = UnitId::new(report.job, report.unit);
         let time = self.state.time;
-        let attempt = self.job_mut(id.0).attempt_mut(id.1);
+        let attempt = self.attempt_mut(id);
         let run = attempt.task(report.task);
         let Some((phase, host)) = run.map(|run| (run.phase, run.host)) else {
             return;
@@ -365,7 +350,7 @@ impl Step<'_> {
                 }
             });
         }
-        let attempt = self.job_mut(id.0).attempt_mut(id.1);
+        let attempt = self.attempt_mut(id);
         let is_rank_0 = attempt.runs().next().map(|run| run.task) == Some(report.task);
         if is_rank_0 {
             // The others were not updated while it had no port: the old port stays in use if the new member
@@ -378,12 +363,8 @@ impl Step<'_> {
     }
 
     /// Withdraws the stop order of a member that completed its work first.
-    pub(in crate::apply) fn forget_leaving(
-        &mut self,
-        (id, unit): (JobId, UnitIndex),
-        task: TaskIndex,
-    ) {
-        let attempt = self.job_mut(id).attempt_mut(unit);
+    pub(in crate::apply) fn forget_leaving(&mut self, id: UnitId, task: TaskIndex) {
+        let attempt = self.attempt_mut(id);
         if let Some(membership) = &mut attempt.membership
             && membership
                 .leaving
@@ -395,17 +376,11 @@ impl Step<'_> {
     }
 }
 
-fn attempt_of(state: &State, (id, unit): (JobId, UnitIndex)) -> Option<(&Job, &Unit, &Attempt)> {
-    let job = state.job(id)?;
-    let known = job.unit(unit)?;
-    Some((job, known, known.attempt.as_deref()?))
-}
-
 /// Returns the holder of a member's GPUs: the gang's attempt, regardless of the member.
-const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: TaskIndex) -> Holder {
+const fn holder(id: UnitId, epoch: AttemptEpoch, task: TaskIndex) -> Holder {
     Holder {
-        job,
-        unit,
+        job: id.job,
+        unit: id.unit,
         epoch,
         task,
     }
@@ -415,11 +390,10 @@ const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: Task
 ///
 /// Cells of a virtual cluster are bound for the gang as placed: if the departure would leave one of them
 /// empty, the gang is restarted whole.
-fn may_go_on_without(
-    state: &State,
-    (job, unit, attempt): (&Job, &Unit, &Attempt),
-    task: TaskIndex,
-) -> bool {
+fn may_go_on_without(state: &State, gang: Running<'_>, task: TaskIndex) -> bool {
+    let Running {
+        job, unit, attempt, ..
+    } = gang;
     let lets_it = job.spec.gang && job.spec.lifecycle.member_swap;
     let is_left_alone = job.cancel.is_none()
         && job.suspension.is_none()
@@ -500,9 +474,9 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         return Err(refused(format!("its back-off ends at {until}")));
     }
     let asker = Asker::at(job, unit, state.time);
-    feasibility::check_member(state, asker, (attempt, task))
+    feasibility::check_member(state, asker, attempt, task)
         .map_err(|unfit| infeasible(id, unfit))?;
-    binding::check_member(state, (job, attempt), task)?;
+    binding::check_member(state, job, attempt, task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);
     let freed = Freed::default();
     let asking = Asking {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use muster_model::command::{Claiming, Move, Moving, Standing, StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::HostId;
+use muster_model::ids::{HostId, UnitId};
 use muster_model::quota::Defragment;
 use muster_model::rejection::Rejection;
 
@@ -17,16 +17,14 @@ use crate::apply::attempt::{stopping, words};
 use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed};
 use crate::moves;
-use crate::state::{Attempt, Claim, Job, Purpose, State, Unit};
-
-/// A unit that is to be moved.
-type Mover<'a> = (&'a Job, &'a Unit, &'a Attempt);
+use crate::state::{Claim, Purpose, Running, State};
 
 /// Checks the moves of a claim that is otherwise valid.
 pub(in crate::apply) fn check_moves(
     state: &State,
     claiming: &Claiming,
-    (hosts, freed): (&BTreeSet<HostId>, &Freed),
+    hosts: &BTreeSet<HostId>,
+    freed: &Freed,
 ) -> Result<(), Rejection> {
     let Some(moving) = &claiming.moving else {
         return Ok(());
@@ -47,7 +45,7 @@ pub(in crate::apply) fn check_moves(
     };
     step.reserve_gathered(claiming, moving, hosts);
     for one in &moving.moves {
-        check_move(step.state, claiming, (one, freed))?;
+        check_move(step.state, claiming, one, freed)?;
         step.reserve_destination(claiming, one);
     }
     Ok(())
@@ -120,15 +118,11 @@ fn cost_gpu_ms(state: &State, config: &Defragment, moving: &Moving) -> u64 {
     costs.fold(0, u64::saturating_add)
 }
 
-fn mover<'a>(state: &'a State, one: &Move) -> Result<Mover<'a>, String> {
+/// Returns the unit that a move names, with its current attempt.
+fn mover<'a>(state: &'a State, one: &Move) -> Result<Running<'a>, String> {
     let named = one.attempt;
-    let job = state.job(named.job);
-    let found = job.and_then(|job| {
-        let unit = job.unit(named.unit)?;
-        Some((job, unit, unit.attempt.as_deref()?))
-    });
-    found
-        .filter(|(_, _, attempt)| attempt.epoch == named.epoch)
+    Running::of(state, named.unit_id())
+        .filter(|running| running.attempt.epoch == named.epoch)
         .ok_or_else(|| {
             format!(
                 "attempt {} of unit {} of job {} is not the current one",
@@ -141,11 +135,16 @@ fn mover<'a>(state: &'a State, one: &Move) -> Result<Mover<'a>, String> {
 fn check_move(
     state: &State,
     claiming: &Claiming,
-    (one, freed): (&Move, &Freed),
+    one: &Move,
+    freed: &Freed,
 ) -> Result<(), Rejection> {
     let refuse = |detail: String| refused(claiming, detail);
-    let (job, _, attempt) = mover(state, one).map_err(refuse)?;
-    let unit = one.attempt.unit;
+    let Running {
+        job,
+        index: unit,
+        attempt,
+        ..
+    } = mover(state, one).map_err(refuse)?;
     if one.tasks.len() < attempt.tasks.len() || !is_whole(job, unit, &one.tasks) {
         let detail = format!(
             "the destination of job {} does not hold all its tasks",
@@ -189,7 +188,8 @@ impl Step<'_> {
         let cause = StopCause::new(StopReason::Moved, detail);
         for one in &moving.moves {
             self.reserve_destination(claiming, one);
-            let (job, unit) = (one.attempt.job, one.attempt.unit);
+            let id = one.attempt.unit_id();
+            let UnitId { job, unit } = id;
             let gpus = one.tasks.iter().map(|task| task.gpus.len());
             self.emit(EventKind::UnitClaimed {
                 job,
@@ -198,9 +198,9 @@ impl Step<'_> {
                 victims: Vec::new(),
                 expected_at: claiming.expected_at,
             });
-            self.job_mut(job).unit_mut(unit).moved_at = Some(self.state.time);
+            self.unit_mut(id).moved_at = Some(self.state.time);
             let grace_ms = stopping::grace_ms(&self.job_mut(job).spec, &cause.reason);
-            self.order_stop(job, unit, cause.clone(), grace_ms);
+            self.order_stop(id, cause.clone(), grace_ms);
         }
     }
 
@@ -219,7 +219,7 @@ impl Step<'_> {
             cost_gpu_ms,
             gain_gpu_ms: moving.gain_gpu_ms,
         };
-        self.reserve((claiming.job, claiming.unit), claim, hosts);
+        self.reserve(claiming.unit_id(), claim, hosts);
         cost_gpu_ms
     }
 
@@ -235,6 +235,6 @@ impl Step<'_> {
             ..self.claim_of(claiming)
         };
         let hosts = one.tasks.iter().map(|task| task.host).collect();
-        self.reserve((one.attempt.job, one.attempt.unit), claim, &hosts);
+        self.reserve(one.attempt.unit_id(), claim, &hosts);
     }
 }

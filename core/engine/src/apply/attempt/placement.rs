@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::command::{Placement, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Holder, Host};
-use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitId, UnitIndex};
 use muster_model::job::Barrier;
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
 use muster_model::limits;
@@ -23,7 +23,7 @@ use crate::state::{Answer, Attempt, Job, Part, State, TaskRun, amounts_of};
 impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
         let by_host = check_placement(self.state, placement)?;
-        self.release_claim(placement.job, placement.unit);
+        self.release_claim(placement.unit_id());
         self.give(placement, &by_host);
         Ok(Answer::Done)
     }
@@ -42,21 +42,22 @@ impl Step<'_> {
             }
             self.allocate(*host, tasks, placement, &spec);
         }
-        let (job, unit) = (placement.job, placement.unit);
+        let id = placement.unit_id();
+        let UnitId { job, unit } = id;
         let allocation = &mut self.state.index.allocation;
-        allocation.note(&spec, (epoch, job, unit), Some(&placement.standing));
+        allocation.note(&spec, (epoch, id), Some(&placement.standing));
         let attempt = self.new_attempt(placement, epoch);
         let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
         self.state
             .index
             .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
-        self.account_for_wait(job, unit, attempt.gpus());
-        self.state.index.add_deadline((job, unit), &spec, &attempt);
+        self.account_for_wait(id, attempt.gpus());
+        self.state.index.add_deadline(id, &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
-        self.note_attempt(job, unit);
-        self.state.index.delayed.remove(&(delayed_until, job, unit));
-        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        self.note_attempt(id);
+        self.state.index.delayed.remove(&(delayed_until, id));
+        let known = self.state.unit(id);
         let resumes_step = known.and_then(|unit| Some(unit.newest_checkpoint()?.step));
         self.emit(EventKind::AttemptPlaced {
             job,
@@ -96,15 +97,13 @@ impl Step<'_> {
                 hold(host, task, holder, spec);
             }
         });
-        self.state.index.on_host.insert((host, job, unit), epoch);
+        let on_host = &mut self.state.index.on_host;
+        on_host.insert((host, placement.unit_id()), epoch);
     }
 
     fn new_attempt(&self, placement: &Placement, epoch: AttemptEpoch) -> Attempt {
-        let attempts = self
-            .state
-            .job(placement.job)
-            .and_then(|job| job.unit(placement.unit))
-            .map_or(0, |unit| unit.attempts);
+        let unit = self.state.unit(placement.unit_id());
+        let attempts = unit.map_or(0, |unit| unit.attempts);
         Attempt {
             epoch,
             leader: placement.leader,
@@ -164,8 +163,7 @@ pub(in crate::apply) type ByHost = BTreeMap<HostId, Vec<usize>>;
 
 /// Checks that the unit may be placed now, that it fits, and that its queue permits it.
 fn check_placement(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
-    let Placement { job, unit, .. } = *placement;
-    check_unit(state, (job, unit), &placement.tasks)?;
+    check_unit(state, placement.unit_id(), &placement.tasks)?;
     check_room(state, placement)
 }
 
@@ -174,7 +172,7 @@ pub(in crate::apply) fn check_again(
     state: &State,
     placement: &Placement,
 ) -> Result<ByHost, Rejection> {
-    check_waits(state, (placement.job, placement.unit))?;
+    check_waits(state, placement.unit_id())?;
     check_room(state, placement)
 }
 
@@ -198,20 +196,20 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
         freed: &freed,
     };
     admission::check(state, asking)?;
-    let asked = (&placement.standing, &*placement.tasks);
-    binding::check(state, (job, unit), asked, &freed)?;
+    binding::check(state, asking)?;
     Ok(by_host)
 }
 
 /// Checks that the unit waits, may be placed now, and that the tasks are exactly its own.
 pub(in crate::apply) fn check_unit(
     state: &State,
-    (id, unit): (JobId, UnitIndex),
+    id: UnitId,
     tasks: &[TaskPlacement],
 ) -> Result<(), Rejection> {
-    let job = check_waits(state, (id, unit))?;
+    let job = check_waits(state, id)?;
+    let unit = id.unit;
     let misshapen = |detail: String| Rejection::PlacementShape {
-        job: id,
+        job: id.job,
         unit,
         detail,
     };
@@ -248,7 +246,8 @@ pub(in crate::apply) fn check_unit(
 }
 
 /// Checks that the unit waits and that its job may be placed.
-fn check_waits(state: &State, (id, unit): (JobId, UnitIndex)) -> Result<&Job, Rejection> {
+fn check_waits(state: &State, id: UnitId) -> Result<&Job, Rejection> {
+    let UnitId { job: id, unit } = id;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let phase = job
         .unit_phase(unit)

@@ -12,17 +12,20 @@ use crate::state::{Attempt, Unit};
 pub(in crate::apply) fn guard(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
-    (spec, unit, attempt): (&JobSpec, &Unit, &Attempt),
+    spec: &JobSpec,
+    unit: &Unit,
+    attempt: &Attempt,
 ) -> (Verdict, u32) {
-    let (verdict, in_a_row) = guard_progress(verdict, defaults, (spec, unit, attempt));
-    (guard_checkpoints(verdict, defaults, (spec, unit)), in_a_row)
+    let (verdict, in_a_row) = guard_progress(verdict, defaults, spec, unit, attempt);
+    (guard_checkpoints(verdict, defaults, spec, unit), in_a_row)
 }
 
 /// Fails a unit whose newest checkpoints could not be read: the user has to intervene.
 fn guard_checkpoints(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
-    (spec, unit): (&JobSpec, &Unit),
+    spec: &JobSpec,
+    unit: &Unit,
 ) -> Verdict {
     let own = spec.lifecycle.checkpoints.map(|policy| policy.bad_max);
     let max = own.or(defaults.map(|defaults| defaults.bad_checkpoints_max));
@@ -57,7 +60,9 @@ fn guard_checkpoints(
 fn guard_progress(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
-    (spec, unit, attempt): (&JobSpec, &Unit, &Attempt),
+    spec: &JobSpec,
+    unit: &Unit,
+    attempt: &Attempt,
 ) -> (Verdict, u32) {
     let own_max = spec.lifecycle.attempts_without_progress_max;
     if unit.has_progressed_in(attempt.epoch) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::command::Placement;
 use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, UnitId};
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
@@ -28,19 +28,15 @@ pub(in crate::apply) struct Stay {
 
 impl Step<'_> {
     /// Returns an attempt's placement if its job allows one more retry in place.
-    pub(in crate::apply) fn same_place(
-        &self,
-        (id, unit): (JobId, UnitIndex),
-        attempt: &Attempt,
-    ) -> Option<Placement> {
-        let job = self.state.job(id)?;
-        let known = job.unit(unit)?;
+    pub(in crate::apply) fn same_place(&self, id: UnitId, attempt: &Attempt) -> Option<Placement> {
+        let job = self.state.job(id.job)?;
+        let known = job.unit(id.unit)?;
         let is_left = known.local_retries < job.spec.lifecycle.local_retries_max;
         let is_complete = attempt.vacancy().is_none();
         (is_left && is_complete && known.claim.is_none()).then(|| Placement {
             leader: self.state.leadership.epoch,
-            job: id,
-            unit,
+            job: id.job,
+            unit: id.unit,
             tasks: attempt.tasks.iter().map(TaskRun::place).collect(),
             standing: attempt.standing.clone(),
             barrier: attempt.barrier.is_some(),
@@ -66,15 +62,13 @@ impl Step<'_> {
 
     fn begin_again(&mut self, stay: &Stay, by_host: &placement::ByHost) {
         let Placement { job, unit, .. } = stay.again;
+        let id = stay.again.unit_id();
         let time = self.state.time;
         let spec = Arc::clone(&self.job_mut(job).spec);
-        let known = self.job_mut(job).unit_mut(unit);
+        let known = self.unit_mut(id);
         known.not_before = time;
         let retry = known.local_retries + 1;
-        self.state
-            .index
-            .delayed
-            .remove(&(stay.not_before, job, unit));
+        self.state.index.delayed.remove(&(stay.not_before, id));
         self.emit(EventKind::UnitRetried {
             job,
             unit,
@@ -83,6 +77,6 @@ impl Step<'_> {
             retries_max: spec.lifecycle.local_retries_max,
         });
         self.give(&stay.again, by_host);
-        self.job_mut(job).unit_mut(unit).local_retries = retry;
+        self.unit_mut(id).local_retries = retry;
     }
 }

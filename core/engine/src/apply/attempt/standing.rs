@@ -3,53 +3,61 @@
 use std::sync::Arc;
 
 use muster_model::command::{Standing, TaskPlacement};
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
 use crate::apply::attempt::binding;
+use crate::apply::job::admission::Asking;
 use crate::feasibility::Freed;
 use crate::state::{Answer, Attempt, Job, State, TaskRun};
 
 impl Step<'_> {
     pub(in crate::apply) fn set_standing(
         &mut self,
-        id: JobId,
+        job: JobId,
         unit: UnitIndex,
         epoch: AttemptEpoch,
         standing: &Standing,
     ) -> Result<Answer, Rejection> {
-        let (job, attempt) = self.current_attempt(id, unit, epoch)?;
+        let id = UnitId::new(job, unit);
+        let (job, attempt) = self.current_attempt(id, epoch)?;
         if attempt.standing == *standing {
             return Ok(Answer::Done);
         }
         if attempt.stop.is_some() {
             return Err(Rejection::UnitPhase {
-                job: id,
+                job: id.job,
                 unit,
                 phase: UnitPhase::Stopping,
             });
         }
-        check_change(self.state, (job, attempt), standing)?;
+        check_change(self.state, job, attempt, standing)?;
         let tasks: Vec<TaskPlacement> = attempt.tasks.iter().map(TaskRun::place).collect();
-        let freed = Freed::default();
-        binding::check(self.state, (job, unit), (standing, &tasks), &freed)?;
-        self.change_standing(id, unit, standing);
+        let asking = Asking {
+            job,
+            unit,
+            standing,
+            tasks: &tasks,
+            freed: &Freed::default(),
+        };
+        binding::check(self.state, asking)?;
+        self.change_standing(id, standing);
         Ok(Answer::Done)
     }
 
     /// Changes the allocation basis of an attempt; unbinds or binds its cells.
-    fn change_standing(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
-        let job = self.job_mut(id);
+    fn change_standing(&mut self, id: UnitId, standing: &Standing) {
+        let job = self.job_mut(id.job);
         let spec = Arc::clone(&job.spec);
-        let before = job.attempt_mut(unit).standing.clone();
+        let before = job.attempt_mut(id.unit).standing.clone();
         self.unbind(&spec, &before);
-        self.stand(id, unit, standing);
+        self.stand(id, standing);
         self.bind(&spec, standing);
-        let epoch = self.job_mut(id).attempt_mut(unit).epoch;
+        let epoch = self.attempt_mut(id).epoch;
         let allocation = &mut self.state.index.allocation;
-        allocation.note(&spec, (epoch, id, unit), Some(standing));
+        allocation.note(&spec, (epoch, id), Some(standing));
     }
 }
 
@@ -58,7 +66,8 @@ impl Step<'_> {
 /// may change to its own queue's.
 fn check_change(
     state: &State,
-    (job, attempt): (&Job, &Attempt),
+    job: &Job,
+    attempt: &Attempt,
     standing: &Standing,
 ) -> Result<(), Rejection> {
     let spec = &job.spec;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitId, UnitIndex};
 use muster_model::job::StopOrder;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::limits;
@@ -13,40 +13,35 @@ use muster_model::spec::JobSpec;
 
 use crate::apply::Step;
 use crate::apply::attempt::words;
-use crate::state::{Answer, Attempt, Job, Part, State, amounts_held};
+use crate::state::{Answer, Attempt, Job, Part, Running, State, amounts_held};
 
 impl Step<'_> {
     pub(in crate::apply) fn stop_attempt(
         &mut self,
-        id: JobId,
+        job: JobId,
         unit: UnitIndex,
         epoch: AttemptEpoch,
         reason: &StopReason,
     ) -> Result<Answer, Rejection> {
-        let (job, attempt) = self.current_attempt(id, unit, epoch)?;
+        let id = UnitId::new(job, unit);
+        let (job, attempt) = self.current_attempt(id, epoch)?;
         if *reason == StopReason::NotSwapped && !is_incomplete_too_long(self.state, job, attempt) {
             // The attempt was stopping when the other work arrived.
             return Ok(Answer::Done);
         }
         let grace_ms = grace_ms(&job.spec, reason);
-        let detail = words::overdue(&self.state.hosts, (job, attempt), reason);
+        let detail = words::overdue(&self.state.hosts, job, attempt, reason);
         let cause = StopCause::new(reason.clone(), detail);
-        self.order_stop(id, unit, cause, grace_ms);
+        self.order_stop(id, cause, grace_ms);
         Ok(Answer::Done)
     }
 
     /// Orders a unit's attempt to stop. Of several orders the reason of the first and the earliest end of the
     /// grace period apply.
-    pub(in crate::apply) fn order_stop(
-        &mut self,
-        id: JobId,
-        unit: UnitIndex,
-        cause: StopCause,
-        grace_ms: u64,
-    ) {
-        self.end_deadline(id, unit);
+    pub(in crate::apply) fn order_stop(&mut self, id: UnitId, cause: StopCause, grace_ms: u64) {
+        self.end_deadline(id);
         let at = self.state.time;
-        let attempt = self.job_mut(id).attempt_mut(unit);
+        let attempt = self.attempt_mut(id);
         let hosts = hosts_of_live_tasks(attempt);
         match &mut attempt.stop {
             Some(earlier) => {
@@ -60,7 +55,7 @@ impl Step<'_> {
                 let epoch = attempt.epoch;
                 let cause = in_one_line(cause);
                 let order = StopOrder::new(cause.clone(), at, grace_ms);
-                self.edit_attempt(id, unit, |unit| {
+                self.edit_attempt(id, |unit| {
                     let attempt = unit.attempt.as_mut().map(Arc::make_mut);
                     let attempt = attempt.expect("it was found above");
                     attempt.stop = Some(order);
@@ -68,12 +63,13 @@ impl Step<'_> {
                         membership.leaving = None;
                     }
                 });
-                self.state.index.whole.remove(&(id, unit));
-                self.end_vacancy(id, unit);
-                self.recount(id, unit, |attempt| attempt.stop = None);
-                self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
+                self.state.index.whole.remove(&id);
+                self.end_vacancy(id);
+                self.recount(id, |attempt| attempt.stop = None);
+                let UnitId { job, unit } = id;
+                self.edit_job(job, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {
-                    job: id,
+                    job,
                     unit,
                     epoch,
                     cause,
@@ -86,36 +82,29 @@ impl Step<'_> {
     }
 
     /// Removes an attempt from those that need a replacement member.
-    pub(in crate::apply) fn end_vacancy(&mut self, id: JobId, unit: UnitIndex) {
+    pub(in crate::apply) fn end_vacancy(&mut self, id: UnitId) {
         let State { jobs, index, .. } = &mut *self.state;
-        let job = jobs.get(&id);
-        let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
+        let job = jobs.get(&id.job);
+        let attempt = job.and_then(|job| job.unit(id.unit)?.attempt.as_deref());
         if let Some(attempt) = attempt {
-            index.remove_vacancy((id, unit), attempt);
+            index.remove_vacancy(id, attempt);
         }
     }
 
     /// Removes the deadline of a unit's attempt.
-    pub(in crate::apply) fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
+    pub(in crate::apply) fn end_deadline(&mut self, id: UnitId) {
         let State { jobs, index, .. } = &mut *self.state;
-        let job = jobs.get(&id);
-        let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
+        let job = jobs.get(&id.job);
+        let attempt = job.and_then(|job| Some((job, job.unit(id.unit)?.attempt.as_deref()?)));
         if let Some((job, attempt)) = attempt {
-            index.remove_deadline((id, unit), &job.spec, attempt);
+            index.remove_deadline(id, &job.spec, attempt);
         }
     }
 
     /// Moves an attempt's amounts to their current kind of usage; `undo` restores the attempt as it was when
     /// it was counted.
-    pub(in crate::apply) fn recount(
-        &mut self,
-        id: JobId,
-        unit: UnitIndex,
-        undo: impl FnOnce(&mut Attempt),
-    ) {
-        let job = self.state.job(id);
-        let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
-        let (Some(job), Some(attempt)) = (job, attempt) else {
+    pub(in crate::apply) fn recount(&mut self, id: UnitId, undo: impl FnOnce(&mut Attempt)) {
+        let Some(Running { job, attempt, .. }) = Running::of(self.state, id) else {
             return;
         };
         let mut before = attempt.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::command::{EXIT_RUN_AGAIN, Exit, StopCause, StopReason, TaskOutcome, TaskReport};
 use muster_model::event::EventKind;
-use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex, UnitId};
 use muster_model::job::StopOrder;
 use muster_model::lifecycle::{TaskPhase, UnitPhase};
 use muster_model::rejection::Rejection;
@@ -101,17 +101,17 @@ impl Step<'_> {
         match report.outcome {
             TaskOutcome::Prepared {
                 master_port: Some(port),
-            } if is_rank_0 => self.note_master_port(report.job, report.unit, port),
+            } if is_rank_0 => self.note_master_port(UnitId::new(report.job, report.unit), port),
             _ => {}
         }
     }
 
     /// Advances the attempt if it waited for this task or cannot continue without it.
     fn follow_up(&mut self, report: &TaskReport, position: usize) {
-        let (id, unit) = (report.job, report.unit);
-        let job = self.job_mut(id);
+        let id = UnitId::new(report.job, report.unit);
+        let job = self.job_mut(id.job);
         let spec = Arc::clone(&job.spec);
-        let attempt = job.attempt_mut(unit);
+        let attempt = job.attempt_mut(id.unit);
         let order = told_to_stop(attempt, report.task).cloned();
         let run = &attempt.tasks[position];
         let (host, terminal) = (run.host, run.phase.is_terminal());
@@ -122,16 +122,16 @@ impl Step<'_> {
         if newest_first.all(|run| run.phase.is_terminal()) {
             if let Some(order) = order.filter(|_| leaves && is_broken) {
                 // No member is left to continue without it.
-                self.order_stop(id, unit, order.cause(), order.grace_ms);
+                self.order_stop(id, order.cause(), order.grace_ms);
             }
-            self.end_attempt(id, unit);
+            self.end_attempt(id);
             return;
         }
-        if is_broken && self.vacate((id, unit), position) {
+        if is_broken && self.vacate(id, position) {
             return;
         }
         if is_broken {
-            let run = self.job_mut(id).attempt_mut(unit).tasks[position].clone();
+            let run = self.attempt_mut(id).tasks[position].clone();
             let cause = order.map_or_else(
                 || StopCause::new(stop_reason(run.phase), describe(&run, &self.state.hosts)),
                 |order| order.cause(),
@@ -142,14 +142,14 @@ impl Step<'_> {
             } else {
                 grace_ms(&spec, &cause.reason)
             };
-            self.order_stop(id, unit, cause, grace_ms);
+            self.order_stop(id, cause, grace_ms);
         } else {
             if leaves && terminal {
-                self.forget_leaving((id, unit), report.task);
+                self.forget_leaving(id, report.task);
             }
             self.note_running(report);
             self.note_joined(report);
-            self.note_whole(id, unit);
+            self.note_whole(id);
         }
         if terminal {
             // The next desired state acknowledges the report to the worker.
@@ -158,21 +158,22 @@ impl Step<'_> {
     }
 
     fn note_running(&mut self, report: &TaskReport) {
-        let (id, unit) = (report.job, report.unit);
+        let id = UnitId::new(report.job, report.unit);
+        let UnitId { job: job_id, unit } = id;
         let time = self.state.time;
-        let job = self.job_mut(id);
+        let job = self.job_mut(job_id);
         let placed = job.unit(unit).map(|known| known.phase) == Some(UnitPhase::Placed);
         if !placed || !all_begun(job.attempt_mut(unit)) {
             return;
         }
-        self.edit_attempt(id, unit, |unit| {
+        self.edit_attempt(id, |unit| {
             let attempt = unit.attempt.as_mut().map(Arc::make_mut);
             attempt.expect("it was found above").running_at = Some(time);
         });
-        self.end_assembly(id, unit);
-        self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Running));
+        self.end_assembly(id);
+        self.edit_job(job_id, |job| job.move_unit(unit, UnitPhase::Running));
         self.emit(EventKind::AttemptRunning {
-            job: id,
+            job: job_id,
             unit,
             epoch: report.epoch,
         });
@@ -181,18 +182,18 @@ impl Step<'_> {
 
 impl Step<'_> {
     /// Removes the assembly deadline of a gang that runs in time.
-    fn end_assembly(&mut self, id: JobId, unit: UnitIndex) {
+    fn end_assembly(&mut self, id: UnitId) {
         let State { jobs, index, .. } = &mut *self.state;
-        let Some(job) = jobs.get(&id) else { return };
-        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let Some(job) = jobs.get(&id.job) else { return };
+        let attempt = job.unit(id.unit).and_then(|known| known.attempt.as_deref());
         let limited = |attempt: &&Attempt| {
             job.spec.scheduling.assembly_ms_max.is_some() || attempt.barrier.is_some()
         };
         if let Some(attempt) = attempt.filter(limited) {
             let mut assembling = attempt.clone();
             assembling.running_at = None;
-            index.remove_deadline((id, unit), &job.spec, &assembling);
-            index.add_deadline((id, unit), &job.spec, attempt);
+            index.remove_deadline(id, &job.spec, &assembling);
+            index.add_deadline(id, &job.spec, attempt);
         }
     }
 }

@@ -90,32 +90,21 @@ impl Verdict {
     }
 }
 
-/// Judges an attempt whose tasks have all ended.
+/// Judges an attempt whose tasks have all ended. The first rule that applies decides:
 ///
-/// - A cancelled job's unit is cancelled, whatever its exits.
-/// - All exits 0 (and those that the job counts as success) are success, even while being stopped: a task
-///   that wants to run again exits with 75.
-/// - Any exit 93 fails the unit permanently.
-/// - Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
-/// - An attempt in which a lease expired is an infrastructure failure, whichever task ended first: the others
-///   of a gang often notice a dead host before the leader does.
-/// - An attempt that reached its time limit is not run again; one that was not assembled in time waits again.
-/// - An attempt that had a GPU which is unfit by now is an infrastructure failure, whatever its tasks
-///   reported: they die of their GPU before the fault is detected.
-/// - Otherwise the task whose failure was committed first decides, by the job's exit rules; a lost member is
-///   never charged, nor one that the kernel killed because its host was out of memory, nor one whose failure
-///   is attributed to something else than its program.
-/// - A gang that has no retry left, and failed for an unknown reason, is tried once more on other hosts if
-///   there are any.
+/// 1. A cancelled job's unit is cancelled, whatever its exits.
+/// 2. All exits 0 (and those that the job counts as success) are success, even while being stopped: a task
+///    that wants to run again exits with 75.
+/// 3. Any exit 93 fails the unit permanently.
+/// 4. Causes outside the program, in the order of [`judge_causes_outside`].
+/// 5. The task whose failure was committed first, in the order of [`judge_decisive`].
+/// 6. An attempt that no task decided was stopped, and is run again at once.
 pub(in crate::apply) fn judge(
     circumstances: &Circumstances<'_>,
     job: &Job,
     unit: &Unit,
     attempt: &Attempt,
 ) -> Verdict {
-    let hosts = circumstances.hosts;
-    let delay_ms = again_delay_ms(circumstances, unit, attempt);
-    let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
     }
@@ -128,46 +117,86 @@ pub(in crate::apply) fn judge(
     if let Some(run) = attempt.runs().find(refuses) {
         return Verdict::Failed {
             charged: true,
-            detail: describe(run),
+            detail: describe(run, circumstances.hosts),
         };
     }
+    let delay_ms = again_delay_ms(circumstances, unit, attempt);
+    if let Some(verdict) = judge_causes_outside(circumstances.hosts, attempt, delay_ms) {
+        return verdict;
+    }
+    match decisive_run(attempt) {
+        Some(run) => judge_decisive(circumstances, job, unit, attempt, run, delay_ms),
+        None => infrastructure("it was stopped".to_owned(), 0),
+    }
+}
+
+/// Judges an attempt by causes outside its program, whichever task ended first; `None` if there are none:
+///
+/// 1. Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
+/// 2. An expired lease is an infrastructure failure: the others of a gang often notice a dead host before the
+///    leader does.
+/// 3. An attempt that reached its time limit is not run again; one that was not assembled in time waits again.
+/// 4. A GPU that is unfit by now is an infrastructure failure, whatever the tasks reported: they die of their
+///    GPU before the fault is detected.
+fn judge_causes_outside(hosts: &Hosts, attempt: &Attempt, delay_ms: u64) -> Option<Verdict> {
     if let Some((reason, detail)) = stopped_from_outside(attempt, hosts) {
         if reason == RestartReason::Infra {
-            return infrastructure(detail, delay_ms);
+            return Some(infrastructure(detail, delay_ms));
         }
-        return Verdict::Requeued {
+        return Some(Verdict::Requeued {
             reason,
             charged: false,
             delay_ms: 0,
             may_stay: false,
             detail,
-        };
+        });
     }
     if let Some(run) = attempt.runs().find(|run| lease_ran_out(run)) {
-        return infrastructure(describe(run), delay_ms);
+        return Some(infrastructure(describe(run, hosts), delay_ms));
     }
-    if let Some(verdict) = stopped_for_time(stop, delay_ms) {
-        return verdict;
+    let stop = attempt.stop.as_ref().map(|order| &order.reason);
+    stopped_for_time(stop, delay_ms).or_else(|| {
+        let gpu = unfit_gpu(hosts, attempt)?;
+        Some(infrastructure(format!("{gpu} is unfit"), delay_ms))
+    })
+}
+
+/// Judges an attempt by the task that decided its end:
+///
+/// 1. A lost member is never charged, nor one that the kernel killed because its host was out of memory.
+/// 2. A task that could not be started is retried a bounded number of times.
+/// 3. A task that asks to run again is run again, uncharged.
+/// 4. A failure that is attributed to something else than the program is not charged.
+/// 5. Other exits are judged by the job's rules and its retries.
+fn judge_decisive(
+    circumstances: &Circumstances<'_>,
+    job: &Job,
+    unit: &Unit,
+    attempt: &Attempt,
+    run: &TaskRun,
+    delay_ms: u64,
+) -> Verdict {
+    let hosts = circumstances.hosts;
+    let stop = attempt.stop.as_ref();
+    let is_loss = stop.is_some_and(|order| order.reason == StopReason::MemberLost);
+    if is_loss || infrastructure_took(run) {
+        return infrastructure(describe(run, hosts), delay_ms);
     }
-    if let Some(gpu) = unfit_gpu(hosts, attempt) {
-        return infrastructure(format!("{gpu} is unfit"), delay_ms);
+    if could_not_start(run) {
+        return judge_start_error(circumstances, run, unit, delay_ms);
     }
-    let lost = stop == Some(&StopReason::MemberLost);
-    match decisive_run(attempt) {
-        Some(run) if lost || infrastructure_took(run) => infrastructure(describe(run), delay_ms),
-        Some(run) if could_not_start(run) => judge_start_error(circumstances, run, unit, delay_ms),
-        Some(run) if exit_code(run) == Some(EXIT_RUN_AGAIN) => Verdict::Requeued {
+    if exit_code(run) == Some(EXIT_RUN_AGAIN) {
+        return Verdict::Requeued {
             reason: RestartReason::User,
             charged: false,
             delay_ms,
             may_stay: false,
-            detail: describe(run),
-        },
-        Some(run) => match excused(circumstances, run, unit) {
-            Some(detail) => infrastructure(detail, delay_ms),
-            None => judge_exit(circumstances, run, (unit, attempt), &job.spec),
-        },
-        None => infrastructure("it was stopped".to_owned(), 0),
+            detail: describe(run, hosts),
+        };
+    }
+    match excused(circumstances, run, unit) {
+        Some(detail) => infrastructure(detail, delay_ms),
+        None => judge_exit(circumstances, run, unit, attempt, &job.spec),
     }
 }
 
@@ -202,11 +231,13 @@ fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Opt
     })
 }
 
-/// Judges an exit of the job's own: the job's rules apply first, then its retries.
+/// Judges an exit of the job's own: the job's rules apply first, then its retries. A gang that has no retry
+/// left, and failed for an unknown reason, is tried once more on other hosts if there are any.
 fn judge_exit(
     circumstances: &Circumstances<'_>,
     run: &TaskRun,
-    (unit, attempt): (&Unit, &Attempt),
+    unit: &Unit,
+    attempt: &Attempt,
     spec: &JobSpec,
 ) -> Verdict {
     let JobSpec {

@@ -55,7 +55,8 @@ pub(in crate::apply) fn accusation(condition: Option<&Condition>) -> String {
 /// Formats the limit that an attempt exceeded, by the reason of the stop; empty for other reasons.
 pub(in crate::apply) fn overdue(
     hosts: &Hosts,
-    (job, attempt): (&Job, &Attempt),
+    job: &Job,
+    attempt: &Attempt,
     reason: &StopReason,
 ) -> String {
     match reason {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::command::CheckpointCommit;
 use muster_model::event::EventKind;
-use muster_model::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::job::Checkpoint;
 use muster_model::limits;
 use muster_model::rejection::Rejection;
@@ -16,11 +16,12 @@ use crate::state::{Answer, Job, Unit};
 impl Step<'_> {
     pub(in crate::apply) fn commit_checkpoint(
         &mut self,
-        id: JobId,
+        job: JobId,
         unit: UnitIndex,
         commit: &CheckpointCommit,
     ) -> Result<Answer, Rejection> {
-        let (job, epoch) = self.attempt_of_committer(id, unit, commit.epoch)?;
+        let id = UnitId::new(job, unit);
+        let (job, epoch) = self.attempt_of_committer(id, commit.epoch)?;
         check(commit)?;
         // All members of an attempt, including replacements, write one sequence of checkpoints.
         let commit = &CheckpointCommit {
@@ -34,7 +35,7 @@ impl Step<'_> {
             }
             if newest.step >= commit.step {
                 return Err(Rejection::CheckpointOutOfOrder {
-                    job: id,
+                    job: id.job,
                     given: commit.step,
                     current: newest.step,
                 });
@@ -53,7 +54,7 @@ impl Step<'_> {
             spoiled_by: None,
         };
         let policy = job.spec.lifecycle.checkpoints;
-        let forgotten = self.edit_attempt(id, unit, |known| {
+        let forgotten = self.edit_attempt(id, |known| {
             known.checkpoints.push(checkpoint);
             end_row_of_swaps(known);
             let forgotten = policy.map(|policy| retention::retain(known, policy));
@@ -63,43 +64,39 @@ impl Step<'_> {
             forgotten.unwrap_or_default()
         });
         self.emit(EventKind::CheckpointCommitted {
-            job: id,
+            job: id.job,
             unit,
             epoch: commit.epoch,
             step: commit.step,
             path: commit.path.clone(),
             size_bytes: commit.size_bytes,
         });
-        self.tell_forgotten((id, unit), forgotten);
-        self.leave_what_drains((id, unit));
+        self.tell_forgotten(id, forgotten);
+        self.leave_what_drains(id);
         Ok(Answer::Done)
     }
 
     /// Returns the attempt for which the member with this epoch may commit: it must be a current member.
     fn attempt_of_committer(
         &self,
-        id: JobId,
-        unit: UnitIndex,
+        id: UnitId,
         epoch: AttemptEpoch,
     ) -> Result<(&Job, AttemptEpoch), Rejection> {
-        let job = self.known_job(id)?;
-        if !job.has_unit(unit) {
-            return Err(Rejection::UnknownUnit { job: id, unit });
+        let UnitId { job, unit } = id;
+        let known = self.known_job(job)?;
+        if !known.has_unit(unit) {
+            return Err(Rejection::UnknownUnit { job, unit });
         }
-        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let attempt = self.state.attempt(id);
         let attempt = attempt.filter(|attempt| attempt.has_member_of(epoch));
         let given = epoch;
-        let stale = Rejection::StaleAttempt {
-            job: id,
-            unit,
-            given,
-        };
-        Ok((job, attempt.ok_or(stale)?.epoch))
+        let stale = Rejection::StaleAttempt { job, unit, given };
+        Ok((known, attempt.ok_or(stale)?.epoch))
     }
 
     /// Records checkpoints that are no longer kept; a worker is ordered to remove their folders.
-    fn tell_forgotten(&mut self, (job, unit): (JobId, UnitIndex), forgotten: Forgotten) {
-        let first = self.job_mut(job).attempt_mut(unit).tasks.first();
+    fn tell_forgotten(&mut self, id: UnitId, forgotten: Forgotten) {
+        let first = self.attempt_mut(id).tasks.first();
         let host = first.map(|run| run.host);
         if let Some(host) = host.filter(|_| !forgotten.removed.is_empty()) {
             self.touch_desired(host);
@@ -107,8 +104,8 @@ impl Step<'_> {
         for (steps, removed) in [(forgotten.removed, true), (forgotten.left, false)] {
             if !steps.is_empty() {
                 self.emit(EventKind::CheckpointsForgotten {
-                    job,
-                    unit,
+                    job: id.job,
+                    unit: id.unit,
                     steps,
                     removed,
                 });
@@ -124,31 +121,28 @@ impl Step<'_> {
         spoil: &Spoil<'_>,
     ) -> Result<Answer, Rejection> {
         let Spoil {
-            job: id,
+            job,
             unit,
             reporter,
             epoch,
             step,
             reason,
         } = *spoil;
-        let (job, _) = self.current_attempt(id, unit, reporter)?;
+        let id = UnitId::new(job, unit);
+        self.current_attempt(id, reporter)?;
         require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
         let is_named =
             |checkpoint: &Checkpoint| (checkpoint.epoch, checkpoint.step) == (epoch, step);
-        let known = job.unit(unit);
+        let known = self.state.unit(id);
         let checkpoint = known.and_then(|known| known.checkpoints.iter().find(|it| is_named(it)));
         match checkpoint {
             None => {
-                return Err(Rejection::UnknownCheckpoint {
-                    job: id,
-                    epoch,
-                    step,
-                });
+                return Err(Rejection::UnknownCheckpoint { job, epoch, step });
             }
             Some(checkpoint) if checkpoint.spoiled.is_some() => return Ok(Answer::Done),
             Some(_) => {}
         }
-        self.edit_attempt(id, unit, |known| {
+        self.edit_attempt(id, |known| {
             for checkpoint in known.checkpoints.iter_mut().filter(|it| is_named(it)) {
                 checkpoint.spoiled = Some(reason.to_owned());
                 checkpoint.spoiled_by = Some(reporter);
@@ -156,7 +150,7 @@ impl Step<'_> {
             retention::spare(known);
         });
         self.emit(EventKind::CheckpointSpoiled {
-            job: id,
+            job,
             unit,
             epoch,
             step,

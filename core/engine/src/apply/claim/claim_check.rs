@@ -4,21 +4,21 @@
 use std::collections::BTreeSet;
 
 use muster_model::command::{Claiming, Victim};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId, UnitId};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 
 use crate::apply::attempt::placement::{check_unit, infeasible};
 use crate::apply::attempt::{binding, moves};
-use crate::apply::job::admission;
+use crate::apply::job::admission::{self, Asking};
 use crate::feasibility::{self, Asker, Freed};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Ground, Job, Purpose, State, amounts_of};
+use crate::state::{AttemptKey, Ground, Job, Purpose, Running, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
 pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId>, Rejection> {
     let Claiming { job: id, unit, .. } = *claiming;
-    check_unit(state, (id, unit), &claiming.tasks)?;
+    check_unit(state, claiming.unit_id(), &claiming.tasks)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let refuse = |detail: String| Rejection::ClaimInfeasible {
         job: id,
@@ -32,10 +32,9 @@ pub fn check_claim(state: &State, claiming: &Claiming) -> Result<BTreeSet<HostId
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
     check_rights(state, claiming, job).map_err(refuse)?;
-    check_admission(state, claiming, (job, &freed))?;
-    let asked = (&claiming.standing, &*claiming.tasks);
-    binding::check(state, (job, unit), asked, &freed)?;
-    moves::check_moves(state, claiming, (&hosts, &freed))?;
+    check_admission(state, claiming, job, &freed)?;
+    binding::check(state, asking(claiming, job, &freed))?;
+    moves::check_moves(state, claiming, &hosts, &freed)?;
     Ok(hosts)
 }
 
@@ -72,9 +71,7 @@ fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), St
 /// attempts and of superseded claims; for a claim without any of these, the resources of all attempts.
 fn freed(state: &State, claiming: &Claiming) -> Freed {
     let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
-    let mut attempts: BTreeSet<(JobId, UnitIndex)> = stopped(claiming)
-        .map(|victim| (victim.job, victim.unit))
-        .collect();
+    let mut attempts: BTreeSet<UnitId> = stopped(claiming).map(Victim::unit_id).collect();
     let is_reservation = attempts.is_empty();
     if !is_reservation {
         let tasks = moves.flat_map(|one| one.tasks.iter());
@@ -89,7 +86,7 @@ fn freed(state: &State, claiming: &Claiming) -> Freed {
     Freed {
         all_attempts: is_reservation,
         attempts,
-        claims: claiming.supersedes.iter().map(|id| (*id).into()).collect(),
+        claims: claiming.supersedes.iter().copied().collect(),
     }
 }
 
@@ -100,11 +97,10 @@ fn stopped(claiming: &Claiming) -> impl Iterator<Item = &Victim> {
 }
 
 /// Returns the units on a host whose attempts are being stopped.
-fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
+fn stopping_on(state: &State, host: HostId) -> impl Iterator<Item = UnitId> {
     crate::desired::units_on(state, host)
-        .filter(|(_, _, attempt)| attempt.stop.is_some())
-        .map(|(job, unit, _)| (job.id, unit))
-        .collect()
+        .filter(|running| running.attempt.stop.is_some())
+        .map(|running| running.unit_id())
 }
 
 /// Checks that every victim holds claimed resources and that the unit may preempt it; likewise superseded
@@ -159,11 +155,16 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
     let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
     let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
     let mut subjects = Vec::with_capacity(claiming.victims.len());
-    for Victim { job, unit, epoch } in stopped(claiming) {
-        let record = state.job(*job);
-        let attempt = record.and_then(|job| job.unit(*unit)?.attempt.as_deref());
-        let attempt = attempt.filter(|attempt| attempt.epoch == *epoch);
-        let (Some(record), Some(attempt)) = (record, attempt) else {
+    for victim in stopped(claiming) {
+        let Victim { job, unit, epoch } = victim;
+        let running = Running::of(state, victim.unit_id());
+        let running = running.filter(|running| running.attempt.epoch == *epoch);
+        let Some(Running {
+            job: record,
+            attempt,
+            ..
+        }) = running
+        else {
             return Err(format!(
                 "attempt {epoch} of unit {unit} of job {job} is not the current one"
             ));
@@ -173,7 +174,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
             run.gpus.iter().any(|gpu| claimed.contains(gpu))
                 || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
         });
-        if !gives && !is_needed(state, claiming, (*job, *unit)) {
+        if !gives && !is_needed(state, claiming, victim.unit_id()) {
             return Err(format!(
                 "unit {unit} of job {job} holds none of the claimed resources"
             ));
@@ -184,7 +185,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
 }
 
 /// Whether the claim is impossible if a victim continues: it frees CPUs or memory, or a limit requires it.
-fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> bool {
+fn is_needed(state: &State, claiming: &Claiming, victim: UnitId) -> bool {
     let Some(job) = state.job(claiming.job) else {
         return false;
     };
@@ -192,35 +193,39 @@ fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> 
     freed.attempts.remove(&victim);
     let asker = Asker::for_later(job, claiming.unit, state.time);
     feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
-        || check_admission(state, claiming, (job, &freed)).is_err()
+        || check_admission(state, claiming, job, &freed).is_err()
 }
 
 /// Checks the limits of the queues as of the end of its victims and of all stopping attempts.
 fn check_admission(
     state: &State,
     claiming: &Claiming,
-    (job, freed): (&Job, &Freed),
+    job: &Job,
+    freed: &Freed,
 ) -> Result<(), Rejection> {
     let mut later = freed.clone();
     if !freed.all_attempts {
         let classes = state.index.attempts.iter();
         let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
         let keys = stopping.flat_map(|(_, keys)| keys);
-        later.attempts.extend(keys.map(|key| (key.job.0, key.unit)));
+        later.attempts.extend(keys.map(AttemptKey::unit_id));
     }
-    let asking = admission::Asking {
+    admission::check(state, asking(claiming, job, &later))
+}
+
+/// Returns the request of a claim, with what counts as free for it.
+fn asking<'a>(claiming: &'a Claiming, job: &'a Job, freed: &'a Freed) -> Asking<'a> {
+    Asking {
         job,
         unit: claiming.unit,
         standing: &claiming.standing,
         tasks: &claiming.tasks,
-        freed: &later,
-    };
-    admission::check(state, asking)
+        freed,
+    }
 }
 
 /// Returns the units of a job that have claims.
-pub(in crate::apply) fn units_of(state: &State, job: JobId) -> Vec<UnitIndex> {
-    let units = (job, UnitIndex(0))..=(job, UnitIndex(u32::MAX));
-    let claims = state.index.claims.range(units);
-    claims.map(|((_, unit), _)| *unit).collect()
+pub(in crate::apply) fn units_of(state: &State, job: JobId) -> Vec<UnitId> {
+    let claims = state.index.claims.range(UnitId::all_of(job));
+    claims.map(|(id, _)| *id).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_model::command::{Claiming, StopCause, StopReason, TaskPlacement};
+use muster_model::command::{Claiming, HostRegistration, StopCause, StopReason, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Host, HostClaim};
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
@@ -19,24 +19,20 @@ impl Step<'_> {
     pub(in crate::apply) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
         for superseded in &claiming.supersedes {
-            self.give_up_claim(
-                superseded.job,
-                superseded.unit,
-                "replaced by another unit's claim",
-            );
+            self.give_up_claim(*superseded, "replaced by another unit's claim");
         }
         if let Some(moving) = &claiming.moving {
             self.move_others(claiming, moving, &hosts);
             return Ok(Answer::Done);
         }
         let claim = self.claim_of(claiming);
-        self.reserve((claiming.job, claiming.unit), claim, &hosts);
+        self.reserve(claiming.unit_id(), claim, &hosts);
         self.emit_claimed(claiming);
         let detail = words::claimant(self.job_mut(claiming.job), claiming.unit);
         let cause = StopCause::new(StopReason::Preempted, detail);
         for victim in &claiming.victims {
             let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &cause.reason);
-            self.order_stop(victim.job, victim.unit, cause.clone(), grace_ms);
+            self.order_stop(victim.unit_id(), cause.clone(), grace_ms);
         }
         Ok(Answer::Done)
     }
@@ -67,7 +63,7 @@ impl Step<'_> {
         }
         let limit = muster_model::limits::TEXT_BYTES_MAX;
         crate::apply::require_length("reason", reason, "TEXT_BYTES_MAX", limit)?;
-        self.give_up_claim(job, unit, reason);
+        self.give_up_claim(UnitId::new(job, unit), reason);
         Ok(Answer::Done)
     }
 
@@ -85,48 +81,43 @@ impl Step<'_> {
     }
 
     /// Records a claim at the unit and on every host.
-    pub(in crate::apply) fn reserve(
-        &mut self,
-        (job, unit): (JobId, UnitIndex),
-        claim: Claim,
-        hosts: &BTreeSet<HostId>,
-    ) {
-        let spec = Arc::clone(&self.job_mut(job).spec);
+    pub(in crate::apply) fn reserve(&mut self, id: UnitId, claim: Claim, hosts: &BTreeSet<HostId>) {
+        let spec = Arc::clone(&self.job_mut(id.job).spec);
         for host in hosts {
             let here: Vec<&TaskPlacement> = claim
                 .tasks
                 .iter()
                 .filter(|task| task.host == *host)
                 .collect();
-            self.edit_host(*host, |host| mark(host, &here, (job, unit), &spec));
+            self.edit_host(*host, |host| mark(host, &here, id, &spec));
         }
         self.bind(&spec, &claim.standing);
         let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
         self.state.index.add_usage(&spec, Part::Claimed, &amounts);
-        self.job_mut(job).unit_mut(unit).claim = Some(Arc::new(claim));
+        self.unit_mut(id).claim = Some(Arc::new(claim));
     }
 
     /// Gives up a unit's claim with a reason; does nothing if it has none.
-    pub(in crate::apply) fn give_up_claim(&mut self, job: JobId, unit: UnitIndex, reason: &str) {
-        if self.release_claim(job, unit) {
+    pub(in crate::apply) fn give_up_claim(&mut self, id: UnitId, reason: &str) {
+        if self.release_claim(id) {
             self.emit(EventKind::ClaimDropped {
-                job,
-                unit,
+                job: id.job,
+                unit: id.unit,
                 reason: reason.to_owned(),
             });
         }
     }
 
     /// Releases everything that a unit has claimed; false if it has no claim.
-    pub(in crate::apply) fn release_claim(&mut self, job: JobId, unit: UnitIndex) -> bool {
-        let known = self.state.job(job).and_then(|job| job.unit(unit));
+    pub(in crate::apply) fn release_claim(&mut self, id: UnitId) -> bool {
+        let known = self.state.unit(id);
         if known.is_none_or(|known| known.claim.is_none()) {
             return false;
         }
-        let Some(claim) = self.job_mut(job).unit_mut(unit).claim.take() else {
+        let Some(claim) = self.unit_mut(id).claim.take() else {
             return false;
         };
-        let spec = Arc::clone(&self.job_mut(job).spec);
+        let spec = Arc::clone(&self.job_mut(id.job).spec);
         let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
         self.state
             .index
@@ -134,7 +125,7 @@ impl Step<'_> {
         self.unbind(&spec, &claim.standing);
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         for host in hosts {
-            self.edit_host(host, |host| unmark(host, UnitId::new(job, unit)));
+            self.edit_host(host, |host| unmark(host, id));
         }
         true
     }
@@ -156,10 +147,10 @@ impl Step<'_> {
         let broken: Vec<_> = host
             .claims
             .iter()
-            .filter_map(|claim| Some((claim.job, claim.unit, reason(claim)?)))
+            .filter_map(|claim| Some((claim.unit_id(), reason(claim)?)))
             .collect();
-        for (job, unit, reason) in broken {
-            self.give_up_claim(job, unit, &reason);
+        for (claimant, reason) in broken {
+            self.give_up_claim(claimant, &reason);
         }
     }
 
@@ -168,13 +159,16 @@ impl Step<'_> {
     pub(in crate::apply) fn give_up_claims_on(
         &mut self,
         id: HostId,
-        models: &BTreeMap<GpuUuid, &str>,
-        (cpus_milli, memory_mib): (u32, u64),
+        registration: &HostRegistration,
     ) {
         let Some(host) = self.state.host(id).filter(|host| !host.claims.is_empty()) else {
             return;
         };
-        let less = cpus_milli < host.cpus_milli || memory_mib < host.memory_mib;
+        let gpus = registration.gpus.iter();
+        let models: BTreeMap<GpuUuid, &str> =
+            gpus.map(|gpu| (gpu.uuid, gpu.model.as_str())).collect();
+        let less =
+            registration.cpus_milli < host.cpus_milli || registration.memory_mib < host.memory_mib;
         let gone = |claim: &&HostClaim| {
             let claimant = Some(claim.unit_id());
             let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
@@ -185,31 +179,26 @@ impl Step<'_> {
             .claims
             .iter()
             .filter(gone)
-            .map(|claim| (claim.job, claim.unit))
+            .map(HostClaim::unit_id)
             .collect();
-        for (job, unit) in broken {
-            self.give_up_claim(job, unit, &reason);
+        for claimant in broken {
+            self.give_up_claim(claimant, &reason);
         }
     }
 
     /// Gives up all claims of a job.
     pub(in crate::apply) fn give_up_claims_of(&mut self, id: JobId, reason: &str) {
         for unit in units_of(self.state, id) {
-            self.give_up_claim(id, unit, reason);
+            self.give_up_claim(unit, reason);
         }
     }
 }
 
 /// Claims what a unit's tasks need of a host.
-fn mark(
-    host: &mut Host,
-    tasks: &[&TaskPlacement],
-    (job, unit): (JobId, UnitIndex),
-    spec: &JobSpec,
-) {
+fn mark(host: &mut Host, tasks: &[&TaskPlacement], claimant: UnitId, spec: &JobSpec) {
     let mut claim = HostClaim {
-        job,
-        unit,
+        job: claimant.job,
+        unit: claimant.unit,
         cpus_milli: 0,
         memory_mib: 0,
     };
@@ -220,7 +209,7 @@ fn mark(
         }
         for gpu in &mut host.gpus {
             if task.gpus.contains(&gpu.uuid) {
-                gpu.claim = Some(UnitId::new(job, unit));
+                gpu.claim = Some(claimant);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use muster_model::command::{Command, StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, LeadershipEpoch, ReplicaId, UnitIndex};
+use muster_model::ids::{LeadershipEpoch, ReplicaId, UnitId};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::rejection::Rejection;
 
@@ -40,7 +40,7 @@ impl Step<'_> {
         };
         let began_at = self.state.time;
         let mut longest_ms = 0;
-        let mut unconfirmed: Vec<(JobId, UnitIndex)> = Vec::new();
+        let mut unconfirmed: Vec<UnitId> = Vec::new();
         for job in self
             .state
             .jobs
@@ -51,7 +51,7 @@ impl Step<'_> {
             let units = job.units.iter();
             let placed =
                 units.filter(|(_, unit)| unit.attempt.as_deref().is_some_and(is_unconfirmed));
-            unconfirmed.extend(placed.map(|(unit, _)| (job.id, *unit)));
+            unconfirmed.extend(placed.map(|(unit, _)| UnitId::new(job.id, *unit)));
         }
         self.state.refounding = Some(Refounding {
             hold: Some(Hold {
@@ -60,10 +60,10 @@ impl Step<'_> {
             }),
             ..refounding
         });
-        for (job, unit) in unconfirmed {
+        for unit in unconfirmed {
             let detail = "the cluster was rebuilt before its tasks were known to run";
             let cause = StopCause::new(StopReason::Assembly, detail.to_owned());
-            self.order_stop(job, unit, cause, 0);
+            self.order_stop(unit, cause, 0);
         }
     }
 }

@@ -16,10 +16,10 @@ impl Step<'_> {
         let requests = &mut self.state.requests;
         let mut count = requests.prune(answers_before, limits::PRUNED_PER_COMMAND_MAX);
         for _ in 0..limits::PRUNED_PER_COMMAND_MAX {
-            let Some(job) = self.outlived_job() else {
+            let Some((finished_at, job)) = self.outlived_job() else {
                 break;
             };
-            self.forget_job(job);
+            self.forget_job(finished_at, job);
             count += 1;
         }
         Answer::Count(count as u64)
@@ -33,12 +33,12 @@ impl Step<'_> {
         (too_old || too_many).then_some(oldest)
     }
 
-    fn forget_job(&mut self, entry: (TimeMs, JobId)) {
-        self.state.index.finished.remove(&entry);
-        if let Some(job) = self.state.jobs.remove(&entry.1) {
+    fn forget_job(&mut self, finished_at: TimeMs, id: JobId) {
+        self.state.index.finished.remove(&(finished_at, id));
+        if let Some(job) = self.state.jobs.remove(&id) {
             self.state.index.run_times.forget(&job);
             self.state.index.forget_in_pipeline(&job);
         }
-        self.emit(EventKind::JobPruned { job: entry.1 });
+        self.emit(EventKind::JobPruned { job: id });
     }
 }

@@ -66,7 +66,7 @@ impl Step<'_> {
         };
         queue.user_histories.insert(Arc::from(user), history);
         if queue.user_histories.len() > limits::USER_HISTORIES_MAX {
-            forget_least(queue, usage.as_deref(), (time, half_life_ms), user);
+            forget_least(queue, usage.as_deref(), time, half_life_ms, user);
         }
     }
 
@@ -112,7 +112,8 @@ fn gpus_of(usage: Option<&QueueUsage>, user: &str) -> u64 {
 fn forget_least(
     queue: &mut Queue,
     usage: Option<&QueueUsage>,
-    (time, half_life_ms): (TimeMs, u64),
+    time: TimeMs,
+    half_life_ms: u64,
     spared: &str,
 ) {
     let idle = queue.user_histories.iter().filter(|(user, _)| {

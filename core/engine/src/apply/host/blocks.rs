@@ -5,8 +5,8 @@ use muster_health::guard_rails::Rails;
 use muster_model::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::health::{Component, Phase};
-use muster_model::host::Host;
-use muster_model::ids::{GpuUuid, HostId, JobId, RequestKey, TaskIndex, UnitIndex};
+use muster_model::host::{Holder, Host};
+use muster_model::ids::{GpuUuid, HostId, RequestKey, TaskIndex, UnitId};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::time::{SECOND_MS, TimeMs};
@@ -18,8 +18,13 @@ use crate::state::{Answer, BlockChange, Pools, pool_of};
 /// Author of an unblock by expiry.
 const EXPIRY: &str = "expiry";
 
-/// Target of a block: a host, or the GPU at a position in it.
-type Place = (HostId, Option<u32>);
+/// Target of a block as found in the state.
+#[derive(Clone, Copy)]
+struct Place {
+    host: HostId,
+    /// Position of the GPU in the host; `None` for the whole host.
+    gpu: Option<u32>,
+}
 
 impl Step<'_> {
     pub(in crate::apply) fn block(
@@ -46,8 +51,9 @@ impl Step<'_> {
     }
 
     /// Refuses to block the last host of a pool that accepts work.
-    fn spare_last(&self, (host, position): Place) -> Result<(), Rejection> {
-        let host = self.state.host(host).filter(|_| position.is_none());
+    fn spare_last(&self, place: Place) -> Result<(), Rejection> {
+        let host = self.state.host(place.host);
+        let host = host.filter(|_| place.gpu.is_none());
         // A host that accepts no work is no loss.
         let Some(host) = host.filter(|host| host.accepts_work()) else {
             return Ok(());
@@ -67,7 +73,7 @@ impl Step<'_> {
         };
         self.set_block(place, Some(block.clone()));
         self.admins_word(place, &block);
-        self.give_up_broken_claims(place.0);
+        self.give_up_broken_claims(place.host);
         let said = words::by(&block.author, &block.reason);
         let deadline = block.drain_deadline;
         let target = self.target_at(place);
@@ -79,7 +85,7 @@ impl Step<'_> {
 
     /// Plans a block of a host; replaces an earlier plan.
     fn plan_block(&mut self, place: Place, block: Block) -> Result<(), Rejection> {
-        let (host, None) = place else {
+        let Place { host, gpu: None } = place else {
             let rule = "only the block of a host can be planned ahead".to_owned();
             return Err(invalid("planned", rule));
         };
@@ -98,6 +104,7 @@ impl Step<'_> {
 
     /// Begins a planned block. A longer block by an admin keeps its end.
     fn begin_planned(&mut self, host: HostId) {
+        let place = Place { host, gpu: None };
         let record = self.state.host(host);
         let planned = record.and_then(|record| record.planned.clone());
         let in_force = record.and_then(|record| record.block.clone());
@@ -105,7 +112,7 @@ impl Step<'_> {
         let Some(mut block) = planned else { return };
         let now = self.state.time;
         if block.expires_at.is_some_and(|expires_at| expires_at <= now) {
-            let target = self.target_at((host, None));
+            let target = self.target_at(place);
             self.emit(EventKind::BlockPlanned {
                 target,
                 author: EXPIRY.to_owned(),
@@ -123,14 +130,14 @@ impl Step<'_> {
                 _ => None,
             };
         }
-        self.put_block((host, None), block);
+        self.put_block(place, block);
     }
 
     fn cancel_planned(&mut self, place: Place, author: &str) -> Result<(), Rejection> {
         let target = self.target_at(place);
-        let (host, _) = place;
+        let Place { host, gpu } = place;
         let record = self.state.host(host);
-        let has_plan = place.1.is_none() && record.is_some_and(|host| host.planned.is_some());
+        let has_plan = gpu.is_none() && record.is_some_and(|host| host.planned.is_some());
         if !has_plan {
             return Err(Rejection::NothingPlanned(target.to_string()));
         }
@@ -176,7 +183,7 @@ impl Step<'_> {
             let due = first.filter(|(at, ..)| *at <= self.state.time);
             match due {
                 Some((_, host, BlockChange::Begins)) => self.begin_planned(host),
-                Some((_, host, BlockChange::Ends(position))) => self.end_block((host, position)),
+                Some((_, host, BlockChange::Ends(gpu))) => self.end_block(Place { host, gpu }),
                 None => break,
             }
             count += 1;
@@ -235,7 +242,7 @@ impl Step<'_> {
         }
         self.say(&component, change);
         // The limits set by rules are removed with it.
-        self.refresh_limits(place.0);
+        self.refresh_limits(place.host);
     }
 
     fn say(&mut self, component: &Component, change: Change) {
@@ -252,7 +259,7 @@ impl Step<'_> {
 
     fn component_at(&self, place: Place) -> Component {
         match self.target_at(place) {
-            BlockTarget::Host(_) => Component::Host(place.0),
+            BlockTarget::Host(_) => Component::Host(place.host),
             BlockTarget::Gpu(uuid) => Component::Gpu(uuid),
         }
     }
@@ -262,32 +269,38 @@ impl Step<'_> {
             BlockTarget::Host(name) => self
                 .state
                 .host_by_name(name)
-                .map(|host| (host.id, None))
+                .map(|host| Place {
+                    host: host.id,
+                    gpu: None,
+                })
                 .ok_or_else(|| Rejection::UnknownHost(name.clone())),
             BlockTarget::Gpu(uuid) => self
                 .state
                 .gpu(*uuid)
-                .map(|(host, _)| (host.id, position_of(host, *uuid)))
+                .map(|(host, _)| Place {
+                    host: host.id,
+                    gpu: position_of(host, *uuid),
+                })
                 .ok_or(Rejection::UnknownGpu(*uuid)),
         }
     }
 
-    fn target_at(&self, (host, position): Place) -> BlockTarget {
+    fn target_at(&self, place: Place) -> BlockTarget {
         let host = self
             .state
-            .host(host)
+            .host(place.host)
             .expect("hosts named by the state exist");
-        match position {
+        match place.gpu {
             None => BlockTarget::Host(host.name.to_string()),
             Some(position) => BlockTarget::Gpu(host.gpus[position as usize].uuid),
         }
     }
 
-    fn is_blocked(&self, (host, position): Place) -> bool {
-        let Some(host) = self.state.host(host) else {
+    fn is_blocked(&self, place: Place) -> bool {
+        let Some(host) = self.state.host(place.host) else {
             return false;
         };
-        match position {
+        match place.gpu {
             None => host.block.is_some(),
             Some(position) => host.gpus[position as usize].block.is_some(),
         }
@@ -303,8 +316,8 @@ impl Step<'_> {
     }
 
     /// Returns the adapters of a host that have health records. Adapters are addressed only by their host.
-    fn adapters_at(&self, (host, position): Place) -> Vec<Component> {
-        if position.is_some() {
+    fn adapters_at(&self, place: Place) -> Vec<Component> {
+        if place.gpu.is_some() {
             return Vec::new();
         }
         let health = &self.state.health;
@@ -312,14 +325,14 @@ impl Step<'_> {
             let condition = health.condition(adapter);
             condition.is_some_and(|it| !it.holds.is_empty() || it.phase != Phase::Healthy)
         };
-        let adapters = health.adapters_of(host).into_iter();
+        let adapters = health.adapters_of(place.host).into_iter();
         adapters.filter(speaks_against).collect()
     }
 
     /// Sets or removes a block.
-    fn set_block(&mut self, (host, position): Place, block: Option<Block>) {
-        self.edit_host(host, |host| {
-            let slot = match position {
+    fn set_block(&mut self, place: Place, block: Option<Block>) {
+        self.edit_host(place.host, |host| {
+            let slot = match place.gpu {
                 None => &mut host.block,
                 Some(position) => &mut host.gpus[position as usize].block,
             };
@@ -330,43 +343,37 @@ impl Step<'_> {
     /// Moves all running work away from a host or GPU.
     fn drain(&mut self, place: Place, deadline: TimeMs, said: String) {
         let left_ms = deadline.since(self.state.time);
-        let cause = StopCause::new(StopReason::Drain { host: place.0 }, said);
-        for (job, unit) in self.units_at(place) {
-            let grace_ms = self.job_mut(job).spec.stop_grace_ms.min(left_ms);
-            let member = self.member_at(place, (job, unit));
-            self.order_stop_at((job, unit), member, cause.clone(), grace_ms);
+        let cause = StopCause::new(StopReason::Drain { host: place.host }, said);
+        for unit in self.units_at(place) {
+            let grace_ms = self.job_mut(unit.job).spec.stop_grace_ms.min(left_ms);
+            let member = self.member_at(place, unit);
+            self.order_stop_at(unit, member, cause.clone(), grace_ms);
         }
     }
 
     /// Returns the only member of a unit that would have to leave a host or GPU.
-    fn member_at(&self, (host, position): Place, id: (JobId, UnitIndex)) -> Option<TaskIndex> {
-        let Some(position) = position else {
-            return self.only_member_on(id, host);
+    fn member_at(&self, place: Place, unit: UnitId) -> Option<TaskIndex> {
+        let Some(position) = place.gpu else {
+            return self.only_member_on(unit, place.host);
         };
-        let gpu = self.state.host(host)?.gpus.get(position as usize)?;
+        let gpu = self.state.host(place.host)?.gpus.get(position as usize)?;
         gpu.holder.map(|holder| holder.task)
     }
 
     /// Returns the units that hold resources of a host.
-    pub(in crate::apply) fn units_on(&self, host: HostId) -> Vec<(JobId, UnitIndex)> {
-        let first = (host, JobId(0), UnitIndex(0));
-        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-        let units = self.state.index.on_host.range(first..=last);
-        units.map(|((_, job, unit), _)| (*job, *unit)).collect()
+    pub(in crate::apply) fn units_on(&self, host: HostId) -> Vec<UnitId> {
+        self.state.index.units_on(host).collect()
     }
 
     /// Returns the units that hold resources of a host or GPU.
-    fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
-        match position {
-            None => self.units_on(host),
+    fn units_at(&self, place: Place) -> Vec<UnitId> {
+        match place.gpu {
+            None => self.units_on(place.host),
             Some(position) => {
-                let host = self.state.host(host);
+                let host = self.state.host(place.host);
                 let gpu = host.and_then(|host| host.gpus.get(position as usize));
                 let holder = gpu.and_then(|gpu| gpu.holder);
-                holder
-                    .map(|holder| (holder.job, holder.unit))
-                    .into_iter()
-                    .collect()
+                holder.iter().map(Holder::unit_id).collect()
             }
         }
     }

@@ -78,7 +78,7 @@ impl Step<'_> {
             let cause = StopCause::new(StopReason::GpuFault { gpu: uuid }, detail);
             let grace_ms = grace_ms(&self.job_mut(holder.job).spec, &cause.reason);
             let member = Some(holder.task);
-            self.order_stop_at((holder.job, holder.unit), member, cause, grace_ms);
+            self.order_stop_at(holder.unit_id(), member, cause, grace_ms);
         }
     }
 }

@@ -7,7 +7,7 @@ use muster_model::command::{GpuDescription, GpuHealth, HostHealth, HostRegistrat
 use muster_model::event::EventKind;
 use muster_model::health::Component;
 use muster_model::host::{Gpu, Host};
-use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, UnitId};
 use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
@@ -15,7 +15,7 @@ use muster_model::time::TimeMs;
 use muster_model::topology::LearntTree;
 
 use crate::apply::{Step, is_idle_component, violation};
-use crate::state::{Answer, Part, amounts_held};
+use crate::state::{Answer, Part, Running, amounts_held};
 
 /// Signal of a GPU that its host no longer reports.
 const SIGNAL_MISSING: &str = "missing";
@@ -146,13 +146,7 @@ impl Step<'_> {
     }
 
     fn update_host(&mut self, id: HostId, new: bool, registration: &HostRegistration) {
-        let models: BTreeMap<GpuUuid, &str> = registration
-            .gpus
-            .iter()
-            .map(|gpu| (gpu.uuid, gpu.model.as_str()))
-            .collect();
-        let left = (registration.cpus_milli, registration.memory_mib);
-        self.give_up_claims_on(id, &models, left);
+        self.give_up_claims_on(id, registration);
         let moved = self.take_from_lost_hosts(id, registration);
         let time = self.state.time;
         let (gpus, dropped) = self.merged_gpus(id, registration, moved);
@@ -201,7 +195,7 @@ impl Step<'_> {
     }
 
     /// Returns the units that hold a GPU whose model is about to change: usage counts GPUs by model.
-    fn holders_of_changed_models(&self, id: HostId, gpus: &[Gpu]) -> BTreeSet<(JobId, UnitIndex)> {
+    fn holders_of_changed_models(&self, id: HostId, gpus: &[Gpu]) -> BTreeSet<UnitId> {
         let known = self.state.host(id).map_or(&[][..], |host| &host.gpus);
         let model = |uuid: GpuUuid| {
             gpus.iter()
@@ -213,16 +207,14 @@ impl Step<'_> {
             .filter(|gpu| model(gpu.uuid).is_some_and(|now| *now != gpu.model));
         changed
             .filter_map(|gpu| gpu.holder)
-            .map(|holder| (holder.job, holder.unit))
+            .map(|holder| holder.unit_id())
             .collect()
     }
 
     /// Adds what the attempts of these units hold to their queues' usage, or subtracts it.
-    fn count_usage(&mut self, units: &BTreeSet<(JobId, UnitIndex)>, added: bool) {
-        for (id, unit) in units {
-            let job = self.state.job(*id);
-            let attempt = job.and_then(|job| job.unit(*unit)?.attempt.as_deref());
-            let (Some(job), Some(attempt)) = (job, attempt) else {
+    fn count_usage(&mut self, units: &BTreeSet<UnitId>, added: bool) {
+        for unit in units {
+            let Some(Running { job, attempt, .. }) = Running::of(self.state, *unit) else {
                 continue;
             };
             let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);

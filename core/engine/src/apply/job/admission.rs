@@ -1,7 +1,7 @@
 //! Admission of a unit by its queue: limits, borrowing and allocation basis.
 
 use muster_model::command::{Standing, TaskPlacement};
-use muster_model::ids::{JobId, UnitIndex};
+use muster_model::ids::{UnitId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
@@ -21,6 +21,13 @@ pub(in crate::apply) struct Asking<'a> {
     pub(in crate::apply) tasks: &'a [TaskPlacement],
     /// Resources that are being released for it.
     pub(in crate::apply) freed: &'a Freed,
+}
+
+impl Asking<'_> {
+    /// Returns the id of the unit.
+    pub(in crate::apply) const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job.id, self.unit)
+    }
 }
 
 /// Checks that its queue permits the unit's allocation basis and that no queue or user exceeds a limit.
@@ -52,8 +59,8 @@ fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
 }
 
 fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
-    let ground = (asking.standing, asking.tasks);
-    groundless(queue, &asking.job.spec, ground).map_or(Ok(()), |detail| {
+    let detail = groundless(queue, &asking.job.spec, asking.standing, asking.tasks);
+    detail.map_or(Ok(()), |detail| {
         Err(Rejection::CellsUnsafe {
             queue: queue.name.to_string(),
             detail: detail.to_owned(),
@@ -66,7 +73,8 @@ fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
 pub fn groundless(
     queue: &Queue,
     spec: &JobSpec,
-    (standing, tasks): (&Standing, &[TaskPlacement]),
+    standing: &Standing,
+    tasks: &[TaskPlacement],
 ) -> Option<&'static str> {
     let is_virtual_cluster = queue.config.is_virtual_cluster() && !queue.retired;
     let asks_gpus = tasks.iter().any(|task| !task.gpus.is_empty());
@@ -109,19 +117,38 @@ fn check_queue(
         ),
     ];
     for (usage, limits, user) in sums {
-        let kept = kept(state, (&queue.name, user), asking, usage);
+        let whose = Whose {
+            queue: &queue.name,
+            user,
+            opportunistic: true,
+        };
+        let kept = kept(state, asking, whose, usage);
         // Fast path: almost always no limit is near.
         if kept.over(added, limits).is_none() {
             continue;
         }
-        let twice = twice(state, asking, (&queue.name, user, true));
-        if let Some(over) = kept.without(&twice).over(added, limits) {
-            return Err(over_limit(&queue.name, user, over));
+        let once = kept.without(&twice(state, asking, whose));
+        if let Some((resource, would_have, limit)) = once.over(added, limits) {
+            let who = match user {
+                Some(user) => format!("user {user} in queue {}", queue.name),
+                None => format!("queue {}", queue.name),
+            };
+            return Err(Rejection::OverLimit {
+                who,
+                resource,
+                would_have,
+                limit,
+            });
         }
     }
     if !queue.config.borrow && *asking.standing == Standing::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
-        let kept = kept(state, (&queue.name, None), asking, usage).without(&usage.opportunistic);
+        let whose = Whose {
+            queue: &queue.name,
+            user: None,
+            opportunistic: false,
+        };
+        let kept = kept(state, asking, whose, usage).without(&usage.opportunistic);
         let guarantee = guaranteed(queue);
         let beyond = |kept: &Amounts| {
             let mut after = kept.clone();
@@ -131,10 +158,14 @@ fn check_queue(
         if beyond(&kept).is_none() {
             return Ok(());
         }
-        let twice = twice(state, asking, (&queue.name, None, false));
-        if let Some(over) = beyond(&kept.without(&twice)) {
-            let who = format!("{} (borrow: false)", queue.name);
-            return Err(over_limit(&who, None, over));
+        let once = kept.without(&twice(state, asking, whose));
+        if let Some((resource, would_have, limit)) = beyond(&once) {
+            return Err(Rejection::OverLimit {
+                who: format!("queue {} (borrow: false)", queue.name),
+                resource,
+                would_have,
+                limit,
+            });
         }
     }
     Ok(())
@@ -147,51 +178,25 @@ fn guaranteed(queue: &Queue) -> Amounts {
     }
 }
 
-fn over_limit(
-    queue: &str,
-    user: Option<&str>,
-    (resource, would_have, limit): (String, u64, u64),
-) -> Rejection {
-    Rejection::OverLimit {
-        who: match user {
-            Some(user) => format!("user {user} in queue {queue}"),
-            None => format!("queue {queue}"),
-        },
-        resource,
-        would_have,
-        limit,
-    }
-}
-
 /// Returns what a queue (or a user in it) has apart from the unit: everything held and claimed, without the
 /// unit's own claim and the resources being released for it.
-fn kept(
-    state: &State,
-    (queue, user): (&str, Option<&str>),
-    asking: Asking<'_>,
-    usage: &Usage,
-) -> Amounts {
+fn kept(state: &State, asking: Asking<'_>, whose: Whose<'_>, usage: &Usage) -> Amounts {
     let mut kept = usage.held.clone();
     kept.add(&usage.claimed);
-    let concerns = |job: &Job| {
-        within(&job.spec.queue).any(|around| around == queue)
-            && user.is_none_or(|user| job.spec.user == user)
-    };
-    let claim_of = |job: JobId, unit: UnitIndex| {
-        let job = state.job(job).filter(|job| concerns(job))?;
-        let claim = job.unit(unit)?.claim.as_deref()?;
+    let concerned = |id: &UnitId| state.job(id.job).filter(|job| whose.has(&job.spec));
+    let claim_of = |id: &UnitId| {
+        let job = concerned(id)?;
+        let claim = job.unit(id.unit)?.claim.as_deref()?;
         Some(amounts_of(&state.hosts, &job.spec, &claim.tasks))
     };
-    let attempt_of = |job: JobId, unit: UnitIndex| {
-        let job = state.job(job).filter(|job| concerns(job))?;
-        let attempt = job.unit(unit)?.attempt.as_deref()?;
+    let attempt_of = |id: &UnitId| {
+        let job = concerned(id)?;
+        let attempt = job.unit(id.unit)?.attempt.as_deref()?;
         Some(amounts_held(&state.hosts, &job.spec, attempt))
     };
-    let own = claim_of(asking.job.id, asking.unit);
-    let attempts = asking.freed.attempts.iter();
-    let attempts = attempts.filter_map(|(job, unit)| attempt_of(*job, *unit));
-    let claims = asking.freed.claims.iter();
-    let claims = claims.filter_map(|(job, unit)| claim_of(*job, *unit));
+    let own = claim_of(&asking.unit_id());
+    let attempts = asking.freed.attempts.iter().filter_map(attempt_of);
+    let claims = asking.freed.claims.iter().filter_map(claim_of);
     for part in own.into_iter().chain(attempts).chain(claims) {
         kept = kept.without(&part);
     }
@@ -200,31 +205,15 @@ fn kept(
 
 /// Returns what a queue (or a user in it) both holds and claims, including the unit's request: it counts
 /// once.
-fn twice(
-    state: &State,
-    asking: Asking<'_>,
-    (queue, user, opportunistic): (&str, Option<&str>, bool),
-) -> Amounts {
-    let Asking {
-        job,
-        unit,
-        tasks,
-        freed,
-        ..
-    } = asking;
-    let whose = Whose {
-        queue,
-        user,
-        opportunistic,
-    };
+fn twice(state: &State, asking: Asking<'_>, whose: Whose<'_>) -> Amounts {
+    let (own, freed) = (asking.unit_id(), asking.freed);
     let gone = Gone {
-        attempts: &|job, unit| freed.attempts.contains(&(job, unit)),
-        claims: &|other, claiming| {
-            (other, claiming) == (job.id, unit) || freed.claims.contains(&(other, claiming))
-        },
+        attempts: &|id| freed.attempts.contains(&id),
+        claims: &|id| id == own || freed.claims.contains(&id),
     };
     let mut twice = counted_twice(state, whose, gone);
-    twice.add(&taken_over(state, (&job.spec, tasks), whose, gone));
+    let spec = &asking.job.spec;
+    twice.add(&taken_over(state, spec, asking.tasks, whose, gone));
     twice
 }
 

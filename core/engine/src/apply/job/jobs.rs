@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::EventKind;
-use muster_model::ids::{JobId, RequestKey, UnitIndex};
+use muster_model::ids::{JobId, RequestKey, UnitId, UnitIndex};
 use muster_model::job::{CancelRequest, Ledger, UnitCounts};
 use muster_model::lifecycle::{JobPhase, UnitPhase};
 use muster_model::limits;
@@ -146,7 +146,7 @@ impl Step<'_> {
         let cause = StopCause::new(StopReason::Cancelled, words::by(author, reason));
         for unit in self.active_units(id) {
             let grace_ms = self.job_mut(id).spec.stop_grace_ms;
-            self.order_stop(id, unit, cause.clone(), grace_ms);
+            self.order_stop(unit, cause.clone(), grace_ms);
         }
         self.end_delays_of(id);
         self.give_up_claims_of(id, "its job was cancelled");
@@ -164,7 +164,7 @@ impl Step<'_> {
     }
 
     /// Returns the units of a job that hold resources.
-    pub(in crate::apply) fn active_units(&mut self, id: JobId) -> Vec<UnitIndex> {
+    pub(in crate::apply) fn active_units(&mut self, id: JobId) -> Vec<UnitId> {
         let job = self.job_mut(id);
         if job.counts.active() == 0 {
             return Vec::new();
@@ -172,7 +172,7 @@ impl Step<'_> {
         job.units
             .iter()
             .filter(|(_, unit)| unit.phase.holds_resources())
-            .map(|(index, _)| *index)
+            .map(|(index, _)| UnitId::new(id, *index))
             .collect()
     }
 
@@ -182,7 +182,8 @@ impl Step<'_> {
         if let Some(job) = state.jobs.get(&id) {
             for unit in &job.requeued {
                 if let Some(known) = job.unit(*unit) {
-                    state.index.delayed.remove(&(known.not_before, id, *unit));
+                    let entry = (known.not_before, UnitId::new(id, *unit));
+                    state.index.delayed.remove(&entry);
                 }
             }
         }

@@ -93,7 +93,7 @@ impl Step<'_> {
                 let cause = StopCause::new(StopReason::Suspended, words::by(author, reason));
                 for unit in self.active_units(id) {
                     let grace_ms = self.job_mut(id).spec.stop_grace_ms;
-                    self.order_stop(id, unit, cause.clone(), grace_ms);
+                    self.order_stop(unit, cause.clone(), grace_ms);
                 }
             }
         }

@@ -34,7 +34,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
     let mut bound = pinned.clone();
     for job in state.jobs.values() {
         for (index, unit) in &job.units {
-            check_gpus(state, (job, *index, unit), &cells, report);
+            check_gpus(state, job, *index, unit, &cells, report);
             for cell in held(unit) {
                 let queue = job.spec.queue.as_str();
                 let known = *bound.entry(cell.clone()).or_insert(queue);
@@ -126,7 +126,9 @@ fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
 /// Checks that work that holds cells has all its GPUs in them, and a GPU in each.
 fn check_gpus(
     state: &State,
-    (job, index, unit): (&Job, UnitIndex, &Unit),
+    job: &Job,
+    index: UnitIndex,
+    unit: &Unit,
     cells: &Cells<'_, '_>,
     report: &mut Report,
 ) {

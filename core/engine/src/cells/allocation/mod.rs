@@ -305,7 +305,7 @@ impl Allocation {
         if !self.carve(cell) {
             return Err(BindError::Taken(self.ground.name(cell)));
         }
-        self.count_bound(key, 1);
+        self.count_bound(queue, key.1, 1);
         let bound = Bound {
             queue: Arc::clone(queue),
             users: 1,
@@ -330,19 +330,21 @@ impl Allocation {
         self.forget_room(cell);
         self.bound.remove(cell);
         if let Some(kind) = self.ground.kind(cell) {
-            self.count_bound((Arc::clone(queue), kind), -1);
+            self.count_bound(queue, kind, -1);
         }
         self.merge(cell.clone());
     }
 
-    fn count_bound(&mut self, key: (Arc<str>, CellKind), change: i32) {
-        let kind = key.1.clone();
+    /// Changes the number of bound cells of a quota, and with it the owed cells of the kind.
+    fn count_bound(&mut self, queue: &Arc<str>, kind: CellKind, change: i32) {
+        let key = (Arc::clone(queue), kind);
         let Some(quota) = self.quotas.get_mut(&key) else {
             return;
         };
         let before = quota.owed();
         quota.bound = quota.bound.saturating_add_signed(change);
         let after = quota.owed();
+        let (_, kind) = key;
         let owed = self.owed.get(&kind).copied().unwrap_or(0) + after - before;
         match owed {
             0 => self.owed.remove(&kind),

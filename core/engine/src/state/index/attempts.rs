@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use muster_model::command::Standing;
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
@@ -63,6 +63,14 @@ pub struct AttemptKey {
     pub unit: UnitIndex,
 }
 
+impl AttemptKey {
+    /// Returns the unit whose attempt it is.
+    #[must_use]
+    pub const fn unit_id(&self) -> UnitId {
+        UnitId::new(self.job.0, self.unit)
+    }
+}
+
 /// Attempts by class; within a class those that lose the least work come first. No entry is empty.
 pub type Attempts = OrdMap<AttemptClass, OrdSet<AttemptKey>>;
 
@@ -72,7 +80,7 @@ pub type HeldInCells = OrdMap<(Arc<str>, i32, HostId), u32>;
 
 impl Index {
     /// Adds the new or changed attempt of a unit.
-    pub(crate) fn add_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
+    pub(crate) fn add_attempt(&mut self, id: UnitId, spec: &JobSpec, unit: &Unit) {
         let Some((class, key)) = entry(id, spec, unit) else {
             return;
         };
@@ -83,7 +91,7 @@ impl Index {
     }
 
     /// Removes a unit's attempt; called before it changes or ends.
-    pub(crate) fn remove_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
+    pub(crate) fn remove_attempt(&mut self, id: UnitId, spec: &JobSpec, unit: &Unit) {
         let Some((class, key)) = entry(id, spec, unit) else {
             return;
         };
@@ -102,11 +110,7 @@ impl Index {
     }
 }
 
-fn entry(
-    (job, index): (JobId, UnitIndex),
-    spec: &JobSpec,
-    unit: &Unit,
-) -> Option<(AttemptClass, AttemptKey)> {
+fn entry(id: UnitId, spec: &JobSpec, unit: &Unit) -> Option<(AttemptClass, AttemptKey)> {
     let attempt = unit.attempt.as_deref()?;
     let class = AttemptClass {
         ground: Ground::of(attempt),
@@ -117,8 +121,8 @@ fn entry(
     let since = unit.unkept_since(attempt).unwrap_or(TimeMs(u64::MAX));
     let key = AttemptKey {
         unkept_since: Reverse(since),
-        job: Reverse(job),
-        unit: index,
+        job: Reverse(id.job),
+        unit: id.unit,
     };
     Some((class, key))
 }

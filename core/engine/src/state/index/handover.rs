@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::command::{Standing, TaskPlacement};
 use muster_model::host::Host;
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, UnitId};
 use muster_model::quota::{Amounts, within};
 use muster_model::spec::JobSpec;
 
@@ -26,13 +26,14 @@ pub struct Whose<'a> {
 #[derive(Clone, Copy)]
 pub struct Gone<'a> {
     /// Attempts to leave out, by unit.
-    pub attempts: &'a dyn Fn(JobId, UnitIndex) -> bool,
+    pub attempts: &'a dyn Fn(UnitId) -> bool,
     /// Claims to leave out, by unit.
-    pub claims: &'a dyn Fn(JobId, UnitIndex) -> bool,
+    pub claims: &'a dyn Fn(UnitId) -> bool,
 }
 
 impl Whose<'_> {
-    fn has(&self, spec: &JobSpec) -> bool {
+    /// Whether it includes a job.
+    pub(crate) fn has(&self, spec: &JobSpec) -> bool {
         self.user.is_none_or(|user| spec.user == user)
             && within(&spec.queue).any(|queue| queue == self.queue)
     }
@@ -46,11 +47,11 @@ impl Whose<'_> {
 /// Returns the amounts that the claims of a queue or user take over from its own attempts.
 pub fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts {
     let mut amounts = Amounts::default();
-    for (id, unit) in state.index.claims.keys() {
-        let job = state.job(*id).filter(|job| whose.has(&job.spec));
-        let claim = job.and_then(|job| job.unit(*unit)?.claim.as_deref());
-        if let (Some(job), Some(claim), false) = (job, claim, (gone.claims)(*id, *unit)) {
-            let taken = taken_over(state, (&job.spec, &claim.tasks), whose, gone);
+    for id in state.index.claims.keys() {
+        let job = state.job(id.job).filter(|job| whose.has(&job.spec));
+        let claim = job.and_then(|job| job.unit(id.unit)?.claim.as_deref());
+        if let (Some(job), Some(claim), false) = (job, claim, (gone.claims)(*id)) {
+            let taken = taken_over(state, &job.spec, &claim.tasks, whose, gone);
             amounts.add(&taken);
         }
     }
@@ -62,7 +63,8 @@ pub fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts
 /// whose CPUs they will get.
 pub fn taken_over(
     state: &State,
-    (spec, tasks): (&JobSpec, &[TaskPlacement]),
+    spec: &JobSpec,
+    tasks: &[TaskPlacement],
     whose: Whose<'_>,
     gone: Gone<'_>,
 ) -> Amounts {
@@ -73,10 +75,10 @@ pub fn taken_over(
     let mut amounts = Amounts::default();
     for (host, tasks) in by_host {
         if let Some(host) = state.host(host) {
-            amounts.add(&taken_on(host, (spec, &tasks), &|job, unit| {
-                let known = state.job(job).filter(|_| !(gone.attempts)(job, unit))?;
-                let attempt = known.unit(unit)?.attempt.as_deref()?;
-                whose.holds(known, attempt).then_some((known, attempt))
+            amounts.add(&taken_on(host, spec, &tasks, &|id| {
+                let job = state.job(id.job).filter(|_| !(gone.attempts)(id))?;
+                let attempt = job.unit(id.unit)?.attempt.as_deref()?;
+                whose.holds(job, attempt).then_some((job, attempt))
             }));
         }
     }
@@ -84,25 +86,26 @@ pub fn taken_over(
 }
 
 /// Returns the job and attempt of a unit if they are in scope.
-type Holding<'h, 'a> = &'h dyn Fn(JobId, UnitIndex) -> Option<(&'a Job, &'a Attempt)>;
+type Holding<'h, 'a> = &'h dyn Fn(UnitId) -> Option<(&'a Job, &'a Attempt)>;
 
 fn taken_on(
     host: &Host,
-    (spec, tasks): (&JobSpec, &[&TaskPlacement]),
+    spec: &JobSpec,
+    tasks: &[&TaskPlacement],
     holding: Holding<'_, '_>,
 ) -> Amounts {
     let mut amounts = Amounts::default();
-    let mut holders: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+    let mut holders: BTreeSet<UnitId> = BTreeSet::new();
     for gpu in &host.gpus {
         let Some(holder) = gpu.holder else { continue };
         let claimed = tasks.iter().any(|task| task.gpus.contains(&gpu.uuid));
-        if claimed && holding(holder.job, holder.unit).is_some() {
+        if claimed && holding(holder.unit_id()).is_some() {
             amounts.add_gpus(&gpu.model, 1);
-            holders.insert((holder.job, holder.unit));
+            holders.insert(holder.unit_id());
         }
     }
-    let held = holders.iter().filter_map(|(job, unit)| {
-        let (job, attempt) = holding(*job, *unit)?;
+    let held = holders.iter().filter_map(|id| {
+        let (job, attempt) = holding(*id)?;
         let runs = attempt.tasks.iter().filter(|run| run.host == host.id);
         Some(runs.filter_map(|run| Some(&job.spec.group_of(run.task)?.0.resources)))
     });

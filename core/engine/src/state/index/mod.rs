@@ -14,7 +14,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use muster_model::command::GpuHealth;
 use muster_model::host::{Host, HostClaim};
-use muster_model::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitId};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::Amounts;
 use muster_model::spec::JobSpec;
@@ -49,13 +49,13 @@ pub struct Index {
     /// Total resources of all registered hosts, regardless of their state.
     pub totals: Totals,
     /// Units in back-off beyond `State::time`, by its end (they are in `waiting` or in `vacant` too).
-    pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    pub delayed: OrdSet<(TimeMs, UnitId)>,
     /// Hosts that accept work, by class and number of free, unclaimed GPUs of that model, 0 included. A host
     /// with two models is in two classes; the class with the empty name holds every host that accepts work,
     /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
-    /// Units that hold resources on a host.
-    pub on_host: OrdMap<(HostId, JobId, UnitIndex), AttemptEpoch>,
+    /// Units that hold resources on a host ([`Index::units_on`]).
+    pub on_host: OrdMap<(HostId, UnitId), AttemptEpoch>,
     /// Tasks that hold resources, by host; hosts without any have no entry.
     pub tasks: OrdMap<HostId, TasksOnHost>,
     /// Finished jobs, oldest first.
@@ -79,11 +79,11 @@ pub struct Index {
     /// Bound and free cells of the virtual clusters; empty while there is none.
     pub allocation: Allocation,
     /// Attempts that end on their own, by time ([`Attempt::deadline`]).
-    pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    pub deadlines: OrdSet<(TimeMs, UnitId)>,
     /// Gangs whose members are all prepared and that are not released yet.
-    pub whole: OrdSet<(JobId, UnitIndex)>,
+    pub whole: OrdSet<UnitId>,
     /// Gangs that continue although one member's place is vacant.
-    pub vacant: OrdSet<(JobId, UnitIndex)>,
+    pub vacant: OrdSet<UnitId>,
     /// Attempts in preemption order.
     pub attempts: Attempts,
     /// GPUs that attempts in cells hold, by host.
@@ -95,7 +95,7 @@ pub struct Index {
     /// Jobs of each pipeline that are still kept.
     pub pipelines: OrdMap<PipelineId, OrdSet<JobId>>,
     /// Progress of the claims, by unit.
-    pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
+    pub claims: OrdMap<UnitId, ClaimProgress>,
 }
 
 /// A scheduled change of a host's blocks.
@@ -132,7 +132,7 @@ pub(crate) struct HostEntries {
     load: HostLoad,
     totals: Totals,
     /// Units with a claim here, with the number of claimed GPUs that are held.
-    claims: Vec<((JobId, UnitIndex), u32)>,
+    claims: Vec<(UnitId, u32)>,
 }
 
 impl HostEntries {
@@ -211,11 +211,11 @@ impl HostEntries {
 }
 
 /// Returns the claiming unit and the number of its claimed GPUs on the host that are held.
-fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
+fn held_of(host: &Host, claim: &HostClaim) -> (UnitId, u32) {
     let claimant = claim.unit_id();
     let claimed = host.gpus.iter().filter(|gpu| gpu.claim == Some(claimant));
     let held = claimed.filter(|gpu| gpu.holder.is_some()).count();
-    (claimant.into(), u32::try_from(held).unwrap_or(u32::MAX))
+    (claimant, u32::try_from(held).unwrap_or(u32::MAX))
 }
 
 impl Index {
@@ -250,23 +250,23 @@ impl Index {
         }
         let places = job.spec.places();
         for (index, unit) in &job.units {
+            let id = UnitId::new(job.id, *index);
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
-                self.delayed.insert((unit.not_before, job.id, *index));
+                self.delayed.insert((unit.not_before, id));
             }
             if let Some(claim) = &unit.claim {
                 let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
                 self.add_usage(&job.spec, Part::Claimed, &amounts);
             }
             if let Some(attempt) = &unit.attempt {
-                self.add_deadline((job.id, *index), &job.spec, attempt);
-                self.add_attempt((job.id, *index), &job.spec, unit);
+                self.add_deadline(id, &job.spec, attempt);
+                self.add_attempt(id, &job.spec, unit);
                 if attempt.is_whole() {
-                    self.whole.insert((job.id, *index));
+                    self.whole.insert(id);
                 }
-                self.add_vacancy((job.id, *index), state.time, attempt);
+                self.add_vacancy(id, state.time, attempt);
                 for task in &attempt.tasks {
-                    self.on_host
-                        .insert((task.host, job.id, *index), attempt.epoch);
+                    self.on_host.insert((task.host, id), attempt.epoch);
                     self.add_task(task.host, places.of(task.task));
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
@@ -322,6 +322,21 @@ impl Index {
         }
     }
 
+    /// Returns the units that hold resources on a host, ascending.
+    pub fn units_on(&self, host: HostId) -> impl Iterator<Item = UnitId> {
+        let units = self
+            .on_host
+            .range((host, UnitId::MIN)..=(host, UnitId::MAX));
+        units.map(|((_, unit), _)| *unit)
+    }
+
+    /// Returns the units of one job that hold resources on a host, ascending.
+    pub fn units_of_job_on(&self, job: JobId, host: HostId) -> impl Iterator<Item = UnitId> {
+        let (first, last) = UnitId::all_of(job).into_inner();
+        let units = self.on_host.range((host, first)..=(host, last));
+        units.map(|((_, unit), _)| *unit)
+    }
+
     /// Adds a task with this number of places to a host.
     pub(crate) fn add_task(&mut self, host: HostId, places: u32) {
         let known = self.tasks.entry(host).or_default();
@@ -341,45 +356,35 @@ impl Index {
     }
 
     /// Adds a gang if it continues with a vacant place.
-    pub(crate) fn add_vacancy(&mut self, id: (JobId, UnitIndex), now: TimeMs, attempt: &Attempt) {
+    pub(crate) fn add_vacancy(&mut self, id: UnitId, now: TimeMs, attempt: &Attempt) {
         let Some(vacancy) = attempt.open_vacancy() else {
             return;
         };
         self.vacant.insert(id);
         if vacancy.not_before > now {
-            self.delayed.insert((vacancy.not_before, id.0, id.1));
+            self.delayed.insert((vacancy.not_before, id));
         }
     }
 
     /// Removes a gang from those that need a replacement member.
-    pub(crate) fn remove_vacancy(&mut self, id: (JobId, UnitIndex), attempt: &Attempt) {
+    pub(crate) fn remove_vacancy(&mut self, id: UnitId, attempt: &Attempt) {
         if let Some(vacancy) = attempt.vacancy() {
             self.vacant.remove(&id);
-            self.delayed.remove(&(vacancy.not_before, id.0, id.1));
+            self.delayed.remove(&(vacancy.not_before, id));
         }
     }
 
     /// Adds the deadline of an attempt, if its job sets one.
-    pub(crate) fn add_deadline(
-        &mut self,
-        (job, unit): (JobId, UnitIndex),
-        spec: &JobSpec,
-        attempt: &Attempt,
-    ) {
+    pub(crate) fn add_deadline(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
         if let Some((at, _)) = attempt.deadline(spec) {
-            self.deadlines.insert((at, job, unit));
+            self.deadlines.insert((at, id));
         }
     }
 
     /// Removes the deadline of an attempt; called before it ends or the deadline changes.
-    pub(crate) fn remove_deadline(
-        &mut self,
-        (job, unit): (JobId, UnitIndex),
-        spec: &JobSpec,
-        attempt: &Attempt,
-    ) {
+    pub(crate) fn remove_deadline(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
         if let Some((at, _)) = attempt.deadline(spec) {
-            self.deadlines.remove(&(at, job, unit));
+            self.deadlines.remove(&(at, id));
         }
     }
 
@@ -420,11 +425,7 @@ impl Index {
         self.replace_claims(&before.claims, &after.claims);
     }
 
-    fn replace_claims(
-        &mut self,
-        before: &[((JobId, UnitIndex), u32)],
-        after: &[((JobId, UnitIndex), u32)],
-    ) {
+    fn replace_claims(&mut self, before: &[(UnitId, u32)], after: &[(UnitId, u32)]) {
         for (claimant, gpus_held) in after {
             let progress = self.claims.entry(*claimant).or_default();
             progress.hosts += 1;

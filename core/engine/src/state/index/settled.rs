@@ -26,7 +26,7 @@ impl Settled {
         for (owner, count) in counts(events) {
             self.revisions.insert((owner, revision));
             let before = self.counts.get(&owner).copied().unwrap_or(0);
-            self.change(owner, (before, before + count), share);
+            self.change(owner, before, before + count, share);
         }
     }
 
@@ -35,12 +35,12 @@ impl Settled {
         for (owner, count) in counts(events) {
             if self.revisions.remove(&(owner, revision)).is_some() {
                 let before = self.counts.get(&owner).copied().unwrap_or(0);
-                self.change(owner, (before, before.saturating_sub(count)), share);
+                self.change(owner, before, before.saturating_sub(count), share);
             }
         }
     }
 
-    fn change(&mut self, owner: Owner, (before, after): (usize, usize), share: usize) {
+    fn change(&mut self, owner: Owner, before: usize, after: usize, share: usize) {
         if before > share {
             self.over.remove(&(before, owner));
         }

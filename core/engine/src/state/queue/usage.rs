@@ -125,12 +125,14 @@ pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Am
     }
 }
 
-/// Adds the needs of one task, with its GPUs counted under their current models.
+/// Adds the needs of one task on a host, with its GPUs counted under their current models.
 fn add_task(
     amounts: &mut Amounts,
     hosts: &OrdMap<HostId, Arc<Host>>,
     spec: &JobSpec,
-    (task, host, gpus): (TaskIndex, HostId, &[GpuUuid]),
+    task: TaskIndex,
+    host: HostId,
+    gpus: &[GpuUuid],
 ) {
     if let Some((group, _)) = spec.group_of(task) {
         amounts.cpus_milli += u64::from(group.resources.cpus_milli);
@@ -152,7 +154,7 @@ pub fn amounts_held(
 ) -> Amounts {
     let mut amounts = Amounts::default();
     for run in &attempt.tasks {
-        add_task(&mut amounts, hosts, spec, (run.task, run.host, &run.gpus));
+        add_task(&mut amounts, hosts, spec, run.task, run.host, &run.gpus);
     }
     amounts
 }
@@ -166,8 +168,7 @@ pub fn amounts_of(
 ) -> Amounts {
     let mut amounts = Amounts::default();
     for task in tasks {
-        let at = (task.task, task.host, task.gpus.as_slice());
-        add_task(&mut amounts, hosts, spec, at);
+        add_task(&mut amounts, hosts, spec, task.task, task.host, &task.gpus);
     }
     amounts
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_engine::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
 use muster_harness::Cluster;
 use muster_model::command::{Command, ConfigCommand};
-use muster_model::ids::{HostId, JobId, TaskIndex};
+use muster_model::ids::{HostId, TaskKey};
 use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ impl Room for Idle<'_> {
         (offered.count() >= gpus).then(Price::default)
     }
 
-    fn oldest_on(&self, _: HostId) -> Option<(JobId, TaskIndex)> {
+    fn oldest_on(&self, _: HostId) -> Option<TaskKey> {
         None
     }
 }
@@ -109,7 +109,8 @@ fn bins(
     cluster: &Cluster,
     allocation: &Allocation,
     busy: &BTreeMap<HostId, GpuMask>,
-    (queue, gpu_model): (&str, &str),
+    queue: &str,
+    gpu_model: &str,
 ) -> Vec<u32> {
     let ground = allocation.ground();
     let mut hosts: BTreeMap<HostId, u32> = BTreeMap::new();
@@ -200,7 +201,7 @@ proptest! {
             let room = Idle { cluster: &cluster, busy: busy.clone() };
             let served = serve(&allocation, &asked, &room);
             tasks.sort_unstable_by(|one, other| other.cmp(one));
-            let mut bins = bins(&cluster, &allocation, &busy, (queue, gpu_model));
+            let mut bins = bins(&cluster, &allocation, &busy, queue, gpu_model);
             if fits(&tasks, &mut bins) {
                 prop_assert!(served.is_some(), "{queue}: {tasks:?} of {gpu_model} fit {bins:?}");
             }

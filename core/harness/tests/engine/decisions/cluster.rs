@@ -10,7 +10,7 @@ use muster_model::command::{
     HostHealth, HostRegistration, Placement, Planned, TaskPlacement,
 };
 use muster_model::host::ENGINE_LABEL;
-use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 use muster_planner::{Budget, Plan, plan};
@@ -211,14 +211,11 @@ impl NamedCluster {
 
     /// `train/0: node-0001 0[0 1] 1[2 3], node-0002 2[0 1]`: by host the tasks and the GPUs of each.
     pub(crate) fn describe(&self, placement: &Placement) -> String {
-        self.describe_tasks((placement.job, placement.unit), &placement.tasks)
+        self.describe_tasks(placement.unit_id(), &placement.tasks)
     }
 
-    pub(crate) fn describe_tasks(
-        &self,
-        (job, unit): (JobId, UnitIndex),
-        tasks: &[TaskPlacement],
-    ) -> String {
+    pub(crate) fn describe_tasks(&self, id: UnitId, tasks: &[TaskPlacement]) -> String {
+        let UnitId { job, unit } = id;
         let mut text = format!("{}/{unit}:", self.job_name(job));
         let mut last = None;
         for task in tasks {

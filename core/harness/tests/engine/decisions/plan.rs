@@ -485,7 +485,7 @@ impl PlanRunner {
             Replicated::Place(placement) => self.named.describe(placement),
             Replicated::SwapMember(swap) => {
                 let task = std::slice::from_ref(&swap.task);
-                let place = self.named.describe_tasks((swap.job, swap.unit), task);
+                let place = self.named.describe_tasks(swap.unit_id(), task);
                 format!("swap {place}")
             }
             Replicated::Claim(claiming) => {
@@ -504,10 +504,10 @@ impl PlanRunner {
                 };
                 let what = self
                     .named
-                    .describe_tasks((claiming.job, claiming.unit), &claiming.tasks);
+                    .describe_tasks(claiming.unit_id(), &claiming.tasks);
                 let mut moves = String::new();
                 for one in claiming.moving.iter().flat_map(|moving| &moving.moves) {
-                    let unit = (one.attempt.job, one.attempt.unit);
+                    let unit = one.attempt.unit_id();
                     let place = self.named.describe_tasks(unit, &one.tasks);
                     let _infallible = write!(moves, ", moves {place}");
                 }

@@ -205,9 +205,9 @@ impl goldenscript::Runner for ReactorRunner {
                 }
                 for step in &planned.steps {
                     if let Replicated::SwapMember(swap) = step {
-                        let (unit, task) =
-                            ((swap.job, swap.unit), std::slice::from_ref(&swap.task));
-                        writeln!(text, "swap {}", self.named.describe_tasks(unit, task))?;
+                        let task = std::slice::from_ref(&swap.task);
+                        let place = self.named.describe_tasks(swap.unit_id(), task);
+                        writeln!(text, "swap {place}")?;
                     }
                 }
             }

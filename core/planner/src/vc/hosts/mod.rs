@@ -8,10 +8,10 @@ use std::sync::Arc;
 use muster_engine::cells::{self, Piece, Price, Room};
 use muster_engine::feasibility::Asker;
 use muster_engine::rights::{Preemptor, Rights};
-use muster_engine::state::{HostClass, Job, State};
+use muster_engine::state::{HostClass, Job, Running, State};
 use muster_model::command::{Standing, TaskPlacement, Victim};
 use muster_model::host::Host;
-use muster_model::ids::{HostId, JobId, TaskIndex, UnitId, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex, TaskKey, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, GpuMask, HostCells, Own};
@@ -117,15 +117,9 @@ impl<'r, 'a> Hosts<'r, 'a> {
     pub(super) fn after(&self, part: &Self, pieces: &[(&Piece, (HostId, GpuMask))]) -> Self {
         let mut after = self.clone();
         for stopped in &part.freed {
-            let UnitId { job, unit } = *stopped;
-            let known = self.state.job(job).and_then(|job| job.unit(unit));
-            let attempt = known.and_then(|known| known.attempt.as_deref());
-            if let (Some(attempt), true) = (attempt, after.freed.insert(*stopped)) {
-                after.capacity.free_attempt(Victim {
-                    job,
-                    unit,
-                    epoch: attempt.epoch,
-                });
+            let running = Running::of(self.state, *stopped);
+            if let (Some(running), true) = (running, after.freed.insert(*stopped)) {
+                after.capacity.free_attempt(running.named());
             }
         }
         for (piece, (id, gpus)) in pieces {
@@ -200,8 +194,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         let mut is_free = true;
         for holder in self.holders(tasks) {
             is_free = false;
-            let job = self.state.job(holder.job);
-            let attempt = job.and_then(|job| job.unit(holder.unit)?.attempt.as_deref());
+            let attempt = self.state.attempt(holder.unit_id());
             if attempt.is_some_and(|attempt| attempt.stop.is_none()) {
                 victims.insert(holder);
             }
@@ -394,10 +387,14 @@ impl Room for Hosts<'_, '_> {
         self.force != Force::None
     }
 
-    fn oldest_on(&self, id: HostId) -> Option<(JobId, TaskIndex)> {
+    fn oldest_on(&self, id: HostId) -> Option<TaskKey> {
         let gpus = &self.state.host(id)?.gpus;
         let holders = gpus.iter().filter_map(|gpu| gpu.holder);
-        holders.map(|holder| (holder.job, holder.task)).min()
+        let tasks = holders.map(|holder| TaskKey {
+            job: holder.job,
+            task: holder.task,
+        });
+        tasks.min()
     }
 }
 

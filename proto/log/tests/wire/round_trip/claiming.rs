@@ -44,7 +44,10 @@ fn claiming() -> impl Strategy<Value = Claiming> {
     let whose = (leader(), job(), unit());
     let others = (
         vec(victim(), 0..3),
-        vec((job(), unit()).prop_map(UnitId::from), 0..3),
+        vec(
+            (job(), unit()).prop_map(|(job, unit)| UnitId::new(job, unit)),
+            0..3,
+        ),
         option::of(moving()),
     );
     (

@@ -171,8 +171,8 @@ pub(super) fn settle(cluster: &mut Cluster) -> anyhow::Result<()> {
 /// Ends the job that runs on the first host in use.
 pub(super) fn end_one(cluster: &mut Cluster) -> anyhow::Result<()> {
     let first = cluster.state.index.on_host.keys().next();
-    let (_, job, _) = *first.context("nothing runs that could end")?;
-    cluster.finish_all(job);
+    let (_, unit) = *first.context("nothing runs that could end")?;
+    cluster.finish_all(unit.job);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::health::Component;
-use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, UnitId};
 use muster_model::limits;
 use muster_model::time::DAY_MS;
 
@@ -14,7 +14,7 @@ use crate::state::{State, Unit};
 const DOUBTED_MS: u64 = DAY_MS;
 
 /// An attempt that ran on the GPU.
-type Doubted = (JobId, UnitIndex, AttemptEpoch);
+type Doubted = (UnitId, AttemptEpoch);
 
 impl Step<'_> {
     /// Notifies the owners of work that ran on a component within a day that its results may be wrong.
@@ -24,14 +24,15 @@ impl Step<'_> {
         };
         let doubted = were_on(self.state, host, *gpu);
         let place = self.place_named(component);
-        for (job, unit, epoch) in doubted.iter().take(limits::DOUBTED_TOLD_MAX) {
+        for (id, epoch) in doubted.iter().take(limits::DOUBTED_TOLD_MAX) {
+            let UnitId { job, unit } = *id;
             self.emit(EventKind::HealthNoted {
                 note: HealthNote::Doubt,
                 subject: format!("job {job}, unit {unit}, epoch {epoch}"),
                 detail: format!(
                     "its results may be wrong: it ran on {place}, which computes wrong results ({evidence})"
                 ),
-                job: Some(*job),
+                job: Some(job),
             });
         }
         let count = doubted.len();
@@ -66,12 +67,12 @@ fn were_on(state: &State, host: HostId, gpu: GpuUuid) -> Vec<Doubted> {
     };
     let units = state.jobs.values().flat_map(|job| {
         let units = job.units.iter();
-        units.map(|(index, unit)| (job.id, *index, unit))
+        units.map(|(index, unit)| (UnitId::new(job.id, *index), unit))
     });
     units
-        .flat_map(|(job, index, unit)| {
+        .flat_map(|(id, unit)| {
             let epochs = was_on(unit).into_iter();
-            epochs.map(move |epoch| (job, index, epoch))
+            epochs.map(move |epoch| (id, epoch))
         })
         .collect()
 }

@@ -236,10 +236,10 @@ impl Step<'_> {
         }
         let detail = words::accusation(self.state.health.condition(component));
         let cause = StopCause::new(StopReason::HostFault { host }, detail);
-        for (job, unit) in self.units_on(host) {
-            let grace_ms = grace_ms(&self.job_mut(job).spec, &cause.reason);
-            let member = self.only_member_on((job, unit), host);
-            self.order_stop_at((job, unit), member, cause.clone(), grace_ms);
+        for unit in self.units_on(host) {
+            let grace_ms = grace_ms(&self.job_mut(unit.job).spec, &cause.reason);
+            let member = self.only_member_on(unit, host);
+            self.order_stop_at(unit, member, cause.clone(), grace_ms);
         }
     }
 

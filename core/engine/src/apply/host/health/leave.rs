@@ -6,14 +6,14 @@ use muster_health::component::Condition;
 use muster_model::command::{StopCause, StopReason};
 use muster_model::health::{Component, Phase};
 use muster_model::host::Host;
-use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_model::ids::{HostId, TaskIndex, UnitId, UnitIndex};
 use muster_model::time::DAY_MS;
 
 use crate::apply::Step;
 use crate::apply::attempt::stopping::grace_ms;
 use crate::apply::attempt::words;
 use crate::feasibility::{Asker, Freed};
-use crate::state::{Job, State, TaskRun};
+use crate::state::{Job, Running, State, TaskRun};
 
 /// Time that work which saves itself waits for room elsewhere: a drained component is only suspected, and the
 /// work continues meanwhile. Afterwards it leaves with its next checkpoint regardless. One day: our proposal.
@@ -39,24 +39,23 @@ struct Leave {
 impl Step<'_> {
     /// Moves a unit that has just saved away from draining components. Work that saves nothing is left to its
     /// end, however long that takes.
-    pub(in crate::apply) fn leave_what_drains(&mut self, id: (JobId, UnitIndex)) {
+    pub(in crate::apply) fn leave_what_drains(&mut self, id: UnitId) {
         let Some(leave) = self.departure_of(id) else {
             return;
         };
         let reason = StopReason::Drain { host: leave.host };
         let cause = StopCause::new(reason, leave.detail);
-        let grace_ms = grace_ms(&self.job_mut(id.0).spec, &cause.reason);
+        let grace_ms = grace_ms(&self.job_mut(id.job).spec, &cause.reason);
         self.order_stop_at(id, leave.member, cause, grace_ms);
     }
 
     /// Returns the part of a unit that is to continue elsewhere; `None` if it stays.
-    fn departure_of(&self, (id, index): (JobId, UnitIndex)) -> Option<Leave> {
+    fn departure_of(&self, id: UnitId) -> Option<Leave> {
         let state = &*self.state;
         if !state.health.has_conditions() {
             return None;
         }
-        let job = state.job(id)?;
-        let attempt = job.unit(index)?.attempt.as_deref()?;
+        let Running { job, attempt, .. } = Running::of(state, id)?;
         let membership = attempt.membership.as_deref();
         let is_changing = membership.is_some_and(|it| it.leaving.is_some() || it.vacancy.is_some());
         if attempt.stop.is_some() || is_changing {
@@ -69,7 +68,7 @@ impl Step<'_> {
         let (first, condition) = drained.iter().min_by_key(|(_, it)| it.since)?;
         let is_patient = state.time.since(condition.since) < PATIENCE_MS;
         let leaving = drained.iter().map(|(run, _)| *run);
-        if is_patient && !has_room(state, (job, index), leaving) {
+        if is_patient && !has_room(state, job, id.unit, leaving) {
             return None;
         }
         Some(Leave {
@@ -94,7 +93,8 @@ fn draining<'a>(state: &'a State, run: &TaskRun) -> Option<&'a Condition> {
 /// estimate, not a plan: constraints across tasks are ignored.
 fn has_room<'a>(
     state: &State,
-    (job, unit): (&Job, UnitIndex),
+    job: &Job,
+    unit: UnitIndex,
     leaving: impl Iterator<Item = &'a TaskRun>,
 ) -> bool {
     let mut by_host: BTreeMap<HostId, Held> = BTreeMap::new();

@@ -64,13 +64,13 @@ impl Step<'_> {
                 worked,
                 evidence,
                 ..
-            } => self.restarted((*host, rule), *since, (*worked, evidence)),
+            } => self.restarted(*host, rule, *since, *worked, evidence),
             HealthCommand::SetRules {
                 request,
                 author,
                 text,
                 shipped,
-            } => self.set_health_rules(*request, author, (text, *shipped)),
+            } => self.set_health_rules(*request, author, text, *shipped),
             HealthCommand::ShipRules { version, text, .. } => self.ship_rules(*version, text),
             HealthCommand::ResetBreaker {
                 request,
@@ -223,9 +223,11 @@ impl Step<'_> {
     /// recovery.
     fn restarted(
         &mut self,
-        (host, rule): (HostId, &str),
+        host: HostId,
+        rule: &str,
         since: TimeMs,
-        (worked, evidence): (bool, &str),
+        worked: bool,
+        evidence: &str,
     ) -> Result<Answer, Rejection> {
         let limit = EVIDENCE_BYTES_MAX;
         require_length("evidence", evidence, "EVIDENCE_BYTES_MAX", limit)?;
@@ -265,7 +267,8 @@ impl Step<'_> {
         &mut self,
         request: RequestKey,
         author: &str,
-        (text, shipped): (&Arc<str>, Option<u32>),
+        text: &Arc<str>,
+        shipped: Option<u32>,
     ) -> Result<Answer, Rejection> {
         check_author(author)?;
         self.once(request, |step| step.obey(author, text, shipped))

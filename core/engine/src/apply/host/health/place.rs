@@ -4,7 +4,7 @@ use muster_health::book;
 use muster_health::guard_rails::{Group, GroupKind, PoolView};
 use muster_model::health::Component;
 use muster_model::host::{DRIVER_LABEL, Holder, Host};
-use muster_model::ids::{HostId, JobId, UnitIndex};
+use muster_model::ids::{HostId, JobId};
 
 use crate::apply::Step;
 use crate::state::{Job, Pools, State, pool_of};
@@ -92,9 +92,7 @@ pub fn is_idle_component(state: &State, host: HostId, component: &Component) -> 
         let gpu = state.gpu(*uuid);
         return gpu.is_none_or(|(_, gpu)| gpu.holder.is_none());
     }
-    let first = (host, JobId(0), UnitIndex(0));
-    let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-    state.index.on_host.range(first..=last).next().is_none()
+    state.index.units_on(host).next().is_none()
 }
 
 fn holder_of(host: &Host, component: &Component) -> Option<Holder> {
