@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn names_of_queues_are_escaped() {
         let mut page = String::new();
-        line(&mut page, ("series", "a\"b", ",kind=\"held\""), 7);
+        line(&mut page, "series", "a\"b", ",kind=\"held\"", 7);
         assert_eq!(page, "series{queue=\"a\\\"b\",kind=\"held\"} 7\n");
     }
 }
