@@ -5,7 +5,7 @@ use std::fs;
 use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
-use crate::trials::{folder_in, may_have_namespaces};
+use crate::faults::trials::{folder_in, may_have_namespaces};
 
 /// Injects the only fault of a profile once; no invariant may be violated.
 async fn stands(profile: &str, fault: &str, more: &[&str]) {

@@ -8,7 +8,7 @@ use muster_tests::{Cluster, Run, SecuredCluster, Shape, eventually};
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
-use crate::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
+use crate::faults::chaos_target::{SHAPE, foreign_job, is_untouched, what_is_left};
 
 /// Polling interval for killed processes.
 const LOOK: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use muster_tests::muster_binary;
 use serde_json::Value;
 
-use crate::trials::{played, played_with};
+use crate::faults::trials::{played, played_with};
 
 #[tokio::test]
 async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {

@@ -5,7 +5,7 @@ use std::fs;
 use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 
-use crate::trials::{folder_in, may_have_namespaces};
+use crate::faults::trials::{folder_in, may_have_namespaces};
 
 #[tokio::test]
 async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::trials::{in_namespaces, may_have_namespaces};
+use crate::faults::trials::{in_namespaces, may_have_namespaces};
 
 /// Number of kills in one test; `make bench` runs 50 of each kind.
 const TRIALS: usize = 4;

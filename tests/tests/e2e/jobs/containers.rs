@@ -5,7 +5,7 @@ use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, output, printed};
 use serde_json::json;
 
-use crate::gangs::only_these_are_up;
+use crate::jobs::gangs::only_these_are_up;
 use crate::podman::{IMAGE, Podman};
 
 const NO_ENGINE: Shape = Shape {

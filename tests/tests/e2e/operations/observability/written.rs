@@ -7,7 +7,7 @@ use std::process::Command;
 
 use muster_tests::{has_prometheus, skip};
 
-use crate::observability::{ROOT, dashboards};
+use crate::operations::observability::{ROOT, dashboards};
 
 /// Location of the runbook in alerts: where the Debian package installs it.
 const RUNBOOK: &str = "file:///usr/share/doc/muster/runbook.md#";

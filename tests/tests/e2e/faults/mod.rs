@@ -1,0 +1,5 @@
+//! Chaos runs and trials.
+
+mod chaos;
+pub(crate) mod chaos_target;
+pub(crate) mod trials;

@@ -1,0 +1,6 @@
+//! Agents, health of hosts and GPUs, maintenance.
+
+mod agents;
+mod health;
+mod maintenance;
+mod systemd;
