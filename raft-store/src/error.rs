@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::config::ConfigError;
-use crate::member_change::PROMOTION_LAG_ENTRIES_MAX;
-use crate::peer::Peer;
-use crate::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
+use crate::member::member_change::PROMOTION_LAG_ENTRIES_MAX;
+use crate::member::peer::Peer;
+use crate::member::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
+use crate::replica::config::ConfigError;
 
 /// Error of a proposal without an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -324,8 +324,11 @@ pub enum OpenError {
 
 impl OpenError {
     /// Converts a decoding error of `what`.
-    pub(crate) fn from_decode(what: String, error: crate::state_machine::DecodeError) -> Self {
-        use crate::state_machine::DecodeError;
+    pub(crate) fn from_decode(
+        what: String,
+        error: crate::apply::state_machine::DecodeError,
+    ) -> Self {
+        use crate::apply::state_machine::DecodeError;
         match error {
             DecodeError::NewerVersion { found, supported } => Self::NewerFormat {
                 what,

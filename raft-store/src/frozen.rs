@@ -15,13 +15,13 @@ use prost::Message;
 use proto::peer_request::Body;
 use proto::peer_response::Body as Answer;
 
-use crate::batch::Batch;
-use crate::codec::{convert, frame, record};
+use crate::apply::batch::Batch;
+use crate::apply::shared::Applied;
+use crate::apply::state_machine::StateMachine;
 use crate::counter::{Add, Counter};
-use crate::memory::MemorySnapshots;
-use crate::shared::Applied;
-use crate::snapshot::SnapshotStore;
-use crate::state_machine::StateMachine;
+use crate::storage::codec::{convert, frame, record};
+use crate::storage::memory::MemorySnapshots;
+use crate::storage::snapshot::SnapshotStore;
 use crate::types::{Entry, LeaderId, LogId, Membership, Node, StoredMembership, Vote};
 
 fn leader() -> LeaderId {
@@ -367,7 +367,7 @@ fn a_snapshot_file_is_read() {
 
 #[test]
 fn a_newer_or_damaged_frame_is_refused() {
-    use crate::state_machine::DecodeError;
+    use crate::apply::state_machine::DecodeError;
     let good = frame::encode(&convert::vote_to_proto(&vote()));
     let mut newer = good.clone();
     newer[0] += 1;

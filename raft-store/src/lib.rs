@@ -15,44 +15,16 @@
 #[cfg(test)]
 extern crate self as muster_raft_store;
 
-mod applier;
-pub mod backup;
-mod batch;
-mod batcher;
-pub mod codec;
-mod config;
-pub mod disk;
-mod engine;
+mod apply;
 mod error;
-mod followers;
-mod handle;
-mod hash_ledger;
-mod identity;
-mod inquiry;
-mod leadership;
-mod log_clock;
-mod log_store;
-mod machine;
-mod member_change;
-mod membership;
-pub mod memory;
+mod member;
 pub mod network;
-mod open;
-mod past;
-mod peer;
-mod refound;
-mod remains;
+pub mod recovery;
+mod replica;
 pub mod reread;
-mod seams;
-mod shared;
 pub mod sim;
-mod snapshot;
-mod state_machine;
-mod status;
-mod telemetry;
-mod transfer;
+pub mod storage;
 mod types;
-mod watcher;
 
 #[cfg(test)]
 #[path = "../tests/replica/support/counter.rs"]
@@ -62,20 +34,20 @@ mod frozen;
 #[cfg(test)]
 mod suite;
 
-pub use config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
+pub use apply::state_machine::{DecodeError, StateMachine};
 pub use error::{MembershipError, OpenError, ProposeError, ReadError};
-pub use handle::Handle;
-pub use leadership::Leadership;
-pub use member_change::{
+pub use member::leadership::Leadership;
+pub use member::member_change::{
     ChangePlan, Force, MEMBERS_MAX, MemberChange, PROMOTION_LAG_ENTRIES_MAX, VOTERS_MAX,
 };
+pub use member::peer::Peer;
+pub use member::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
 pub use network::{Removal, raft_service};
-pub use past::PastError;
-pub use peer::Peer;
-pub use refound::{Foundation, Loss, RefoundError, Survivor};
-pub use remains::{Remains, StoredEntry};
-pub use seams::{Clock, WallClock};
-pub use state_machine::{DecodeError, StateMachine};
-pub use status::{FollowerStatus, Status};
-pub use telemetry::describe_metrics;
-pub use transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
+pub use recovery::past::PastError;
+pub use recovery::refound::{Foundation, Loss, RefoundError, Survivor};
+pub use recovery::remains::{Remains, StoredEntry};
+pub use replica::config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
+pub use replica::handle::Handle;
+pub use replica::seams::{Clock, WallClock};
+pub use replica::status::{FollowerStatus, Status};
+pub use replica::telemetry::describe_metrics;

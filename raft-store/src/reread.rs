@@ -2,16 +2,16 @@
 //! decoded value.
 //!
 //! A replica reads its disk and its peers through the same functions; none may panic, or allocate memory
-//! beyond the bytes present. Backups are read through [`crate::backup`].
+//! beyond the bytes present. Backups are read through [`crate::recovery::backup`].
 
 use bytes::Bytes;
 use muster_proto::raft::v1 as proto;
 use prost::Message as _;
 
-use crate::codec::{convert, frame, record};
+use crate::apply::state_machine::{DecodeError, StateMachine};
 use crate::network;
-use crate::snapshot;
-use crate::state_machine::{DecodeError, StateMachine};
+use crate::storage::codec::{convert, frame, record};
+use crate::storage::snapshot;
 
 /// Re-encodes a framed log record.
 ///

@@ -1,6 +1,6 @@
 //! Interfaces through which a deterministic simulation runs a replica.
 //!
-//! A simulation supplies a [`Runtime`] (spawn, time, randomness), a [`Transport`], disks ([`crate::memory`]
+//! A simulation supplies a [`Runtime`] (spawn, time, randomness), a [`Transport`], disks ([`crate::storage::memory`]
 //! or its own) and a [`Clock`], and opens the same code with [`Seams`]. Every task of a replica is spawned
 //! through the runtime, so killing the tasks that a node spawned kills the replica. Nothing in the crate
 //! starts an operating-system thread except the RocksDB disk; blocking work goes through [`Runtime`]'s
@@ -11,11 +11,11 @@ use std::fmt;
 pub use openraft::AsyncRuntime;
 pub use openraft::async_runtime;
 
-pub use crate::disk::{LogDisk, SnapshotDisk};
+use crate::apply::state_machine::StateMachine;
 pub use crate::network::{Transport, TransportError};
-pub use crate::refound::Founder;
-pub use crate::seams::{Clock, Seams};
-use crate::state_machine::StateMachine;
+pub use crate::recovery::refound::Founder;
+pub use crate::replica::seams::{Clock, Seams};
+pub use crate::storage::disk::{LogDisk, SnapshotDisk};
 
 /// The asynchronous runtime of a replica.
 pub trait Runtime: AsyncRuntime + Send + Sync + fmt::Debug + 'static {}

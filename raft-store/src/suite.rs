@@ -7,15 +7,15 @@ use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use tempfile::TempDir;
 
-use crate::applier::{Applier, ApplierParts};
+use crate::apply::applier::{Applier, ApplierParts};
+use crate::apply::hash_ledger::HashLedger;
+use crate::apply::shared::{Applied, SharedState};
 use crate::counter::Counter;
-use crate::disk::{LogDisk, RocksLog, SnapshotDirectory, SnapshotDisk};
-use crate::hash_ledger::HashLedger;
-use crate::log_store::{LogLimits, LogStore};
-use crate::memory::{MemoryLog, MemorySnapshots};
-use crate::shared::{Applied, SharedState};
 use crate::sim::ProductionRuntime;
-use crate::snapshot::SnapshotStore;
+use crate::storage::disk::{LogDisk, RocksLog, SnapshotDirectory, SnapshotDisk};
+use crate::storage::log_store::{LogLimits, LogStore};
+use crate::storage::memory::{MemoryLog, MemorySnapshots};
+use crate::storage::snapshot::SnapshotStore;
 use crate::types::Types;
 
 type TestTypes = Types<Counter, ProductionRuntime>;

@@ -9,9 +9,9 @@ use openraft::impls::{
     BoxedErrorSource, EntryPayload, InlineBatch, OneshotResponder, leader_id_adv,
 };
 
-use crate::batch::Batch;
+use crate::apply::batch::Batch;
+use crate::apply::state_machine::StateMachine;
 use crate::sim::Runtime;
-use crate::state_machine::StateMachine;
 
 /// Type configuration of a replica of `M` that runs on `R`.
 pub(crate) struct Types<M, R>(PhantomData<fn() -> (M, R)>);

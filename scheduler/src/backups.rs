@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use muster_engine::state::State;
 use muster_model::ids::ReplicaId;
-use muster_raft_store::backup::{About, Backup, BackupError, Key, KeyError, Picture};
+use muster_raft_store::recovery::backup::{About, Backup, BackupError, Key, KeyError, Picture};
 use muster_tls::{begin_private, create_private_folder};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;

@@ -144,8 +144,8 @@ mod tests {
 
     use muster_model::ids::ReplicaId;
     use muster_proto::status;
-    use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
     use muster_raft_store::sim::{ProductionRuntime, Seams};
+    use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
     use muster_raft_store::{Config, Peer, WallClock};
 
     use super::*;

@@ -3,7 +3,7 @@
 
 use muster_client::{Client, ClientError};
 use muster_engine::state::State;
-use muster_raft_store::backup::Backup;
+use muster_raft_store::recovery::backup::Backup;
 
 use crate::run::judge::{Invariant, Violation};
 

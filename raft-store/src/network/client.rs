@@ -25,13 +25,13 @@ use proto::peer_request::Body;
 use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
 
-use crate::codec::convert;
+use crate::apply::state_machine::{DecodeError, StateMachine};
+use crate::member::peer::Peer;
 use crate::network::server::ServerIdentity;
 use crate::network::{Transport, TransportError, convert as wire, stream_by_calls};
-use crate::peer::Peer;
 use crate::sim::Runtime;
-use crate::snapshot::SnapshotFile;
-use crate::state_machine::{DecodeError, StateMachine};
+use crate::storage::codec::convert;
+use crate::storage::snapshot::SnapshotFile;
 use crate::types::{LeaderId, Node, Types, Vote};
 
 /// Item of a stream of appends.

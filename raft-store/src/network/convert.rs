@@ -7,9 +7,9 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 
-use crate::codec::{convert, record};
+use crate::apply::state_machine::{DecodeError, StateMachine};
 use crate::sim::{ProductionRuntime, Runtime};
-use crate::state_machine::{DecodeError, StateMachine};
+use crate::storage::codec::{convert, record};
 use crate::types::{LogId, Types};
 
 /// A follower's result of one append: the matching position, or the reason that none matches.

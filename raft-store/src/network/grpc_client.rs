@@ -16,8 +16,8 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
+use crate::member::peer::Peer;
 use crate::network::{MESSAGE_BYTES_MAX, Transport, TransportError};
-use crate::peer::Peer;
 
 /// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

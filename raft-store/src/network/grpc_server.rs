@@ -7,10 +7,10 @@ use muster_proto::raft::v1::raft_service_server::{RaftService, RaftServiceServer
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::engine::Engine;
-use crate::handle::Handle;
+use crate::apply::state_machine::StateMachine;
 use crate::network::MESSAGE_BYTES_MAX;
-use crate::state_machine::StateMachine;
+use crate::replica::engine::Engine;
+use crate::replica::handle::Handle;
 
 /// Serves one replica to its peers.
 pub struct RaftServer {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use muster_proto::raft::v1 as proto;
 
-use crate::codec::convert;
-use crate::disk::SnapshotWrite;
-use crate::snapshot::{SnapshotFile, SnapshotStore};
-use crate::state_machine::DecodeError;
+use crate::apply::state_machine::DecodeError;
+use crate::storage::codec::convert;
+use crate::storage::disk::SnapshotWrite;
+use crate::storage::snapshot::{SnapshotFile, SnapshotStore};
 use crate::types::{LogId, SnapshotMeta, Vote};
 
 /// Error of a rejected chunk.
@@ -143,11 +143,11 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::apply::shared::Applied;
+    use crate::apply::state_machine::StateMachine as _;
     use crate::counter::{Add, Counter};
-    use crate::disk::SnapshotDirectory;
-    use crate::memory::MemorySnapshots;
-    use crate::shared::Applied;
-    use crate::state_machine::StateMachine as _;
+    use crate::storage::disk::SnapshotDirectory;
+    use crate::storage::memory::MemorySnapshots;
     use crate::types::{LeaderId, StoredMembership};
 
     const LEADER: LeaderId = LeaderId {

@@ -12,12 +12,12 @@ use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
 use tokio::sync::{Mutex, oneshot};
 
-use crate::applier::Applier;
-use crate::codec::convert;
+use crate::apply::applier::Applier;
+use crate::apply::state_machine::{DecodeError, StateMachine};
 use crate::network::receiver::ChunkError;
 use crate::network::{SnapshotReceiver, Standing, convert as wire};
 use crate::sim::{Runtime, detach};
-use crate::state_machine::{DecodeError, StateMachine};
+use crate::storage::codec::convert;
 use crate::types::Types;
 
 /// Identity of this replica as its peers address it.

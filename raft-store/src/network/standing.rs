@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::peer::Peer;
+use crate::member::peer::Peer;
 
 /// No member has addressed this replica by an incarnation yet.
 const UNKNOWN: u8 = 0;

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt as _};
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
 
-use crate::peer::Peer;
+use crate::member::peer::Peer;
 
 /// Error of an exchange without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

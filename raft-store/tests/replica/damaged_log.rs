@@ -1,11 +1,10 @@
 //! Damage to the write-ahead log: an acknowledged write is never dropped silently, and a write cut off by a
 //! crash does not keep the replica from starting.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, RocksLog};
+use muster_raft_store::storage::disk::{LogChange, LogDisk, MetaKey, RocksLog};
 use muster_raft_store::{Handle, OpenError, Peer};
 use tempfile::TempDir;
 

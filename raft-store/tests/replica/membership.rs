@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use muster_raft_store::disk::SnapshotWrite;
-use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{ProductionRuntime, Seams, SnapshotDisk};
+use muster_raft_store::storage::disk::SnapshotWrite;
+use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{
     Force, Handle, MemberChange, MembershipError, Peer, SnapshotPolicy, WallClock,
 };

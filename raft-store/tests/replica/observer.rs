@@ -4,13 +4,12 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{AppliedEntry, Observer, ProductionRuntime, Seams};
+use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{Handle, Peer, WallClock};
 
-use crate::support::config;
 use crate::support::counter::{Add, Counter};
-use crate::support::leads;
+use crate::support::{config, leads};
 
 /// Concurrent writes, one proposal each.
 const WRITES: u64 = 50;

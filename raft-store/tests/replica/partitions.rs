@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{ProductionRuntime, Seams};
+use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{
     Config, DecodeError, Handle, MembershipError, Peer, ProposeError, ReadError, StateMachine,
     Timings, WallClock,

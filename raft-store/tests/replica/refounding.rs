@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
-use muster_raft_store::backup::{About, Backup};
+use muster_raft_store::recovery::backup::{About, Backup};
 use muster_raft_store::{Config, Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
 use tempfile::TempDir;
 

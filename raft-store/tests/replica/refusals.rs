@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, RocksLog};
-use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{ProductionRuntime, Seams};
+use muster_raft_store::storage::disk::{LogChange, LogDisk, MetaKey, RocksLog};
+use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, WallClock};
 use tempfile::TempDir;
 

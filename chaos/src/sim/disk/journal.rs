@@ -1,7 +1,7 @@
 //! Serialized unsynced writes, appended to the end of a file: each with its length and a checksum, so that
 //! a torn write is recognized.
 
-use muster_raft_store::disk::{LogChange, MetaKey};
+use muster_raft_store::storage::disk::{LogChange, MetaKey};
 
 /// Bytes before a write: its length and its checksum.
 const HEAD_BYTES: usize = 8;

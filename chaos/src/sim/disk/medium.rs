@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_raft_store::disk::{LogChange, MetaKey};
+use muster_raft_store::storage::disk::{LogChange, MetaKey};
 use tokio::time::Instant;
 
 use crate::sim::disk::{Condition, Deceit};

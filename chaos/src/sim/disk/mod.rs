@@ -8,10 +8,11 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
-use tokio::time::Instant;
-
 use medium::{Medium, lock};
+use muster_raft_store::storage::disk::{
+    LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced,
+};
+use tokio::time::Instant;
 
 /// Interval at which a sync checks whether its turn has come.
 const STALL_LOOK: Duration = Duration::from_millis(20);

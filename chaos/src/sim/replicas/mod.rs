@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_raft_store::disk::LogDisk as _;
 use muster_raft_store::sim::{Founder, Observer, Seams};
+use muster_raft_store::storage::disk::LogDisk as _;
 use muster_raft_store::{Config, Handle, OpenError, Peer, StateMachine, Timings};
 use rand::{Rng, RngCore as _};
 use tokio::sync::oneshot;

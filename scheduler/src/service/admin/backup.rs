@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bytes::{Bytes, BytesMut};
 use muster_engine::state::State;
 use muster_proto::{status, v1};
-use muster_raft_store::backup::{About, Picture};
+use muster_raft_store::recovery::backup::{About, Picture};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};

@@ -3,7 +3,7 @@
 //! it is unreadable.
 
 use muster_engine::state::State;
-use muster_raft_store::backup::{Backup, BackupError, Key, reseal};
+use muster_raft_store::recovery::backup::{Backup, BackupError, Key, reseal};
 
 use crate::{WITH_LZ4, assert_same, backup, bounded, choice, lz4, or_panic};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_engine::state::{Hold, State};
 use muster_model::time::TimeMs;
-use muster_raft_store::backup::{About, Backup};
+use muster_raft_store::recovery::backup::{About, Backup};
 use muster_raft_store::{Clock as _, StateMachine};
 use tokio::time::{sleep, timeout};
 
