@@ -92,14 +92,14 @@ enum Noun {
     /// submission, a drain, a block or another queue tree: which jobs start when and where, which are
     /// stopped, which wait longer. The cluster is not touched (docs/what-if.md).
     #[cfg(feature = "server")]
-    Simulate(Box<command::simulate::Simulate>),
+    Simulate(Box<command::local::simulate::Simulate>),
     /// Run scripts against the scheduling engine, without a cluster
     #[cfg(feature = "server")]
     #[command(subcommand)]
-    Scenario(command::scenario::Verb),
+    Scenario(command::local::scenario::Verb),
     #[cfg(feature = "server")]
     #[command(flatten)]
-    Server(command::server::Noun),
+    Server(command::local::server::Noun),
     /// Create tokens with which workers join
     #[cfg(not(feature = "server"))]
     #[command(subcommand)]

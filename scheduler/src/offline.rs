@@ -4,10 +4,10 @@
 use muster_engine::state::State;
 use muster_raft_store as store;
 
-pub use store::backup::{BackupError, Key, KeyError, reseal};
+pub use store::recovery::backup::{BackupError, Key, KeyError, reseal};
 pub use store::{Foundation, Loss, Peer, RefoundError};
 
 /// A backup of a cluster, read and verified.
-pub type Backup = store::backup::Backup<State>;
+pub type Backup = store::recovery::backup::Backup<State>;
 /// Data of the source replica on disk.
 pub type Survivor = store::Survivor<State>;

@@ -8,10 +8,10 @@ use muster_documents::Gpu;
 use muster_model::ids::GpuUuid;
 use muster_proto::v1;
 
-use crate::command::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
+use crate::command::common::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
+use crate::command::common::listing::{StandingFilter, check_hosts, show};
 #[cfg(feature = "server")]
-use crate::command::gpu_check::Check;
-use crate::command::listing::{StandingFilter, check_hosts, show};
+use crate::command::local::gpu_check::Check;
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -8,9 +8,9 @@ use muster_model::ids::Revision;
 use muster_model::limits::CONFIGURATION_BYTES_MAX;
 use muster_proto::v1;
 
-use crate::command::configuration::read_file;
-use crate::command::listing::show;
-use crate::command::tickets::Tickets;
+use crate::command::common::configuration::read_file;
+use crate::command::common::listing::show;
+use crate::command::common::tickets::Tickets;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

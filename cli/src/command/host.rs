@@ -7,8 +7,10 @@ use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_documents::{Host, HostLocation};
 use muster_proto::v1;
 
-use crate::command::blocking::{self, BlockOptions, DrainOptions, HostOptions, Target, Terms};
-use crate::command::listing::{StandingFilter, check_hosts, show};
+use crate::command::common::blocking::{
+    self, BlockOptions, DrainOptions, HostOptions, Target, Terms,
+};
+use crate::command::common::listing::{StandingFilter, check_hosts, show};
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;

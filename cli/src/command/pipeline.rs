@@ -12,9 +12,9 @@ use muster_model::ids::{JobId, PipelineId};
 use muster_model::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
 
-use crate::command::configuration::read_file;
+use crate::command::common::configuration::read_file;
+use crate::command::common::listing::show;
 use crate::command::job::{Ended, Goal, wait_for};
-use crate::command::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

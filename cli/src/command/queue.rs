@@ -5,8 +5,8 @@ use muster_documents::{ChangedName, Queue, QueueChanges};
 use muster_model::quota::QueueTree;
 use muster_proto::v1;
 
-use crate::command::configuration::{ApplyOptions, ConfigFile, print_file};
-use crate::command::listing::show;
+use crate::command::common::configuration::{ApplyOptions, ConfigFile, print_file};
+use crate::command::common::listing::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

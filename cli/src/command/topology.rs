@@ -5,7 +5,7 @@ use muster_documents::TopologyEffect;
 use muster_model::topology::{Topology, validate};
 use muster_proto::v1;
 
-use crate::command::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
+use crate::command::common::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

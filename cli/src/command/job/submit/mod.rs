@@ -17,7 +17,7 @@ use muster_model::ids::JobId;
 use muster_model::limits::SPEC_BYTES_MAX;
 
 use self::flags::SpecFlags;
-use crate::command::configuration::read_file;
+use crate::command::common::configuration::read_file;
 use crate::command::job::wait::{Goal, wait_for};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;

@@ -16,8 +16,8 @@ use muster_chaos::cluster::{Fault, NetworkKind};
 use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::command::demo::{own_binary, runtime, trainer_program};
 use crate::command::inject::Inject;
+use crate::command::local::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -21,7 +21,7 @@ use muster_simulate::fork::{
     ForkSettings, HORIZON_MS_DEFAULT, HORIZON_MS_MAX, what_if,
 };
 
-use crate::command::configuration::ConfigFile;
+use crate::command::common::configuration::ConfigFile;
 use crate::command::gpu::{Wanted, no_such_gpu};
 use crate::command::job::submit::read_files;
 use crate::connection::Options;

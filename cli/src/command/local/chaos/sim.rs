@@ -10,7 +10,7 @@ use muster_chaos::sim::scale::{Scale, Tempo};
 use muster_chaos::sim::sweep::{SweepOptions, sweep};
 use muster_chaos::sim::world::{WorldOptions, simulate};
 
-use crate::command::demo::own_binary;
+use crate::command::local::demo::own_binary;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -12,7 +12,7 @@ use muster_chaos::sim::script::Script;
 use muster_chaos::sim::world::{WorldOptions, record};
 use muster_model::ids::{JobId, Revision};
 
-use crate::command::chaos::sim::WorldFlags;
+use crate::command::local::chaos::sim::WorldFlags;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

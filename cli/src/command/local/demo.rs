@@ -135,13 +135,16 @@ fn announce(cluster: &DevCluster, ready_file: Option<&Path>) -> io::Result<()> {
 }
 
 /// Path of this program: replicas and workers of a cluster are started from it.
-pub(super) fn own_binary() -> Result<PathBuf, Failure> {
+pub(in crate::command) fn own_binary() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find the path of this program: {error}")))
 }
 
 /// The example trainer: the given one, or the one beside this program.
-pub(super) fn trainer_program(named: Option<PathBuf>, binary: &Path) -> Result<PathBuf, Failure> {
+pub(in crate::command) fn trainer_program(
+    named: Option<PathBuf>,
+    binary: &Path,
+) -> Result<PathBuf, Failure> {
     let trainer = named.unwrap_or_else(|| binary.with_file_name("muster-trainer"));
     if !trainer.is_file() {
         return Err(Failure::usage(format!(
@@ -153,7 +156,7 @@ pub(super) fn trainer_program(named: Option<PathBuf>, binary: &Path) -> Result<P
 }
 
 /// Runtime of a cluster's driver.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(in crate::command) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -11,7 +11,7 @@ use muster_documents::Backup;
 use muster_scheduler::offline::{BackupError, Key, reseal};
 use muster_tls::begin_private;
 
-use crate::command::snapshot::{KeyFile, read, render};
+use crate::command::local::snapshot::{KeyFile, read, render};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use muster_chaos::cluster::{Fault, NamedAgent};
 use muster_chaos::run::{EXTERNAL_FAULTS, TargetOptions};
 
-use crate::command::demo::{own_binary, trainer_program};
+use crate::command::local::demo::{own_binary, trainer_program};
 use crate::connection::{Options, current_user};
 use crate::failure::Failure;
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use muster_chaos::sim::shrink::{ShrinkOptions, shrink};
 
-use crate::command::chaos::replay::{World, read_world};
-use crate::command::chaos::sim::WorldFlags;
+use crate::command::local::chaos::replay::{World, read_world};
+use crate::command::local::chaos::sim::WorldFlags;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use muster_worker::supervisor::link::task_side::{self, SOCKET_VARIABLE};
 
-use crate::command::task::failure;
+use crate::command::local::task::failure;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -10,9 +10,9 @@ use muster_chaos::run::{Profile, RunOptions, RunReport, TargetOptions, run_targe
 use muster_chaos::trials::apart;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::command::chaos::target::Target;
-use crate::command::chaos::{Apart, STOP_MAX, guard, play};
-use crate::command::demo::{own_binary, runtime, trainer_program};
+use crate::command::local::chaos::target::Target;
+use crate::command::local::chaos::{Apart, STOP_MAX, guard, play};
+use crate::command::local::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -12,26 +12,26 @@ use crate::failure::Failure;
 pub(crate) enum Noun {
     /// Save the cluster's state to a file, check it, restore it into a new cluster
     #[command(subcommand)]
-    Snapshot(super::snapshot::Verb),
+    Snapshot(crate::command::local::snapshot::Verb),
     /// From inside a task: register checkpoints, wait for a stop request
     #[command(subcommand)]
-    Task(super::task::Verb),
+    Task(crate::command::local::task::Verb),
     /// Run a scheduler replica
-    Scheduler(super::scheduler::Scheduler),
+    Scheduler(crate::command::local::scheduler::Scheduler),
     /// Run a worker's agent, or create tokens with which workers join
-    Worker(super::worker::Worker),
+    Worker(crate::command::worker::Worker),
     /// Check settings files of schedulers and workers, print their defaults
     #[command(subcommand)]
-    Config(super::config::Verb),
+    Config(crate::command::local::config::Verb),
     /// Watch a cluster train a model while its parts are killed
-    Demo(super::demo::Demo),
+    Demo(crate::command::local::demo::Demo),
     /// Submit the jobs of a trace, faster than in the trace
-    Replay(super::replay::Replay),
+    Replay(crate::command::local::replay::Replay),
     /// Run a small cluster on this machine for experiments
-    Dev(super::demo::Dev),
+    Dev(crate::command::local::demo::Dev),
     /// Test fault tolerance: simulated and real clusters, under faults
     #[command(subcommand)]
-    Chaos(super::chaos::Chaos),
+    Chaos(crate::command::local::chaos::Chaos),
 }
 
 impl Noun {

@@ -19,7 +19,7 @@ use muster_simulate::{
 };
 
 use self::what_if::{Shared, WhatIf};
-use crate::command::configuration::{ConfigFile, unusable};
+use crate::command::common::configuration::{ConfigFile, unusable};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};

@@ -1,0 +1,6 @@
+//! What several commands share.
+
+pub(super) mod blocking;
+pub(super) mod configuration;
+pub(super) mod listing;
+pub(super) mod tickets;
