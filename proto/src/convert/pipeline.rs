@@ -19,7 +19,10 @@ use crate::v1;
 ///
 /// # Errors
 /// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
-pub fn submit_pipeline_command(request: v1::SubmitPipelineRequest) -> Result<Command, Rejection> {
+pub fn submit_pipeline_command(
+    mut request: v1::SubmitPipelineRequest,
+) -> Result<Command, Rejection> {
+    request.validate_only = false;
     let key = request_key("submit_pipeline", &request.request_id, &request)?;
     let spec = required("spec", request.spec)?;
     let size_bytes = spec.encoded_len();

@@ -20,7 +20,8 @@ use crate::v1;
 ///
 /// # Errors
 /// `InvalidRequest` for an invalid request id, `InvalidSpec` with every violated rule of the specification.
-pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejection> {
+pub fn submit_command(mut request: v1::SubmitJobRequest) -> Result<Command, Rejection> {
+    request.validate_only = false;
     let key = request_key("submit_job", &request.request_id, &request)?;
     let spec = request
         .spec
@@ -89,7 +90,8 @@ pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejectio
 ///
 /// # Errors
 /// `InvalidRequest` for an invalid request id or target, or a missing reason or author.
-pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
+pub fn block_command(mut request: v1::BlockRequest) -> Result<Command, Rejection> {
+    request.dry_run = false;
     let key = request_key("block", &request.request_id, &request)?;
     let target = target(request.target)?;
     not_empty("reason", &request.reason)?;
@@ -149,7 +151,10 @@ pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Reject
 /// # Errors
 /// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a tree that
 /// is absent, too large or unreadable.
-pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<Command, Rejection> {
+pub fn configure_queues_command(
+    mut request: v1::ConfigureQueuesRequest,
+) -> Result<Command, Rejection> {
+    request.dry_run = false;
     let key = request_key("configure_queues", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let tree = configuration("tree", request.tree)?;
@@ -166,7 +171,8 @@ pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<C
 /// # Errors
 /// `InvalidRequest` for an invalid request id or a missing author, `InvalidConfiguration` for a topology
 /// that is absent or too large.
-pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, Rejection> {
+pub fn set_topology_command(mut request: v1::SetTopologyRequest) -> Result<Command, Rejection> {
+    request.dry_run = false;
     let key = request_key("set_topology", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let topology = configuration("topology", request.topology)?;
@@ -251,6 +257,18 @@ mod tests {
         assert_eq!(key("hello"), key("hello"));
         assert_eq!(key("hello").id, key("world").id);
         assert_ne!(key("hello").fingerprint, key("world").fingerprint);
+    }
+
+    #[test]
+    fn a_check_has_the_fingerprint_of_the_submission() {
+        let check = v1::SubmitJobRequest {
+            validate_only: true,
+            ..submission("hello")
+        };
+        assert_eq!(
+            submit_command(check).unwrap(),
+            submit_command(submission("hello")).unwrap()
+        );
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::field::InvalidField;
 /// Every build computes the same fingerprint of a request: fields without a value take no bytes, fields are
 /// encoded in the order of their numbers and maps in the order of their keys, and fields that this build does
 /// not know were dropped when the request was read. `name` distinguishes requests with the same fields.
+/// Callers clear flags of checks that change nothing (`validate_only`, `dry_run`) first: a check and the change
+/// itself have the same fingerprint.
 ///
 /// # Errors
 /// [`InvalidField`] for an invalid request id.

@@ -34,7 +34,10 @@ plain_write! {
 ///
 /// # Errors
 /// `InvalidRequest` for an invalid request id, a missing author or an invalid file.
-pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
+pub fn set_health_rules_command(
+    mut request: v1::SetHealthRulesRequest,
+) -> Result<Command, Rejection> {
+    request.dry_run = false;
     let key = request_key("set_health_rules", &request.request_id, &request)?;
     not_empty("author", &request.author)?;
     let (text, shipped) = if request.rules.is_empty() {
