@@ -1,4 +1,4 @@
-//! What several commands share.
+//! Parts shared by several commands.
 
 pub(super) mod blocking;
 pub(super) mod configuration;

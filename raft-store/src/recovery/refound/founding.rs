@@ -130,8 +130,8 @@ pub struct Founder<'a> {
 
 impl Founder<'_> {
     /// Writes the initial snapshot of the group onto an empty disk; `last_term` and `last_index` are those of
-    /// the last entry that the state covers. Returns the records of its log, which is empty and begins after the snapshot: the
-    /// replica may start once they are durable.
+    /// the last entry that the state covers. Returns the records of its log, which is empty and begins after
+    /// the snapshot: the replica may start once they are durable.
     ///
     /// # Errors
     /// Disk errors.

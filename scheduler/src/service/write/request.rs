@@ -1,4 +1,4 @@
-//! What the service knows about each write request, in one place per request.
+//! Properties of each write request, in one place per request.
 //!
 //! The files beside this one implement [`WriteRequest`] for the requests of one subject. Everything else about
 //! a write is generic: admission, rights, audit log, retries, forwarding to the leader and the answer.

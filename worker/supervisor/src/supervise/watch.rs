@@ -27,16 +27,16 @@ impl Supervisor<'_> {
     /// No process of the task may live longer than its lease, and no exit may be reported before all of them
     /// are dead. That is why each turn has this order:
     ///
-    /// 1. Reap. Nothing else ends the loop, so whoever learns the exit may use the task's resources again.
-    /// 2. Read the clock, once a turn, and tell the guard. If this process freezes in any later step, the
-    ///    guard kills it and the task soon after the deadline that it was told last.
+    /// 1. Reap. Nothing else ends the loop, so the receiver of the exit may reuse the task's resources.
+    /// 2. Read the clock, once a turn, and update the guard. If this process freezes in any later step, the
+    ///    guard kills it and the task soon after the last deadline that it received.
     /// 3. Judge the lease, before any message is read: an extension that waited in a socket while this process
     ///    was frozen does not revive an expired lease. A stop request caused by the approaching end is made
     ///    first, because its grace counts for the judgement.
     /// 4. Decide about the kill. It is never taken back, whatever is received later.
-    /// 5. Signal the processes, in every turn anew: a kill misses processes that are being forked.
-    /// 6. Watch checkpoints and report progress: needed by nobody for safety, so after the signals.
-    /// 7. Set the alarm and tell the guard when the lease must be judged again, before sleeping.
+    /// 5. Signal the processes, again in every turn: a kill misses processes that are being forked.
+    /// 6. Watch checkpoints and report progress: not needed for safety, so after the signals.
+    /// 7. Set the alarm and notify the guard when the lease must be judged again, before sleeping.
     /// 8. Sleep, never longer than [`LEASE_TICK`]: the timeout does not count time in which the machine is
     ///    suspended, and the alarm is not required.
     /// 9. Handle what arrived, a bounded number of bytes, so that the next turn comes in time.
