@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use muster_model::time::TimeMs;
-
-use crate::health::{Sample, THIS_HOST};
+use muster_monitor::health::{Sample, THIS_HOST};
 
 /// Heartbeats considered; the one with the shortest round trip counts. The error of a measurement is up to
 /// half of its round trip.

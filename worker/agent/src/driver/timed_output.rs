@@ -8,7 +8,7 @@ use muster_supervisor::output::segments::OutputStream;
 
 use crate::driver::output::{Answer, blocking};
 use crate::limits::{LOG_FOLLOW_INTERVAL, LOG_TAIL_LINES_MAX};
-use crate::logs::{Begin, Line, Timeline};
+use crate::tasks::logs::{Begin, Line, Timeline};
 
 /// Microseconds in a millisecond.
 const US_PER_MS: u64 = 1_000;
