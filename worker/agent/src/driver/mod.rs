@@ -83,7 +83,7 @@ pub(crate) struct Driver {
 }
 
 /// State of the open session.
-struct Open {
+struct OpenSession {
     session: Session,
     beats: Heartbeats,
     output: OutputRequests,
@@ -96,7 +96,7 @@ impl Driver {
     /// # Errors
     /// [`Error::Ended`] if the executor is gone.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
-        let mut open: Option<Open> = None;
+        let mut open: Option<OpenSession> = None;
         let mut tick = interval(AGENT_TICK);
         let mut retention = interval(RETENTION_INTERVAL);
         loop {
@@ -110,14 +110,18 @@ impl Driver {
                     GpuUpdate::Xid(gpu, code) => self.health.xid(gpu, code),
                 },
                 () = self.executor.status_due() => self.status_changed(&mut open).await?,
-                () = until(beat_due) => self.beat(&mut open, false).await?,
+                () = until(beat_due) => self.send_heartbeat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
-                _ = retention.tick() => self.forget_old_logs(),
+                _ = retention.tick() => self.remove_old_logs(),
             }
         }
     }
 
-    async fn incoming(&mut self, incoming: Incoming, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn incoming(
+        &mut self,
+        incoming: Incoming,
+        open: &mut Option<OpenSession>,
+    ) -> Result<(), Error> {
         match incoming {
             Incoming::Supervisor(id, report) => self.supervisor(id, report).await,
             Incoming::Checkpoint(RunId { key, epoch }, report) => {
@@ -144,13 +148,13 @@ impl Driver {
                     session.outbox.clone(),
                     session.closed.clone(),
                 );
-                *open = Some(Open {
+                *open = Some(OpenSession {
                     session,
                     beats,
                     output,
                     offset: ClockOffset::default(),
                 });
-                self.beat(open, true).await
+                self.send_heartbeat(open, true).await
             }
             Incoming::Message(number, kind) => match open {
                 Some(open) if open.session.number == number => self.message(kind, open).await,
@@ -188,7 +192,7 @@ impl Driver {
         }
     }
 
-    async fn message(&mut self, kind: LeaderKind, open: &mut Open) -> Result<(), Error> {
+    async fn message(&mut self, kind: LeaderKind, open: &mut OpenSession) -> Result<(), Error> {
         match kind {
             LeaderKind::Desired(wire) => match DesiredState::try_from(wire) {
                 Ok(desired) if desired.host == open.session.host => {
@@ -223,7 +227,7 @@ impl Driver {
             LeaderKind::InjectFault(order) => self.inject(order, open),
             LeaderKind::Debug(order) => {
                 let answer = debug::answer(order, &self.settings.borrow());
-                say(open, WorkerKind::Debug(answer));
+                try_send(open, WorkerKind::Debug(answer));
             }
             LeaderKind::Exec(order) => {
                 let tasks = self.agent.tasks();
@@ -243,7 +247,7 @@ impl Driver {
         Ok(())
     }
 
-    fn inject(&self, order: v1::InjectFault, open: &Open) {
+    fn inject(&self, order: v1::InjectFault, open: &OpenSession) {
         let outcome = match order.injection.and_then(|injection| injection.what) {
             Some(What::Signal(signal)) => self.signal(signal),
             Some(what) => self.health.inject(what, self.gpus.is_simulated()),
@@ -253,7 +257,7 @@ impl Driver {
             id: order.id,
             error: outcome.err(),
         });
-        say(open, result);
+        try_send(open, result);
     }
 
     fn signal(&self, signal: v1::InjectedSignal) -> Result<(), String> {
@@ -314,7 +318,7 @@ impl Driver {
         exit
     }
 
-    async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn tick(&mut self, open: &mut Option<OpenSession>) -> Result<(), Error> {
         let now = self.clock.now();
         self.systemd.iter().for_each(Systemd::lives);
         self.step(Input::Tick).await?;
@@ -408,19 +412,23 @@ impl Driver {
     }
 
     /// Sends the whole state now, or soon if it has just been sent.
-    async fn status_changed(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn status_changed(&mut self, open: &mut Option<OpenSession>) -> Result<(), Error> {
         let tasks = self.agent.tasks().len();
         let is_due = open
             .as_mut()
             .is_some_and(|open| open.beats.is_status_due_now(tasks));
         if is_due {
-            self.beat(open, true).await?;
+            self.send_heartbeat(open, true).await?;
         }
         Ok(())
     }
 
     /// Sends a heartbeat, if there is a session.
-    async fn beat(&mut self, open: &mut Option<Open>, changed: bool) -> Result<(), Error> {
+    async fn send_heartbeat(
+        &mut self,
+        open: &mut Option<OpenSession>,
+        changed: bool,
+    ) -> Result<(), Error> {
         let Some(open) = open else {
             return Ok(());
         };
@@ -429,13 +437,13 @@ impl Driver {
         self.step(Input::BeatSent { sequence }).await?;
         let mut beat = self.agent.beat(sequence, whole);
         name_host(&mut beat, open.session.host);
-        if !say(open, WorkerKind::Beat((&beat).into())) && whole {
+        if !try_send(open, WorkerKind::Beat((&beat).into())) && whole {
             open.beats.status_lost();
         }
         Ok(())
     }
 
-    fn forget_old_logs(&self) {
+    fn remove_old_logs(&self) {
         let live: BTreeSet<RunId> = self
             .agent
             .tasks()
@@ -445,7 +453,7 @@ impl Driver {
         let retention = self.settings.borrow().log_retention;
         let (logs, ships) = (self.logs.clone(), self.ships);
         tokio::task::spawn_blocking(move || {
-            match crate::tasks::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
+            match crate::tasks::logs::remove_old(&logs, &live, &retention, ships, wall_clock()) {
                 Ok(removed) => metrics::logs_removed(removed),
                 Err(error) => tracing::warn!(%error, "removing old logs failed"),
             }
@@ -475,7 +483,7 @@ fn name_host(beat: &mut Beat, id: HostId) {
 }
 
 /// Sends without waiting: a leader that does not read must not stop the loop. False: not sent.
-fn say(open: &Open, kind: WorkerKind) -> bool {
+fn try_send(open: &OpenSession, kind: WorkerKind) -> bool {
     let message = v1::WorkerMessage { kind: Some(kind) };
     let sent = open.session.outbox.try_send(message).is_ok();
     if !sent {

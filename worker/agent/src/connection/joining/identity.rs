@@ -8,7 +8,7 @@ use muster_tls::{PeerRole, Tls, TlsSettings, signing_request};
 
 use crate::config::WorkerConfig;
 use crate::connection::joining::JoinError;
-use crate::connection::joining::request::Joined;
+use crate::connection::joining::request::JoinResponse;
 
 /// Folder in the data directory.
 const FOLDER: &str = "tls";
@@ -84,7 +84,7 @@ impl Identity {
 
     /// Stores the cluster's files: the certificate last and atomically, so that an incomplete set is never
     /// used.
-    pub(super) fn keep(&self, joined: &Joined) -> Result<(), JoinError> {
+    pub(super) fn keep(&self, joined: &JoinResponse) -> Result<(), JoinError> {
         if self.authorities.is_none() {
             self.write(AUTHORITIES, &joined.authorities_pem)?;
         }

@@ -19,7 +19,7 @@ use muster_proto::status::ErrorReport;
 use muster_tls::issue::IssueError;
 use muster_tls::{Dialer, JoinToken, PeerRole, Tls};
 use renewal::keep_renewed;
-use request::{Failed, Replica};
+use request::{JoinFailure, Replica};
 
 use crate::config::WorkerConfig;
 use crate::error::Error;
@@ -115,7 +115,7 @@ async fn join(
 ) -> Result<(), JoinError> {
     let token = token(config)?;
     let csr_pem = identity.signing_request()?;
-    let asked = request::Join {
+    let asked = request::JoinRequest {
         // Constant for all attempts with this key, so that the token is used once even if this process dies
         // in between. Current replicas derive an id of their own from the same data.
         request_id: request_id(&token, identity)?,
@@ -137,7 +137,7 @@ async fn join(
                     );
                     return Ok(());
                 }
-                Err(Failed::Refused(status)) => {
+                Err(JoinFailure::Refused(status)) => {
                     let report = ErrorReport::of(&status);
                     if FINAL.contains(&report.reason.as_str()) {
                         return Err(JoinError::Refused {
@@ -148,7 +148,7 @@ async fn join(
                     }
                     format!("{address}: {}", status.message())
                 }
-                Err(Failed::Unsaid(problem)) => format!("{address}: {problem}"),
+                Err(JoinFailure::NoAnswer(problem)) => format!("{address}: {problem}"),
             };
             if problem != told {
                 tracing::warn!(problem, "this worker has not joined yet; retrying");

@@ -6,7 +6,7 @@ use muster_monitor::replicas::KnownReplicas;
 use muster_tls::{Tls, count_renewal};
 
 use crate::connection::joining::identity::Identity;
-use crate::connection::joining::request::{Failed, Replica};
+use crate::connection::joining::request::{JoinFailure, Replica};
 
 /// Interval between checks of the remaining lifetime, and between attempts to renew.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -53,10 +53,10 @@ async fn renew(identity: &Identity, schedulers: &[String], tls: &Tls) -> Result<
                 identity.keep(&renewed).map_err(|error| error.to_string())?;
                 return tls.reload().map_err(|error| error.to_string());
             }
-            Err(Failed::Refused(status)) => {
+            Err(JoinFailure::Refused(status)) => {
                 problems.push(format!("{address}: {}", status.message()));
             }
-            Err(Failed::Unsaid(problem)) => problems.push(format!("{address}: {problem}")),
+            Err(JoinFailure::NoAnswer(problem)) => problems.push(format!("{address}: {problem}")),
         }
     }
     Err(problems.join("; "))

@@ -16,7 +16,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// Request to join.
-pub(super) struct Join {
+pub(super) struct JoinRequest {
     pub(super) request_id: String,
     pub(super) token: JoinToken,
     pub(super) host: String,
@@ -24,17 +24,17 @@ pub(super) struct Join {
 }
 
 /// Certificate and authorities from the cluster.
-pub(super) struct Joined {
+pub(super) struct JoinResponse {
     pub(super) certificate_pem: String,
     pub(super) authorities_pem: String,
 }
 
 /// Reasons why there is no certificate.
-pub(super) enum Failed {
+pub(super) enum JoinFailure {
     /// Refused by the replica.
     Refused(Status),
     /// The replica did not answer or could not be authenticated.
-    Unsaid(String),
+    NoAnswer(String),
 }
 
 /// A replica, and how to authenticate it.
@@ -53,7 +53,7 @@ impl<'a> Replica<'a> {
     }
 
     /// Joins through this replica.
-    pub(super) async fn join(&self, asked: &Join) -> Result<Joined, Failed> {
+    pub(super) async fn join(&self, asked: &JoinRequest) -> Result<JoinResponse, JoinFailure> {
         let tls = match self.authorities {
             Some(path) => self.trusting_files(path)?,
             None => self.trusting_the_token(&asked.token).await?,
@@ -66,35 +66,40 @@ impl<'a> Replica<'a> {
             csr_pem: asked.csr_pem.clone(),
         }))
         .await?;
-        Ok(Joined {
+        Ok(JoinResponse {
             certificate_pem: answer.certificate_pem,
             authorities_pem: answer.authorities_pem,
         })
     }
 
     /// Renews the certificate with which the connection is opened.
-    pub(super) async fn renew(&self, tls: Tls, csr_pem: String) -> Result<Joined, Failed> {
+    pub(super) async fn renew(
+        &self,
+        tls: Tls,
+        csr_pem: String,
+    ) -> Result<JoinResponse, JoinFailure> {
         let mut client = self.client(tls).await?;
         let request = v1::RenewCertificateRequest { csr_pem };
         let answer = timed(client.renew_certificate(request)).await?;
-        Ok(Joined {
+        Ok(JoinResponse {
             certificate_pem: answer.certificate_pem,
             authorities_pem: answer.authorities_pem,
         })
     }
 
-    fn trusting_files(&self, path: &Path) -> Result<Tls, Failed> {
+    fn trusting_files(&self, path: &Path) -> Result<Tls, JoinFailure> {
         let settings = TlsSettings {
             ca: Some(path.to_owned()),
             ..TlsSettings::default()
         };
-        let loaded = Tls::load(&settings).map_err(|error| Failed::Unsaid(error.to_string()))?;
-        loaded.ok_or_else(|| Failed::Unsaid("tls.ca is not set".to_owned()))
+        let loaded =
+            Tls::load(&settings).map_err(|error| JoinFailure::NoAnswer(error.to_string()))?;
+        loaded.ok_or_else(|| JoinFailure::NoAnswer("tls.ca is not set".to_owned()))
     }
 
     /// Asks an unauthenticated replica for its authorities and accepts them if their hash is the token's.
     /// Nothing secret is sent meanwhile.
-    async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, Failed> {
+    async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, JoinFailure> {
         let mut anybody = self.client(Tls::believing_anybody()).await?;
         let request = v1::GetAuthoritiesRequest {};
         let pem = timed(anybody.get_authorities(request))
@@ -104,34 +109,34 @@ impl<'a> Replica<'a> {
             let problem = "its authorities are not those of the join token: it is of another cluster, or `tls.ca` \
                            changed since the token was created; an admin creates a new one with \
                            `muster worker token create`";
-            return Err(Failed::Unsaid(problem.to_owned()));
+            return Err(JoinFailure::NoAnswer(problem.to_owned()));
         }
         let tls = Tls::trusting(&pem);
-        tls.ok_or_else(|| Failed::Unsaid("invalid authorities".to_owned()))
+        tls.ok_or_else(|| JoinFailure::NoAnswer("invalid authorities".to_owned()))
     }
 
-    async fn client(&self, tls: Tls) -> Result<JoinServiceClient<Channel>, Failed> {
+    async fn client(&self, tls: Tls) -> Result<JoinServiceClient<Channel>, JoinFailure> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
-            .map_err(|error| Failed::Unsaid(error.to_string()))?
+            .map_err(|error| JoinFailure::NoAnswer(error.to_string()))?
             .connect_timeout(CONNECT_MAX);
         let dialer = Dialer::new(Some(tls));
         let opened = timeout(CONNECT_MAX, dialer.connect(&endpoint))
             .await
-            .map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
-        let channel = opened.map_err(|error| Failed::Unsaid(innermost(&error)))?;
+            .map_err(|_| JoinFailure::NoAnswer("no answer".to_owned()))?;
+        let channel = opened.map_err(|error| JoinFailure::NoAnswer(innermost(&error)))?;
         Ok(JoinServiceClient::new(channel))
     }
 }
 
 async fn timed<Answer>(
     call: impl Future<Output = Result<tonic::Response<Answer>, Status>>,
-) -> Result<Answer, Failed> {
+) -> Result<Answer, JoinFailure> {
     let answer = timeout(ANSWER_MAX, call)
         .await
-        .map_err(|_| Failed::Unsaid("no answer".to_owned()))?;
+        .map_err(|_| JoinFailure::NoAnswer("no answer".to_owned()))?;
     answer
         .map(tonic::Response::into_inner)
-        .map_err(Failed::Refused)
+        .map_err(JoinFailure::Refused)
 }
 
 /// The root cause: the outer errors only repeat that something failed.

@@ -125,13 +125,13 @@ pub(super) async fn attempt(
     }
 }
 
-type Conversation = (
+type SessionStream = (
     mpsc::Sender<v1::WorkerMessage>,
     Streaming<v1::LeaderMessage>,
     LeaderKind,
 );
 
-async fn say_hello(channel: Channel, hello: v1::Hello) -> Result<Conversation, Refusal> {
+async fn say_hello(channel: Channel, hello: v1::Hello) -> Result<SessionStream, Refusal> {
     let (outbox, outgoing) = mpsc::channel(OUTBOX_MAX);
     let hello = v1::WorkerMessage {
         kind: Some(WorkerKind::Hello(hello)),

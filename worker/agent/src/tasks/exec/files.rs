@@ -14,13 +14,13 @@ use crate::limits::EXEC_CHUNK_BYTES;
 
 /// The command's ends.
 #[derive(Debug)]
-pub(super) struct TheirFiles {
+pub(super) struct CommandFiles {
     input: OwnedFd,
     output: OwnedFd,
     errors: OwnedFd,
 }
 
-impl TheirFiles {
+impl CommandFiles {
     pub(super) fn all(&self) -> [BorrowedFd<'_>; 3] {
         [self.input.as_fd(), self.output.as_fd(), self.errors.as_fd()]
     }
@@ -28,7 +28,7 @@ impl TheirFiles {
 
 /// The agent's ends.
 #[derive(Debug)]
-pub(super) struct OurFiles {
+pub(super) struct AgentFiles {
     /// None after the end of input.
     input: Option<Arc<End>>,
     pub(super) output: Arc<End>,
@@ -42,16 +42,16 @@ pub(super) struct OurFiles {
 pub(super) struct End(AsyncFd<OwnedFd>);
 
 /// Pipes for input, output and errors.
-pub(super) fn pipes() -> io::Result<(TheirFiles, OurFiles)> {
+pub(super) fn pipes() -> io::Result<(CommandFiles, AgentFiles)> {
     let (their_input, input) = io::pipe()?;
     let (output, their_output) = io::pipe()?;
     let (errors, their_errors) = io::pipe()?;
-    let theirs = TheirFiles {
+    let theirs = CommandFiles {
         input: their_input.into(),
         output: their_output.into(),
         errors: their_errors.into(),
     };
-    let ours = OurFiles {
+    let ours = AgentFiles {
         input: Some(End::new(input.into())?),
         output: End::new(output.into())?,
         errors: Some(End::new(errors.into())?),
@@ -61,20 +61,20 @@ pub(super) fn pipes() -> io::Result<(TheirFiles, OurFiles)> {
 }
 
 /// Opens a terminal of a given size.
-pub(super) fn terminal(window: v1::WindowSize) -> io::Result<(TheirFiles, OurFiles)> {
+pub(super) fn terminal(window: v1::WindowSize) -> io::Result<(CommandFiles, AgentFiles)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     tcsetwinsize(&ours, size(window))?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let theirs = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
-    let files = TheirFiles {
+    let files = CommandFiles {
         output: theirs.try_clone()?,
         errors: theirs.try_clone()?,
         input: theirs,
     };
     let end = End::new(ours)?;
-    let ours = OurFiles {
+    let ours = AgentFiles {
         input: Some(Arc::clone(&end)),
         output: end,
         errors: None,
@@ -93,7 +93,7 @@ fn size(window: v1::WindowSize) -> Winsize {
     }
 }
 
-impl OurFiles {
+impl AgentFiles {
     /// Writes input. Bytes that the command no longer reads are dropped.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         let Some(input) = &self.input else { return };

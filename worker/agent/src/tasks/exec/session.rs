@@ -21,7 +21,7 @@ use tonic::Streaming;
 use tonic::transport::Endpoint;
 
 use crate::limits::{EXEC_DRAIN_MAX, EXEC_FAREWELL_MAX, EXEC_MESSAGES_MAX, EXEC_OPEN_MAX};
-use crate::tasks::exec::files::{self, End, OurFiles};
+use crate::tasks::exec::files::{self, AgentFiles, End};
 
 /// Timeout of the connection to the leader.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ pub(super) async fn call(dialer: &Dialer, leader: &str, token: String) -> Result
 /// A command that the supervisor has started or is about to start.
 struct Command {
     supervisor: AsyncFd<OwnedFd>,
-    files: OurFiles,
+    files: AgentFiles,
 }
 
 impl Call {
@@ -219,7 +219,7 @@ async fn hear_to_the_end(supervisor: &AsyncFd<OwnedFd>, up: &mpsc::Sender<v1::Ex
 }
 
 /// Executes the user's messages until the user is gone.
-async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: OurFiles) {
+async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: AgentFiles) {
     loop {
         match down.message().await {
             Ok(Some(v1::ExecRequest { kind })) => match kind {

@@ -47,7 +47,7 @@ impl Default for LogRetention {
 }
 
 /// One attempt's log directory.
-struct Kept {
+struct LogDirectory {
     id: RunId,
     path: PathBuf,
     bytes: u64,
@@ -60,7 +60,7 @@ struct Kept {
 ///
 /// # Errors
 /// Of the file system about the parent folder.
-pub(crate) fn forget_old(
+pub(crate) fn remove_old(
     logs: &Path,
     live: &BTreeSet<RunId>,
     retention: &LogRetention,
@@ -90,7 +90,7 @@ pub(crate) fn forget_old(
     remove(logs, surplus, ships)
 }
 
-impl Kept {
+impl LogDirectory {
     /// Whether no output waits to be shipped, as far as is known.
     fn is_shipped(&self) -> bool {
         is_shipped(&self.path).unwrap_or_else(|error| {
@@ -116,13 +116,13 @@ fn warn(id: RunId, error: &io::Error) {
     tracing::warn!(%id, %error, "removing the old output of an attempt failed");
 }
 
-fn attempts_over(seen: &[(bool, Kept)], retention: &LogRetention) -> bool {
+fn attempts_over(seen: &[(bool, LogDirectory)], retention: &LogRetention) -> bool {
     let staying = seen.iter().filter(|(goes, _)| !goes).count();
     staying >= retention.attempts_max
 }
 
-fn remove(logs: &Path, attempts: Vec<(bool, Kept)>, ships: bool) -> io::Result<usize> {
-    let going: Vec<Kept> = attempts
+fn remove(logs: &Path, attempts: Vec<(bool, LogDirectory)>, ships: bool) -> io::Result<usize> {
+    let going: Vec<LogDirectory> = attempts
         .into_iter()
         .filter_map(|(goes, attempt)| goes.then_some(attempt))
         .collect();
@@ -146,7 +146,7 @@ fn remove(logs: &Path, attempts: Vec<(bool, Kept)>, ships: bool) -> io::Result<u
     Ok(removed)
 }
 
-fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
+fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<LogDirectory>> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(logs)? {
         let entry = entry?;
@@ -158,7 +158,7 @@ fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
             continue;
         };
         match extent(&entry.path()) {
-            Ok((bytes, modified)) => kept.push(Kept {
+            Ok((bytes, modified)) => kept.push(LogDirectory {
                 id,
                 path: entry.path(),
                 bytes,
@@ -249,7 +249,7 @@ mod tests {
         ];
         for (retention, expected) in bounds {
             let logs = attempts(4);
-            forget_old(logs.path(), &BTreeSet::new(), &retention, false, NOW).unwrap();
+            remove_old(logs.path(), &BTreeSet::new(), &retention, false, NOW).unwrap();
             assert_eq!(left(logs.path()), expected, "{retention:?}");
             for epoch in 1..=4 {
                 let is_removed = Removals::of(logs.path()).contains(id(epoch)).unwrap();
@@ -275,7 +275,7 @@ mod tests {
             bytes_max: 0,
             ..LogRetention::default()
         };
-        let removed = forget_old(logs.path(), &BTreeSet::new(), &none, true, NOW).unwrap();
+        let removed = remove_old(logs.path(), &BTreeSet::new(), &none, true, NOW).unwrap();
         assert_eq!((removed, left(logs.path())), (1, vec![1, 3, 9]));
     }
 
@@ -293,14 +293,14 @@ mod tests {
         };
         shipped.write(&logs.path().join(id(3).to_string())).unwrap();
         let live = BTreeSet::from([id(1)]);
-        forget_old(logs.path(), &live, &none, true, NOW).unwrap();
+        remove_old(logs.path(), &live, &none, true, NOW).unwrap();
         // The third is shipped; the first still runs; the others are kept up to the limit.
         assert_eq!(left(logs.path()), [1, 2, 4]);
         let tight = LogRetention {
             unshipped_bytes_max: 1_100,
             ..none
         };
-        forget_old(logs.path(), &live, &tight, true, NOW).unwrap();
+        remove_old(logs.path(), &live, &tight, true, NOW).unwrap();
         assert_eq!(left(logs.path()), [1, 4]);
     }
 
@@ -330,11 +330,11 @@ mod tests {
         };
         ::metrics::with_local_recorder(&recorder, || {
             let live = BTreeSet::from([id(3)]);
-            forget_old(logs.path(), &live, &none, true, NOW).unwrap();
+            remove_old(logs.path(), &live, &none, true, NOW).unwrap();
             assert_eq!(left(logs.path()), [3]);
             assert!(is_lost(600), "{}", page.render());
             // Without shipping nothing counts as lost unshipped.
-            forget_old(logs.path(), &BTreeSet::new(), &none, false, NOW).unwrap();
+            remove_old(logs.path(), &BTreeSet::new(), &none, false, NOW).unwrap();
             assert_eq!(left(logs.path()), [0_u64; 0]);
             assert!(is_lost(600), "{}", page.render());
         });

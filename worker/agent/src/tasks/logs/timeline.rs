@@ -6,11 +6,11 @@ use std::path::Path;
 use muster_supervisor::output::segments::OutputStream;
 
 use crate::limits::{LOG_CHUNK_BYTES, LOG_LINES_MAX, LOG_PARTIAL_US_MAX};
-use crate::tasks::logs::track::{Line, Track};
+use crate::tasks::logs::line_reader::{Line, LineReader};
 
 /// Start position of a reader of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum StartPosition {
     /// With the oldest line kept.
     Oldest,
     /// At these positions, standard output first.
@@ -35,7 +35,7 @@ pub(crate) struct Lines {
 /// One or both outputs of an attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    tracks: Vec<Track>,
+    tracks: Vec<LineReader>,
     /// For each output: lines up to this position precede all later lines of the other one.
     safe: Vec<u64>,
     /// Lines before this time are skipped.
@@ -54,16 +54,16 @@ impl Timeline {
     pub(crate) fn open(
         directory: &Path,
         streams: &[OutputStream],
-        begin: Begin,
+        begin: StartPosition,
         until_us: u64,
         follow: bool,
     ) -> io::Result<Self> {
-        let track = |stream: &OutputStream| Track::new(directory.to_owned(), *stream);
+        let track = |stream: &OutputStream| LineReader::new(directory.to_owned(), *stream);
         let mut timeline = Self {
             tracks: streams.iter().map(track).collect(),
             safe: vec![0; streams.len()],
             since_us: match begin {
-                Begin::Since(since_us) => since_us,
+                StartPosition::Since(since_us) => since_us,
                 _ => 0,
             },
             until_us,
@@ -72,19 +72,21 @@ impl Timeline {
         for (track, stream) in timeline.tracks.iter_mut().zip(streams) {
             track.end_here()?;
             match begin {
-                Begin::Oldest => {}
-                Begin::At(stdout, _) if *stream == OutputStream::Stdout => track.begin_at(stdout),
-                Begin::At(_, stderr) => track.begin_at(stderr),
-                Begin::Last(lines) => track.begin_with_last(lines)?,
-                Begin::Since(since_us) => track.begin_since(since_us)?,
+                StartPosition::Oldest => {}
+                StartPosition::At(stdout, _) if *stream == OutputStream::Stdout => {
+                    track.begin_at(stdout)
+                }
+                StartPosition::At(_, stderr) => track.begin_at(stderr),
+                StartPosition::Last(lines) => track.begin_with_last(lines)?,
+                StartPosition::Since(since_us) => track.begin_since(since_us)?,
             }
         }
-        if let Begin::Last(lines) = begin {
+        if let StartPosition::Last(lines) = begin {
             // That many lines of each output are more than needed of both.
             timeline.skip = timeline.clone().count()?.saturating_sub(lines);
         }
         if follow {
-            timeline.tracks.iter_mut().for_each(Track::go_on);
+            timeline.tracks.iter_mut().for_each(LineReader::clear_end);
         }
         Ok(timeline)
     }
@@ -95,7 +97,7 @@ impl Timeline {
     /// # Errors
     /// Of the file system.
     pub(crate) fn read(&mut self, all: bool, now_us: u64) -> io::Result<Lines> {
-        self.tracks.iter_mut().for_each(Track::look_again);
+        self.tracks.iter_mut().for_each(LineReader::look_again);
         let mut found = Lines {
             lines: Vec::new(),
             is_all: false,
@@ -133,7 +135,7 @@ impl Timeline {
         Ok(found)
     }
 
-    /// Position to resume at with [`Begin::At`], standard output first.
+    /// Position to resume at with [`StartPosition::At`], standard output first.
     pub(crate) fn position(&self) -> (u64, u64) {
         let mut position = (0, 0);
         for track in &self.tracks {
@@ -201,7 +203,7 @@ impl Timeline {
 
     /// Output that has waited long enough for its line end.
     fn next_partial(&mut self, now_us: u64) -> Option<Line> {
-        let waited = |track: &mut Track| {
+        let waited = |track: &mut LineReader| {
             let since = track.waits_since();
             since.is_some_and(|since| now_us.abs_diff(since) >= LOG_PARTIAL_US_MAX)
         };
@@ -245,11 +247,11 @@ mod tests {
             writer.append(text.as_bytes(), at_us);
         }
 
-        fn open(&self, begin: Begin, follow: bool) -> Timeline {
+        fn open(&self, begin: StartPosition, follow: bool) -> Timeline {
             Timeline::open(self.home.path(), &BOTH, begin, u64::MAX, follow).unwrap()
         }
 
-        fn all(&self, begin: Begin) -> String {
+        fn all(&self, begin: StartPosition) -> String {
             text(&self.open(begin, false).read(true, 0).unwrap().lines)
         }
     }
@@ -274,14 +276,17 @@ mod tests {
     #[test]
     fn lines_of_both_outputs_come_in_the_order_of_their_ends() {
         let task = alternating(1_000);
-        assert_eq!(task.all(Begin::Oldest), "one\nbad\ntwo\nworse\nthree");
-        assert_eq!(task.all(Begin::At(4, 4)), "two\nworse\nthree");
+        assert_eq!(
+            task.all(StartPosition::Oldest),
+            "one\nbad\ntwo\nworse\nthree"
+        );
+        assert_eq!(task.all(StartPosition::At(4, 4)), "two\nworse\nthree");
         for (lines, expected) in [
             (1, "three"),
             (3, "two\nworse\nthree"),
             (9, "one\nbad\ntwo\nworse\nthree"),
         ] {
-            assert_eq!(task.all(Begin::Last(lines)), expected);
+            assert_eq!(task.all(StartPosition::Last(lines)), expected);
         }
         for (since, expected) in [
             (0, "one\nbad\ntwo\nworse\nthree"),
@@ -289,26 +294,29 @@ mod tests {
             (31, "worse\nthree"),
             (51, ""),
         ] {
-            assert_eq!(task.all(Begin::Since(since)), expected, "{since}");
+            assert_eq!(task.all(StartPosition::Since(since)), expected, "{since}");
         }
     }
 
     #[test]
     fn segments_and_what_rotation_removed_do_not_matter() {
-        assert_eq!(alternating(3).all(Begin::Oldest), "\no\nworse\nthree");
+        assert_eq!(
+            alternating(3).all(StartPosition::Oldest),
+            "\no\nworse\nthree"
+        );
         let mut task = Task::new(4);
         for number in 0..9 {
             task.print(Stdout, &format!("{number}\n"), number);
         }
         // Three segments of four bytes, the newest with one line.
-        assert_eq!(task.all(Begin::Oldest), "4\n5\n6\n7\n8\n");
-        assert_eq!(task.all(Begin::Since(7)), "7\n8\n");
+        assert_eq!(task.all(StartPosition::Oldest), "4\n5\n6\n7\n8\n");
+        assert_eq!(task.all(StartPosition::Since(7)), "7\n8\n");
     }
 
     #[test]
     fn what_came_after_an_instant_is_left_out() {
         let task = alternating(1_000);
-        let mut timeline = task.open(Begin::Since(20), false);
+        let mut timeline = task.open(StartPosition::Since(20), false);
         timeline.until_us = 30;
         let found = timeline.read(true, 0).unwrap();
         assert_eq!(
@@ -320,7 +328,7 @@ mod tests {
     #[test]
     fn a_follower_waits_for_line_ends_but_not_for_ever() {
         let mut task = alternating(1_000);
-        let mut timeline = task.open(Begin::Last(1), true);
+        let mut timeline = task.open(StartPosition::Last(1), true);
         let found = timeline.read(false, 60).unwrap();
         assert_eq!((found.lines.len(), found.is_over), (0, false));
         task.print(Stderr, "worst\n", 60);
@@ -344,7 +352,7 @@ mod tests {
             let stream = if number % 3 == 0 { Stderr } else { Stdout };
             task.print(stream, &format!("{number}\n"), number + 1);
         }
-        let mut timeline = task.open(Begin::Oldest, false);
+        let mut timeline = task.open(StartPosition::Oldest, false);
         let mut printed = String::new();
         let mut messages = 0;
         loop {
@@ -356,7 +364,10 @@ mod tests {
             }
         }
         assert_eq!(
-            task.all(Begin::At(timeline.position().0, timeline.position().1)),
+            task.all(StartPosition::At(
+                timeline.position().0,
+                timeline.position().1
+            )),
             ""
         );
         let expected: String = (0..5_000).map(|number| format!("{number}\n")).collect();

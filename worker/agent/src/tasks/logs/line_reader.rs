@@ -28,7 +28,7 @@ pub(crate) struct Line {
 
 /// Reader of one output from a position on.
 #[derive(Clone, Debug)]
-pub(super) struct Track {
+pub(super) struct LineReader {
     directory: PathBuf,
     stream: OutputStream,
     reader: LogReader,
@@ -47,10 +47,10 @@ pub(super) struct Track {
     /// position.
     is_cut: bool,
     /// Whether the last read reached the end.
-    is_dry: bool,
+    is_at_end: bool,
 }
 
-impl Track {
+impl LineReader {
     pub(super) fn new(directory: PathBuf, stream: OutputStream) -> Self {
         Self {
             reader: LogReader::new(directory.clone(), stream),
@@ -63,7 +63,7 @@ impl Track {
             until: u64::MAX,
             last_us: 0,
             is_cut: false,
-            is_dry: false,
+            is_at_end: false,
         }
     }
 
@@ -79,7 +79,7 @@ impl Track {
     }
 
     /// Removes the end position.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn clear_end(&mut self) {
         self.until = u64::MAX;
     }
 
@@ -121,7 +121,7 @@ impl Track {
 
     /// Forces the next call to read again.
     pub(super) fn look_again(&mut self) {
-        self.is_dry = false;
+        self.is_at_end = false;
     }
 
     /// End of the bytes with known arrival times.
@@ -152,7 +152,7 @@ impl Track {
                 .data
                 .truncate(usize::try_from(room).unwrap_or(usize::MAX));
             if piece.data.is_empty() {
-                self.is_dry = true;
+                self.is_at_end = true;
                 break;
             }
             if piece.offset == from {
@@ -215,7 +215,7 @@ impl Track {
             Some(count) => count,
             None if self.bytes.is_empty() => return None,
             None if self.is_cut || self.bytes.len() >= LOG_LINE_BYTES_MAX => self.bytes.len(),
-            None if all && self.is_dry => self.bytes.len(),
+            None if all && self.is_at_end => self.bytes.len(),
             None => return None,
         };
         Some(self.next + count as u64)
