@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_backoff::jitter;
+use muster_model::beat::Beat;
+use muster_model::health::Component;
+use muster_model::ids::HostId;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
 use tokio::time::Instant;
@@ -130,6 +133,17 @@ impl Heartbeats {
 fn pause(tasks: usize) -> Duration {
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     (STATUS_PAUSE * tasks.max(STATUS_PAUSE_TASKS) / STATUS_PAUSE_TASKS).min(STATUS_PAUSE_MAX)
+}
+
+/// Fills in the host's id: findings may be made before the leader assigns it.
+pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+    for finding in findings {
+        match &mut finding.component {
+            Component::Host(host) | Component::Nic { host, .. } => *host = id,
+            Component::Gpu(_) | Component::Rack(_) => {}
+        }
+    }
 }
 
 #[cfg(test)]

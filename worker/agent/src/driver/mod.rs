@@ -14,13 +14,12 @@ mod timed_output;
 use std::collections::BTreeSet;
 
 use clock_offset::ClockOffset;
-use heartbeats::Heartbeats;
+use heartbeats::{Heartbeats, name_host};
 use muster_control::agent::{Action, Agent, Input, SupervisorReport};
-use muster_model::beat::Beat;
 use muster_model::command::{Exit, GpuHealth, LastSeen};
 use muster_model::desired::{DesiredState, TaskAssignment};
 use muster_model::health::Component;
-use muster_model::ids::{GpuUuid, HostId, LeadershipEpoch};
+use muster_model::ids::{GpuUuid, LeadershipEpoch};
 use muster_model::time::TimeMs;
 use muster_monitor::gpu::{GpuHold, GpuMonitor, GpuOccupancy, GpuUpdate, GpuUsage, HealthChange};
 use muster_monitor::health::{HealthHandle, Sample};
@@ -469,17 +468,6 @@ fn memory_in_use(gpu: GpuUuid, held_mib: u64) -> Sample {
         metrics.push((HELD, 0));
     }
     Sample::new(MEMORY_LEAK, Component::Gpu(gpu), &metrics)
-}
-
-/// Fills in the host's id: findings may be made before the leader assigns it.
-fn name_host(beat: &mut Beat, id: HostId) {
-    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
-    for finding in findings {
-        match &mut finding.component {
-            Component::Host(host) | Component::Nic { host, .. } => *host = id,
-            Component::Gpu(_) | Component::Rack(_) => {}
-        }
-    }
 }
 
 /// Sends without waiting: a leader that does not read must not stop the loop. False: not sent.
