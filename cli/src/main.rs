@@ -54,5 +54,5 @@ fn run_helper() -> Option<ExitCode> {
     let log = || {
         logging::start(muster_service::settings::LogFormat::Json).map_err(|failure| failure.text())
     };
-    muster_worker::gpu::helper::run(&words, log)
+    muster_worker::monitor::gpu::helper::run(&words, log)
 }

@@ -35,7 +35,7 @@ use muster_model::ids::ReplicaId;
 use muster_model::timings::Timings;
 use muster_proto::v1;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
-use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
+use muster_worker::monitor::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, HealthConfig, RunAs, TasksConfig, WorkerConfig};
 use network::Network;
 pub(crate) use network::raise_loopback;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_service::settings::{Given, Origin};
 use muster_worker::WorkerConfig;
-use muster_worker::topology::DeclaredCells;
+use muster_worker::monitor::topology::DeclaredCells;
 use serde_json::{Value, json};
 
 use crate::command::join_token;

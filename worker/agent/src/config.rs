@@ -6,19 +6,20 @@ use std::path::PathBuf;
 
 use muster_etcd::{EtcdSettings, InvalidSetting};
 use muster_model::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
+use muster_monitor::gpu::GpuConfig;
+use muster_monitor::health::HealthConfig;
+use muster_monitor::topology::TopologyConfig;
 use muster_service::settings::{BrokenRule, LoggingSettings, Settings, TracingSettings};
 use muster_supervisor::LogLimits;
 use muster_tls::{TlsSettings, is_loopback};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::accounts::TasksConfig;
-use crate::container_engine::ContainerEngineConfig;
-use crate::health::HealthConfig;
-use crate::joining;
+use crate::connection::joining;
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
-use crate::logs::{LogRetention, LogShipping};
-use crate::topology::TopologyConfig;
+use crate::tasks::accounts::TasksConfig;
+use crate::tasks::container_engine::ContainerEngineConfig;
+use crate::tasks::logs::{LogRetention, LogShipping};
 
 /// Number of labels that a worker adds by itself: container engine, driver and account of tasks.
 const OWN_LABELS: usize = 3;
@@ -175,33 +176,6 @@ pub enum SharedMemoryUse {
     Private,
     /// The host's. What tasks leave in it stays.
     Host,
-}
-
-/// GPUs that a worker offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum GpuConfig {
-    /// Real ones if NVML is available, else none.
-    Auto,
-    /// Real ones; without NVML the worker does not start.
-    Nvml,
-    /// Simulated ones.
-    Simulated {
-        /// Number of GPUs.
-        count: u32,
-        /// Model name.
-        model: String,
-        /// Memory of each in MiB.
-        memory_mib: u64,
-        /// Simulated faults, repairs and readings: a file with `at_ms,gpu,signal[,detail]` lines.
-        timeline: Option<PathBuf>,
-        /// PCI addresses in index order, for machines whose PCI tree is simulated in `topology.sysfs_root`;
-        /// those of further GPUs are unknown.
-        #[serde(default)]
-        pci_addresses: Vec<String>,
-    },
-    /// None, whatever the host has.
-    None,
 }
 
 /// Output kept of one stream of a task, the newest part of it.

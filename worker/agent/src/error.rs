@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_etcd::EtcdError;
+use muster_monitor::gpu::GpuError;
 use muster_service::settings::BrokenRule;
 use muster_tls::TlsError;
 
-use crate::accounts::AccountsError;
-use crate::gpu::{GpuError, TimelineError};
+use crate::connection::joining::JoinError;
 use crate::identity::DataDirectoryError;
-use crate::joining::JoinError;
 use crate::journal::JournalError;
+use crate::tasks::accounts::AccountsError;
 
 /// Errors that prevent a worker from starting or stop it. Its tasks continue until their leases end.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +38,6 @@ pub enum Error {
     /// The GPUs cannot be used.
     #[error("opening the GPUs failed")]
     Gpus(#[from] GpuError),
-    /// The timeline of the simulated GPUs cannot be used.
-    #[error(transparent)]
-    Timeline(#[from] TimelineError),
     /// Cgroups are required, but controllers are missing.
     #[error(
         "cgroups are required, but this host offers none that can limit {missing}: allow this user to write \

@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use muster_model::time::TimeMs;
-
-use crate::health::{Sample, THIS_HOST};
+use muster_monitor::health::{Sample, THIS_HOST};
 
 /// Heartbeats considered; the one with the shortest round trip counts. The error of a measurement is up to
 /// half of its round trip.
@@ -22,7 +21,7 @@ const OFFSET: &str = "offset_ms";
 
 /// One answered heartbeat.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct Measurement {
     round_trip_ms: u64,
     /// How far this host is ahead; negative if it is behind.
     ahead_ms: i64,
@@ -30,7 +29,7 @@ struct Round {
 
 /// The newest heartbeats of a session.
 #[derive(Debug, Default)]
-pub(super) struct ClockOffset(VecDeque<Round>);
+pub(super) struct ClockOffset(VecDeque<Measurement>);
 
 impl ClockOffset {
     /// Takes the leader's time of an answer and the local time of its arrival; the way back counts as half
@@ -49,7 +48,7 @@ impl ClockOffset {
         if self.0.len() >= BEATS {
             self.0.pop_front();
         }
-        self.0.push_back(Round {
+        self.0.push_back(Measurement {
             round_trip_ms,
             ahead_ms: ahead - behind,
         });

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::journal::{Journal, JournalError};
 use crate::limits::{ACTIONS_WAITING_MAX, JOURNAL_RETRY};
 use crate::metrics;
-use crate::runner::Runner;
+use crate::tasks::runner::Runner;
 
 /// Batches that may share one sync of the journal.
 const BATCHES_PER_SYNC_MAX: usize = 64;

@@ -3,25 +3,27 @@
 //! The decision loop never waits for a disk: leases are extended right here, everything that must follow
 //! the journal goes through the [`executor`].
 
-mod beats;
 mod clock_offset;
 mod debug;
 mod executor;
-mod health;
+mod heartbeats;
 mod output;
-mod own_signs;
+mod self_checks;
 mod timed_output;
 
 use std::collections::BTreeSet;
 
-use beats::Beats;
 use clock_offset::ClockOffset;
+use heartbeats::{Heartbeats, name_host};
 use muster_control::agent::{Action, Agent, Input, SupervisorReport};
 use muster_model::command::{Exit, GpuHealth, LastSeen};
 use muster_model::desired::{DesiredState, TaskAssignment};
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, LeadershipEpoch};
 use muster_model::time::TimeMs;
+use muster_monitor::gpu::{GpuHold, GpuMonitor, GpuOccupancy, GpuUpdate, GpuUsage, HealthChange};
+use muster_monitor::health::{HealthHandle, Sample};
+use muster_monitor::reports::MonitorReport;
 use muster_proto::convert::gpu_uuid;
 use muster_proto::v1;
 use muster_proto::v1::injection::What;
@@ -33,21 +35,18 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
+use crate::connection::session::Session;
 use crate::error::Error;
-use crate::exec::Execs;
-use crate::gpu::{GpuMonitor, GpuNews, GpuUse, HealthChange};
-use crate::gpu_occupancy::GpuOccupancy;
-use crate::health::Sample;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
-use crate::runner::Runner;
-use crate::session::Session;
+use crate::tasks::exec::Execs;
+use crate::tasks::runner::Runner;
 pub(crate) use executor::{Executor, ExecutorHandle};
-pub(crate) use health::Health;
 use muster_supervisor::RunId;
 use muster_supervisor::lease::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
+pub(crate) use self_checks::SelfChecks;
 
 /// The rule for GPU memory that is not released, and its metrics.
 const MEMORY_LEAK: &str = "mem_leak";
@@ -59,14 +58,16 @@ pub(crate) struct Driver {
     pub(crate) agent: Agent,
     pub(crate) clock: LeaseClock,
     pub(crate) inbox: mpsc::Receiver<Incoming>,
+    pub(crate) reports: mpsc::Receiver<MonitorReport>,
     pub(crate) runner: Runner,
     pub(crate) executor: ExecutorHandle,
     pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
     pub(crate) gpu_occupancy: GpuOccupancy,
     /// GPU usage of running tasks, for their exit records.
-    pub(crate) uses: GpuUse,
-    pub(crate) health: Health,
+    pub(crate) uses: GpuUsage,
+    pub(crate) health: HealthHandle,
+    pub(crate) self_checks: SelfChecks,
     /// The newest accepted leadership, read by the session keeper.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
@@ -81,9 +82,9 @@ pub(crate) struct Driver {
 }
 
 /// State of the open session.
-struct Open {
+struct OpenSession {
     session: Session,
-    beats: Beats,
+    beats: Heartbeats,
     output: OutputRequests,
     offset: ClockOffset,
 }
@@ -94,7 +95,7 @@ impl Driver {
     /// # Errors
     /// [`Error::Ended`] if the executor is gone.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
-        let mut open: Option<Open> = None;
+        let mut open: Option<OpenSession> = None;
         let mut tick = interval(AGENT_TICK);
         let mut retention = interval(RETENTION_INTERVAL);
         loop {
@@ -102,32 +103,30 @@ impl Driver {
             tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(()),
                 Some(incoming) = self.inbox.recv() => self.incoming(incoming, &mut open).await?,
-                news = self.gpus.news() => match news {
-                    GpuNews::Shows(gpu, health) => self.gpu_shows((gpu, health)).await?,
-                    GpuNews::Xid(gpu, code) => self.health.xid(gpu, code),
+                Some(report) = self.reports.recv() => self.monitored(report).await?,
+                update = self.gpus.next_update() => match update {
+                    GpuUpdate::HealthChanged(gpu, health) => self.gpu_health_changed((gpu, health)).await?,
+                    GpuUpdate::Xid(gpu, code) => self.health.xid(gpu, code),
                 },
                 () = self.executor.status_due() => self.status_changed(&mut open).await?,
-                () = until(beat_due) => self.beat(&mut open, false).await?,
+                () = until(beat_due) => self.send_heartbeat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
-                _ = retention.tick() => self.forget_old_logs(),
+                _ = retention.tick() => self.remove_old_logs(),
             }
         }
     }
 
-    async fn incoming(&mut self, incoming: Incoming, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn incoming(
+        &mut self,
+        incoming: Incoming,
+        open: &mut Option<OpenSession>,
+    ) -> Result<(), Error> {
         match incoming {
             Incoming::Supervisor(id, report) => self.supervisor(id, report).await,
             Incoming::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
-            Incoming::GpuHeld(gpu, held) => match self.gpus.hold(gpu, held) {
-                Some(change) => self.gpu_shows(change).await,
-                None => Ok(()),
-            },
-            Incoming::GpuStillHeld(gpu, held_mib) => {
-                self.health.read(Some(still_held(gpu, held_mib)));
-                Ok(())
-            }
+            Incoming::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
             Incoming::Spoiled(RunId { key, epoch }, report) => {
                 metrics::checkpoint_spoiled();
                 tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
@@ -137,26 +136,24 @@ impl Driver {
             Incoming::Progress(RunId { key, epoch }, step) => {
                 self.step(Input::Progress { key, epoch, step }).await
             }
-            Incoming::Found(findings) => self.step(Input::Found(findings)).await,
-            Incoming::HealthWorkDone(done) => self.step(Input::HealthWorkDone(done)).await,
             Incoming::Opened(session) => {
                 metrics::session_open(true);
                 self.runner.beats_every(session.timings.beat_ms);
                 self.step(Input::StreamOpened).await?;
-                let beats = Beats::new(session.timings, self.clock.now());
+                let beats = Heartbeats::new(session.timings, self.clock.now());
                 let output = OutputRequests::new(
                     self.logs.clone(),
                     self.tasks.clone(),
                     session.outbox.clone(),
                     session.closed.clone(),
                 );
-                *open = Some(Open {
+                *open = Some(OpenSession {
                     session,
                     beats,
                     output,
                     offset: ClockOffset::default(),
                 });
-                self.beat(open, true).await
+                self.send_heartbeat(open, true).await
             }
             Incoming::Message(number, kind) => match open {
                 Some(open) if open.session.number == number => self.message(kind, open).await,
@@ -175,7 +172,26 @@ impl Driver {
         }
     }
 
-    async fn message(&mut self, kind: LeaderKind, open: &mut Open) -> Result<(), Error> {
+    async fn monitored(&mut self, report: MonitorReport) -> Result<(), Error> {
+        match report {
+            MonitorReport::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
+            MonitorReport::GpuMemoryInUse(gpu, held_mib) => {
+                self.health.sample(memory_in_use(gpu, held_mib));
+                Ok(())
+            }
+            MonitorReport::Found(findings) => self.step(Input::Found(findings)).await,
+            MonitorReport::OrderDone(done) => self.step(Input::HealthWorkDone(done)).await,
+        }
+    }
+
+    async fn gpu_held(&mut self, gpu: GpuUuid, held: Option<GpuHold>) -> Result<(), Error> {
+        match self.gpus.hold(gpu, held) {
+            Some(change) => self.gpu_health_changed(change).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn message(&mut self, kind: LeaderKind, open: &mut OpenSession) -> Result<(), Error> {
         match kind {
             LeaderKind::Desired(wire) => match DesiredState::try_from(wire) {
                 Ok(desired) if desired.host == open.session.host => {
@@ -195,8 +211,9 @@ impl Driver {
                 if let (Some(took_ms), Some(leader_ms)) = (took_ms, ack.time_ms) {
                     let leader = TimeMs(leader_ms);
                     let offset = &mut open.offset;
-                    let sample = offset.answered(leader, wall_clock(), took_ms);
-                    self.health.read(sample);
+                    if let Some(sample) = offset.answered(leader, wall_clock(), took_ms) {
+                        self.health.sample(sample);
+                    }
                 }
                 self.step(Input::BeatAcknowledged {
                     leader: LeadershipEpoch(ack.leadership_epoch),
@@ -209,7 +226,7 @@ impl Driver {
             LeaderKind::InjectFault(order) => self.inject(order, open),
             LeaderKind::Debug(order) => {
                 let answer = debug::answer(order, &self.settings.borrow());
-                say(open, WorkerKind::Debug(answer));
+                try_send(open, WorkerKind::Debug(answer));
             }
             LeaderKind::Exec(order) => {
                 let tasks = self.agent.tasks();
@@ -229,7 +246,7 @@ impl Driver {
         Ok(())
     }
 
-    fn inject(&self, order: v1::InjectFault, open: &Open) {
+    fn inject(&self, order: v1::InjectFault, open: &OpenSession) {
         let outcome = match order.injection.and_then(|injection| injection.what) {
             Some(What::Signal(signal)) => self.signal(signal),
             Some(what) => self.health.inject(what, self.gpus.is_simulated()),
@@ -239,7 +256,7 @@ impl Driver {
             id: order.id,
             error: outcome.err(),
         });
-        say(open, result);
+        try_send(open, result);
     }
 
     fn signal(&self, signal: v1::InjectedSignal) -> Result<(), String> {
@@ -262,7 +279,7 @@ impl Driver {
             SupervisorReport::Stuck { detail, .. } => {
                 tracing::error!(%id, detail, "a task cannot be killed: its GPUs stay allocated until it is gone");
                 metrics::task_stuck();
-                self.health.own_signs().stuck(id);
+                self.self_checks.stuck(id);
             }
             SupervisorReport::Exited(exit) => metrics::task_exited(exit),
             SupervisorReport::Vanished { detail } => {
@@ -278,7 +295,7 @@ impl Driver {
             report,
             SupervisorReport::Exited(_) | SupervisorReport::Vanished { .. }
         ) {
-            self.health.own_signs().gone(&id);
+            self.self_checks.gone(&id);
         }
         let RunId { key, epoch } = id;
         self.step(Input::Supervisor { key, epoch, report }).await
@@ -300,13 +317,16 @@ impl Driver {
         exit
     }
 
-    async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn tick(&mut self, open: &mut Option<OpenSession>) -> Result<(), Error> {
         let now = self.clock.now();
         self.systemd.iter().for_each(Systemd::lives);
         self.step(Input::Tick).await?;
-        self.health.tick(now);
+        for sample in self.self_checks.tick(now) {
+            self.health.sample(sample);
+        }
+        self.health.resend();
         for change in self.gpus.check_silence() {
-            self.gpu_shows(change).await?;
+            self.gpu_health_changed(change).await?;
         }
         if let Some(open) = open
             && open.beats.is_unanswered(now)
@@ -334,15 +354,18 @@ impl Driver {
                 gpus.iter().map(|gpu| (*gpu, key.job))
             })
             .collect();
-        self.uses.held_by(&holders);
+        self.uses.set_holders(&holders);
         self.gpu_occupancy.show(&faulted, &holders);
-        metrics::levels(running().count(), faulted.len(), remaining);
+        metrics::levels(running().count(), remaining);
         Ok(())
     }
 
     /// Passes the health of a GPU to the rules; the leader gets only faults that make it unfit regardless
     /// of the rules.
-    pub(crate) async fn gpu_shows(&mut self, (gpu, shown): HealthChange) -> Result<(), Error> {
+    pub(crate) async fn gpu_health_changed(
+        &mut self,
+        (gpu, shown): HealthChange,
+    ) -> Result<(), Error> {
         let health = self.gpus.unfit_by(gpu, &shown);
         self.health.gpu(gpu, shown);
         self.step(Input::GpuHealth { gpu, health }).await
@@ -350,7 +373,9 @@ impl Driver {
 
     /// Processes one input; leases are extended at once, other actions follow in order.
     pub(crate) async fn step(&mut self, input: Input) -> Result<(), Error> {
-        self.health.note(&input);
+        if let Input::Desired(desired) = &input {
+            self.health.acknowledged(desired.health.heard);
+        }
         let actions = self.agent.step(input, self.clock.now());
         self.health.rules(self.agent.health_rules());
         self.newest.send_if_modified(|newest| {
@@ -386,19 +411,23 @@ impl Driver {
     }
 
     /// Sends the whole state now, or soon if it has just been sent.
-    async fn status_changed(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+    async fn status_changed(&mut self, open: &mut Option<OpenSession>) -> Result<(), Error> {
         let tasks = self.agent.tasks().len();
         let is_due = open
             .as_mut()
             .is_some_and(|open| open.beats.is_status_due_now(tasks));
         if is_due {
-            self.beat(open, true).await?;
+            self.send_heartbeat(open, true).await?;
         }
         Ok(())
     }
 
     /// Sends a heartbeat, if there is a session.
-    async fn beat(&mut self, open: &mut Option<Open>, changed: bool) -> Result<(), Error> {
+    async fn send_heartbeat(
+        &mut self,
+        open: &mut Option<OpenSession>,
+        changed: bool,
+    ) -> Result<(), Error> {
         let Some(open) = open else {
             return Ok(());
         };
@@ -406,14 +435,14 @@ impl Driver {
         let (sequence, whole) = open.beats.next(now, changed);
         self.step(Input::BeatSent { sequence }).await?;
         let mut beat = self.agent.beat(sequence, whole);
-        health::name_host(&mut beat, open.session.host);
-        if !say(open, WorkerKind::Beat((&beat).into())) && whole {
+        name_host(&mut beat, open.session.host);
+        if !try_send(open, WorkerKind::Beat((&beat).into())) && whole {
             open.beats.status_lost();
         }
         Ok(())
     }
 
-    fn forget_old_logs(&self) {
+    fn remove_old_logs(&self) {
         let live: BTreeSet<RunId> = self
             .agent
             .tasks()
@@ -423,7 +452,7 @@ impl Driver {
         let retention = self.settings.borrow().log_retention;
         let (logs, ships) = (self.logs.clone(), self.ships);
         tokio::task::spawn_blocking(move || {
-            match crate::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
+            match crate::tasks::logs::remove_old(&logs, &live, &retention, ships, wall_clock()) {
                 Ok(removed) => metrics::logs_removed(removed),
                 Err(error) => tracing::warn!(%error, "removing old logs failed"),
             }
@@ -432,7 +461,7 @@ impl Driver {
 }
 
 /// Sample for the rule on GPU memory that is not released.
-fn still_held(gpu: GpuUuid, held_mib: u64) -> Sample {
+fn memory_in_use(gpu: GpuUuid, held_mib: u64) -> Sample {
     let held_mib = i64::try_from(held_mib).unwrap_or(i64::MAX);
     let mut metrics = vec![(HELD_AFTER_KILL, held_mib)];
     if held_mib == 0 {
@@ -442,7 +471,7 @@ fn still_held(gpu: GpuUuid, held_mib: u64) -> Sample {
 }
 
 /// Sends without waiting: a leader that does not read must not stop the loop. False: not sent.
-fn say(open: &Open, kind: WorkerKind) -> bool {
+fn try_send(open: &OpenSession, kind: WorkerKind) -> bool {
     let message = v1::WorkerMessage { kind: Some(kind) };
     let sent = open.session.outbox.try_send(message).is_ok();
     if !sent {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::timed_output;
 use crate::limits::{LOG_CHUNK_BYTES, LOG_FOLLOW_INTERVAL, LOG_REQUESTS_MAX, LOG_TAIL_LINES_MAX};
-use crate::logs::{LogPiece, LogReader, OutputStream, Removals};
+use crate::tasks::logs::{LogPiece, LogReader, OutputStream, Removals};
 
 /// The requests of one session.
 #[derive(Debug)]

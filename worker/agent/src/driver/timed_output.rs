@@ -8,7 +8,7 @@ use muster_supervisor::output::segments::OutputStream;
 
 use crate::driver::output::{Answer, blocking};
 use crate::limits::{LOG_FOLLOW_INTERVAL, LOG_TAIL_LINES_MAX};
-use crate::logs::{Begin, Line, Timeline};
+use crate::tasks::logs::{Line, StartPosition, Timeline};
 
 /// Microseconds in a millisecond.
 const US_PER_MS: u64 = 1_000;
@@ -73,13 +73,13 @@ async fn open(answer: &Answer, request: &v1::LogRequest) -> Result<Timeline, Str
         v1::LogStream::Unspecified | v1::LogStream::Stdout => &[OutputStream::Stdout],
     };
     let begin = match (request.start, request.since_ms) {
-        (Some(Start::OffsetBytes(offset)), _) => Begin::At(offset, offset),
+        (Some(Start::OffsetBytes(offset)), _) => StartPosition::At(offset, offset),
         (Some(Start::Position(position)), _) => {
-            Begin::At(position.stdout_bytes, position.stderr_bytes)
+            StartPosition::At(position.stdout_bytes, position.stderr_bytes)
         }
-        (Some(Start::TailLines(lines)), _) => Begin::Last(lines.min(LOG_TAIL_LINES_MAX)),
-        (None, Some(since_ms)) => Begin::Since(since_ms.saturating_mul(US_PER_MS)),
-        (None, None) => Begin::Oldest,
+        (Some(Start::TailLines(lines)), _) => StartPosition::Last(lines.min(LOG_TAIL_LINES_MAX)),
+        (None, Some(since_ms)) => StartPosition::Since(since_ms.saturating_mul(US_PER_MS)),
+        (None, None) => StartPosition::Oldest,
     };
     // Includes the whole last millisecond.
     let until_us = request.until_ms.map_or(u64::MAX, |until_ms| {

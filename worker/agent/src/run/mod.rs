@@ -1,6 +1,7 @@
 //! Assembly of the agent: recovery first, then the loops.
 
-mod ground;
+mod resources;
+mod startup_progress;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,33 +10,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use ground::Ground;
 use muster_control::agent::{Agent, Found, Input, JournalRecord};
 use muster_model::command::HostRegistration;
 use muster_model::ids::GpuUuid;
+use muster_monitor::gpu::{
+    GpuConfig, GpuMemory, GpuMonitor, GpuOccupancy, GpuSensors, GpuUsage, Handover,
+};
+use muster_monitor::health;
+use muster_monitor::replicas::{KnownReplicas, ReplicaAccess};
+use muster_monitor::reports::{ReportSender, report_channel};
+use muster_monitor::topology::PciAddress;
 use muster_service::systemd::Systemd;
 use muster_supervisor::lease::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller, RunId};
+use resources::HostResources;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::{self, Accounts, AccountsError, RunAs, open_to_accounts};
-use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
-use crate::container_engine::{EngineFinder, FoundEngine};
-use crate::driver::{Driver, Executor, Health};
+use crate::config::{CgroupUse, SharedMemoryUse, WorkerConfig};
+use crate::connection::session::SessionKeeper;
+use crate::connection::{etcd, joining};
+use crate::driver::{Driver, Executor, SelfChecks};
 use crate::error::Error;
-use crate::exec::Execs;
-use crate::gpu::{GpuMemory, GpuMonitor, GpuSensors, GpuUse, HandOver};
-use crate::gpu_occupancy::GpuOccupancy;
 use crate::identity::{DataDirectory, Machine};
-use crate::inbox::{Outbox, inbox};
+use crate::inbox::inbox;
 use crate::journal::Journal;
-use crate::logs::{LogShipping, Shipper};
-use crate::replicas::{KnownReplicas, ReplicaAccess};
-use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
-use crate::session::SessionKeeper;
-use crate::topology::PciAddress;
-use crate::{etcd, health, joining, metrics_page, task_place};
+use crate::metrics_page;
+use crate::tasks::accounts::{self, Accounts, AccountsError, RunAs, open_to_accounts};
+use crate::tasks::container_engine::{EngineFinder, FoundEngine};
+use crate::tasks::directories;
+use crate::tasks::exec::Execs;
+use crate::tasks::logs::{LogShipping, Shipper};
+use crate::tasks::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 
 /// Folder in memory that every host has.
 const MEMORY: &str = "/dev/shm";
@@ -72,24 +78,24 @@ pub async fn run_reloading(
     let accounts = accounts(&config, &data)?;
     let stop = CancellationToken::new();
     metrics_page::serve(config.metrics_listen, &stop).await?;
-    let mut ground = Ground::prepare(&config, &data, machine).await?;
+    let mut resources = HostResources::prepare(&config, &data, machine).await?;
     let told = accounts
         .label()
         .map(|label| (accounts::LABEL.to_owned(), label));
-    ground.host.labels.extend(told);
+    resources.host.labels.extend(told);
     let replicas = KnownReplicas::open(config.schedulers.clone(), data.replicas());
     etcd::learn(&config, replicas.clone(), &stop)?;
     let mut shutdown = Box::pin(shutdown);
     let outcome = tokio::select! {
         // A joining worker may wait a while for its certificate.
         () = &mut shutdown => Ok(None),
-        dialer = joining::dialer(&config, data.path(), &replicas, &ground.host.name) => dialer.map(Some),
+        dialer = joining::dialer(&config, data.path(), &replicas, &resources.host.name) => dialer.map(Some),
     };
     let outcome = match outcome {
         Ok(Some(dialer)) => {
             let access = ReplicaAccess { replicas, dialer };
             let loops =
-                Loops::assemble(config, settings, access, &data, ground, accounts, &stop).await;
+                Loops::assemble(config, settings, access, &data, resources, accounts, &stop).await;
             match loops {
                 Ok(loops) => loops.run(shutdown).await,
                 Err(error) => Err(error),
@@ -99,7 +105,7 @@ pub async fn run_reloading(
         Err(error) => Err(error),
     };
     stop.cancel();
-    task_place::leave(&data);
+    directories::clean_up(&data);
     outcome
 }
 
@@ -120,51 +126,54 @@ impl Loops {
         settings: watch::Receiver<WorkerConfig>,
         access: ReplicaAccess,
         data: &DataDirectory,
-        ground: Ground,
+        resources: HostResources,
         accounts: Accounts,
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
-        let (host, gpus) = (ground.host, ground.gpus);
+        let (host, gpus) = (resources.host, resources.gpus);
         let clock = LeaseClock::start();
         let (outbox, incoming) = inbox();
+        let (report_sender, reports) = report_channel();
         let engines = watch_engine(&config, data, stop).await;
-        let (hand_over, uses) = hand_over(&config, ground.memory, outbox.clone());
-        let tasks = runner_config(&config, data, ground.hardware, accounts, engines.clone())?;
-        let runner = Runner::new(tasks, hand_over, clock, outbox.clone());
+        let (handover, uses) = handover(&config, resources.memory, report_sender.clone());
+        let tasks = runner_config(&config, data, resources.hardware, accounts, engines.clone())?;
+        let runner = Runner::new(tasks, handover, clock, outbox.clone());
         let (journal, records) = Journal::open(&data.journal())?;
         let (agent, actions, late) = recover(&runner, data, records).await?;
         let watched = health::Gpus {
-            unopened: ground.unopened,
-            ..gpus_to_watch(&gpus, ground.addresses, ground.sensors, uses.clone())
+            unopened: resources.unopened,
+            ..gpus_to_watch(&gpus, resources.addresses, resources.sensors, uses.clone())
         };
         let dialer = access.dialer.clone();
-        let place = place(data, &host, clock, access.clone(), &config);
-        let desk = health::start(&config.health, place, watched, outbox.clone(), stop);
+        let context = monitor_context(data, &host, clock, access.clone(), &config);
+        let health = health::start(&config.health, context, watched, report_sender, stop);
         // The reboot was handled everywhere, and no task has started.
         data.settle()?;
-        let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
+        let (executor, handle) = Executor::new(journal, runner.clone(), health.orders());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new(host, engines, access, outbox, accepted, stop.clone());
         let driver = Driver {
             agent,
             clock,
             inbox: incoming,
+            reports,
             execs: Execs::new(runner.clone(), data.tasks(), dialer),
             runner,
             executor: handle,
             gpu_occupancy: GpuOccupancy::new(gpus.inventory(), config.health.job_mapping),
             gpus,
             uses,
-            health: Health::new(desk),
+            health,
+            self_checks: SelfChecks::default(),
             newest,
             logs: data.logs(),
             settings,
             ships: config.log_shipping.is_some(),
             tasks: data.tasks(),
-            systemd: ground.systemd,
+            systemd: resources.systemd,
             shutdown: stop.clone(),
         };
-        ship(config.log_shipping, ground.name, data, stop.clone());
+        ship(config.log_shipping, resources.name, data, stop.clone());
         Ok(Self {
             driver,
             executor,
@@ -191,15 +200,15 @@ impl Loops {
 }
 
 /// The handover of GPUs, with the configured wait for their memory, and the record of their usage.
-fn hand_over(
+fn handover(
     config: &WorkerConfig,
     memory: Arc<dyn GpuMemory>,
-    outbox: Outbox,
-) -> (HandOver, GpuUse) {
+    reports: ReportSender,
+) -> (Handover, GpuUsage) {
     let patience = Duration::from_millis(config.gpu_memory_wait_ms);
-    let uses = GpuUse::default();
-    let hand_over = HandOver::new(memory, patience, outbox, uses.clone());
-    (hand_over, uses)
+    let uses = GpuUsage::default();
+    let handover = Handover::new(memory, patience, reports, uses.clone());
+    (handover, uses)
 }
 
 /// Discovers the container engine of this host now and periodically until `stop`.
@@ -215,14 +224,14 @@ async fn watch_engine(
 }
 
 /// Properties of the host for the health monitor.
-fn place(
+fn monitor_context(
     data: &DataDirectory,
     host: &HostRegistration,
     clock: LeaseClock,
     access: ReplicaAccess,
     config: &WorkerConfig,
-) -> health::Place {
-    health::Place {
+) -> health::MonitorContext {
+    health::MonitorContext {
         host: host.name.clone(),
         data: data.path().to_owned(),
         boot_id: host.boot_id.clone(),
@@ -238,7 +247,7 @@ fn gpus_to_watch(
     monitor: &GpuMonitor,
     addresses: BTreeMap<GpuUuid, PciAddress>,
     sensors: Box<dyn GpuSensors>,
-    uses: GpuUse,
+    uses: GpuUsage,
 ) -> health::Gpus {
     health::Gpus {
         described: monitor.inventory().to_vec(),
@@ -255,7 +264,7 @@ fn gpus_to_watch(
 fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, Error> {
     let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
     let memory = run_directory(config, &data);
-    task_place::settle(&data, &memory, config.run_dir.is_some())
+    directories::set_up(&data, &memory, config.run_dir.is_some())
         .map_err(system("creating the directory of all tasks"))?;
     Ok(data)
 }
@@ -297,7 +306,7 @@ impl Driver {
     ) -> Result<(), Error> {
         self.carry_out(actions).await?;
         for change in self.gpus.all() {
-            self.gpu_shows(change).await?;
+            self.gpu_health_changed(change).await?;
         }
         for input in late {
             self.step(input).await?;
@@ -437,8 +446,8 @@ fn shared_memory(
 
 /// The folder in memory for private shared memory of attempts; none if task directories are on a disk.
 fn shared_memory_folder(data: &DataDirectory) -> Option<PathBuf> {
-    let tasks = task_place::in_memory(data)?;
-    Some(tasks.with_file_name(task_place::shared_memory(data)))
+    let tasks = directories::in_memory(data)?;
+    Some(tasks.with_file_name(directories::shared_memory(data)))
 }
 
 /// Where cgroups of tasks are created, if configured.

@@ -3,26 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use muster_monitor::gpu::{GpuBackend, GpuUsage, Handover, SimulatedBackend, Timeline};
+use muster_monitor::reports::report_channel;
 use muster_supervisor::LogLimits;
 use muster_supervisor::lease::clock::LeaseClock;
 
-use crate::accounts::Accounts;
-use crate::gpu::{GpuBackend, GpuUse, HandOver, SimulatedBackend, Timeline};
 use crate::inbox::Outbox;
-use crate::runner::{Hardware, Runner, RunnerConfig};
+use crate::tasks::accounts::Accounts;
+use crate::tasks::runner::{Hardware, Runner, RunnerConfig};
 
 pub(crate) use muster_supervisor::testing::assignment;
 
 /// A runner with these settings on a host whose GPUs are free.
 pub(crate) fn runner(config: RunnerConfig, outbox: Outbox) -> Runner {
     let gpus = SimulatedBackend::new("host-1", 0, "", 0, Timeline::default());
-    let hand_over = HandOver::new(
-        gpus.memory(),
-        Duration::ZERO,
-        outbox.clone(),
-        GpuUse::default(),
-    );
-    Runner::new(config, hand_over, LeaseClock::start(), outbox)
+    let (reports, _) = report_channel();
+    let handover = Handover::new(gpus.memory(), Duration::ZERO, reports, GpuUsage::default());
+    Runner::new(config, handover, LeaseClock::start(), outbox)
 }
 
 /// Settings of a runner that keeps all files below `home` and cannot start any task.

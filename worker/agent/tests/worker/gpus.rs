@@ -11,7 +11,7 @@ use muster_model::command::GpuHealth;
 use muster_model::time::MonotonicMs;
 use muster_worker::GpuConfig;
 use muster_worker::clock::LeaseClock;
-use muster_worker::gpu::{
+use muster_worker::monitor::gpu::{
     GpuBackend, GpuError, HealthChange, HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
     faulted,
 };
@@ -101,7 +101,7 @@ fn a_host_without_a_driver_is_told_apart_from_one_whose_driver_fails() {
     let folder = driver();
     std::fs::write(folder.path().join("count"), "many").unwrap();
     let error = open(folder.path(), LONG).err().unwrap();
-    assert!(matches!(error, GpuError::Told(_)), "{error:?}");
+    assert!(matches!(error, GpuError::Refused(_)), "{error:?}");
     std::fs::remove_file(folder.path().join("count")).unwrap();
     let error = open(folder.path(), LONG).err().unwrap();
     assert!(matches!(error, GpuError::NoDriver(_)), "{error:?}");

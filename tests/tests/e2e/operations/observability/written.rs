@@ -12,10 +12,11 @@ use crate::operations::observability::{ROOT, dashboards};
 /// Location of the runbook in alerts: where the Debian package installs it.
 const RUNBOOK: &str = "file:///usr/share/doc/muster/runbook.md#";
 /// Crates with published metrics.
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
     "scheduler",
     "raft-store",
     "worker/agent",
+    "worker/monitor",
     "lib/etcd",
     "lib/tls",
     "lib/service",

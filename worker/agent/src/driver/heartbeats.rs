@@ -1,0 +1,231 @@
+//! Schedule of a session's heartbeats, and detection of a leader that does not answer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_backoff::jitter;
+use muster_model::beat::Beat;
+use muster_model::health::Component;
+use muster_model::ids::HostId;
+use muster_model::time::MonotonicMs;
+use muster_model::timings::Timings;
+use tokio::time::Instant;
+
+use crate::limits::{
+    HEARTBEATS_MEASURED_MAX, HEARTBEATS_PER_STATUS, STATUS_PAUSE, STATUS_PAUSE_MAX,
+    STATUS_PAUSE_TASKS,
+};
+use crate::metrics;
+
+/// The heartbeats of one session.
+#[derive(Debug)]
+pub(super) struct Heartbeats {
+    timings: Timings,
+    /// Heartbeat period in milliseconds, as last requested by the leader.
+    period_ms: u64,
+    due: Instant,
+    /// Time of the last heartbeat with the whole state.
+    status_sent: Option<Instant>,
+    sequence: u64,
+    /// Heartbeats until the next one carries the whole state although nothing changed.
+    until_status: u64,
+    sent: BTreeMap<u64, MonotonicMs>,
+    answered_at: MonotonicMs,
+}
+
+impl Heartbeats {
+    pub(super) fn new(timings: Timings, now: MonotonicMs) -> Self {
+        Self {
+            timings,
+            period_ms: timings.beat_ms,
+            due: Instant::now(),
+            status_sent: None,
+            sequence: 0,
+            until_status: 0,
+            sent: BTreeMap::new(),
+            answered_at: now,
+        }
+    }
+
+    /// Latest time of the next heartbeat.
+    pub(super) const fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Notes that the state of a host with `tasks` tasks changed. True: a heartbeat must be sent now.
+    /// False: it becomes due soon, because one was sent recently.
+    pub(super) fn is_status_due_now(&mut self, tasks: usize) -> bool {
+        let Some(pause_ends) = self.status_sent.map(|sent| sent + pause(tasks)) else {
+            return true;
+        };
+        if Instant::now() >= pause_ends {
+            return true;
+        }
+        self.until_status = 0;
+        self.due = self.due.min(pause_ends);
+        false
+    }
+
+    /// Counts a heartbeat that is sent now. Returns its sequence number and whether it carries the whole
+    /// state.
+    pub(super) fn next(&mut self, now: MonotonicMs, changed: bool) -> (u64, bool) {
+        let whole = changed || self.until_status == 0;
+        self.until_status = if whole {
+            HEARTBEATS_PER_STATUS
+        } else {
+            self.until_status - 1
+        };
+        if whole {
+            self.status_sent = Some(Instant::now());
+        }
+        self.sequence += 1;
+        self.sent.insert(self.sequence, now);
+        if self.sent.len() > HEARTBEATS_MEASURED_MAX {
+            self.sent.pop_first();
+        }
+        self.due = self.next_due();
+        (self.sequence, whole)
+    }
+
+    /// Up to a tenth early, so that workers do not send heartbeats in step.
+    fn next_due(&self) -> Instant {
+        let period = Duration::from_millis(self.period_ms);
+        Instant::now() + period - jitter(period / 10)
+    }
+
+    /// A whole state was not sent: the next heartbeat must carry it.
+    pub(super) const fn status_lost(&mut self) {
+        self.until_status = 0;
+    }
+
+    /// The leader acknowledged a heartbeat and requests one every `period_ms` from now on; the period of
+    /// the session's start if none is given. The period is limited by the time after which silent hosts are
+    /// lost. Returns the round trip in milliseconds, if it is remembered.
+    pub(super) fn acknowledged(
+        &mut self,
+        sequence: u64,
+        period_ms: Option<u64>,
+        now: MonotonicMs,
+    ) -> Option<u64> {
+        self.answered_at = now;
+        let usual_ms = self.timings.beat_ms;
+        let period_ms = period_ms.map_or(usual_ms, |wanted_ms| {
+            wanted_ms.clamp(usual_ms, self.timings.beat_ms_max())
+        });
+        if std::mem::replace(&mut self.period_ms, period_ms) > period_ms {
+            self.due = self.due.min(self.next_due());
+        }
+        metrics::beat_interval_ms(period_ms);
+        let sent_at = self.sent.remove(&sequence);
+        let round_trip_ms = sent_at.map(|sent_at| now.since(sent_at));
+        round_trip_ms.inspect(|took_ms| metrics::beat_round_trip_ms(*took_ms));
+        self.sent = self.sent.split_off(&sequence);
+        round_trip_ms
+    }
+
+    /// Whether the leader has been silent for so long that another one should be looked for.
+    pub(super) fn is_unanswered(&self, now: MonotonicMs) -> bool {
+        now.since(self.answered_at) > self.timings.patience_ms(self.period_ms)
+    }
+}
+
+/// Minimum interval between heartbeats with the whole state of `tasks` tasks.
+fn pause(tasks: usize) -> Duration {
+    let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
+    (STATUS_PAUSE * tasks.max(STATUS_PAUSE_TASKS) / STATUS_PAUSE_TASKS).min(STATUS_PAUSE_MAX)
+}
+
+/// Fills in the host's id: findings may be made before the leader assigns it.
+pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+    for finding in findings {
+        match &mut finding.component {
+            Component::Host(host) | Component::Nic { host, .. } => *host = id,
+            Component::Gpu(_) | Component::Rack(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: MonotonicMs = MonotonicMs(1_000);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_state_goes_first_after_changes_and_now_and_then() {
+        let mut beats = Heartbeats::new(Timings::default(), START);
+        assert_eq!(beats.next(START, false), (1, true));
+        for sequence in 2..2 + HEARTBEATS_PER_STATUS {
+            assert_eq!(beats.next(START, false), (sequence, false));
+        }
+        assert!(beats.next(START, false).1);
+        assert!(beats.next(START, true).1);
+        beats.status_lost();
+        assert!(beats.next(START, false).1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_in_a_row_share_a_beat() {
+        let mut beats = Heartbeats::new(Timings::default(), START);
+        assert!(beats.is_status_due_now(1));
+        assert_eq!(beats.next(START, true), (1, true));
+        assert!(!beats.is_status_due_now(1) && !beats.is_status_due_now(2));
+        assert_eq!(beats.due() - Instant::now(), STATUS_PAUSE);
+        tokio::time::advance(STATUS_PAUSE).await;
+        assert_eq!(beats.next(START, false), (2, true));
+        tokio::time::advance(STATUS_PAUSE).await;
+        assert!(beats.is_status_due_now(1));
+    }
+
+    #[test]
+    fn the_more_tasks_a_beat_tells_of_the_more_changes_share_one() {
+        assert_eq!(pause(0), STATUS_PAUSE);
+        assert_eq!(pause(32), STATUS_PAUSE);
+        assert_eq!(pause(48), STATUS_PAUSE * 3 / 2);
+        assert_eq!(pause(128), STATUS_PAUSE_MAX);
+        assert_eq!(pause(usize::MAX), STATUS_PAUSE_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beats_are_due_within_their_period_and_not_in_step() {
+        let mut beats = Heartbeats::new(Timings::default(), START);
+        for _ in 0..100 {
+            beats.next(START, false);
+            let wait = beats.due() - Instant::now();
+            assert!(wait <= Duration::from_secs(5) && wait >= Duration::from_millis(4_500));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_does_not_answer_is_left() {
+        let mut beats = Heartbeats::new(Timings::default(), START);
+        assert!(!beats.is_unanswered(START.after(10_000)));
+        assert!(beats.is_unanswered(START.after(10_001)));
+        beats.acknowledged(1, None, START.after(10_001));
+        assert!(!beats.is_unanswered(START.after(20_001)));
+        assert!(beats.is_unanswered(START.after(20_002)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_under_load_is_told_less_often_and_the_next_one_as_ever() {
+        let mut beats = Heartbeats::new(Timings::default(), START);
+        beats.next(START, false);
+        beats.acknowledged(1, Some(10_000), START);
+        beats.next(START, false);
+        let wait = beats.due() - Instant::now();
+        assert!(wait > Duration::from_secs(8) && wait <= Duration::from_secs(10));
+        // The timeout of an unanswered heartbeat does not change: 5 s.
+        assert!(!beats.is_unanswered(START.after(15_000)));
+        assert!(beats.is_unanswered(START.after(15_001)));
+        // The load is gone: the next heartbeat is due sooner, not only the one after it.
+        beats.acknowledged(2, None, START);
+        assert!(beats.due() - Instant::now() <= Duration::from_secs(5));
+        // The period has an upper limit.
+        beats.acknowledged(2, Some(3_600_000), START);
+        beats.next(START, false);
+        assert!(beats.due() - Instant::now() <= Duration::from_secs(15));
+        let next_session = Heartbeats::new(Timings::default(), START);
+        assert!(next_session.is_unanswered(START.after(10_001)));
+    }
+}

@@ -1,0 +1,422 @@
+//! Tests of the findings that the rules produce.
+
+use muster_health::checks::{CheckEnd, Dialect, read};
+use muster_health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
+use muster_supervisor::lease::clock::LeaseClock;
+
+use super::*;
+use crate::gpu::faulted;
+use crate::health::KnownRules;
+use crate::replicas::KnownReplicas;
+use crate::reports::report_channel;
+
+const FIRST: GpuUuid = GpuUuid(1);
+const SECOND: GpuUuid = GpuUuid(2);
+
+/// A rule evaluation with its output and its stored notes.
+struct Rig {
+    evaluator: RuleEvaluator,
+    incoming: mpsc::Receiver<MonitorReport>,
+    written: watch::Receiver<Notes>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::after(Notes::default())
+    }
+
+    fn after(notes: Notes) -> Self {
+        let (reports, incoming) = report_channel();
+        let (writer, written) = watch::channel(notes.clone());
+        let (seen, _) = mpsc::channel(8);
+        let clock = LeaseClock::start();
+        let host = Host {
+            root: PathBuf::from("/nonexistent"),
+            models: [(FIRST, "H100".to_owned()), (SECOND, "H100".to_owned())].into(),
+            buses: BusMap::default(),
+            sweep: Arc::new(Sweep::new(clock)),
+        };
+        let evaluator = RuleEvaluator::new(
+            notes,
+            host,
+            RulesSource::new(KnownReplicas::configured(Vec::new())),
+            Links {
+                clock: Arc::new(move || clock.now()),
+                against: KnownFaults::default(),
+                writer,
+                reports,
+                seen,
+            },
+        );
+        Self {
+            evaluator,
+            incoming,
+            written,
+        }
+    }
+
+    /// Findings from an observation: component, rule, severity and measured value.
+    async fn see(&mut self, seen: Observation) -> Vec<String> {
+        self.evaluator.see(seen);
+        self.evaluator.tell().await;
+        let mut told = Vec::new();
+        while let Ok(MonitorReport::Found(findings)) = self.incoming.try_recv() {
+            told.extend(findings.iter().map(|finding| {
+                let component = match &finding.component {
+                    Component::Gpu(gpu) => format!("gpu {}", gpu.0),
+                    _ => "host".to_owned(),
+                };
+                let Finding {
+                    rule,
+                    severity,
+                    metric,
+                    measured,
+                    ..
+                } = finding;
+                format!("{component} {rule} {severity} {metric}={measured}")
+            }));
+        }
+        told
+    }
+
+    async fn health(&mut self, gpu: GpuUuid, health: GpuHealth) -> Vec<String> {
+        self.see(Observation::Gpu(gpu, health)).await
+    }
+
+    async fn reading(&mut self, rule: &str, metric: &str, value: i64) -> Vec<String> {
+        let sample = Sample::new(rule, Component::Gpu(FIRST), &[(metric, value)]);
+        self.see(Observation::Samples(vec![sample])).await
+    }
+
+    /// The evaluation of a restarted agent.
+    fn restarted(self) -> Self {
+        Self::after(self.written.borrow().clone())
+    }
+}
+
+fn line(code: u32) -> Observation {
+    let xid = Xid {
+        code,
+        place: Some(Place {
+            gpc: 1,
+            tpc: 2,
+            sm: 0,
+        }),
+        ..Xid::default()
+    };
+    let mut cursor = Cursor::default();
+    cursor.accept("boot", u64::from(code));
+    let bus = muster_health::kernel_log::BusId {
+        domain: 0,
+        bus: 15,
+        device: 0,
+    };
+    Observation::Line {
+        event: Event::Xid {
+            bus,
+            gpu: Some(FIRST),
+            xid,
+        },
+        text: format!("NVRM: Xid {code}"),
+        cursor: Some(cursor),
+    }
+}
+
+#[tokio::test]
+async fn an_xid_that_comes_two_ways_is_told_once() {
+    let mut rig = Rig::new();
+    let fatal = vec!["gpu 1 xid fatal policy=3".to_owned()];
+    assert_eq!(rig.see(line(79)).await, fatal);
+    assert!(rig.see(line(79)).await.is_empty());
+    assert!(rig.health(FIRST, faulted("xid-79", "")).await.is_empty());
+    assert_eq!(rig.see(line(48)).await, fatal);
+    let user = rig.see(line(13)).await;
+    assert_eq!(user, ["gpu 1 xid warn policy=1"]);
+    assert_eq!(
+        rig.evaluator.waiting.back().unwrap().1.cluster,
+        Some((1, 2))
+    );
+    // A test message of the management bus.
+    assert!(rig.see(line(106)).await.is_empty());
+    assert!(
+        rig.evaluator.against.xid_of(FIRST).is_some()
+            && rig.evaluator.against.xid_of(SECOND).is_none()
+    );
+    let other = rig.health(SECOND, faulted("xid-79", "")).await;
+    assert_eq!(other, ["gpu 2 xid fatal policy=3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_xid_of_the_driver_is_judged_and_the_line_that_says_more_comes_first() {
+    let mut rig = Rig::new();
+    let told = rig.see(Observation::Xid(FIRST, 48)).await;
+    assert_eq!(told, ["gpu 1 xid fatal policy=3"]);
+    // One that no list names, and one that the program itself causes.
+    let told = rig.see(Observation::Xid(FIRST, 63)).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = rig.see(Observation::Xid(FIRST, 31)).await;
+    assert_eq!(told, ["gpu 1 xid warn policy=1"]);
+    // Its location is only in the kernel's log line, which gets a moment to arrive.
+    assert!(rig.see(Observation::Xid(FIRST, 13)).await.is_empty());
+    assert_eq!(rig.see(line(13)).await, ["gpu 1 xid warn policy=1"]);
+    assert_eq!(
+        rig.evaluator.waiting.back().unwrap().1.cluster,
+        Some((1, 2))
+    );
+    assert!(rig.see(Observation::LateXid(FIRST, 13)).await.is_empty());
+    // Without a log line the code is enough.
+    let told = rig.see(Observation::LateXid(SECOND, 13)).await;
+    assert_eq!(told, ["gpu 2 xid warn policy=1"]);
+}
+
+#[tokio::test]
+async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothing_else() {
+    let mut rig = Rig::new();
+    rig.health(FIRST, faulted("xid-79", "")).await;
+    rig.see(line(48)).await;
+    assert_eq!(rig.written.borrow().waiting.len(), 2);
+    rig.see(Observation::Acknowledged(1)).await;
+    let mut rig = rig.restarted();
+    let again = rig.health(FIRST, faulted("xid-79", "")).await;
+    assert_eq!(again, ["gpu 1 xid fatal policy=3"]);
+    assert_eq!(rig.evaluator.waiting[0].1.code, Some(48));
+    // The next agent restarts the sequence numbers.
+    rig.see(Observation::Acknowledged(1)).await;
+    let rig = rig.restarted();
+    assert!(rig.evaluator.found.is_empty());
+    let mut cursor = Cursor::default();
+    cursor.accept("boot", 48);
+    assert_eq!(rig.evaluator.notes.cursor, cursor);
+}
+
+#[tokio::test]
+async fn a_signal_meets_its_rule_and_its_end_is_told_where_a_reading_clears_it() {
+    let mut rig = Rig::new();
+    let lost = rig.health(FIRST, faulted("gpu-lost", "")).await;
+    assert_eq!(lost, ["gpu 1 gpu_lost fatal lost=1"]);
+    assert!(
+        rig.health(FIRST, faulted("gpu-lost", "again"))
+            .await
+            .is_empty()
+    );
+    // Only a check clears it.
+    assert!(rig.health(FIRST, GpuHealth::Healthy).await.is_empty());
+    let held = rig.health(FIRST, faulted("memory-held", "2048 MiB")).await;
+    assert_eq!(held, ["gpu 1 mem_leak degraded held_mib=1"]);
+    let free = rig.health(FIRST, GpuHealth::Healthy).await;
+    assert_eq!(free, ["gpu 1 mem_leak healthy held_mib=0"]);
+    assert!(
+        rig.health(FIRST, faulted("task-stuck", ""))
+            .await
+            .is_empty()
+    );
+    let mismatch = || faulted("driver-version-mismatch", "");
+    let first = rig.health(FIRST, mismatch()).await;
+    assert_eq!(first, ["host driver_lib_mismatch degraded mismatch=1"]);
+    assert!(rig.health(SECOND, mismatch()).await.is_empty());
+    assert!(rig.health(FIRST, GpuHealth::Healthy).await.is_empty());
+    let over = rig.health(SECOND, GpuHealth::Healthy).await;
+    assert_eq!(over, ["host driver_lib_mismatch healthy mismatch=0"]);
+}
+
+#[tokio::test]
+async fn silence_is_told_of_the_host_and_hides_no_fault() {
+    let mut rig = Rig::new();
+    rig.health(FIRST, faulted("ecc-uncorrectable", "")).await;
+    let silent = rig.health(FIRST, faulted("no-data", "")).await;
+    assert_eq!(silent, ["host nvml_latency fatal unfinished_s=120"]);
+    assert!(rig.health(SECOND, faulted("no-data", "")).await.is_empty());
+    let fault = faulted("ecc-uncorrectable", "");
+    assert!(rig.health(FIRST, fault).await.is_empty());
+    let sweep = || {
+        let metrics = [("sweep_ms", 7), ("unfinished_s", 0)];
+        Observation::Samples(vec![Sample::new("nvml_latency", THIS_HOST, &metrics)])
+    };
+    assert!(rig.see(sweep()).await.is_empty() && rig.see(sweep()).await.is_empty());
+    assert_eq!(rig.see(sweep()).await, ["host nvml_latency healthy =0"]);
+}
+
+#[tokio::test]
+async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
+    let mut rig = Rig::new();
+    let rule = "gpu_recovery_action";
+    assert!(rig.reading(rule, "action", 0).await.is_empty());
+    let reached = rig.reading(rule, "action", 1).await;
+    assert_eq!(reached, ["gpu 1 gpu_recovery_action fatal action=1"]);
+    assert!(rig.reading(rule, "action", 1).await.is_empty());
+    rig.see(Observation::Acknowledged(1)).await;
+    let mut rig = rig.restarted();
+    assert!(rig.reading(rule, "action", 1).await.is_empty());
+    let left = rig.reading(rule, "action", 0).await;
+    assert_eq!(left, ["gpu 1 gpu_recovery_action healthy =0"]);
+    rig.reading(rule, "action", 1).await;
+    // After a repair, earlier readings are void.
+    rig.see(Observation::Repaired(Component::Gpu(FIRST))).await;
+    assert_eq!(rig.reading(rule, "action", 1).await.len(), 1);
+    assert!(rig.reading("unheard_of", "action", 1).await.is_empty());
+}
+
+#[tokio::test]
+async fn signs_of_the_host_follow_their_rules() {
+    let mut rig = Rig::new();
+    let mut oops = async || {
+        let sign = HostSign {
+            rule: "kernel_panic",
+            metric: "oops",
+            value: 1,
+            bus: None,
+        };
+        let text = "BUG: unable to handle".to_owned();
+        let event = Event::Host(sign);
+        let seen = Observation::Line {
+            event,
+            text,
+            cursor: None,
+        };
+        rig.see(seen).await
+    };
+    assert_eq!(oops().await, ["host kernel_panic degraded oops=1"]);
+    assert_eq!(oops().await, ["host kernel_panic fatal oops=1"]);
+    let gap = rig.see(Observation::Lost(7)).await;
+    assert_eq!(gap, ["host kernel_log_gap degraded lost=7"]);
+    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let raw = "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30";
+    let event = scanner.read("boot", raw).unwrap().event.unwrap();
+    let seen = Observation::Line {
+        event,
+        text: String::new(),
+        cursor: None,
+    };
+    assert_eq!(rig.see(seen).await, ["host sxid_fatal fatal fatal=1"]);
+}
+
+#[tokio::test]
+async fn a_check_is_told_when_it_changes_and_one_that_says_nothing_is_not() {
+    let mut rig = Rig::new();
+    let mut checked = async |end: CheckEnd| {
+        let result = read(Dialect::Nagios, end, "DISK");
+        rig.see(Observation::Checked("disk".to_owned(), result))
+            .await
+    };
+    assert!(checked(CheckEnd::Exited(0)).await.is_empty());
+    assert!(checked(CheckEnd::Exited(3)).await.is_empty());
+    let bad = ["host check:disk fatal result=2"];
+    assert_eq!(checked(CheckEnd::Exited(2)).await, bad);
+    assert!(checked(CheckEnd::Exited(2)).await.is_empty());
+    assert!(checked(CheckEnd::NotStarted).await.is_empty());
+    let better = ["host check:disk degraded result=1"];
+    assert_eq!(checked(CheckEnd::Exited(1)).await, better);
+    let well = ["host check:disk healthy result=0"];
+    assert_eq!(checked(CheckEnd::Exited(0)).await, well);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_fetched_leave_those_in_force() {
+    let mut rig = Rig::new();
+    rig.see(Observation::Rules(Revision(7), 0)).await;
+    assert_eq!(rig.evaluator.revision, Revision(0));
+    let mut rules = RuleSet::shipped().unwrap();
+    rules.rules.retain(|rule| rule.id != "gpu_recovery_action");
+    let rules = KnownRules { set: rules, sum: 7 };
+    rig.see(Observation::Fetched(Revision(7), Box::new(rules)))
+        .await;
+    assert_eq!(rig.evaluator.revision, Revision(7));
+    assert!(
+        rig.reading("gpu_recovery_action", "action", 1)
+            .await
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_drivers_release_is_the_first_number_of_its_version() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("proc/driver/nvidia");
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release\n\
+                GCC version:  gcc version 13.3.0\n";
+    std::fs::write(folder.join("version"), text).unwrap();
+    assert_eq!(release(home.path()), Some(580));
+    assert_eq!(release(&home.path().join("elsewhere")), None);
+}
+
+#[tokio::test]
+async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
+    const LINES: u64 = 10_000;
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("kmsg");
+    let line = |sequence: u64| {
+        // Two codes repeatedly, and a third one once.
+        let code = match sequence {
+            5_000 => 79,
+            even if even.is_multiple_of(2) => 94,
+            _ => 31,
+        };
+        format!("12,{sequence},1,-;NVRM: Xid (PCI:0000:0f:00): {code}, pid=7\n")
+    };
+    let text: String = (1..=LINES).map(line).collect();
+    std::fs::write(&path, text).unwrap();
+    let mut buses = BusMap::default();
+    let bus = muster_health::kernel_log::BusId::parse("0000:0f:00.0").unwrap();
+    buses.learn(bus, FIRST);
+    let scanner = Scanner::new(Trust::Tests, Cursor::default(), buses);
+    let (sender, mut seen) = mpsc::channel(crate::limits::HEALTH_OBSERVATIONS_MAX);
+    let log = crate::health::kernel_log::KernelLog::new(&path, "boot", scanner, sender);
+    let thread = std::thread::spawn(move || log.run());
+    let mut rig = Rig::new();
+    for _ in 1..LINES {
+        rig.evaluator.see(seen.recv().await.unwrap());
+    }
+    let mut told = rig.see(seen.recv().await.unwrap()).await;
+    drop(seen);
+    thread.join().unwrap();
+    told.sort();
+    let expected = [
+        "gpu 1 xid degraded policy=2",
+        "gpu 1 xid fatal policy=3",
+        "gpu 1 xid warn policy=1",
+    ];
+    assert_eq!(told, expected);
+}
+
+/// A reboot as a repair clears the findings of its host: those that still hold are reported again, as are
+/// those that do not.
+#[tokio::test(start_paused = true)]
+async fn what_stood_before_the_host_booted_is_told_either_way() {
+    let of_host = |metrics: &[(&str, i64)], rule: &str| {
+        Observation::Samples(vec![Sample::new(rule, THIS_HOST, metrics)])
+    };
+    let full = || of_host(&[("refused", 1)], "disk_free");
+    let readonly = |readonly| of_host(&[("readonly", readonly)], "fs_readonly");
+    let mut rig = Rig::new();
+    assert_eq!(rig.see(full()).await, ["host disk_free fatal refused=1"]);
+    let found = ["host fs_readonly fatal readonly=1"];
+    assert_eq!(rig.see(readonly(1)).await, found);
+    let mut notes = rig.written.borrow().clone();
+    notes.waiting.clear();
+    let mut restarted = Rig::after(notes.clone());
+    assert!(
+        restarted.see(readonly(1)).await.is_empty(),
+        "it was reported"
+    );
+    notes.are_of_another_boot = true;
+    let mut booted = Rig::after(notes);
+    assert_eq!(booted.see(readonly(1)).await, found);
+    let room = of_host(&[("refused", 0), ("free_permille", 500)], "disk_free");
+    assert_eq!(booted.see(room).await, ["host disk_free healthy =0"]);
+}
+
+/// After an agent's restart, and when a leader sets the rules that are already in force, only their
+/// revision is new.
+#[tokio::test(start_paused = true)]
+async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
+    let mut rig = Rig::new();
+    let sum = RuleSet::sum_of(RuleSet::SHIPPED_TEXT);
+    rig.see(Observation::Rules(Revision(3), sum)).await;
+    assert_eq!(rig.evaluator.revision, Revision(3));
+    // Without a fingerprint, or with a different one, the rules are fetched.
+    for (revision, sum) in [(4, 0), (5, sum + 1)] {
+        rig.see(Observation::Rules(Revision(revision), sum)).await;
+        assert_eq!(rig.evaluator.revision, Revision(3));
+    }
+}
