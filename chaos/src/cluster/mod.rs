@@ -41,7 +41,7 @@ use network::Network;
 pub(crate) use network::raise_loopback;
 pub use network::{Direction, NetworkError, NetworkKind};
 pub use observer::EventTimeout;
-pub use ports::free_addresses;
+pub use ports::ReservedAddresses;
 pub use process::ManagedProcess;
 pub use ready::TestbedError;
 pub use seats::Newcomer;
@@ -183,6 +183,8 @@ pub struct LocalCluster {
     /// Last assigned id; ids are never reused.
     newest_id: ReplicaId,
     spare: Option<Spare>,
+    /// Held until the processes have ended.
+    _ports: Option<ReservedAddresses>,
     workers: Vec<Member>,
 }
 
@@ -226,6 +228,7 @@ impl LocalCluster {
             ids: Vec::new(),
             newest_id: ReplicaId(0),
             spare: places.spare.map(Spare::on),
+            _ports: places.ports,
             workers: Vec::new(),
         };
         for index in 0..cluster.options.replicas {

@@ -1,7 +1,6 @@
 //! Machines of replicas: those of the initial members, and those that are added and removed later.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use muster_scheduler::SchedulerConfig;
 use crate::cluster::network::{Front, Network};
 use crate::cluster::{
     CLUSTER_ID, ClusterError, ClusterOptions, LibraryCommands, LocalCluster, Member, NetworkKind,
-    failed, free_addresses,
+    ReservedAddresses, failed,
 };
 
 /// Port of replicas that have their own host.
@@ -42,6 +41,8 @@ pub(super) struct Places {
     pub(super) workers: Vec<Seat>,
     /// Machine for one more replica.
     pub(super) spare: Option<Seat>,
+    /// Addresses of machines that share loopback.
+    pub(super) ports: Option<ReservedAddresses>,
 }
 
 /// A started replica that is not a member yet.
@@ -80,9 +81,8 @@ impl Seat {
     }
 
     /// Machines that share loopback, on free ports.
-    fn on_loopback(count: usize, has_proxies: bool) -> io::Result<Vec<Self>> {
-        let drawn = free_addresses((LOOPBACK_PORTS + usize::from(has_proxies)) * count)?;
-        let (listen, drawn) = drawn.split_at(count);
+    fn on_loopback(ports: &ReservedAddresses, count: usize, has_proxies: bool) -> Vec<Self> {
+        let (listen, drawn) = ports.addresses().split_at(count);
         let (metrics, proxies) = drawn.split_at(count);
         let address = if has_proxies { proxies } else { listen };
         let seats = (0..count).map(|host| Self {
@@ -91,7 +91,7 @@ impl Seat {
             address: address[host],
             metrics: metrics[host],
         });
-        Ok(seats.collect())
+        seats.collect()
     }
 
     fn front(self) -> Front {
@@ -107,10 +107,13 @@ impl Places {
     pub(super) fn of(options: &ClusterOptions) -> Result<Self, ClusterError> {
         let members = options.replicas + options.workers;
         let hosts = members + usize::from(options.spare);
-        let mut replicas = match options.network {
-            Some(NetworkKind::Namespaces) => (0..hosts).map(Seat::apart).collect(),
-            kind => Seat::on_loopback(hosts, kind == Some(NetworkKind::Proxies))
-                .map_err(failed("drawing free ports"))?,
+        let has_proxies = options.network == Some(NetworkKind::Proxies);
+        let ports = (options.network != Some(NetworkKind::Namespaces))
+            .then(|| ReservedAddresses::draw((LOOPBACK_PORTS + usize::from(has_proxies)) * hosts));
+        let ports = ports.transpose().map_err(failed("drawing free ports"))?;
+        let mut replicas = match &ports {
+            Some(ports) => Seat::on_loopback(ports, hosts, has_proxies),
+            None => (0..hosts).map(Seat::apart).collect(),
         };
         let spare = replicas.split_off(members).pop();
         let workers = replicas.split_off(options.replicas);
@@ -118,6 +121,7 @@ impl Places {
             replicas,
             workers,
             spare,
+            ports,
         })
     }
 

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use tokio::process::Command;
 
-use crate::cluster::free_addresses;
+use crate::cluster::ReservedAddresses;
 
 /// A training with bit-identical results with and without a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,8 @@ pub(crate) async fn train_undisturbed(
     folder: &Path,
 ) -> Result<String, ReferenceError> {
     fs::create_dir_all(folder).map_err(failed(format!("creating {}", folder.display())))?;
-    let master = free_addresses(1).map_err(failed("choosing a free port".to_owned()))?[0];
+    let reserved = ReservedAddresses::draw(1).map_err(failed("choosing a free port".to_owned()))?;
+    let master = reserved.addresses()[0];
     let report = folder.join("report.json");
     let mut children = Vec::new();
     for rank in 0..ranks {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::uri::PathAndQuery;
-use muster_chaos::cluster::{ManagedProcess, free_addresses};
+use muster_chaos::cluster::{ManagedProcess, ReservedAddresses};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tonic::client::Grpc;
@@ -58,6 +58,7 @@ pub(crate) struct EtcdCluster {
     members: Vec<ManagedProcess>,
     /// Connection to the leader, as Muster's client connects to its leader.
     leader: Channel,
+    _ports: ReservedAddresses,
     _folder: TempDir,
 }
 
@@ -65,16 +66,16 @@ impl EtcdCluster {
     /// Starts the members and waits for a leader.
     pub(crate) async fn start(program: &std::path::Path) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("making a folder for etcd")?;
-        let mut clients = free_addresses(2 * MEMBERS).context("drawing ports for etcd")?;
-        let peers = clients.split_off(MEMBERS);
+        let ports = ReservedAddresses::draw(2 * MEMBERS).context("drawing ports for etcd")?;
+        let (clients, peers) = ports.addresses().split_at(MEMBERS);
         let names = (1..=MEMBERS).map(|number| format!("etcd-{number}"));
         let addresses: Vec<String> = names
-            .zip(&peers)
+            .zip(peers)
             .map(|(name, peer)| format!("{name}=http://{peer}"))
             .collect();
         let group = addresses.join(",");
         let mut members = Vec::new();
-        for (number, (client, peer)) in (1..).zip(clients.iter().zip(&peers)) {
+        for (number, (client, peer)) in (1..).zip(clients.iter().zip(peers)) {
             let name = format!("etcd-{number}");
             let data = folder.path().join(&name);
             let mut command = Command::new(program);
@@ -92,10 +93,11 @@ impl EtcdCluster {
                 .with_context(|| format!("starting {}", program.display()))?;
             members.push(member);
         }
-        let leader = find_leader(&clients).await?;
+        let leader = find_leader(clients).await?;
         Ok(Self {
             members,
             leader,
+            _ports: ports,
             _folder: folder,
         })
     }

@@ -97,7 +97,7 @@ mod tests {
 
     use super::super::{Direction, Network};
     use super::*;
-    use crate::cluster::free_addresses;
+    use crate::cluster::ReservedAddresses;
 
     /// Long enough for anything sent on loopback to arrive.
     const QUIET: Duration = Duration::from_millis(300);
@@ -109,7 +109,8 @@ mod tests {
 
     /// Returns a network of two hosts, the proxy's address and the address behind it.
     fn network() -> (Network, SocketAddr, SocketAddr) {
-        let [address, target] = free_addresses(2).unwrap()[..] else {
+        let reserved = ReservedAddresses::draw(2).unwrap();
+        let [address, target] = reserved.addresses()[..] else {
             panic!("expected two addresses");
         };
         let front = Front {
