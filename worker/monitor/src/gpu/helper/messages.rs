@@ -96,7 +96,7 @@ impl From<Refusal> for GpuError {
         match refusal {
             Refusal::NoDriver(why) => Self::NoDriver(why),
             Refusal::DriverDoesNotStart(why) => Self::DriverDoesNotStart(why),
-            Refusal::Failed(why) => Self::Told(why),
+            Refusal::Failed(why) => Self::Refused(why),
         }
     }
 }

@@ -31,7 +31,7 @@ use tokio::time::interval;
 
 use crate::health::evaluation::notes::Notes;
 use crate::health::evaluation::rules::RulesSource;
-use crate::health::evaluation::signals::{self, Signal};
+use crate::health::evaluation::signals::Signal;
 use crate::health::sampling::Sweep;
 use crate::health::{KnownFaults, Observation, Sample, THIS_HOST};
 use crate::limits::HEALTH_TICK;

@@ -27,7 +27,7 @@ use tokio::sync::mpsc::Sender;
 use crate::gpu::{BAD_PAIRS, GOOD_PAIRS, GpuError, GpuReadings, GpuSensors, GpuUsage, PAIRS_RULE};
 use crate::health::sampling::foreign_processes::ForeignProcesses;
 use crate::health::sampling::host::HostSensors;
-use crate::health::sampling::peers::{self, ClockReading};
+use crate::health::sampling::peers::ClockReading;
 use crate::health::sampling::series::{GpuSeries, LAST_XID};
 use crate::health::{
     HealthConfig, KnownFaults, MonitorContext, Observation, POWER_BRAKE_RULE, Sample, THIS_HOST,
