@@ -86,6 +86,7 @@ fn random_port() -> u16 {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
