@@ -99,7 +99,7 @@ impl Options {
             deadline: self.deadline(),
             unreachable_deadline: Duration::ZERO,
             // The user gets the error, and may retry.
-            outwaits_refusals: false,
+            retries_temporary_refusals: false,
             discover: false,
             addresses,
             etcd,

@@ -175,7 +175,7 @@ fn violations(refusal: &Refusal) -> Vec<String> {
 /// Advice for an error, if known.
 fn help(error: &ClientError) -> Option<String> {
     if let Some(mismatch) = error.tls_mismatch() {
-        return Some(apart(mismatch).to_owned());
+        return Some(tls_mismatch_help(mismatch).to_owned());
     }
     let text = match error {
         ClientError::Unreachable { .. } => {
@@ -217,7 +217,7 @@ fn help(error: &ClientError) -> Option<String> {
 }
 
 /// Advice for a TLS mismatch between the command and the replicas.
-const fn apart(mismatch: TlsMismatch) -> &'static str {
+const fn tls_mismatch_help(mismatch: TlsMismatch) -> &'static str {
     match mismatch {
         TlsMismatch::PeerEncrypts => {
             "set the certificate of the cluster's authority: MUSTER_CACERT=ca.pem, or `ca` of a context \

@@ -9,8 +9,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use muster_scheduler::SchedulerConfig;
 use muster_service::settings::{
-    Given, Kind, Loaded, LoggingSettings, Origin, Problem, Problems, Settings, SettingsOption,
-    TracingSettings, load, options,
+    Kind, Loaded, LoggingSettings, OptionValue, Origin, Problem, Problems, Settings,
+    SettingsOption, TracingSettings, load, options,
 };
 use muster_worker::WorkerConfig;
 
@@ -71,7 +71,7 @@ fn machine_name() -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Source<S> {
     file: Option<PathBuf>,
-    given: Vec<Given>,
+    given: Vec<OptionValue>,
     role: PhantomData<S>,
 }
 
@@ -82,7 +82,7 @@ impl<S: Settings> Source<S> {
     }
 
     /// Adds values of shortcut flags.
-    pub(crate) fn with(mut self, given: impl IntoIterator<Item = Given>) -> Self {
+    pub(crate) fn with(mut self, given: impl IntoIterator<Item = OptionValue>) -> Self {
         self.given.extend(given);
         self
     }
@@ -101,7 +101,7 @@ pub(crate) fn failure(problems: &Problems) -> Failure {
 #[derive(Clone, Debug)]
 pub(crate) struct SettingsArguments<S> {
     file: Option<PathBuf>,
-    given: Result<Vec<Given>, Problem>,
+    given: Result<Vec<OptionValue>, Problem>,
     role: PhantomData<S>,
 }
 
@@ -191,12 +191,15 @@ fn id(option: &SettingsOption) -> String {
     format!("settings.{}", option.key)
 }
 
-fn given_for(option: &SettingsOption, matches: &ArgMatches) -> Option<Result<Given, Problem>> {
+fn given_for(
+    option: &SettingsOption,
+    matches: &ArgMatches,
+) -> Option<Result<OptionValue, Problem>> {
     let id = id(option);
     let words: Vec<String> = matches.get_many::<String>(&id)?.cloned().collect();
     let origin = match matches.value_source(&id) {
         Some(ValueSource::EnvVariable) => Origin::Variable(option.variable.clone()),
         _ => Origin::Flag(format!("--{}", option.flag)),
     };
-    Some(Given::read(option, &words, origin))
+    Some(OptionValue::read(option, &words, origin))
 }

@@ -104,7 +104,7 @@ pub enum MembershipError {
         "replica {to} {}: name another replica, or bring it back first",
         silence(*heard_ago_ms, *silence_ms_max)
     )]
-    SuccessorSilent {
+    SuccessorUnresponsive {
         /// The intended successor.
         to: u64,
         /// Milliseconds since its last answer; none if it has never answered this leader.
@@ -161,7 +161,7 @@ pub enum MembershipError {
         lag_entries: u64,
     },
     /// Leadership was released, and the successor did not take it. The other replicas elect a leader.
-    #[error("replica {to} did not take over: {}", whoever_leads(leader.as_ref()))]
+    #[error("replica {to} did not take over: {}", describe_leader(leader.as_ref()))]
     NotTaken {
         /// The intended successor.
         to: u64,
@@ -178,7 +178,7 @@ pub enum MembershipError {
     },
     /// Another replica answers at a member's address.
     #[error("expected {peer}, but {detail} answers: correct its cluster_id, its id or its address")]
-    Stranger {
+    UnexpectedPeer {
         /// The expected member.
         peer: Peer,
         /// Identity of the replica that answered.
@@ -220,7 +220,7 @@ fn learner_silence(heard_ago_ms: Option<u64>, silence_ms_max: u64) -> String {
     }
 }
 
-fn whoever_leads(leader: Option<&Peer>) -> String {
+fn describe_leader(leader: Option<&Peer>) -> String {
     leader.map_or_else(
         || {
             "there is no leader yet, and nothing is written until a majority of the replicas has elected one"

@@ -17,11 +17,11 @@ extern crate self as muster_raft_store;
 
 mod apply;
 mod error;
+pub mod fuzz_decoders;
 mod member;
 pub mod network;
 pub mod recovery;
 mod replica;
-pub mod reread;
 pub mod sim;
 pub mod storage;
 mod types;
@@ -43,9 +43,9 @@ pub use member::member_change::{
 pub use member::peer::Peer;
 pub use member::transfer::{SUCCESSOR_HEARTBEATS_MAX, SUCCESSOR_LAG_ENTRIES_MAX};
 pub use network::{Removal, raft_service};
-pub use recovery::past::PastError;
-pub use recovery::refound::{Foundation, Loss, RefoundError, Survivor};
-pub use recovery::remains::{Remains, StoredEntry};
+pub use recovery::disaster_recovery::{PossibleLoss, RebuildTarget, RecoveryError, SourceReplica};
+pub use recovery::past::StateHistoryError;
+pub use recovery::remains::{OfflineLog, StoredEntry};
 pub use replica::config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
 pub use replica::handle::Handle;
 pub use replica::seams::{Clock, WallClock};

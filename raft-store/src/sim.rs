@@ -13,8 +13,8 @@ pub use openraft::async_runtime;
 
 use crate::apply::state_machine::StateMachine;
 pub use crate::network::{Transport, TransportError};
-pub use crate::recovery::refound::Founder;
-pub use crate::replica::seams::{Clock, Seams};
+pub use crate::recovery::disaster_recovery::FirstMember;
+pub use crate::replica::seams::{Clock, Environment};
 pub use crate::storage::disk::{LogDisk, SnapshotDisk};
 
 /// The asynchronous runtime of a replica.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use muster_engine::state::State;
 use muster_model::ids::ReplicaId;
-use muster_raft_store::recovery::backup::{About, Backup, BackupError, Key, KeyError, Picture};
+use muster_raft_store::recovery::backup::{
+    Backup, BackupError, BackupMetadata, CapturedState, Key, KeyError,
+};
 use muster_tls::{begin_private, create_private_folder};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +83,8 @@ async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Pa
             continue;
         }
         let now_ms = context.handle.now_ms();
-        let Some(newest_ms) = look(folder, &context.config.cluster_id, now_ms).await else {
+        let Some(newest_ms) = newest_backup_ms(folder, &context.config.cluster_id, now_ms).await
+        else {
             continue;
         };
         gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(seconds(newest_ms));
@@ -102,7 +105,7 @@ async fn take_when_due(context: &Context, settings: &BackupSettings, folder: &Pa
 }
 
 /// Time of the newest backup, looked up on a blocking thread.
-async fn look(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
+async fn newest_backup_ms(folder: &Path, cluster: &str, now_ms: u64) -> Option<u64> {
     let (folder, cluster) = (folder.to_owned(), cluster.to_owned());
     let looking = tokio::task::spawn_blocking(move || newest(&folder, &cluster, now_ms));
     match looking.await {
@@ -152,7 +155,7 @@ fn way_out(error: &io::Error) -> &'static str {
 
 async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bool {
     let began = Instant::now();
-    let picture = context.handle.picture();
+    let picture = context.handle.capture();
     let about = about(context, &picture);
     let (settings, folder) = (settings.clone(), folder.to_owned());
     let writing = tokio::task::spawn_blocking(move || write(&picture, &about, &settings, &folder));
@@ -179,8 +182,8 @@ async fn take(context: &Context, settings: &BackupSettings, folder: &Path) -> bo
 /// Writes a backup, verifies it by reading it back, renames it to its final name, and removes the backups
 /// beyond the retention limit.
 fn write(
-    picture: &Picture<State>,
-    about: &About,
+    picture: &CapturedState<State>,
+    about: &BackupMetadata,
     settings: &BackupSettings,
     folder: &Path,
 ) -> Result<PathBuf, Failure> {
@@ -217,7 +220,7 @@ struct Partial {
 impl Partial {
     /// Creates the file of a backup and removes this replica's earlier leftovers. A backup contains the
     /// secrets of all users, so the file, and a folder created for it, are accessible to the owner only.
-    fn begin(folder: &Path, about: &About) -> Result<(Self, File), Failure> {
+    fn begin(folder: &Path, about: &BackupMetadata) -> Result<(Self, File), Failure> {
         create_private_folder(folder).map_err(|source| disk("creating", folder, source))?;
         remove_leftovers(folder, about);
         let name = name_of(&about.cluster_id, about.time_ms) + &ending_of(about.replica_id);
@@ -242,7 +245,7 @@ impl Drop for Partial {
 
 /// Removes files that this replica left when it was killed during a backup. Files of other replicas may still
 /// be in progress.
-fn remove_leftovers(folder: &Path, about: &About) {
+fn remove_leftovers(folder: &Path, about: &BackupMetadata) {
     let ending = ending_of(about.replica_id);
     for name in names_in(folder) {
         let whole = name.strip_suffix(&*ending);
@@ -265,7 +268,7 @@ fn read_key(path: &Path) -> Result<Key, Failure> {
 
 /// Removes backups beyond the retention limit. Backups dated in the future do not count: they would displace
 /// the newest.
-fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failure> {
+fn remove_oldest(folder: &Path, newest: &BackupMetadata, keep: usize) -> Result<(), Failure> {
     let cluster = &*newest.cluster_id;
     let known = times(folder, cluster, newest.time_ms);
     let over = match keep {
@@ -281,13 +284,13 @@ fn remove_oldest(folder: &Path, newest: &About, keep: usize) -> Result<(), Failu
 
 /// `CLUSTER-MILLISECONDS.backup`: names sort by time.
 fn name_of(cluster: &str, time_ms: u64) -> String {
-    let cluster: String = cluster.bytes().map(in_name).collect();
+    let cluster: String = cluster.bytes().map(escape_byte).collect();
     format!("{cluster}-{time_ms:015}{SUFFIX}")
 }
 
 /// Escapes a byte of a cluster's name for a file name. The escaping is injective: clusters with colliding
 /// names would remove each other's backups.
-fn in_name(byte: u8) -> String {
+fn escape_byte(byte: u8) -> String {
     if byte.is_ascii_alphanumeric() || byte == b'-' {
         char::from(byte).to_string()
     } else {
@@ -348,8 +351,8 @@ mod tests {
 
     use super::*;
 
-    fn about(replica_id: u64, time_ms: u64) -> About {
-        About {
+    fn about(replica_id: u64, time_ms: u64) -> BackupMetadata {
+        BackupMetadata {
             cluster_id: "a/b".to_owned(),
             replica_id,
             time_ms,

@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Bootstraps the group if it does not exist. The peer with the lowest id does so once all peers answer; the
 /// others learn of the group from it. On a restart the group exists and nothing is done.
-pub(crate) async fn found(
+pub(crate) async fn bootstrap(
     handle: &Handle<State>,
     config: &SchedulerConfig,
     stop: &CancellationToken,
@@ -29,11 +29,11 @@ pub(crate) async fn found(
         .iter()
         .map(|(id, address)| Peer::new(id.get(), address))
         .collect();
-    found_with(handle, config.replica_id, members, stop).await
+    bootstrap_with(handle, config.replica_id, members, stop).await
 }
 
 /// As [`found`], with these members, in order of their ids.
-pub(crate) async fn found_with(
+pub(crate) async fn bootstrap_with(
     handle: &Handle<State>,
     own: ReplicaId,
     members: Vec<Peer>,
@@ -51,7 +51,7 @@ pub(crate) async fn found_with(
             }
             Err(MembershipError::AlreadyInitialized | MembershipError::Stopped) => return Ok(()),
             Err(error @ MembershipError::Refused(_)) => return Err(Error::Bootstrap(error)),
-            Err(error) => tell_once(&mut told, &error),
+            Err(error) => log_once(&mut told, &error),
         }
         tokio::select! {
             () = stop.cancelled() => {}
@@ -63,7 +63,7 @@ pub(crate) async fn found_with(
 
 /// Logs what the bootstrap waits for, once per cause: a lost data directory looks like a new one until the
 /// other peers are asked, so an operator has to check.
-fn tell_once(told: &mut String, error: &MembershipError) {
+fn log_once(told: &mut String, error: &MembershipError) {
     let reason = error.to_string();
     if *told == reason {
         return;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use muster_etcd::{EtcdError, FoundingError};
+use muster_etcd::{BootstrapError, EtcdError};
 use muster_raft_store::{MembershipError, OpenError};
 use muster_service::settings::BrokenRule;
 use muster_tls::TlsError;
@@ -57,7 +57,7 @@ pub enum Error {
     Etcd(#[from] EtcdError),
     /// The cluster was not bootstrapped through etcd.
     #[error("bootstrapping the cluster through etcd failed")]
-    Founding(#[from] FoundingError),
+    Founding(#[from] BootstrapError),
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),

@@ -46,7 +46,7 @@ pub(crate) async fn join(
     while !belongs_within(handle, own, patience).await && !stop.is_cancelled() {
         patience = RETRY;
         for address in &config.join {
-            match ask(address, config, dialer).await {
+            match request_membership(address, config, dialer).await {
                 Ok(()) => {
                     if !is_admitted {
                         tracing::info!(
@@ -65,7 +65,7 @@ pub(crate) async fn join(
                         reason: status.message().to_owned(),
                     });
                 }
-                Err(status) => tell_once(&mut told, address, &status),
+                Err(status) => log_once(&mut told, address, &status),
             }
         }
     }
@@ -87,7 +87,11 @@ async fn belongs_within(handle: &Handle<State>, own: u64, patience: Duration) ->
     }
 }
 
-async fn ask(address: &str, config: &SchedulerConfig, dialer: &Dialer) -> Result<(), Status> {
+async fn request_membership(
+    address: &str,
+    config: &SchedulerConfig,
+    dialer: &Dialer,
+) -> Result<(), Status> {
     let asked = async {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| Status::invalid_argument(error.to_string()))?
@@ -125,7 +129,7 @@ fn is_final(status: &Status) -> bool {
 }
 
 /// Logs what joining waits for, once per cause.
-fn tell_once(told: &mut String, address: &str, status: &Status) {
+fn log_once(told: &mut String, address: &str, status: &Status) {
     let reason = format!("{address}: {}", status.message());
     if *told != reason {
         tracing::warn!(
@@ -144,7 +148,7 @@ mod tests {
 
     use muster_model::ids::ReplicaId;
     use muster_proto::status;
-    use muster_raft_store::sim::{ProductionRuntime, Seams};
+    use muster_raft_store::sim::{Environment, ProductionRuntime};
     use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
     use muster_raft_store::{Config, Peer, WallClock};
 
@@ -154,7 +158,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     async fn open(id: u64, network: &MemoryNetwork) -> Handle<State> {
-        let seams = Seams {
+        let seams = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots: Arc::new(MemorySnapshots::new()),
             transport: Arc::new(network.clone()),

@@ -21,7 +21,7 @@ pub mod offline;
 mod replica;
 mod service;
 mod spans;
-mod told_systemd;
+mod systemd_notify;
 pub mod view;
 pub mod watch_hub;
 

@@ -22,7 +22,7 @@ impl Listeners {
     /// # Errors
     /// The address that cannot be listened on.
     pub async fn bind(config: &SchedulerConfig) -> Result<Self, Error> {
-        if let Some(told) = config.unheard_address() {
+        if let Some(told) = config.unreachable_address() {
             tracing::warn!(
                 listen = %config.listen,
                 told,

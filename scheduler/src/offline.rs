@@ -5,9 +5,9 @@ use muster_engine::state::State;
 use muster_raft_store as store;
 
 pub use store::recovery::backup::{BackupError, Key, KeyError, reseal};
-pub use store::{Foundation, Loss, Peer, RefoundError};
+pub use store::{Peer, PossibleLoss, RebuildTarget, RecoveryError};
 
 /// A backup of a cluster, read and verified.
 pub type Backup = store::recovery::backup::Backup<State>;
 /// Data of the source replica on disk.
-pub type Survivor = store::Survivor<State>;
+pub type SourceReplica = store::SourceReplica<State>;

@@ -12,7 +12,7 @@ use muster_etcd::Publisher;
 use muster_model::ids::ReplicaId;
 use muster_model::limits::WORKER_MESSAGE_BYTES_MAX;
 use muster_model::time::TimeMs;
-use muster_model::timings::BEATS_PER_SECOND_MAX;
+use muster_model::timings::HEARTBEATS_PER_SECOND_MAX;
 use muster_planner::Budget;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -43,8 +43,8 @@ use crate::config::SchedulerConfig;
 use crate::error::Error;
 use crate::etcd::{self, EtcdStanding};
 use crate::leader::{
-    Clock as _, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings, ShadowStore,
-    SharedShadows, SystemClock, WorkerDirectory,
+    Clock as _, HeartbeatStore, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings,
+    SharedHeartbeatStore, SystemClock, WorkerDirectory,
 };
 use crate::listeners::Listeners;
 use crate::service::{
@@ -52,7 +52,7 @@ use crate::service::{
     Joining, Leaders, PeerPool, Peers, Provider, Watches, Workers, begin_counting,
 };
 use crate::watch_hub::WatchHub;
-use crate::{backups, bootstrap, health, join, metrics, spans, told_systemd};
+use crate::{backups, bootstrap, health, join, metrics, spans, systemd_notify};
 
 /// Longest wait for the transfer of leadership during shutdown.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -126,7 +126,9 @@ impl Replica {
                 limits.watches_max,
                 limits.watch_buffer_revisions,
             )),
-            shadows: Arc::new(SharedShadows::new(ShadowStore::new(clock.monotonic()))),
+            shadows: Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
+                clock.monotonic(),
+            ))),
             directory: Arc::new(WorkerDirectory::default()),
             leader_inputs: leader_sender,
             forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
@@ -165,7 +167,7 @@ impl Replica {
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let routes = routes(&context, health_service)?;
         let publisher = etcd::publisher(&config, &handle)?;
-        let standing = publisher.as_ref().map(Publisher::standing);
+        let standing = publisher.as_ref().map(Publisher::health);
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
         if let Some(listener) = listeners.metrics {
@@ -187,11 +189,11 @@ impl Replica {
         if let Some(publisher) = publisher {
             tasks.spawn(publisher.run(stop.clone()));
         }
-        let founding = belong(&handle, &config, tls, &stop);
+        let founding = bootstrap_or_join(&handle, &config, tls, &stop);
         tracing::info!(replica = %config.replica_id, "serving");
         let stopping = CancellationToken::new();
         if let Some(systemd) = systemd {
-            tasks.spawn(told_systemd::tell(
+            tasks.spawn(systemd_notify::notify(
                 systemd,
                 handle.leadership(),
                 stopping.clone(),
@@ -206,7 +208,7 @@ impl Replica {
             founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
         };
         stopping.cancel();
-        hand_over(&handle).await;
+        transfer_leadership(&handle).await;
         stop.cancel();
         drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
         drop(timeout(DRAIN_TIMEOUT, context.audit.sync()).await);
@@ -227,7 +229,7 @@ async fn close(mut server: JoinHandle<Result<(), Error>>) {
 }
 
 /// Makes this replica a member of a group: bootstraps or joins one, according to the settings.
-async fn belong(
+async fn bootstrap_or_join(
     handle: &Handle<State>,
     config: &SchedulerConfig,
     tls: Option<Tls>,
@@ -236,9 +238,9 @@ async fn belong(
     if !config.join.is_empty() {
         join::join(handle, config, &Dialer::new(tls), stop).await
     } else if config.etcd_publish.bootstrap_expect > 0 {
-        etcd::found(handle, config, stop).await
+        etcd::bootstrap(handle, config, stop).await
     } else {
-        bootstrap::found(handle, config, stop).await
+        bootstrap::bootstrap(handle, config, stop).await
     }
 }
 
@@ -286,7 +288,7 @@ fn leader_loop(
             replica: config.replica_id,
             timings: config.timings,
             budget: Budget::default(),
-            beats_per_second_max: BEATS_PER_SECOND_MAX,
+            heartbeats_per_second_max: HEARTBEATS_PER_SECOND_MAX,
         },
     }
 }
@@ -473,7 +475,7 @@ async fn stopped(handle: &Handle<State>) -> Error {
 }
 
 /// Transfers leadership to another replica, so that the group does not wait for an election.
-async fn hand_over(handle: &Handle<State>) {
+async fn transfer_leadership(handle: &Handle<State>) {
     if !handle.leadership().borrow().is_self {
         return;
     }

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cluster.submit(drawn(u64::from(number)));
     }
     settle(&mut cluster);
-    let running = cluster.state.index.on_host.len();
+    let running = cluster.state.index.units_on_host.len();
     let fork = Fork {
         state: cluster.state.clone(),
         now: cluster.now,

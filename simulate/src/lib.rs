@@ -7,8 +7,8 @@
 //! Start reading at [`Scenario`], then [`trace`] (input), [`simulate`] (events) and [`report`] (output).
 #![forbid(unsafe_code)]
 
+mod fault;
 pub mod fork;
-mod illness;
 mod measure;
 mod policy;
 pub mod report;
@@ -18,9 +18,9 @@ pub mod trace;
 mod workload;
 mod world;
 
-pub use illness::Care;
+pub use fault::HealthFeatures;
 pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
-pub use rules::{Rules, TimeLimits, Told};
+pub use rules::{JobInformation, Rules, TimeLimits};
 pub use workload::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
-pub use world::{HealthCounts, HealthyOut, Outcome, Progress, SimulateError, simulate};
+pub use world::{HealthCounts, HealthyOutByCause, Outcome, Progress, SimulateError, simulate};

@@ -18,7 +18,7 @@ use muster_model::spec::{
 };
 use muster_model::topology::HOST_LEVEL;
 
-use crate::illness::submit_with_care;
+use crate::fault::prepare_spec;
 use crate::trace::{Cluster, TraceHost, TraceJob};
 use crate::workload::Scenario;
 
@@ -200,7 +200,7 @@ impl Policy {
     pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
         let mut spec = self.plain_spec(scenario, job);
         if scenario.care.is_some() {
-            submit_with_care(&mut spec, job);
+            prepare_spec(&mut spec, job);
         }
         spec
     }

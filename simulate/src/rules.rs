@@ -31,7 +31,7 @@ impl Default for Rules {
 
 /// Information about the jobs that the scheduler is given, beyond their requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct JobInformation {
     /// The time limits that users give their jobs.
     pub limits: TimeLimits,
     /// Whether jobs of one virtual cluster, user and number of GPUs share one name, so that the engine
@@ -42,7 +42,7 @@ pub struct Told {
     pub checkpoints: bool,
 }
 
-impl Default for Told {
+impl Default for JobInformation {
     /// No time limits, a name of its own for each job, checkpoints committed.
     fn default() -> Self {
         Self {

@@ -3,9 +3,9 @@
 use muster_model::quota::QueueTree;
 use serde::Serialize;
 
-use crate::illness::{Care, Illness};
+use crate::fault::{HardwareFault, HealthFeatures};
 use crate::policy::{host_kind, queue_named};
-use crate::rules::{Rules, Told};
+use crate::rules::{JobInformation, Rules};
 use crate::trace::{Cluster, Outage, Quota, TraceJob, hosts_of_nodes};
 
 /// Names kept of counted objects.
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Changes to a policy's rules.
     pub rules: Rules,
     /// Information about the jobs that the scheduler is given.
-    pub told: Told,
+    pub told: JobInformation,
 }
 
 impl Default for Settings {
@@ -45,7 +45,7 @@ impl Default for Settings {
             audit_every: None,
             packing: false,
             rules: Rules::default(),
-            told: Told::default(),
+            told: JobInformation::default(),
         }
     }
 }
@@ -70,7 +70,7 @@ impl LeftOut {
 
 /// Object of an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum OutageTarget {
     /// The host at a position of the cluster, with all its tasks.
     Host(usize),
     /// The GPU with the given index on that host.
@@ -80,7 +80,7 @@ pub(crate) enum Place {
 /// A span during which a host of the cluster, or a GPU, is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceOutage {
-    pub(crate) place: Place,
+    pub(crate) place: OutageTarget,
     pub(crate) start_ms: u64,
     pub(crate) end_ms: u64,
 }
@@ -95,9 +95,9 @@ pub struct Scenario {
     pub(crate) tree: QueueTree,
     pub(crate) settings: Settings,
     /// Faulty parts, detected or not.
-    pub(crate) illnesses: Vec<Illness>,
+    pub(crate) illnesses: Vec<HardwareFault>,
     /// Health features that the engine uses; `None` for no health management.
-    pub(crate) care: Option<Care>,
+    pub(crate) care: Option<HealthFeatures>,
     /// Random seed of the simulated faults.
     pub(crate) luck: u64,
     /// Jobs whose duration the trace does not say; they are not simulated, unless no job ends anyway.
@@ -175,8 +175,8 @@ impl Scenario {
     /// Makes the cluster's parts faulty for the duration of these outages, and enables the health features
     /// up to `care`. Jobs then have three retries, and users of their own if the trace names none.
     #[must_use]
-    pub fn in_care(mut self, outages: &[Outage], care: Care) -> Self {
-        self.illnesses = Illness::of(outages, &self.cluster);
+    pub fn with_health_features(mut self, outages: &[Outage], care: HealthFeatures) -> Self {
+        self.illnesses = HardwareFault::of(outages, &self.cluster);
         self.care = Some(care);
         self
     }
@@ -184,7 +184,7 @@ impl Scenario {
     /// Sets another random seed for the same faults: it decides when a task dies from an intermittent fault,
     /// and whether a check finds a fault without a sign.
     #[must_use]
-    pub const fn with_luck(mut self, luck: u64) -> Self {
+    pub const fn with_fault_seed(mut self, luck: u64) -> Self {
         self.luck = luck;
         self
     }
@@ -192,14 +192,14 @@ impl Scenario {
     /// Adds a wrong rule: it finds all GPUs of the given percentage of hosts faulty during the given span.
     #[must_use]
     pub fn with_false_alarm(mut self, percent: u64, (start_ms, end_ms): (u64, u64)) -> Self {
-        let alarm = Illness::false_alarm(&self.cluster, percent, (start_ms, end_ms));
+        let alarm = HardwareFault::false_alarm(&self.cluster, percent, (start_ms, end_ms));
         self.illnesses.extend(alarm);
         self
     }
 
     /// Sets other information about the jobs for the scheduler.
     #[must_use]
-    pub const fn telling(mut self, told: Told) -> Self {
+    pub const fn with_known(mut self, told: JobInformation) -> Self {
         self.settings.told = told;
         self
     }
@@ -280,8 +280,8 @@ fn place_outages(cluster: &Cluster, outages: &[Outage]) -> Vec<PlaceOutage> {
     let known = outages.iter().filter_map(|outage| {
         let host = *hosts.get(&outage.node)?;
         let place = match outage.gpu {
-            None => Place::Host(host),
-            Some(gpu) if gpu < cluster.hosts[host].gpus => Place::Gpu(host, gpu),
+            None => OutageTarget::Host(host),
+            Some(gpu) if gpu < cluster.hosts[host].gpus => OutageTarget::Gpu(host, gpu),
             Some(_) => return None,
         };
         Some(PlaceOutage {

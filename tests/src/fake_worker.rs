@@ -93,7 +93,7 @@ impl FakeWorker {
     ///
     /// # Panics
     /// If that replica does not lead or does not answer.
-    pub async fn greet(leader: &str, registration: v1::HostRegistration) -> Greeting {
+    pub async fn register(leader: &str, registration: v1::HostRegistration) -> Greeting {
         let endpoint = Endpoint::from_shared(format!("http://{leader}")).unwrap();
         let channel = endpoint.connect().await.unwrap();
         let greeting = Self::try_greet(channel, registration).await;
@@ -136,7 +136,7 @@ impl FakeWorker {
 
     /// Sends a heartbeat with this status, and processes the leader's messages until it is acknowledged.
     /// False if the leader ended the stream instead.
-    pub async fn beat(&mut self, status: v1::WorkerStatus) -> bool {
+    pub async fn heartbeat(&mut self, status: v1::WorkerStatus) -> bool {
         self.sequence += 1;
         let beat = v1::Beat {
             sequence: self.sequence,
@@ -147,7 +147,7 @@ impl FakeWorker {
         };
         send(&self.outbox, ToLeader::Beat(beat)).await;
         while self.acknowledged < self.sequence {
-            if !self.take().await {
+            if !self.receive().await {
                 return false;
             }
         }
@@ -155,7 +155,7 @@ impl FakeWorker {
     }
 
     /// Processes one message; false at the end of the stream.
-    pub async fn take(&mut self) -> bool {
+    pub async fn receive(&mut self) -> bool {
         let Ok(Some(message)) = self.messages.message().await else {
             return false;
         };
@@ -169,7 +169,7 @@ impl FakeWorker {
 
     /// Processes messages for a while.
     pub async fn listen(&mut self, duration: Duration) {
-        let all = async { while self.take().await {} };
+        let all = async { while self.receive().await {} };
         // The timeout is the expected end.
         drop(timeout(duration, all).await);
     }

@@ -112,7 +112,7 @@ impl Prometheus {
     ///
     /// # Panics
     /// If it does not answer.
-    pub async fn ask(&self, path: &str) -> Result<Value, String> {
+    pub async fn api(&self, path: &str) -> Result<Value, String> {
         let text = page(&self.address, &format!("/api/v1/{path}"))
             .await
             .unwrap();
@@ -135,7 +135,7 @@ impl Prometheus {
         for byte in expression.bytes() {
             write!(encoded, "%{byte:02X}").unwrap();
         }
-        let data = self.ask(&format!("query?query={encoded}")).await?;
+        let data = self.api(&format!("query?query={encoded}")).await?;
         let mut series = data["result"].as_array().cloned().unwrap_or_default();
         series.retain(|one| one["value"][1] != "NaN");
         Ok(series)

@@ -40,7 +40,7 @@ pub struct Disagreement {
 
 impl Agreement {
     /// Records the state hash of a replica at a revision.
-    pub fn shown(&mut self, replica: u32, revision: Revision, hash: u64) {
+    pub fn record_hash(&mut self, replica: u32, revision: Revision, hash: u64) {
         let first = *self
             .seen
             .entry(revision)
@@ -59,7 +59,7 @@ impl Agreement {
 
     /// Returns a sample of the recorded revisions with their state hash: the newest but one, two, four and
     /// so on.
-    pub fn some(&self) -> impl Iterator<Item = (Revision, u64)> + '_ {
+    pub fn sampled(&self) -> impl Iterator<Item = (Revision, u64)> + '_ {
         let newest_first = self.seen.iter().rev().enumerate();
         newest_first
             .filter(|(back, _)| back.is_power_of_two())
@@ -74,7 +74,7 @@ impl Agreement {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[Disagreement] {
+    pub fn violations(&self) -> &[Disagreement] {
         &self.found
     }
 }
@@ -86,13 +86,13 @@ mod tests {
     #[test]
     fn equal_revisions_with_other_hashes_are_noticed() {
         let mut agreement = Agreement::default();
-        agreement.shown(1, Revision(7), 70);
-        agreement.shown(2, Revision(7), 70);
-        agreement.shown(2, Revision(8), 80);
-        assert_eq!((agreement.compared(), agreement.found()), (1, &[][..]));
-        agreement.shown(3, Revision(8), 81);
+        agreement.record_hash(1, Revision(7), 70);
+        agreement.record_hash(2, Revision(7), 70);
+        agreement.record_hash(2, Revision(8), 80);
+        assert_eq!((agreement.compared(), agreement.violations()), (1, &[][..]));
+        agreement.record_hash(3, Revision(8), 81);
         assert!(matches!(
-            agreement.found(),
+            agreement.violations(),
             [Disagreement {
                 revision: Revision(8),
                 first: 2,
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn a_replica_that_comes_back_with_another_past_is_noticed() {
         let mut agreement = Agreement::default();
-        agreement.shown(1, Revision(7), 70);
-        agreement.shown(1, Revision(7), 71);
-        assert_eq!(agreement.found().len(), 1);
+        agreement.record_hash(1, Revision(7), 70);
+        agreement.record_hash(1, Revision(7), 71);
+        assert_eq!(agreement.violations().len(), 1);
     }
 }

@@ -26,7 +26,10 @@ pub struct FalseAttribution {
 #[must_use]
 pub fn false_attribution(kind: &EventKind) -> Option<FalseAttribution> {
     let EventKind::AttemptEnded {
-        job, epoch, blame, ..
+        job,
+        epoch,
+        attribution: blame,
+        ..
     } = kind
     else {
         return None;
@@ -46,7 +49,7 @@ pub fn false_attribution(kind: &EventKind) -> Option<FalseAttribution> {
 mod tests {
     use std::sync::Arc;
 
-    use muster_model::health::{Blame, Step};
+    use muster_model::health::{Attribution, Step};
     use muster_model::ids::UnitIndex;
 
     use super::*;
@@ -58,7 +61,7 @@ mod tests {
             epoch: AttemptEpoch(7),
             hosts: Vec::new(),
             detail: String::new(),
-            blame: Some(Arc::new(Blame {
+            attribution: Some(Arc::new(Attribution {
                 class,
                 component: None,
                 confidence_permille: 1_000,

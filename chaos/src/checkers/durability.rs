@@ -56,18 +56,18 @@ pub enum LostWrite {
         second: PipelineId,
     },
     /// I5: the stored answer differs from the one that the client received.
-    #[error("client got {:?} for request {request}, but the state holds {kept:?}", .told)]
+    #[error("client got {:?} for request {request}, but the state holds {kept:?}", .received)]
     OtherAnswer {
         /// The request.
         request: RequestId,
         /// Answer that the client received.
-        told: Answer,
+        received: Answer,
         /// Answer in the state.
         kept: Option<Answer>,
     },
     /// I5: a job that no request accounts for, such as a second execution of a request.
     #[error("job {0} is not the answer to any request")]
-    Unasked(JobId),
+    Unrequested(JobId),
     /// I5: a submission was applied under a request id that no client sent.
     #[error("no client sent request {request}, but the state answers it with {kept:?}")]
     Unsent {
@@ -92,7 +92,7 @@ pub enum LostWrite {
         /// The request.
         request: RequestId,
         /// Answer in the state.
-        kept: Answer,
+        stored: Answer,
     },
     /// I9: a linearizable read after the acknowledgement did not return the job.
     #[error(
@@ -221,7 +221,10 @@ impl AcknowledgedWrites {
         let refused = self.refused.iter().filter_map(|request| {
             let kept = state.requests.get(*request)?.answer.clone();
             let request = *request;
-            Some(LostWrite::Refused { request, kept })
+            Some(LostWrite::Refused {
+                request,
+                stored: kept,
+            })
         });
         found.extend(refused);
         for job in &self.cancels {
@@ -266,7 +269,7 @@ impl AcknowledgedWrites {
                 let is_forgotten = kept.is_none() && is_old(state, &told);
                 (kept.as_ref() != Some(&told) && !is_forgotten).then_some(LostWrite::OtherAnswer {
                     request,
-                    told,
+                    received: told,
                     kept,
                 })
             });
@@ -313,7 +316,7 @@ fn once_each(state: &State) -> Vec<LostWrite> {
         .values()
         .filter(|job| job.submitted_at.0 >= kept_from(state));
     let unasked = judged.filter(|job| !asked.contains_key(&job.id));
-    found.extend(unasked.map(|job| LostWrite::Unasked(job.id)));
+    found.extend(unasked.map(|job| LostWrite::Unrequested(job.id)));
     found
 }
 
@@ -458,7 +461,7 @@ mod tests {
         let found = acknowledged.judge(&cluster.state);
         assert!(matches!(
             found.as_slice(),
-            [LostWrite::Shared { .. }, LostWrite::Unasked(job)] if *job == second
+            [LostWrite::Shared { .. }, LostWrite::Unrequested(job)] if *job == second
         ));
     }
 

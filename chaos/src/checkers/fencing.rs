@@ -28,7 +28,7 @@ pub struct StaleCommand {
 
 impl Fencing {
     /// A new group continues from this state.
-    pub const fn founded_anew(&mut self, state: &State) {
+    pub const fn restored_from(&mut self, state: &State) {
         self.current = state.leadership.epoch;
     }
 
@@ -57,7 +57,7 @@ impl Fencing {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[StaleCommand] {
+    pub fn violations(&self) -> &[StaleCommand] {
         &self.found
     }
 }
@@ -77,7 +77,7 @@ mod tests {
             let outcome = apply(&mut state, TimeMs(1), command);
             (fencing.applied(command, &outcome), outcome)
         };
-        let began = |replica| Command::LeaderBegan {
+        let began = |replica| Command::LeadershipStarted {
             replica: ReplicaId(replica),
         };
         let prune = |epoch| Command::Prune {
@@ -90,13 +90,13 @@ mod tests {
         );
         let (is_stale, done) = give(&prune(2));
         assert!(!is_stale && done.result.is_ok());
-        assert_eq!(fencing.found(), []);
+        assert_eq!(fencing.violations(), []);
         // Pretend that it took effect.
         assert!(!fencing.applied(&prune(1), &done));
-        assert_eq!(fencing.found().len(), 1);
+        assert_eq!(fencing.violations().len(), 1);
         // In a group restored from an earlier state, that leadership may still be the newest.
-        fencing.founded_anew(&State::default());
+        fencing.restored_from(&State::default());
         assert!(!fencing.applied(&prune(1), &done));
-        assert_eq!(fencing.found().len(), 1);
+        assert_eq!(fencing.violations().len(), 1);
     }
 }

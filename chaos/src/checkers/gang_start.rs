@@ -41,7 +41,7 @@ impl Assembly {
     }
 
     /// Records that a member left the barrier; `members` is the size of its gang.
-    pub fn begun(&mut self, owner: Owner, gang: UnitAttempt, members: u32) {
+    pub fn started(&mut self, owner: Owner, gang: UnitAttempt, members: u32) {
         self.begun += 1;
         let known = self.prepared.get(&(owner.key.job, gang));
         let prepared = known.map_or(0, BTreeSet::len);
@@ -63,7 +63,7 @@ impl Assembly {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[EarlyStart] {
+    pub fn violations(&self) -> &[EarlyStart] {
         &self.found
     }
 }
@@ -94,13 +94,13 @@ mod tests {
         let mut assembly = Assembly::default();
         assembly.prepared(member(0, 20), gang(1));
         assembly.prepared(member(1, 20), gang(1));
-        assembly.begun(member(0, 20), gang(1), 2);
-        assembly.begun(member(1, 20), gang(1), 2);
-        assert_eq!(assembly.found(), []);
+        assembly.started(member(0, 20), gang(1), 2);
+        assembly.started(member(1, 20), gang(1), 2);
+        assert_eq!(assembly.violations(), []);
         // Members prepared for an earlier attempt do not count.
         assembly.prepared(member(0, 30), gang(2));
-        assembly.begun(member(0, 30), gang(2), 2);
-        assert_eq!(assembly.found().len(), 1);
+        assembly.started(member(0, 30), gang(2), 2);
+        assert_eq!(assembly.violations().len(), 1);
         assert_eq!(assembly.starts(), 3);
     }
 }

@@ -46,13 +46,13 @@ pub enum Misplaced {
     },
     /// A task was placed on a host although a rule held it back.
     #[error("job {job} is placed on host {host} although a rule holds {kept_off} off it")]
-    KeptOff {
+    HeldOff {
         /// The job.
         job: JobId,
         /// The host.
         host: HostId,
         /// Work that the rule holds off the host.
-        kept_off: Hold,
+        hold: Hold,
     },
     /// More hosts are in repair than the limit allows.
     #[error("{repaired} of {hosts} hosts are in repair; the limit is {limit}")]
@@ -67,7 +67,7 @@ pub enum Misplaced {
     /// After all repairs and all findings are in, a rule still holds or suspects a component without a
     /// finding.
     #[error("rule {rule} still holds {component} without a finding")]
-    Forgotten {
+    StaleHold {
         /// Name of the rule.
         rule: String,
         /// The held component.
@@ -190,10 +190,10 @@ impl PlacementBlocks {
             .max();
         let kept_off = self.kept_off.get(&host).copied().min(still);
         if let Some(kept_off) = kept_off.filter(|what| is_gang || *what == Hold::Everything) {
-            self.found.push(Misplaced::KeptOff {
+            self.found.push(Misplaced::HeldOff {
                 job,
                 host,
-                kept_off,
+                hold: kept_off,
             });
         }
     }

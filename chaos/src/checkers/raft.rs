@@ -241,7 +241,7 @@ impl RaftRules {
     }
 
     /// Records how far a replica's log is purged and how far its snapshot reaches.
-    pub fn keeps(&mut self, replica: u32, purged: Option<u64>, snapshot: Option<u64>) {
+    pub fn log_bounds(&mut self, replica: u32, purged: Option<u64>, snapshot: Option<u64>) {
         if let Some(purged) = purged.filter(|purged| snapshot.is_none_or(|upto| *purged > upto)) {
             self.found.push(RaftViolation::Purged {
                 replica,
@@ -259,7 +259,7 @@ impl RaftRules {
 
     /// Violations found so far, in order.
     #[must_use]
-    pub fn found(&self) -> &[RaftViolation] {
+    pub fn violations(&self) -> &[RaftViolation] {
         &self.found
     }
 }
@@ -299,9 +299,9 @@ mod tests {
         rules.leads(1, 3);
         // Entries committed in its own term it may still have to write.
         rules.leader_has(1, 1, None);
-        rules.keeps(1, None, None);
-        rules.keeps(1, Some(5), Some(5));
-        assert_eq!((rules.found(), rules.entries()), (&[][..], 2));
+        rules.log_bounds(1, None, None);
+        rules.log_bounds(1, Some(5), Some(5));
+        assert_eq!((rules.violations(), rules.entries()), (&[][..], 2));
     }
 
     #[test]
@@ -316,10 +316,10 @@ mod tests {
         rules.applied(2, entry(3, 31));
         rules.installed(2, 1);
         rules.leader_has(2, 2, Some(2));
-        rules.keeps(1, Some(6), Some(5));
-        rules.keeps(1, Some(6), None);
+        rules.log_bounds(1, Some(6), Some(5));
+        rules.log_bounds(1, Some(6), None);
         assert!(matches!(
-            rules.found(),
+            rules.violations(),
             [
                 RaftViolation::TwoLeaders { .. },
                 RaftViolation::TermBack { .. },

@@ -5,14 +5,14 @@
 mod certificates;
 mod faults;
 mod folder;
+mod machines;
 mod member;
 mod network;
 pub(crate) mod observer;
 mod ports;
 mod process;
 mod ready;
-mod seats;
-mod sweep;
+mod reaper;
 pub(crate) mod testbed;
 pub mod timeline;
 
@@ -29,6 +29,8 @@ pub use faults::{
 };
 use faults::{SmallDisk, build_library};
 pub use folder::ClusterFolder;
+pub use machines::PendingReplica;
+use machines::{Machine, Machines, Spare, host_address};
 pub use member::Member;
 use muster_client::{Client, ClientConfig, ClientError, TlsSettings};
 use muster_model::ids::ReplicaId;
@@ -44,9 +46,7 @@ pub use observer::EventTimeout;
 pub use ports::ReservedAddresses;
 pub use process::ManagedProcess;
 pub use ready::TestbedError;
-pub use seats::Newcomer;
-use seats::{Places, Seat, Spare, host_address};
-pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
+pub use reaper::{StillAlive, is_alive, kill_all, processes_of};
 
 /// Memory of a simulated GPU.
 const GPU_MEMORY_MIB: u64 = 81_920;
@@ -92,7 +92,7 @@ pub struct ClusterOptions {
 
 /// Heartbeat and lease timings of small clusters: short enough to watch.
 pub const SMALL_TIMINGS: Timings = Timings {
-    beat_ms: 500,
+    heartbeat_ms: 500,
     suspect_ms: 2_000,
     lost_ms: 5_000,
 };
@@ -174,7 +174,7 @@ pub struct LocalCluster {
     network: Option<Network>,
     certificates: Certificates,
     /// Machines of the replicas.
-    seats: Vec<Seat>,
+    seats: Vec<Machine>,
     metrics: Vec<SocketAddr>,
     worker_metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
@@ -210,7 +210,7 @@ impl LocalCluster {
     fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
         let folder = ClusterFolder::create(options.keep).map_err(failed("creating a folder"))?;
         let certificates = Certificates::make(options.secured, folder.path())?;
-        let places = Places::of(&options)?;
+        let places = Machines::of(&options)?;
         let network = options.network.map(|kind| places.network(kind));
         let network = network.transpose()?;
         let library = options.fault_library;
@@ -358,7 +358,7 @@ impl LocalCluster {
     ///
     /// # Errors
     /// If a process survives, or if the network failed at some time.
-    pub fn halt(&mut self) -> Result<(), ClusterError> {
+    pub fn shutdown(&mut self) -> Result<(), ClusterError> {
         for member in self.workers.iter_mut().chain(&mut self.replicas) {
             member.stop()?;
         }
@@ -382,7 +382,7 @@ impl LocalCluster {
     /// # Errors
     /// If a process survives or the folder cannot be removed.
     pub fn stop(mut self) -> Result<(), ClusterError> {
-        self.halt()?;
+        self.shutdown()?;
         self.disks.clear();
         let removed = self.take_folder()?.remove();
         removed.map_err(failed("removing the cluster's folder"))?;

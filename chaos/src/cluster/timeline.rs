@@ -121,7 +121,7 @@ fn describe_placement(place: &str, (from, to): (Phase, Phase), rule: &str) -> Op
 /// Describes an event of interest to operators.
 fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(LineKind, String)> {
     let line = match kind {
-        EventKind::LeaderBegan { replica, epoch } => (
+        EventKind::LeadershipStarted { replica, epoch } => (
             LineKind::Recovery,
             format!("replica {replica} leads, leadership epoch {epoch}"),
         ),
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_new_leader_is_worth_a_line() {
-        let began = EventKind::LeaderBegan {
+        let began = EventKind::LeadershipStarted {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(9),
         };

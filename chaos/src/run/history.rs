@@ -129,7 +129,7 @@ impl History {
             let submitted = client.submit_job_as(request.to_string(), spec).await?;
             Ok(Answer::from(submitted))
         };
-        self.note((user, client), Call::Submit(request), submitted)
+        self.record((user, client), Call::Submit(request), submitted)
             .await
     }
 
@@ -151,7 +151,7 @@ impl History {
                 phase: None,
             })
         };
-        self.note((user, client), Call::Cancel(job), cancelled)
+        self.record((user, client), Call::Cancel(job), cancelled)
             .await
     }
 
@@ -169,11 +169,11 @@ impl History {
             let detail = client.get_job(job, 1, consistency).await?;
             Ok(Answer::of_read(job, &detail))
         };
-        self.note((user, client), Call::Read(job), read).await
+        self.record((user, client), Call::Read(job), read).await
     }
 
     /// Makes a call and records its outcome.
-    async fn note(
+    async fn record(
         &self,
         (user, client): (u32, &Client),
         call: Call,

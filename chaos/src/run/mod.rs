@@ -8,18 +8,18 @@
 //! A run with too little load, or without an event that a checker needs, is *invalid*: it proves nothing,
 //! one way or the other.
 
-mod book;
+mod checkers;
 mod clock;
+mod external;
+mod gpu_ledger;
 mod history;
-mod judge;
 mod load;
 mod nemesis;
 mod options;
-mod pictures;
 mod profile;
+mod replay;
 mod report;
-mod target;
-mod truth;
+mod state_snapshots;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,24 +34,24 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
-pub use judge::{Check, Invariant, Violation};
+pub use checkers::{Check, Invariant, Violation};
+pub use external::{EXTERNAL_FAULTS, TargetOptions, run_target};
 pub use options::RunOptions;
 pub use profile::Profile;
-pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
-pub use target::{EXTERNAL_FAULTS, TargetOptions, run_target};
+pub use report::{Coverage, Distribution, FaultMeasurements, RunReport, Verdict};
 
-use book::Book;
+use checkers::Evidence;
 use clock::now_us;
+use gpu_ledger::GpuLedger;
 use history::History;
-use judge::Evidence;
-use load::{Heard, Users, Watchers, Workshop};
-use nemesis::{Episode, Halted, Nemesis, Tools};
+use load::{LoadSpec, Users, WatchedEvents, Watchers};
+use nemesis::{Episode, FaultTools, Nemesis, StoppedCluster};
 use options::{
     DRAIN_PATIENCE, GPUS_PER_HOST, OPERATORS_ROUND, POLL, RAFT, REPLICAS, SHORT_LOG, TIMINGS,
     WHOLE_LOG, WORKERS,
 };
-use pictures::Picture;
-use truth::Sight;
+use replay::Observation;
+use state_snapshots::StateSnapshot;
 
 use crate::cluster::timeline::{LineKind, Output, Timeline};
 use crate::cluster::{
@@ -127,7 +127,7 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let ledger = cluster.shared_folder().join("gpu-ledger");
     fs::create_dir_all(&ledger).map_err(RunError::io(format!("creating {}", ledger.display())))?;
     let history = Arc::new(History::default());
-    let tools = Tools {
+    let tools = FaultTools {
         binary: options.binary.clone(),
         trainer: options.trainer.clone(),
         ledger: ledger.clone(),
@@ -235,11 +235,11 @@ fn start_cluster(options: &RunOptions) -> Result<LocalCluster, RunError> {
 struct Disturbed {
     episodes: Vec<Episode>,
     history: Arc<History>,
-    heard: Vec<Heard>,
+    heard: Vec<WatchedEvents>,
     calls_until_us: u64,
     last: Revision,
     ledger: PathBuf,
-    pictures: Vec<Picture>,
+    pictures: Vec<StateSnapshot>,
     /// Violations found in states that could not be read.
     violations: Vec<Violation>,
     /// Start and end.
@@ -260,7 +260,7 @@ async fn disturb(
     let cluster = ClientConfig::new(nemesis.cluster.addresses());
     let ledger = nemesis.ledger().to_owned();
     let watchers = Watchers::begin(&cluster, Revision(0)).await?;
-    let workshop = Workshop::own(&options.trainer, &ledger);
+    let workshop = LoadSpec::own(&options.trainer, &ledger);
     let users = Users::begin(&cluster, options.seed, &workshop, history).await?;
     let mut episodes = Vec::new();
     'rounds: for round in 1..=options.repetitions {
@@ -271,7 +271,7 @@ async fn disturb(
         );
         for fault in &faults {
             let episode = nemesis.strike(*fault).await?;
-            let is_whole = episode.whole_us.is_some();
+            let is_whole = episode.recovered_us.is_some();
             episodes.push(episode);
             if !is_whole {
                 // Further faults would show nothing else.
@@ -287,7 +287,7 @@ async fn disturb(
     );
     let last = await_drained(nemesis).await;
     if let Some(episode) = episodes.last_mut() {
-        episode.odd.extend(nemesis.take_odd());
+        episode.anomalies.extend(nemesis.take_odd());
     }
     let heard = watchers.end(last).await;
     let (pictures, violations) = nemesis.pictures().await;
@@ -313,7 +313,7 @@ async fn await_drained(nemesis: &mut Nemesis) -> Revision {
     while Instant::now() < deadline {
         if Instant::now() >= round {
             round += OPERATORS_ROUND;
-            nemesis.tidy_up().await;
+            nemesis.unblock_all().await;
         }
         // A cluster that does not answer cannot confirm that its jobs have ended.
         if let Ok(status) = nemesis.client.status(v1::Consistency::Linearizable).await {
@@ -331,21 +331,21 @@ async fn await_drained(nemesis: &mut Nemesis) -> Revision {
 /// Reads the remaining data, checks it and writes the report.
 fn conclude(
     options: &RunOptions,
-    halted: &Halted,
+    halted: &StoppedCluster,
     disturbed: Disturbed,
 ) -> Result<RunReport, RunError> {
     let span_us = disturbed.span_us;
     let operations = disturbed.history.operations();
-    let sights = operations.iter().filter_map(Sight::of).collect();
-    let mut truth = truth::replay(&halted.data_folders(), sights, disturbed.pictures)?;
+    let sights = operations.iter().filter_map(Observation::of).collect();
+    let mut truth = replay::replay(&halted.data_folders(), sights, disturbed.pictures)?;
     truth.violations.extend(disturbed.violations);
     let evidence = Evidence {
         operations,
-        heard: disturbed.heard,
+        watched: disturbed.heard,
         calls_until_us: disturbed.calls_until_us,
         last: disturbed.last,
-        book: Book::read(&disturbed.ledger)?,
-        truth,
+        book: GpuLedger::read(&disturbed.ledger)?,
+        log: truth,
         journals: halted.journals()?,
         episodes: disturbed.episodes,
     };

@@ -156,7 +156,7 @@ fn draw_joining(random: &mut ChaCha8Rng, request: RequestKey) -> Command {
 
 fn draw_user(random: &mut ChaCha8Rng, token: TokenHash) -> User {
     let role = Role::ALL[random.random_range(0..Role::ALL.len())];
-    let is_bound = role.is_of_queues() && random.random_range(0..2) == 0;
+    let is_bound = role.is_restricted_to_queues() && random.random_range(0..2) == 0;
     User {
         role,
         queues: is_bound

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_model::beat::Beat;
 use muster_model::command::HostRegistration;
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::LeadershipEpoch;
 use muster_scheduler::leader::{LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use tokio::sync::mpsc;
@@ -43,7 +43,7 @@ impl fmt::Debug for Gateway {
 #[derive(Debug)]
 pub struct Stream {
     /// Heartbeats to the leader; full or closed means that the stream is broken.
-    pub up: mpsc::Sender<Beat>,
+    pub up: mpsc::Sender<Heartbeat>,
     /// Messages from the leader; ends with the stream.
     pub down: mpsc::Receiver<ToWorker>,
 }
@@ -60,7 +60,7 @@ impl Gateway {
     }
 
     /// Sends an input to a replica's leader loop; `None` if the replica is down.
-    pub async fn tell(&self, replica: NodeId, input: LeaderInput) -> Option<()> {
+    pub async fn send(&self, replica: NodeId, input: LeaderInput) -> Option<()> {
         let inputs = self.lock().inputs.get(&replica)?.clone();
         inputs.send(input).await.ok()
     }
@@ -131,9 +131,13 @@ struct Link {
 }
 
 impl Link {
-    async fn carry_up(self, mut beats: mpsc::Receiver<Beat>, inputs: mpsc::Sender<LeaderInput>) {
+    async fn carry_up(
+        self,
+        mut beats: mpsc::Receiver<Heartbeat>,
+        inputs: mpsc::Sender<LeaderInput>,
+    ) {
         while let Some(beat) = beats.recv().await {
-            let input = LeaderInput::Beat {
+            let input = LeaderInput::Heartbeat {
                 session: self.session,
                 beat,
                 arrived: Instant::now(),

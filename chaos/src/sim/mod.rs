@@ -4,20 +4,21 @@
 //! randomness are simulated from one seed. The same seed gives the same bytes, so a failure is replayed by
 //! its seed alone.
 
+pub mod checkers;
 pub mod clients;
 pub mod clock;
 pub mod configuration;
+pub mod diagnosis;
 pub mod digest;
 pub mod disk;
-pub mod draws;
 pub mod faults;
 pub mod gateway;
 pub mod host;
-pub mod judges;
 pub mod mutant;
 pub mod network;
 pub mod operator;
 pub mod peers;
+pub mod random_streams;
 pub mod record;
 pub mod replicas;
 pub mod report;
@@ -25,7 +26,6 @@ pub mod runtime;
 pub mod scale;
 pub mod script;
 pub mod shrink;
-pub mod stuck;
 pub mod supervisors;
 pub mod sweep;
 pub mod transport;

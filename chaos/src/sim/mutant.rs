@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkers::{DeliveryError, LostWrite, Misplaced, RaftViolation};
-use crate::sim::disk::Deceit;
+use crate::sim::disk::FalseDurability;
 use crate::sim::faults::plan::losses;
 use crate::sim::report::Violation;
 
@@ -142,7 +142,7 @@ impl Mutant {
                 matches!(violation, Violation::Watch(DeliveryError::Missed { .. }))
             }
             Self::ForgetfulNotes => {
-                matches!(violation, Violation::Misplaced(Misplaced::Forgotten { .. }))
+                matches!(violation, Violation::Misplaced(Misplaced::StaleHold { .. }))
             }
             Self::StaleReads => matches!(violation, Violation::Lost(LostWrite::Unseen { .. })),
             Self::FalseSuccess => matches!(violation, Violation::Phantom(_)),
@@ -152,19 +152,19 @@ impl Mutant {
     /// Whether a world continues after a violation: lost writes show only in the end, after disagreeing
     /// replicas have long been noticed.
     #[must_use]
-    pub fn goes_on(mutant: Option<Self>) -> bool {
+    pub fn continues_after_violation(mutant: Option<Self>) -> bool {
         mutant == Some(Self::AckBeforeSync)
     }
 
     /// Effect of this bug on disks.
     #[must_use]
-    pub const fn deceit(mutant: Option<Self>) -> Deceit {
+    pub const fn deceit(mutant: Option<Self>) -> FalseDurability {
         match mutant {
-            Some(Self::AckBeforeSync) => Deceit::Syncs,
-            Some(Self::SnapshotBeforeSync) => Deceit::Snapshots,
-            Some(Self::ForgetsVote) => Deceit::Votes,
-            Some(Self::IgnoresDiskErrors) => Deceit::Errors,
-            _ => Deceit::None,
+            Some(Self::AckBeforeSync) => FalseDurability::Syncs,
+            Some(Self::SnapshotBeforeSync) => FalseDurability::Snapshots,
+            Some(Self::ForgetsVote) => FalseDurability::Votes,
+            Some(Self::IgnoresDiskErrors) => FalseDurability::Errors,
+            _ => FalseDurability::None,
         }
     }
 

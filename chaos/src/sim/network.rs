@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::sim::draws::{Domain, draws};
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::runtime::{NodeId, spawn_on};
 
 /// Latency of one message, in microseconds.
@@ -38,7 +38,7 @@ pub struct SimNetwork {
 
 /// Counts of lost, delayed and duplicated messages on bad links.
 #[derive(Clone, Copy, Debug)]
-pub struct Mishaps {
+pub struct LinkCounts {
     /// Lost messages.
     pub lost: u64,
     /// Delayed messages.
@@ -128,9 +128,9 @@ impl SimNetwork {
 
     /// Counts for bad links so far.
     #[must_use]
-    pub fn mishaps(&self) -> Mishaps {
+    pub fn mishaps(&self) -> LinkCounts {
         let links = self.lock();
-        Mishaps {
+        LinkCounts {
             lost: links.lost,
             held_up: links.held_up,
             repeated: links.repeated,
@@ -240,7 +240,7 @@ impl Links {
     /// Random stream of a link, independent of the traffic on other links.
     fn draws(&mut self, from: NodeId, to: NodeId) -> &mut ChaCha8Rng {
         let seed = self.seed;
-        let of_link = || draws(seed, Domain::Link, (from.0 << NODE_BITS) | to.0, 0);
+        let of_link = || draws(seed, StreamOwner::Link, (from.0 << NODE_BITS) | to.0, 0);
         self.random.entry((from, to)).or_insert_with(of_link)
     }
 

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error_chain::chain;
+use crate::sim::checkers::Checkers;
 use crate::sim::gateway::Gateway;
-use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::replicas::Replicas;
@@ -29,7 +29,7 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Membership change wanted by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum MembershipChange {
     /// Add a new replica as a voter.
     Add(u32),
     /// Remove a replica.
@@ -55,17 +55,17 @@ pub struct Operator {
     /// The running replicas.
     pub registry: Registry<State>,
     /// Checkers that record its answers.
-    pub judges: Judges,
+    pub judges: Checkers,
 }
 
 impl Operator {
     /// Executes one step after the other; gives up at the first that does not succeed in time.
-    pub async fn run(self, errand: Errand) {
+    pub async fn run(self, errand: MembershipChange) {
         let add = |id| MemberChange::Add(Replicas::<State>::peer(id));
         let steps = match errand {
-            Errand::Add(id) => vec![add(id), MemberChange::Promote(id.into())],
-            Errand::Remove(id) => vec![MemberChange::Remove(id.into())],
-            Errand::Replace { old, new } => {
+            MembershipChange::Add(id) => vec![add(id), MemberChange::Promote(id.into())],
+            MembershipChange::Remove(id) => vec![MemberChange::Remove(id.into())],
+            MembershipChange::Replace { old, new } => {
                 let (old, id) = (old.into(), new.into());
                 vec![add(new), MemberChange::Replace { old, new: id }]
             }
@@ -113,7 +113,7 @@ impl Operator {
             reply,
         };
         self.gateway
-            .tell(leader, LeaderInput::ChangeReplicas(asked))
+            .send(leader, LeaderInput::ChangeReplicas(asked))
             .await?;
         let answer = timeout(TRY_TIMEOUT, answer).await.ok()?.ok()?;
         let arrives = self.network.travel(leader, self.node).await;

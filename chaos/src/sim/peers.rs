@@ -10,7 +10,7 @@ use muster_log::COMMAND_FORMAT;
 use muster_model::ids::ReplicaId;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
-    Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, SharedShadows,
+    Fence, HeartbeatPush, HeartbeatReport, PeerError, PeerLinks, SharedHeartbeatStore,
 };
 
 use crate::sim::clock::SimClock;
@@ -19,9 +19,9 @@ use crate::sim::runtime::NodeId;
 
 /// A replica's store of replicated heartbeat times, as reached by others.
 #[derive(Clone)]
-pub struct ShadowService {
+pub struct HeartbeatStore {
     /// The stored heartbeat times.
-    pub shadows: Arc<SharedShadows>,
+    pub shadows: Arc<SharedHeartbeatStore>,
     /// Its clock.
     pub clock: SimClock,
     /// Its replica, which knows the newest term.
@@ -30,11 +30,11 @@ pub struct ShadowService {
 
 /// Stores of all running replicas.
 #[derive(Clone, Default)]
-pub struct ShadowServices {
-    services: Arc<Mutex<BTreeMap<NodeId, ShadowService>>>,
+pub struct HeartbeatStores {
+    services: Arc<Mutex<BTreeMap<NodeId, HeartbeatStore>>>,
 }
 
-impl fmt::Debug for ShadowServices {
+impl fmt::Debug for HeartbeatStores {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("ShadowServices")
@@ -42,9 +42,9 @@ impl fmt::Debug for ShadowServices {
     }
 }
 
-impl ShadowServices {
+impl HeartbeatStores {
     /// Registers the store of a started replica.
-    pub fn listen(&self, node: NodeId, service: ShadowService) {
+    pub fn listen(&self, node: NodeId, service: HeartbeatStore) {
         self.services
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +59,7 @@ impl ShadowServices {
             .remove(&node);
     }
 
-    fn find(&self, node: NodeId) -> Option<ShadowService> {
+    fn find(&self, node: NodeId) -> Option<HeartbeatStore> {
         self.services
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -76,14 +76,14 @@ pub struct SimPeers {
     /// The network.
     pub network: SimNetwork,
     /// Stores of the other replicas.
-    pub services: ShadowServices,
+    pub services: HeartbeatStores,
 }
 
 impl SimPeers {
     async fn ask<T: Send + 'static>(
         self,
         replica: ReplicaId,
-        serve: impl FnOnce(ShadowService) -> Result<T, PeerError> + Send + 'static,
+        serve: impl FnOnce(HeartbeatStore) -> Result<T, PeerError> + Send + 'static,
     ) -> Result<T, PeerError> {
         let unreachable = || PeerError::Unreachable {
             replica,
@@ -98,10 +98,10 @@ impl SimPeers {
 }
 
 impl PeerLinks for SimPeers {
-    fn push_shadows(
+    fn push_heartbeats(
         &self,
         replica: ReplicaId,
-        push: Arc<ShadowPush>,
+        push: Arc<HeartbeatPush>,
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         self.clone().ask(replica, move |service| {
             let term = service.handle.leadership().borrow().term;
@@ -111,11 +111,11 @@ impl PeerLinks for SimPeers {
         })
     }
 
-    fn fetch_shadows(
+    fn fetch_heartbeats(
         &self,
         replica: ReplicaId,
         asking: Fence,
-    ) -> impl Future<Output = Result<ShadowReport, PeerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<HeartbeatReport, PeerError>> + Send + 'static {
         self.clone().ask(replica, move |service| {
             let term = service.handle.leadership().borrow().term;
             let mut shadows = service.shadows.lock();

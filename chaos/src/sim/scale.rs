@@ -64,7 +64,7 @@ impl Tempo {
     pub fn timings(self) -> Timings {
         match self {
             Self::Hurried => Timings {
-                beat_ms: 500,
+                heartbeat_ms: 500,
                 suspect_ms: 1_500,
                 lost_ms: 4_500,
             },

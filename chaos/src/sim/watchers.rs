@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::sim::checkers::Checkers;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
 use crate::sim::runtime::{NodeId, spawn_on};
 
@@ -94,7 +94,7 @@ pub struct SimWatcher {
     /// The hubs it may use.
     pub hubs: Hubs,
     /// Checkers of its deliveries.
-    pub judges: Judges,
+    pub judges: Checkers,
     /// Its random stream.
     pub random: ChaCha8Rng,
     /// Whether it resumes one revision too late (a mutant).
@@ -102,7 +102,7 @@ pub struct SimWatcher {
 }
 
 /// Delivery from a replica.
-type Told = (Revision, Vec<Event>);
+type HubDelivery = (Revision, Vec<Event>);
 
 impl SimWatcher {
     /// Its node.
@@ -123,7 +123,7 @@ impl SimWatcher {
     }
 
     /// Opens a stream at some replica, after the last delivery.
-    async fn open(&mut self, position: &mut WatchPosition) -> Option<mpsc::Receiver<Told>> {
+    async fn open(&mut self, position: &mut WatchPosition) -> Option<mpsc::Receiver<HubDelivery>> {
         let (replica, (hub, handle)) = self.hubs.draw(&mut self.random)?;
         let watcher = self.node();
         if !self.network.travel(watcher, replica).await {
@@ -167,7 +167,11 @@ impl SimWatcher {
     }
 
     /// Receives deliveries until the stream ends, is silent for too long or has reached its lifetime.
-    async fn follow(&mut self, mut stream: mpsc::Receiver<Told>, position: &mut WatchPosition) {
+    async fn follow(
+        &mut self,
+        mut stream: mpsc::Receiver<HubDelivery>,
+        position: &mut WatchPosition,
+    ) {
         let kept = Duration::from_millis(self.random.random_range(KEPT_MS));
         let until = Instant::now() + kept;
         loop {
@@ -194,7 +198,7 @@ async fn carry(
     mut subscription: Subscription,
     network: SimNetwork,
     (replica, watcher): (NodeId, NodeId),
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<HubDelivery>,
 ) {
     while let Ok(told) = subscription.next().await {
         if !network.travel(replica, watcher).await {

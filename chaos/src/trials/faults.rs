@@ -185,7 +185,7 @@ impl Stage<'_> {
         };
         let killed = Disruption::Killed(Part::Replica(leader));
         self.testbed.inject(&killed)?;
-        let has_begun = |event: &Event| matches!(event.kind, EventKind::LeaderBegan { .. });
+        let has_begun = |event: &Event| matches!(event.kind, EventKind::LeadershipStarted { .. });
         let what = "the next leader";
         self.testbed.wait_for(what, from, has_begun).await?;
         Ok(self.testbed.repair(&killed)?)

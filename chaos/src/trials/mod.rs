@@ -5,8 +5,8 @@
 //! only by the tasks' own records: the final weights, the locks on GPUs, and the run records with the
 //! progress of each rank of each attempt.
 
-pub mod apart;
 mod faults;
+pub mod isolation;
 mod jobs;
 mod options;
 mod report;
@@ -213,7 +213,7 @@ impl Stage<'_> {
 fn is_sign(kind: &EventKind, training: JobId) -> bool {
     match kind {
         EventKind::HostHealthChanged { health, .. } => *health != HostHealth::Up,
-        EventKind::HostRegistered { .. } | EventKind::LeaderBegan { .. } => true,
+        EventKind::HostRegistered { .. } | EventKind::LeadershipStarted { .. } => true,
         EventKind::TaskExited { job, exit, .. } => *job == training && exit.code != Some(0),
         EventKind::TaskLost { job, .. } | EventKind::AttemptStopping { job, .. } => {
             *job == training

@@ -52,7 +52,7 @@ pub(crate) struct Log {
 }
 
 /// Answer of a replica.
-type Told = (String, Result<Vec<v1::AuditRecord>, ClientError>);
+type ReplicaAnswer = (String, Result<Vec<v1::AuditRecord>, ClientError>);
 
 /// Records of all replicas.
 #[derive(Debug, Default)]
@@ -94,8 +94,8 @@ impl Log {
         let replicas = { status.replicas.into_iter() }.map(|replica| replica.address);
         let replicas: Vec<String> = replicas.collect();
         for address in &replicas {
-            let (config, sender) = (alone(&client, address), sender.clone());
-            tokio::spawn(ask(config, request.clone(), (address.clone(), sender)));
+            let (config, sender) = (client_config_for(&client, address), sender.clone());
+            tokio::spawn(request(config, request.clone(), (address.clone(), sender)));
         }
         drop(sender);
         let gathered = gather(receiver).await?;
@@ -119,7 +119,7 @@ impl Log {
         }
         match &self.export {
             Some(path) => export(path, rows)?,
-            None => screen.tell(&render_rows(screen, 0, rows)?)?,
+            None => screen.report(&render_rows(screen, 0, rows)?)?,
         }
         // A missing replica must not look like an empty log.
         Ok(if silent.is_empty() {
@@ -131,7 +131,7 @@ impl Log {
 }
 
 /// Collects answers until all senders are done.
-async fn gather(mut receiver: mpsc::Receiver<Told>) -> Result<Gathered, Failure> {
+async fn gather(mut receiver: mpsc::Receiver<ReplicaAnswer>) -> Result<Gathered, Failure> {
     let mut gathered = Gathered::default();
     while let Some((address, told)) = receiver.recv().await {
         match told {
@@ -172,7 +172,7 @@ fn export(path: &PathBuf, rows: &[AuditRecord]) -> Result<(), Failure> {
 async fn follow(
     screen: &Screen,
     before: &[AuditRecord],
-    mut receiver: mpsc::Receiver<Told>,
+    mut receiver: mpsc::Receiver<ReplicaAnswer>,
 ) -> Result<Exit, Failure> {
     let lines = Screen {
         headers: false,
@@ -199,7 +199,7 @@ async fn follow(
 }
 
 /// Configuration of a client for this replica only.
-fn alone(client: &Client, address: &str) -> ClientConfig {
+fn client_config_for(client: &Client, address: &str) -> ClientConfig {
     ClientConfig {
         addresses: vec![address.to_owned()],
         ..client.config().clone()
@@ -211,18 +211,22 @@ fn alone(client: &Client, address: &str) -> ClientConfig {
 async fn ask_all(
     client: Client,
     request: v1::ReadAuditLogRequest,
-    (mut found, last, sender): (Vec<String>, BTreeMap<String, u64>, mpsc::Sender<Told>),
+    (mut found, last, sender): (
+        Vec<String>,
+        BTreeMap<String, u64>,
+        mpsc::Sender<ReplicaAnswer>,
+    ),
 ) {
     let mut asked = BTreeSet::new();
     while !sender.is_closed() {
         for address in found.drain(..) {
             if asked.insert(address.clone()) {
-                let (config, sender) = (alone(&client, &address), sender.clone());
+                let (config, sender) = (client_config_for(&client, &address), sender.clone());
                 let request = v1::ReadAuditLogRequest {
                     after_sequence: last.get(&address).copied().unwrap_or_default(),
                     ..request.clone()
                 };
-                tokio::spawn(keep_asking(config, request, (address, sender)));
+                tokio::spawn(poll_replica(config, request, (address, sender)));
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -234,15 +238,19 @@ async fn ask_all(
 }
 
 /// Asks one replica repeatedly, each time for the records after its last one; a failure is reported once.
-async fn keep_asking(
+async fn poll_replica(
     config: ClientConfig,
     mut request: v1::ReadAuditLogRequest,
-    (address, sender): (String, mpsc::Sender<Told>),
+    (address, sender): (String, mpsc::Sender<ReplicaAnswer>),
 ) {
     let mut is_missed = false;
     while !sender.is_closed() {
         let (own, mut told) = mpsc::channel(1);
-        tokio::spawn(ask(config.clone(), request.clone(), (address.clone(), own)));
+        tokio::spawn(request(
+            config.clone(),
+            request.clone(),
+            (address.clone(), own),
+        ));
         while let Some((_, answer)) = told.recv().await {
             if let Ok(records) = &answer {
                 let last = records.last().map(|record| record.sequence);
@@ -260,10 +268,10 @@ async fn keep_asking(
 }
 
 /// Forwards the records of one replica.
-async fn ask(
+async fn request(
     config: ClientConfig,
     request: v1::ReadAuditLogRequest,
-    (address, sender): (String, mpsc::Sender<Told>),
+    (address, sender): (String, mpsc::Sender<ReplicaAnswer>),
 ) {
     let told = |told| (address.clone(), told);
     let mut records = match open(config, request).await {

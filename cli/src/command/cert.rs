@@ -37,7 +37,7 @@ pub(crate) struct Ca {
     #[arg(long, value_name = "NAME", default_value = "muster")]
     cluster_id: String,
     #[command(flatten)]
-    place: Place,
+    place: CertFolder,
 }
 
 /// `muster cert replica`
@@ -52,7 +52,7 @@ pub(crate) struct Replica {
     #[command(flatten)]
     term: Term,
     #[command(flatten)]
-    place: Place,
+    place: CertFolder,
 }
 
 /// `muster cert worker`
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
     #[command(flatten)]
     term: Term,
     #[command(flatten)]
-    place: Place,
+    place: CertFolder,
 }
 
 /// `muster cert client`
@@ -74,7 +74,7 @@ pub(crate) struct Client {
     #[command(flatten)]
     term: Term,
     #[command(flatten)]
-    place: Place,
+    place: CertFolder,
 }
 
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ struct Term {
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct CertFolder {
     /// Folder of the authority, and of the new files
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     folder: PathBuf,
@@ -102,7 +102,7 @@ impl Verb {
         match self {
             Self::Ca(ca) => {
                 let made = issue::authority(&ca.place.folder, &ca.cluster_id);
-                tell(options, None, made)
+                print_report(options, None, made)
             }
             Self::Replica(replica) => {
                 let (role, names) = (PeerRole::Replica, replica.name);
@@ -125,22 +125,22 @@ fn make(
     options: &Options,
     file: &str,
     (role, names): (&PeerRole, &[String]),
-    (term, place): (&Term, Place),
+    (term, place): (&Term, CertFolder),
 ) -> Result<Exit, Failure> {
     let made = issue::certificate(&place.folder, file, role, names, term.days);
-    tell(options, Some(place), made)
+    print_report(options, Some(place), made)
 }
 
 /// Prints the created files, and the settings that refer to them.
-fn tell(
+fn print_report(
     options: &Options,
-    authority: Option<Place>,
+    authority: Option<CertFolder>,
     made: Result<Issued, IssueError>,
 ) -> Result<Exit, Failure> {
     let made = made.map_err(|error| Failure::new(error.to_string()))?;
     let screen = options.screen();
     let (certificate, key) = (made.certificate.display(), made.key.display());
-    screen.tell(&match screen.format {
+    screen.report(&match screen.format {
         Format::Table | Format::Wide => format!("certificate {certificate}, key {key}\n"),
         Format::Name => format!("{certificate}\n"),
         format => {

@@ -9,7 +9,7 @@ use muster_model::ids::GpuUuid;
 use muster_proto::v1;
 
 use crate::command::common::blocking::{self, BlockOptions, DrainOptions, Target, Terms};
-use crate::command::common::listing::{StandingFilter, check_hosts, show};
+use crate::command::common::list_output::{PhaseFilter, check_hosts, show};
 #[cfg(feature = "server")]
 use crate::command::local::gpu_check::Check;
 use crate::connection::{Moment, Options};
@@ -50,7 +50,7 @@ pub(crate) struct List {
     #[arg(long)]
     out: bool,
     #[command(flatten)]
-    standing: StandingFilter,
+    standing: PhaseFilter,
     /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,
@@ -119,7 +119,7 @@ impl List {
 impl Block {
     /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let wanted = Wanted::parse_all(&self.gpus)?;
+        let wanted = GpuRef::parse_all(&self.gpus)?;
         let client = options.connect().await?;
         let targets = resolve(&client, wanted).await?;
         let screen = options.screen();
@@ -134,7 +134,7 @@ impl Block {
 impl Unblock {
     /// Runs the command.
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let wanted = Wanted::parse_all(&self.gpus)?;
+        let wanted = GpuRef::parse_all(&self.gpus)?;
         let client = options.connect().await?;
         let targets = resolve(&client, wanted).await?;
         blocking::unblock(&client, &options.screen(), &targets, false).await
@@ -143,7 +143,7 @@ impl Unblock {
 
 /// A GPU as given by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum GpuRef {
     /// By UUID.
     Uuid(GpuUuid),
     /// By location.
@@ -155,7 +155,7 @@ pub(crate) enum Wanted {
     },
 }
 
-impl Wanted {
+impl GpuRef {
     /// Parses GPUs given by UUID, or as HOST:INDEX, where HOST may be a list.
     pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, Failure> {
         let mut wanted = Vec::new();
@@ -189,10 +189,10 @@ pub(crate) fn no_such_gpu(host: &str, index: u32) -> Failure {
 }
 
 /// The UUID of every GPU; the cluster is asked only if some are given by location.
-async fn resolve(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Target>, Failure> {
+async fn resolve(client: &Client, wanted: Vec<GpuRef>) -> Result<Vec<Target>, Failure> {
     let hosts = wanted.iter().filter_map(|gpu| match gpu {
-        Wanted::Place { host, .. } => Some(host.clone()),
-        Wanted::Uuid(_) => None,
+        GpuRef::Place { host, .. } => Some(host.clone()),
+        GpuRef::Uuid(_) => None,
     });
     let hosts: Vec<String> = hosts.collect();
     let mut places = BTreeMap::new();
@@ -208,8 +208,8 @@ async fn resolve(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Target>, Fa
         );
     }
     let targets = wanted.into_iter().map(|gpu| match gpu {
-        Wanted::Uuid(uuid) => Ok(Target::gpu(uuid.to_string())),
-        Wanted::Place { host, index } => {
+        GpuRef::Uuid(uuid) => Ok(Target::gpu(uuid.to_string())),
+        GpuRef::Place { host, index } => {
             let missing = no_such_gpu(&host, index);
             let found = places.remove(&(host, index)).map(Target::gpu);
             found.ok_or(missing)

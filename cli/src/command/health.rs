@@ -9,7 +9,7 @@ use muster_model::limits::CONFIGURATION_BYTES_MAX;
 use muster_proto::v1;
 
 use crate::command::common::configuration::read_file;
-use crate::command::common::listing::show;
+use crate::command::common::list_output::show;
 use crate::command::common::tickets::Tickets;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
@@ -207,7 +207,7 @@ impl Apply {
             .await?;
         let screen = options.screen();
         let effect = RulesEffect::new(self.dry_run, answer);
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide | Format::Name => render_rules_effect(&effect),
             format => render_document(format, &effect)?,
         })?;

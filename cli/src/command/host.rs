@@ -10,7 +10,7 @@ use muster_proto::v1;
 use crate::command::common::blocking::{
     self, BlockOptions, DrainOptions, HostOptions, Target, Terms,
 };
-use crate::command::common::listing::{StandingFilter, check_hosts, show};
+use crate::command::common::list_output::{PhaseFilter, check_hosts, show};
 use crate::connection::{Moment, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ pub(crate) struct List {
     #[arg(long)]
     blocked: bool,
     #[command(flatten)]
-    standing: StandingFilter,
+    standing: PhaseFilter,
     /// Refresh the list after every change
     #[arg(short, long, conflicts_with = "at")]
     watch: bool,

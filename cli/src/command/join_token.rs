@@ -116,7 +116,7 @@ impl Create {
         let (token, revision) = client.add_join_token(&current_user(), allowed).await?;
         let id = token.id().unwrap_or_default();
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
             format => {
                 let made = NewJoinToken {
@@ -156,7 +156,7 @@ impl Revoke {
         let revoked = client.revoke_join_token(&author, &self.id);
         let revision = revoked.await?;
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => format!("join token {} revoked\n", self.id),
             Format::Name => format!("{}\n", self.id),
             format => {

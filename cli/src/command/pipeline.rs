@@ -13,7 +13,7 @@ use muster_model::limits::PIPELINE_BYTES_MAX;
 use muster_proto::v1;
 
 use crate::command::common::configuration::read_file;
-use crate::command::common::listing::show;
+use crate::command::common::list_output::show;
 use crate::command::job::{Ended, Goal, wait_for};
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
@@ -176,7 +176,7 @@ impl Submit {
         let screen = options.screen();
         let client = options.connect().await?;
         let accepted = self.send(&client, spec).await?;
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => sentence(&accepted),
             Format::Name => format!("{}\n", accepted.pipeline),
             format => render_document(format, &accepted)?,
@@ -287,9 +287,9 @@ impl Cancel {
                             1 => "1 job is".to_owned(),
                             count => format!("{count} jobs are"),
                         };
-                        screen.tell(&format!("pipeline {id}: {what} being cancelled\n"))?;
+                        screen.report(&format!("pipeline {id}: {what} being cancelled\n"))?;
                     }
-                    Format::Name => screen.tell(&format!("{id}\n"))?,
+                    Format::Name => screen.report(&format!("{id}\n"))?,
                     _ => done.push(CancelledPipeline {
                         pipeline: id,
                         jobs: jobs.iter().map(|job| job.get()).collect(),
@@ -304,7 +304,7 @@ impl Cancel {
             }
         }
         if !screen.is_table() && screen.format != Format::Name {
-            screen.tell(&render_documents(screen.format, &done)?)?;
+            screen.report(&render_documents(screen.format, &done)?)?;
         }
         Ok(exit)
     }
@@ -321,7 +321,7 @@ impl Wait {
         let ended = wait_for(&client, &screen, &jobs, Goal::Finished, self.timeout).await?;
         let detail = client.get_pipeline(pipeline, consistency).await?;
         let phase = detail.pipeline.phase();
-        screen.tell(&pipeline::shown(&document(detail), &screen)?)?;
+        screen.report(&pipeline::shown(&document(detail), &screen)?)?;
         Ok(match ended {
             Ended::TimedOut | Ended::NotPlaced => Exit::TimedOut,
             Ended::Well | Ended::Cancelled | Ended::Failed => exit_of(phase),

@@ -6,7 +6,7 @@ use muster_model::quota::QueueTree;
 use muster_proto::v1;
 
 use crate::command::common::configuration::{ApplyOptions, ConfigFile, print_file};
-use crate::command::common::listing::show;
+use crate::command::common::list_output::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -129,7 +129,7 @@ impl Apply {
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
         let changes = QueueChanges::new(self.apply.dry_run(), answer);
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => queue_changes::render(&changes),
             Format::Name => queue_changes::names(&changes),
             format => render_document(format, &changes)?,
@@ -143,7 +143,7 @@ impl Set {
         let client = options.connect().await?;
         let revision = client.set_queue(&self.name, self.live_jobs_max).await?;
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => format!("queue {} set\n", self.name),
             Format::Name => format!("{}\n", self.name),
             format => {

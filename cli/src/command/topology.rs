@@ -78,7 +78,7 @@ impl Apply {
             .map_err(|error| file.refused(error))?;
         let screen = options.screen();
         let effect = TopologyEffect::new(self.apply.dry_run(), answer);
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => topology_effect::render(&effect),
             Format::Name => topology_effect::names(&effect),
             format => render_document(format, &effect)?,

@@ -119,7 +119,7 @@ impl Named {
         let client = options.connect().await?;
         let revision = client.remove_user(&current_user(), &self.name).await?;
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => format!("user {} removed\n", self.name),
             Format::Name => format!("{}\n", self.name),
             format => {
@@ -150,7 +150,7 @@ fn print_token(
     revision: Revision,
 ) -> Result<Exit, Failure> {
     let screen = options.screen();
-    screen.tell(&match screen.format {
+    screen.report(&match screen.format {
         Format::Table | Format::Wide | Format::Name => format!("{}\n", token.text()),
         format => {
             let made = UserToken {

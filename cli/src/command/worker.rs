@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use muster_service::settings::{Given, Origin};
+use muster_service::settings::{OptionValue, Origin};
 use muster_worker::WorkerConfig;
 use muster_worker::monitor::topology::DeclaredCells;
 use serde_json::{Value, json};
@@ -86,8 +86,8 @@ impl Worker {
 }
 
 impl Shortcuts {
-    fn given(self) -> Result<Vec<Given>, Failure> {
-        let given = |key: &str, flag: &str, value| Given {
+    fn given(self) -> Result<Vec<OptionValue>, Failure> {
+        let given = |key: &str, flag: &str, value| OptionValue {
             key: key.to_owned(),
             value,
             origin: Origin::Flag(flag.to_owned()),

@@ -42,7 +42,7 @@ impl Screen {
 
     /// Reports an action or outcome on stdout. A closed stdout is ignored: the command completes, and exits
     /// as if its output had been read.
-    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn report(&self, text: &str) -> Result<(), Failure> {
         match self.data(text) {
             Err(failure) if failure.is_reader_gone() => Ok(()),
             told => told,

@@ -122,15 +122,15 @@ impl ImpactView {
 /// Resources blocked by the earlier targets of a request. In a dry run, the cluster evaluates each target
 /// alone.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct BlockedSoFar {
     /// Hosts and GPUs by pool.
     pools: BTreeMap<String, (u32, u32)>,
 }
 
-impl Taken {
+impl BlockedSoFar {
     /// Evaluates the next target together with those before it; `is_forced`: the last host of a pool may be
     /// blocked.
-    pub(crate) fn judge(&mut self, view: &mut ImpactView, is_forced: bool) {
+    pub(crate) fn evaluate(&mut self, view: &mut ImpactView, is_forced: bool) {
         let is_refusable = view.is_refusable();
         let (is_host, takes_work) = (view.is_host, view.takes_work);
         let impact = &mut view.impact;
@@ -188,10 +188,10 @@ mod tests {
     }
 
     fn judged(is_forced: bool) -> Vec<(u32, u32, bool)> {
-        let mut taken = Taken::default();
+        let mut taken = BlockedSoFar::default();
         let judge = |target: &str| {
             let mut view = impact(target, None);
-            taken.judge(&mut view, is_forced);
+            taken.evaluate(&mut view, is_forced);
             let impact = view.impact;
             (
                 impact.pool_hosts_left,

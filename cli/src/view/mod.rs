@@ -28,6 +28,6 @@ mod user;
 mod what_if;
 mod word;
 
-pub(crate) use impact::{ImpactView, Taken};
+pub(crate) use impact::{BlockedSoFar, ImpactView};
 #[cfg(feature = "server")]
 pub(crate) use what_if::WhatIfView;

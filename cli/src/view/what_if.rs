@@ -2,7 +2,9 @@
 
 use muster_documents::QueueChange;
 use muster_scheduler::view::effect_to_wire;
-use muster_simulate::fork::{Difference, Effect, Fate, JobDifference, StopDifference, Totals};
+use muster_simulate::fork::{
+    Difference, Effect, JobDifference, JobOutcome, StopDifference, Totals,
+};
 
 use crate::output::{Cell, Column, Table, Tone, counted, paint, span};
 use crate::view::queue_changes::render_changes;
@@ -196,12 +198,12 @@ fn effect(job: &JobDifference) -> String {
     }
 }
 
-fn start(fate: &Fate) -> String {
+fn start(fate: &JobOutcome) -> String {
     fate.start_in_words(|start_ms| format!("in {}", span(start_ms)))
 }
 
 /// Location of a job's first waiting unit at its start.
-fn hosts(fate: &Fate) -> String {
+fn hosts(fate: &JobOutcome) -> String {
     /// Maximum number of hosts listed per job.
     const NAMED_MAX: usize = 3;
     let names: Vec<&str> = fate.places.iter().map(|place| &*place.host).collect();

@@ -345,7 +345,7 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         return why;
     }
     let known = StopReason::try_from(reason.clone());
-    let joint = known.map_or(": ", |reason| reason.joint());
+    let joint = known.map_or(": ", |reason| reason.separator());
     format!("{why}{joint}{}", reason.detail)
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::read::{field_in_file, rule_in_file};
 use crate::schema::JobFile;
-use crate::strict_yaml::{Document, FileError, Places, parse_all};
+use crate::strict_yaml::{Document, FileError, Positions, parse_all};
 
 /// A pipeline. The order of its jobs in the file is free.
 #[derive(Clone, Debug, Deserialize)]
@@ -56,7 +56,7 @@ pub fn read_pipeline(
         return Err(vec![error("", None, message)]);
     }
     let document = documents.remove(0);
-    let places = LazyCell::new(|| Places::of(document.text));
+    let places = LazyCell::new(|| Positions::of(document.text));
     let place = |(field, message): (String, String)| {
         let position = places
             .find(&field)

@@ -6,7 +6,7 @@ use muster_model::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use crate::schema::JobFile;
-use crate::strict_yaml::{Document, FileError, Places, parse_all};
+use crate::strict_yaml::{Document, FileError, Positions, parse_all};
 
 /// A job of a file, ready for submission.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ fn of_pipeline(mut error: FileError) -> FileError {
 
 /// All rules that a document violates, at the positions of the offending fields.
 fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileError> {
-    let places = LazyCell::new(|| Places::of(document.text));
+    let places = LazyCell::new(|| Positions::of(document.text));
     let place = |field: &str, message: String| FileError {
         file: file.to_owned(),
         position: places

@@ -4,8 +4,8 @@ use muster_proto::v1;
 use tonic::{Code, Streaming};
 
 use crate::client::{Client, admin};
-use crate::error::{ClientError, FailedTry};
-use crate::retry::{Verdict, judge};
+use crate::error::{ClientError, FailedAttempt};
+use crate::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "read the audit log";
@@ -44,14 +44,16 @@ impl AuditRecords {
     pub async fn next(&mut self) -> Result<Option<Vec<v1::AuditRecord>>, ClientError> {
         match self.messages.message().await {
             Ok(message) => Ok(message.map(|message| message.records)),
-            Err(status) => Err(match judge(&status) {
-                Verdict::Final(refusal) if refusal.code != Code::Internal => ClientError::Refused {
-                    operation: OPERATION,
-                    refusal,
-                },
+            Err(status) => Err(match classify(&status) {
+                FailureClass::Final(refusal) if refusal.code != Code::Internal => {
+                    ClientError::Refused {
+                        operation: OPERATION,
+                        refusal,
+                    }
+                }
                 _ => ClientError::Unreachable {
                     operation: OPERATION,
-                    tried: vec![FailedTry::new(
+                    tried: vec![FailedAttempt::new(
                         self.address.clone(),
                         status.message().to_owned(),
                     )],

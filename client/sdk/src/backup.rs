@@ -5,8 +5,8 @@ use muster_proto::v1;
 use tonic::Streaming;
 
 use crate::client::{Client, admin};
-use crate::error::{ClientError, FailedTry};
-use crate::retry::{Verdict, judge};
+use crate::error::{ClientError, FailedAttempt};
+use crate::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "save a snapshot";
@@ -56,13 +56,13 @@ impl SavedSnapshot {
         };
         match message {
             Ok(part) => Ok(part.map(|part| part.chunk)),
-            Err(status) => Err(match judge(&status) {
-                Verdict::Final(refusal) => ClientError::Refused {
+            Err(status) => Err(match classify(&status) {
+                FailureClass::Final(refusal) => ClientError::Refused {
                     operation: OPERATION,
                     refusal,
                 },
-                Verdict::Redirect { leader } => self.cut(format!("{leader} leads")),
-                Verdict::Again { cause, .. } => self.cut(cause),
+                FailureClass::Redirect { leader } => self.cut(format!("{leader} leads")),
+                FailureClass::Again { cause, .. } => self.cut(cause),
             }),
         }
     }
@@ -70,7 +70,7 @@ impl SavedSnapshot {
     fn cut(&self, cause: String) -> ClientError {
         ClientError::Unreachable {
             operation: OPERATION,
-            tried: vec![FailedTry::new(self.address.clone(), cause)],
+            tried: vec![FailedAttempt::new(self.address.clone(), cause)],
         }
     }
 }

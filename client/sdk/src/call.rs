@@ -8,7 +8,7 @@ use tonic::{Code, Response, Status, TimeoutExpired};
 
 use crate::calls::{Failure, Operation};
 use crate::client::Client;
-use crate::credential::Line;
+use crate::credential::AuthenticatedChannel;
 use crate::error::ClientError;
 
 impl Client {
@@ -28,7 +28,7 @@ impl Client {
         send: Send,
     ) -> Result<Answer, ClientError>
     where
-        Send: Fn(Line) -> Sending,
+        Send: Fn(AuthenticatedChannel) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
@@ -43,7 +43,7 @@ impl Client {
         send: Send,
     ) -> Result<Answer, ClientError>
     where
-        Send: Fn(Line) -> Sending,
+        Send: Fn(AuthenticatedChannel) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let end = Instant::now() + operation.deadline;
@@ -59,7 +59,7 @@ impl Client {
         send: Send,
     ) -> Result<(Answer, String), ClientError>
     where
-        Send: Fn(Line) -> Sending,
+        Send: Fn(AuthenticatedChannel) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let per_try = self.config().per_try_deadline;
@@ -76,7 +76,7 @@ impl Client {
         send: Send,
     ) -> Result<(Answer, String), ClientError>
     where
-        Send: Fn(Line) -> Sending,
+        Send: Fn(AuthenticatedChannel) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let (send, until) = (&send, &until);
@@ -86,7 +86,7 @@ impl Client {
         let answered = calls
             .run_patiently(operation, per_try, carry, broken)
             .await?;
-        self.keep_up();
+        self.refresh_if_due();
         Ok(answered)
     }
 
@@ -97,7 +97,7 @@ impl Client {
         send: &Send,
     ) -> Result<Answer, Failure>
     where
-        Send: Fn(Line) -> Sending,
+        Send: Fn(AuthenticatedChannel) -> Sending,
         Sending: Future<Output = Result<Response<Answer>, Status>>,
     {
         let connections = self.connections();
@@ -106,15 +106,15 @@ impl Client {
         self.roster().connected();
         match send(line).await {
             Ok(response) => {
-                connections.answered();
-                self.hear(&response);
+                connections.record_success();
+                self.record_membership(&response);
                 Ok(response.into_inner())
             }
             // No answer arrived. The timeout of this attempt ends it with its own error.
             Err(status) if until.is_some() && is_out_of_time(&status) => {
                 std::future::pending().await
             }
-            Err(status) => Err(connections.judge(address, status, limit).await),
+            Err(status) => Err(connections.classify(address, status, limit).await),
         }
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
-use crate::error::{ClientError, FailedTry, Refusal, seconds};
-use crate::retry::{Verdict, judge, passing_refusal};
+use crate::error::{ClientError, FailedAttempt, Refusal, seconds};
+use crate::retry::{FailureClass, classify, passing_refusal};
 pub use crate::roster::Roster;
 
 /// Deadline of a call, and its name in errors.
@@ -31,9 +31,9 @@ pub struct Operation {
 #[derive(Debug)]
 pub enum Failure {
     /// The replica could not be reached, with the cause for operators.
-    Unconnected(String),
+    Unreachable(String),
     /// The replica was reached, but TLS settings do not match: the mismatch, and its text for operators.
-    Apart(TlsMismatch, String),
+    TlsMismatch(TlsMismatch, String),
     /// The replica returned an error, or the connection broke.
     Answered(Status),
 }
@@ -56,17 +56,17 @@ enum Outcome<Answer> {
     Apart(TlsMismatch, String),
     /// No answer within this time.
     Silent(Duration),
-    Failed(Verdict),
+    Failed(FailureClass),
 }
 
 /// Attempts of one call.
-struct Tries {
+struct Attempts {
     operation: Operation,
     began: Instant,
     /// Addresses tried in this round.
     round: Vec<String>,
     /// Last failure, per address.
-    failures: Vec<FailedTry>,
+    failures: Vec<FailedAttempt>,
     /// False once a peer with matching TLS settings accepted a connection of this call.
     only_unconnected: bool,
     /// Whether TLS settings of a replica and the client do not match.
@@ -156,7 +156,7 @@ impl Calls {
         *self.last_answer() = None;
         let seed = self.seed.fetch_add(1, Ordering::Relaxed);
         let backoff = Backoff::seeded(seed, self.config.backoff_base, self.config.backoff_max);
-        let mut tries = Tries::new(operation, backoff);
+        let mut tries = Attempts::new(operation, backoff);
         loop {
             let Some(address) = self.roster.next_untried(&tries.round) else {
                 tries.next_round(self).await?;
@@ -166,9 +166,9 @@ impl Calls {
             let carried = tokio::time::timeout(limit, carry(address.clone()));
             let outcome = match carried.await {
                 Ok(Ok(answer)) => Outcome::Answered(answer),
-                Ok(Err(Failure::Unconnected(cause))) => Outcome::Unconnected(cause),
-                Ok(Err(Failure::Apart(mismatch, cause))) => Outcome::Apart(mismatch, cause),
-                Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.judge(&status)),
+                Ok(Err(Failure::Unreachable(cause))) => Outcome::Unconnected(cause),
+                Ok(Err(Failure::TlsMismatch(mismatch, cause))) => Outcome::Apart(mismatch, cause),
+                Ok(Err(Failure::Answered(status))) => Outcome::Failed(self.classify(&status)),
                 Err(_) => Outcome::Silent(limit),
             };
             if !outcome.is_answer() {
@@ -182,7 +182,7 @@ impl Calls {
                 Outcome::Answered(answer) => {
                     if !tries.failures.is_empty() {
                         self.roster.prefer(&address);
-                        self.roster.doubt();
+                        self.roster.mark_stale();
                     }
                     return Ok((answer, address));
                 }
@@ -192,10 +192,12 @@ impl Calls {
     }
 
     /// Classifies the status of a failed attempt.
-    fn judge(&self, status: &Status) -> Verdict {
+    fn classify(&self, status: &Status) -> FailureClass {
         match passing_refusal(status) {
-            Some(refusal) if !self.config.outwaits_refusals => Verdict::Final(refusal),
-            _ => judge(status),
+            Some(refusal) if !self.config.retries_temporary_refusals => {
+                FailureClass::Final(refusal)
+            }
+            _ => classify(status),
         }
     }
 }
@@ -205,18 +207,21 @@ impl<Answer> Outcome<Answer> {
     const fn is_answer(&self) -> bool {
         match self {
             Self::Unconnected(_) | Self::Apart(..) | Self::Silent(_) => false,
-            Self::Failed(Verdict::Again { transport, .. }) => !*transport,
+            Self::Failed(FailureClass::Again { transport, .. }) => !*transport,
             Self::Answered(_) | Self::Failed(_) => true,
         }
     }
 
     /// Whether no other attempt would change it.
     const fn is_final(&self) -> bool {
-        matches!(self, Self::Answered(_) | Self::Failed(Verdict::Final(_)))
+        matches!(
+            self,
+            Self::Answered(_) | Self::Failed(FailureClass::Final(_))
+        )
     }
 }
 
-impl Tries {
+impl Attempts {
     fn new(operation: Operation, backoff: Backoff) -> Self {
         Self {
             operation,
@@ -262,7 +267,7 @@ impl Tries {
                 }
                 format!("no answer within {} s", seconds(&limit))
             }
-            Outcome::Failed(Verdict::Final(mut refusal)) => {
+            Outcome::Failed(FailureClass::Final(mut refusal)) => {
                 if is_strange(&refusal) {
                     refusal.message = format!(
                         "{address} answers, but not as a scheduler replica of this version: {}",
@@ -274,11 +279,11 @@ impl Tries {
                     refusal,
                 });
             }
-            Outcome::Failed(Verdict::Redirect { leader }) => {
+            Outcome::Failed(FailureClass::Redirect { leader }) => {
                 roster.set_leader(&leader);
                 format!("does not lead, {leader} does")
             }
-            Outcome::Failed(Verdict::Again {
+            Outcome::Failed(FailureClass::Again {
                 cause, retry_after, ..
             }) => {
                 self.floor = self.floor.max(retry_after);
@@ -288,7 +293,7 @@ impl Tries {
         };
         tracing::debug!(%address, %cause, operation = self.operation.name, "an attempt failed");
         self.failures.retain(|failure| failure.address != address);
-        self.failures.push(FailedTry {
+        self.failures.push(FailedAttempt {
             address,
             cause,
             is_answer,
@@ -376,7 +381,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_goes_past_whoever_is_down_or_silent_to_the_one_that_leads() {
         let (result, asked, broken) = tried(|address| match address {
-            "a:1" => Some(Err(Failure::Unconnected("refused".to_owned()))),
+            "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
             "b:1" => None,
             "c:1" => Some(Err(Failure::Answered(not_leader(Some("d:1"))))),
             _ => Some(Ok(1)),
@@ -400,7 +405,7 @@ mod tests {
             }
         };
         let answered = said(|address| match address {
-            "a:1" => Err(Failure::Unconnected("refused".to_owned())),
+            "a:1" => Err(Failure::Unreachable("refused".to_owned())),
             _ => Ok(1),
         });
         assert_eq!(answered.await.as_deref(), Some("b:1"));
@@ -414,7 +419,7 @@ mod tests {
     async fn a_call_that_nobody_answers_ends_and_names_what_was_tried() {
         let began = Instant::now();
         let (result, asked, _) = tried(|address| match address {
-            "a:1" => Some(Err(Failure::Unconnected("refused".to_owned()))),
+            "a:1" => Some(Err(Failure::Unreachable("refused".to_owned()))),
             "b:1" => Some(Err(Failure::Answered(not_leader(None)))),
             _ => None,
         })
@@ -435,7 +440,7 @@ mod tests {
     /// Result of a call whose queue is full, and the number of attempts.
     async fn ends_while_full(outwaits_refusals: bool) -> (ClientError, u32) {
         let config = ClientConfig {
-            outwaits_refusals,
+            retries_temporary_refusals: outwaits_refusals,
             ..ClientConfig::new(["a:1"])
         };
         let calls = Calls::seeded(config, 7);

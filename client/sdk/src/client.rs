@@ -16,7 +16,7 @@ use tonic::Response;
 use crate::calls::{Calls, Roster};
 use crate::config::ClientConfig;
 use crate::connections::Connections;
-use crate::credential::Line;
+use crate::credential::AuthenticatedChannel;
 use crate::error::ClientError;
 use crate::etcd::{discovered, follow_for};
 
@@ -127,8 +127,8 @@ impl Client {
 
     /// Learns the replicas again in the background, if due: during the life of a cluster all may be
     /// replaced.
-    pub(crate) fn keep_up(&self) {
-        if !self.config().discover || !self.roster().should_learn() {
+    pub(crate) fn refresh_if_due(&self) {
+        if !self.config().discover || !self.roster().is_refresh_due() {
             return;
         }
         let client = self.clone();
@@ -140,11 +140,11 @@ impl Client {
     }
 
     /// Records the membership index reported by an answering replica.
-    pub(crate) fn hear<Answer>(&self, answer: &Response<Answer>) {
+    pub(crate) fn record_membership<Answer>(&self, answer: &Response<Answer>) {
         let header = answer.metadata().get(MEMBERSHIP_HEADER);
         let index = header.and_then(|text| text.to_str().ok()?.parse().ok());
         if let Some(index) = index {
-            self.roster().heard_membership(index);
+            self.roster().record_membership(index);
         }
     }
 
@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Drops a connection that broke during a stream, and forgets its replica as a possible leader.
-    pub(crate) fn broke(&self, address: &str) {
+    pub(crate) fn drop_connection(&self, address: &str) {
         self.connections().drop(address);
         self.roster().unset_leader(address);
     }
@@ -198,26 +198,26 @@ pub fn new_request_id() -> String {
 }
 
 /// Returns a client of the job service over a connection.
-pub(crate) fn jobs(channel: Line) -> JobServiceClient<Line> {
+pub(crate) fn jobs(channel: AuthenticatedChannel) -> JobServiceClient<AuthenticatedChannel> {
     JobServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// Returns a client of the cluster service over a connection.
-pub(crate) fn cluster(channel: Line) -> ClusterServiceClient<Line> {
+pub(crate) fn cluster(channel: AuthenticatedChannel) -> ClusterServiceClient<AuthenticatedChannel> {
     ClusterServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// Returns a client of the admin service over a connection.
-pub(crate) fn admin(channel: Line) -> AdminServiceClient<Line> {
+pub(crate) fn admin(channel: AuthenticatedChannel) -> AdminServiceClient<AuthenticatedChannel> {
     AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// Returns a client of the join service over a connection.
-pub(crate) fn joining(channel: Line) -> JoinServiceClient<Line> {
+pub(crate) fn joining(channel: AuthenticatedChannel) -> JoinServiceClient<AuthenticatedChannel> {
     JoinServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// Returns a client of the watch service over a connection.
-pub(crate) fn watching(channel: Line) -> WatchServiceClient<Line> {
+pub(crate) fn watching(channel: AuthenticatedChannel) -> WatchServiceClient<AuthenticatedChannel> {
     WatchServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
 }

@@ -29,7 +29,7 @@ pub struct ClientConfig {
     /// Whether a call keeps retrying, until its deadline, refusals that may be temporary: there is no room
     /// (`QUEUE_FULL`, `CLUSTER_FULL`), or a new replica does not answer yet (`REPLICA_UNREACHABLE`). If
     /// not, such a refusal is returned at once like any other.
-    pub outwaits_refusals: bool,
+    pub retries_temporary_refusals: bool,
     /// The first wait between two rounds of attempts is drawn from zero to this; doubled every round.
     pub backoff_base: Duration,
     /// Upper bound of all waits.
@@ -80,7 +80,7 @@ impl Default for ClientConfig {
             connect_deadline: Duration::from_secs(1),
             unreachable_deadline: Duration::from_secs(30),
             reconnect_deadline: Duration::from_secs(300),
-            outwaits_refusals: true,
+            retries_temporary_refusals: true,
             backoff_base: Duration::from_millis(20),
             backoff_max: Duration::from_millis(250),
             tls: TlsSettings::default(),

@@ -14,7 +14,7 @@ use tonic::transport::{self, Channel, Endpoint};
 
 use crate::calls::Failure;
 use crate::config::ClientConfig;
-use crate::credential::{Credential, Line};
+use crate::credential::{AuthenticatedChannel, Credential};
 use crate::error::ClientError;
 use crate::retry::innermost;
 
@@ -71,7 +71,7 @@ impl Connections {
         address: &str,
         connect_deadline: Duration,
         until: Option<Instant>,
-    ) -> Result<Line, Failure> {
+    ) -> Result<AuthenticatedChannel, Failure> {
         let open = self.lock().get(address).cloned();
         if let Some(channel) = open {
             return Ok(self.line(channel, until));
@@ -79,10 +79,10 @@ impl Connections {
         // These addresses come from replicas: any server may listen there.
         if self.credential.is_some() && !self.dialer.is_secure() && !is_loopback(address) {
             let told = "a token is not sent over a connection that others can read";
-            return Err(Failure::Unconnected(told.to_owned()));
+            return Err(Failure::Unreachable(told.to_owned()));
         }
         let endpoint = parse(address, connect_deadline)
-            .map_err(|error| Failure::Unconnected(innermost(&error)))?;
+            .map_err(|error| Failure::Unreachable(innermost(&error)))?;
         let channel = match self.dialer.connect(&endpoint).await {
             Ok(channel) => channel,
             Err(error) => return Err(self.unopened(address, error, connect_deadline).await),
@@ -92,23 +92,23 @@ impl Connections {
         Ok(self.line(channel, until))
     }
 
-    fn line(&self, channel: Channel, until: Option<Instant>) -> Line {
+    fn line(&self, channel: Channel, until: Option<Instant>) -> AuthenticatedChannel {
         let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.credential.on(channel, patience)
     }
 
     /// Records a successful call.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn record_success(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
 
     /// Classifies the status of an unsuccessful call.
-    pub(crate) async fn judge(&self, address: &str, status: Status, limit: Duration) -> Failure {
-        if let Some(apart) = apart(&status) {
+    pub(crate) async fn classify(&self, address: &str, status: Status, limit: Duration) -> Failure {
+        if let Some(apart) = tls_mismatch(&status) {
             return apart;
         }
         let is_broken = status.source().is_some();
-        if is_broken && self.is_too_plain_for(address, limit).await {
+        if is_broken && self.expects_tls(address, limit).await {
             return too_plain();
         }
         Failure::Answered(status)
@@ -116,19 +116,19 @@ impl Connections {
 
     /// Classifies the error of a connection that could not be opened.
     async fn unopened(&self, address: &str, error: transport::Error, limit: Duration) -> Failure {
-        if let Some(apart) = apart(&error) {
+        if let Some(apart) = tls_mismatch(&error) {
             return apart;
         }
-        let is_anybody_there = !is_nobody_there(&error);
-        if is_anybody_there && self.is_too_plain_for(address, limit).await {
+        let is_anybody_there = !is_refused(&error);
+        if is_anybody_there && self.expects_tls(address, limit).await {
             return too_plain();
         }
-        Failure::Unconnected(innermost(&error))
+        Failure::Unreachable(innermost(&error))
     }
 
     /// Whether a plain connection broke because the server expects TLS. The error does not show it: this is
     /// probed, for at most `limit`.
-    async fn is_too_plain_for(&self, address: &str, limit: Duration) -> bool {
+    async fn expects_tls(&self, address: &str, limit: Duration) -> bool {
         let is_settled = self.dialer.is_secure() || self.has_answered.load(Ordering::Relaxed);
         if is_settled {
             return false;
@@ -150,22 +150,22 @@ impl Connections {
 }
 
 /// Converts an error caused by mismatching TLS settings.
-fn apart(error: &(dyn Error + 'static)) -> Option<Failure> {
+fn tls_mismatch(error: &(dyn Error + 'static)) -> Option<Failure> {
     let mismatch = TlsMismatch::of(error)?;
     let cause = match mismatch {
         TlsMismatch::PeerIsPlain => "it does not speak TLS, and this side does".to_owned(),
         _ => innermost(error),
     };
-    Some(Failure::Apart(mismatch, cause))
+    Some(Failure::TlsMismatch(mismatch, cause))
 }
 
 fn too_plain() -> Failure {
     let told = "it speaks TLS, and this side does not".to_owned();
-    Failure::Apart(TlsMismatch::PeerEncrypts, told)
+    Failure::TlsMismatch(TlsMismatch::PeerEncrypts, told)
 }
 
 /// Whether the error shows that the connection was not accepted: a probe would reveal no more.
-fn is_nobody_there(error: &(dyn Error + 'static)) -> bool {
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
@@ -237,7 +237,7 @@ mod tests {
         let connections = Connections::new(&config).unwrap();
         // An address reserved for documentation (RFC 5737): nothing is sent there.
         let learnt = connections.open("192.0.2.1:7400", Duration::from_secs(1), None);
-        let Some(Failure::Unconnected(told)) = learnt.await.err() else {
+        let Some(Failure::Unreachable(told)) = learnt.await.err() else {
             panic!("a connection was opened");
         };
         assert!(told.contains("a token is not sent"), "{told}");
@@ -245,10 +245,8 @@ mod tests {
 
     #[test]
     fn where_nobody_listens_nothing_is_looked_at_again() {
-        assert!(is_nobody_there(&io::Error::from(
-            ErrorKind::ConnectionRefused
-        )));
-        assert!(!is_nobody_there(&io::Error::from(ErrorKind::BrokenPipe)));
-        assert!(!is_nobody_there(&std::fmt::Error));
+        assert!(is_refused(&io::Error::from(ErrorKind::ConnectionRefused)));
+        assert!(!is_refused(&io::Error::from(ErrorKind::BrokenPipe)));
+        assert!(!is_refused(&std::fmt::Error));
     }
 }

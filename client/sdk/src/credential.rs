@@ -15,11 +15,11 @@ use crate::error::ClientError;
 const HEADER: &str = "authorization";
 
 /// A connection whose calls carry the client's credential and timeout.
-pub(crate) type Line = InterceptedService<Channel, Shown>;
+pub(crate) type AuthenticatedChannel = InterceptedService<Channel, CallMetadata>;
 
 /// Metadata added to calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct CallMetadata {
     credential: Credential,
     patience: Option<Duration>,
 }
@@ -50,11 +50,11 @@ impl Credential {
     }
 
     /// Returns a connection whose calls carry the token and this timeout (`grpc-timeout`).
-    pub(crate) fn on(&self, channel: Channel, patience: Option<Duration>) -> Line {
+    pub(crate) fn on(&self, channel: Channel, patience: Option<Duration>) -> AuthenticatedChannel {
         let credential = self.clone();
         InterceptedService::new(
             channel,
-            Shown {
+            CallMetadata {
                 credential,
                 patience,
             },
@@ -62,7 +62,7 @@ impl Credential {
     }
 }
 
-impl Interceptor for Shown {
+impl Interceptor for CallMetadata {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.credential.0 {
             request.metadata_mut().insert(HEADER, value.clone());

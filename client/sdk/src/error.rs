@@ -32,7 +32,7 @@ pub enum ClientError {
         /// The attempted operation.
         operation: &'static str,
         /// Every address with its failure.
-        tried: Vec<FailedTry>,
+        tried: Vec<FailedAttempt>,
     },
     /// Replicas were reached, but no attempt succeeded in time.
     #[error("cannot {operation}: no answer within {} s ({})", seconds(.deadline), list(.tried))]
@@ -42,7 +42,7 @@ pub enum ClientError {
         /// Total time of the attempts.
         deadline: Duration,
         /// Every address with its last failure.
-        tried: Vec<FailedTry>,
+        tried: Vec<FailedAttempt>,
     },
     /// The cluster understood the request and rejects it.
     #[error("cannot {operation}: {refusal}")]
@@ -127,7 +127,7 @@ impl ClientError {
 /// A failed attempt at one address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address}: {cause}")]
-pub struct FailedTry {
+pub struct FailedAttempt {
     /// The replica's address.
     pub address: String,
     /// Cause of the failure.
@@ -139,7 +139,7 @@ pub struct FailedTry {
     pub mismatch: Option<TlsMismatch>,
 }
 
-impl FailedTry {
+impl FailedAttempt {
     /// A replica without an answer, for a cause other than TLS.
     pub(crate) const fn new(address: String, cause: String) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl From<&Status> for Refusal {
     }
 }
 
-fn list(tried: &[FailedTry]) -> String {
+fn list(tried: &[FailedAttempt]) -> String {
     if tried.is_empty() {
         return "nothing was tried".to_owned();
     }

@@ -6,8 +6,8 @@ use tonic::{Code, Status, Streaming};
 
 use crate::calls::Operation;
 use crate::client::{Client, cluster};
-use crate::error::{ClientError, FailedTry};
-use crate::retry::{Verdict, judge};
+use crate::error::{ClientError, FailedAttempt};
+use crate::retry::{FailureClass, classify};
 
 /// Completes the sentence "cannot ...".
 const OPERATION: &str = "export the cluster's state";
@@ -35,11 +35,11 @@ pub struct ExportProgress {
 }
 
 /// End of an unsuccessful attempt.
-enum Cut {
+enum ExportFailure {
     /// No other attempt would help.
     Final(ClientError),
     /// The connection broke, or the replica stopped.
-    Again(FailedTry),
+    Again(FailedAttempt),
 }
 
 impl Client {
@@ -57,8 +57,8 @@ impl Client {
         while tried.len() < TRIES_MAX {
             match self.export_once(progress).await {
                 Ok(export) => return Ok(export),
-                Err(Cut::Final(error)) => return Err(error),
-                Err(Cut::Again(failed)) => {
+                Err(ExportFailure::Final(error)) => return Err(error),
+                Err(ExportFailure::Again(failed)) => {
                     self.roster().unset_leader(&failed.address);
                     tracing::debug!(replica = %failed.address, cause = %failed.cause, "an export was interrupted");
                     tried.push(failed);
@@ -71,7 +71,10 @@ impl Client {
         })
     }
 
-    async fn export_once(&self, progress: &mut dyn FnMut(ExportProgress)) -> Result<Export, Cut> {
+    async fn export_once(
+        &self,
+        progress: &mut dyn FnMut(ExportProgress),
+    ) -> Result<Export, ExportFailure> {
         let request = v1::ExportStateRequest {
             consistency: v1::Consistency::Linearizable.into(),
         };
@@ -79,7 +82,7 @@ impl Client {
         let opened = self.open_stream(operation, |channel| async move {
             cluster(channel).export_state(request).await
         });
-        let (mut stream, address) = opened.await.map_err(Cut::Final)?;
+        let (mut stream, address) = opened.await.map_err(ExportFailure::Final)?;
         let head = match self.next(&mut stream, &address).await? {
             Some(Part::Head(head)) => head,
             _ => return Err(malformed("it does not begin with a head")),
@@ -106,7 +109,7 @@ impl Client {
         }
         if (bytes.len() as u64) < head.size_bytes {
             let cause = "the export ended early".to_owned();
-            return Err(Cut::Again(FailedTry::new(address, cause)));
+            return Err(ExportFailure::Again(FailedAttempt::new(address, cause)));
         }
         Ok(Export { head, bytes })
     }
@@ -116,12 +119,12 @@ impl Client {
         &self,
         stream: &mut Streaming<v1::ExportStateResponse>,
         address: &str,
-    ) -> Result<Option<Part>, Cut> {
+    ) -> Result<Option<Part>, ExportFailure> {
         let limit = self.config().deadline;
         let Ok(message) = tokio::time::timeout(limit, stream.message()).await else {
             let cause = format!("no more data within {} s", limit.as_secs_f64());
             let address = address.to_owned();
-            return Err(Cut::Again(FailedTry::new(address, cause)));
+            return Err(ExportFailure::Again(FailedAttempt::new(address, cause)));
         };
         match message {
             Ok(None) => Ok(None),
@@ -134,24 +137,24 @@ impl Client {
     }
 }
 
-fn broken(status: &Status, address: &str) -> Cut {
-    let cause = match judge(status) {
-        Verdict::Final(refusal) if refusal.code != Code::Internal => {
-            return Cut::Final(ClientError::Refused {
+fn broken(status: &Status, address: &str) -> ExportFailure {
+    let cause = match classify(status) {
+        FailureClass::Final(refusal) if refusal.code != Code::Internal => {
+            return ExportFailure::Final(ClientError::Refused {
                 operation: OPERATION,
                 refusal,
             });
         }
-        Verdict::Final(refusal) => refusal.message,
-        Verdict::Redirect { leader } => format!("it does not lead, {leader} does"),
-        Verdict::Again { cause, .. } => cause,
+        FailureClass::Final(refusal) => refusal.message,
+        FailureClass::Redirect { leader } => format!("it does not lead, {leader} does"),
+        FailureClass::Again { cause, .. } => cause,
     };
     let address = address.to_owned();
-    Cut::Again(FailedTry::new(address, cause))
+    ExportFailure::Again(FailedAttempt::new(address, cause))
 }
 
-fn malformed(detail: &str) -> Cut {
-    Cut::Final(ClientError::Malformed {
+fn malformed(detail: &str) -> ExportFailure {
+    ExportFailure::Final(ClientError::Malformed {
         operation: OPERATION,
         detail: detail.to_owned(),
     })

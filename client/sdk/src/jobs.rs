@@ -118,17 +118,17 @@ impl Client {
 
     async fn send_submit(&self, request: v1::SubmitJobRequest) -> Result<Submitted, ClientError> {
         let operation = self.operation("submit the job");
-        let span = &SubmitSpan::began(&request.request_id, self.config().traceparent.as_deref());
+        let span = &SubmitSpan::start(&request.request_id, self.config().traceparent.as_deref());
         let answer = self
             .call(operation, |channel| {
-                let request = span.tell(request.clone());
+                let request = span.inject(request.clone());
                 async move {
                     let answer = jobs(channel).submit_job(request).await;
-                    answer.inspect(|answer| span.hear(answer))
+                    answer.inspect(|answer| span.record_answer(answer))
                 }
             })
             .await;
-        span.over(answer.as_ref().map(|answer| answer.job_id));
+        span.end(answer.as_ref().map(|answer| answer.job_id));
         let answer = answer?;
         Ok(Submitted {
             job: JobId(answer.job_id),

@@ -49,7 +49,7 @@ pub use audit::AuditRecords;
 pub use backup::SavedSnapshot;
 pub use client::{Client, new_request_id};
 pub use config::ClientConfig;
-pub use error::{ClientError, FailedTry, Refusal};
+pub use error::{ClientError, FailedAttempt, Refusal};
 pub use exec::{Exec, ExecInput, ExecOptions, ExecUpdate};
 pub use export::{Export, ExportProgress};
 pub use jobs::{JobDetail, Submitted};

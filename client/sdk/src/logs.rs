@@ -11,7 +11,7 @@ use tonic::{Status, Streaming};
 use crate::calls::Operation;
 use crate::client::{Client, jobs};
 use crate::error::ClientError;
-use crate::retry::{Verdict, judge};
+use crate::retry::{FailureClass, classify};
 
 const OPERATION: &str = "read the task's output";
 
@@ -225,22 +225,22 @@ impl TaskLogs {
 
     fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
         self.stream = None;
-        let cause = match judge(status) {
-            Verdict::Final(refusal) => {
+        let cause = match classify(status) {
+            FailureClass::Final(refusal) => {
                 return Err(ClientError::Refused {
                     operation: OPERATION,
                     refusal,
                 });
             }
-            Verdict::Redirect { leader } => {
+            FailureClass::Redirect { leader } => {
                 self.client.roster().set_leader(&leader);
                 format!("the leader is {leader}")
             }
-            Verdict::Again {
+            FailureClass::Again {
                 cause, transport, ..
             } => {
                 if transport {
-                    self.client.broke(&self.replica);
+                    self.client.drop_connection(&self.replica);
                 }
                 cause
             }

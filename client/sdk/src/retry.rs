@@ -18,7 +18,7 @@ const MAY_PASS: [&str; 3] = ["QUEUE_FULL", "CLUSTER_FULL", "REPLICA_UNREACHABLE"
 
 /// Consequence of a failed attempt for the call.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum FailureClass {
     /// No other attempt would help.
     Final(Box<Refusal>),
     /// Another replica leads.
@@ -41,14 +41,14 @@ pub(crate) enum Verdict {
 ///
 /// Repeating is safe whatever the status, because writes carry a request id; the question is only whether
 /// it could help.
-pub(crate) fn judge(status: &Status) -> Verdict {
+pub(crate) fn classify(status: &Status) -> FailureClass {
     let transport = status.source().is_some();
     let refusal = Refusal::from(status);
     let leader = refusal.metadata.get(LEADER_KEY);
     if refusal.reason == NOT_LEADER
         && let Some(leader) = leader.filter(|leader| !leader.is_empty())
     {
-        return Verdict::Redirect {
+        return FailureClass::Redirect {
             leader: leader.clone(),
         };
     }
@@ -61,11 +61,11 @@ pub(crate) fn judge(status: &Status) -> Verdict {
         _ => transport,
     };
     if !passing {
-        return Verdict::Final(Box::new(refusal));
+        return FailureClass::Final(Box::new(refusal));
     }
     // An election takes a fraction of a second: our own short waits fit it better.
     let electing = refusal.reason == NOT_LEADER;
-    Verdict::Again {
+    FailureClass::Again {
         cause: cause_of(status),
         transport,
         retry_after: refusal.retry_after.filter(|_| !electing),
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn a_redirect_names_the_leader() {
-        let verdict = judge(&not_leader(Some("b:2")));
-        assert!(matches!(verdict, Verdict::Redirect { leader } if leader == "b:2"));
+        let verdict = classify(&not_leader(Some("b:2")));
+        assert!(matches!(verdict, FailureClass::Redirect { leader } if leader == "b:2"));
     }
 
     #[test]
     fn an_election_is_waited_for() {
         for leader in [None, Some("")] {
-            let verdict = judge(&not_leader(leader));
+            let verdict = classify(&not_leader(leader));
             assert!(matches!(
                 verdict,
-                Verdict::Again {
+                FailureClass::Again {
                     transport: false,
                     retry_after: None,
                     ..
@@ -134,9 +134,9 @@ mod tests {
             (Code::ResourceExhausted, "QUEUE_FULL"),
             (Code::Unavailable, HOST_UNREACHABLE),
         ] {
-            let verdict = judge(&status(code, reason));
+            let verdict = classify(&status(code, reason));
             assert!(
-                matches!(&verdict, Verdict::Final(refusal) if refusal.reason == reason),
+                matches!(&verdict, FailureClass::Final(refusal) if refusal.reason == reason),
                 "{verdict:?}"
             );
         }

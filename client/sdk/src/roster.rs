@@ -13,11 +13,11 @@ const LEARN_IN_DOUBT_EVERY: Duration = Duration::from_secs(1);
 /// The known replicas, shared by all clones of a client.
 #[derive(Debug)]
 pub struct Roster {
-    known: Mutex<Known>,
+    known: Mutex<RosterState>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct RosterState {
     /// In the order of attempts.
     addresses: Vec<String>,
     leader: Option<String>,
@@ -33,9 +33,9 @@ struct Known {
 impl Roster {
     /// Creates a roster of these replicas; the leader is unknown.
     pub(crate) fn new(addresses: &[String]) -> Self {
-        let mut known = Known {
+        let mut known = RosterState {
             learnt_at: Some(Instant::now()),
-            ..Known::default()
+            ..RosterState::default()
         };
         for address in addresses {
             known.add(address);
@@ -107,14 +107,14 @@ impl Roster {
     }
 
     /// Records that an attempt failed: the replica may be permanently gone.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn mark_stale(&self) {
         self.lock().is_in_doubt = true;
     }
 
     /// Records the log index of a replica's membership. If it is newer than the known one, the replicas are
     /// refreshed at once, because the next failure may hit the last known replica; lagging replicas are
     /// ignored.
-    pub fn heard_membership(&self, index: u64) {
+    pub fn record_membership(&self, index: u64) {
         let mut known = self.lock();
         if known.membership.is_some_and(|newest| newest < index) {
             known.is_in_doubt = true;
@@ -125,7 +125,7 @@ impl Roster {
 
     /// Whether a refresh is due. The caller that gets `true` must perform it: other callers get `false` for
     /// a while.
-    pub fn should_learn(&self) -> bool {
+    pub fn is_refresh_due(&self) -> bool {
         let mut known = self.lock();
         let pause = if known.is_in_doubt {
             LEARN_IN_DOUBT_EVERY
@@ -145,13 +145,13 @@ impl Roster {
         self.lock().addresses.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, RosterState> {
         // Every change leaves the lists consistent, so a panic elsewhere does no harm.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl RosterState {
     fn add(&mut self, address: &str) {
         if !address.is_empty() && !self.addresses.iter().any(|known| known == address) {
             self.addresses.push(address.to_owned());
@@ -173,27 +173,30 @@ mod tests {
         roster.learn(["b:1", "c:1", "d:1"], Some("c:1"));
         assert_eq!(roster.addresses(), ["b:1", "c:1", "d:1", "a:1"]);
         assert_eq!(roster.next_untried(&[]).as_deref(), Some("c:1"));
-        assert!(!roster.should_learn());
-        roster.doubt();
-        assert!(!roster.should_learn(), "not so soon");
+        assert!(!roster.is_refresh_due());
+        roster.mark_stale();
+        assert!(!roster.is_refresh_due(), "not so soon");
         tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
-        assert!(roster.should_learn(), "the doubt is not forgotten");
+        assert!(roster.is_refresh_due(), "the doubt is not forgotten");
         tokio::time::advance(LEARN_IN_DOUBT_EVERY).await;
-        assert!(!roster.should_learn());
+        assert!(!roster.is_refresh_due());
         tokio::time::advance(LEARN_EVERY).await;
-        assert!(roster.should_learn());
+        assert!(roster.is_refresh_due());
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_membership_is_learnt_at_once() {
         let roster = roster(["a:1"]);
-        roster.heard_membership(7);
-        assert!(!roster.should_learn(), "the first is the one that is known");
-        roster.heard_membership(9);
-        roster.heard_membership(7);
-        assert!(roster.should_learn());
-        roster.heard_membership(9);
-        assert!(!roster.should_learn());
+        roster.record_membership(7);
+        assert!(
+            !roster.is_refresh_due(),
+            "the first is the one that is known"
+        );
+        roster.record_membership(9);
+        roster.record_membership(7);
+        assert!(roster.is_refresh_due());
+        roster.record_membership(9);
+        assert!(!roster.is_refresh_due());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct SubmitSpan {
 
 impl SubmitSpan {
     /// Starts a span, within the caller's if that is valid.
-    pub(crate) fn began(request_id: &str, traceparent: Option<&str>) -> Self {
+    pub(crate) fn start(request_id: &str, traceparent: Option<&str>) -> Self {
         let within = traceparent.and_then(TraceContext::parse);
         let own = is_on().then(|| TraceContext {
             trace: TraceId::of_request(request_id),
@@ -41,7 +41,7 @@ impl SubmitSpan {
     }
 
     /// Adds the header to a request.
-    pub(crate) fn tell<T>(&self, message: T) -> Request<T> {
+    pub(crate) fn inject<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(header) = &self.header {
             request.metadata_mut().insert(TRACEPARENT, header.clone());
@@ -50,7 +50,7 @@ impl SubmitSpan {
     }
 
     /// Records the trace of an answer.
-    pub(crate) fn hear<T>(&self, answer: &Response<T>) {
+    pub(crate) fn record_answer<T>(&self, answer: &Response<T>) {
         let header = answer.metadata().get(TRACEPARENT);
         let context = header.and_then(|text| TraceContext::parse(text.to_str().ok()?));
         if let Some(context) = context {
@@ -60,7 +60,7 @@ impl SubmitSpan {
     }
 
     /// Ends the span with the answer or failure.
-    pub(crate) fn over(&self, answer: Result<u64, &ClientError>) {
+    pub(crate) fn end(&self, answer: Result<u64, &ClientError>) {
         if !is_on() {
             return;
         }
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn the_callers_span_is_told_and_nothing_where_there_is_none() {
-        let span = SubmitSpan::began("a", Some(TEXT));
-        let told = span.tell(());
+        let span = SubmitSpan::start("a", Some(TEXT));
+        let told = span.inject(());
         let header = told.metadata().get(TRACEPARENT).unwrap();
         assert_eq!(header.to_str().unwrap(), TEXT);
         for nothing in [None, Some("nonsense")] {
-            let told = SubmitSpan::began("a", nothing).tell(());
+            let told = SubmitSpan::start("a", nothing).inject(());
             assert!(told.metadata().get(TRACEPARENT).is_none(), "{nothing:?}");
         }
     }

@@ -9,7 +9,7 @@ use tonic::{Code, Status, Streaming};
 use crate::calls::Operation;
 use crate::client::{Client, watching};
 use crate::error::{ClientError, Refusal};
-use crate::retry::{Verdict, judge};
+use crate::retry::{FailureClass, classify};
 use crate::watch_position::WatchPosition;
 
 const OPERATION: &str = "watch events";
@@ -117,7 +117,7 @@ impl Watch {
                         return Ok(update);
                     }
                 }
-                Ok(None) => self.cut("the replica ended the stream".to_owned()),
+                Ok(None) => self.interrupt("the replica ended the stream".to_owned()),
                 Err(status) => self.broken(&status)?,
             }
         }
@@ -163,7 +163,7 @@ impl Watch {
 
     /// Processes a message; none if it was delivered before.
     fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
-        self.client.keep_up();
+        self.client.refresh_if_due();
         let revision = Revision(response.revision);
         if response.events.is_empty() {
             self.position.bookmark(revision);
@@ -179,7 +179,7 @@ impl Watch {
         })
     }
 
-    fn cut(&mut self, cause: String) {
+    fn interrupt(&mut self, cause: String) {
         tracing::debug!(
             replica = %self.replica,
             %cause,
@@ -192,28 +192,28 @@ impl Watch {
 
     /// Handles a failed stream: it is reopened, unless that could not help.
     fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
-        let cause = match judge(status) {
-            Verdict::Final(refusal) => {
+        let cause = match classify(status) {
+            FailureClass::Final(refusal) => {
                 self.stream = None;
                 return Err(self.explain(ClientError::Refused {
                     operation: OPERATION,
                     refusal,
                 }));
             }
-            Verdict::Redirect { leader } => {
+            FailureClass::Redirect { leader } => {
                 self.client.roster().set_leader(&leader);
                 format!("the leader is {leader}")
             }
-            Verdict::Again {
+            FailureClass::Again {
                 cause, transport, ..
             } => {
                 if transport {
-                    self.client.broke(&self.replica);
+                    self.client.drop_connection(&self.replica);
                 }
                 cause
             }
         };
-        self.cut(cause);
+        self.interrupt(cause);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_model::command::StopReason;
 use muster_model::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
+    CheckpointDuties, CheckpointRef, DesiredState, GangHost, HealthDuties, MASTER_PORT_MIN,
     MASTER_PORTS, RankInfo, RestartReason, StopInstruction, TaskAssignment,
 };
 use muster_model::ids::{AttemptEpoch, HostId, TaskKey};
@@ -34,9 +34,9 @@ fn health_duties(state: &State, id: HostId) -> HealthDuties {
     };
     let gpus = host.gpus.iter().map(|gpu| gpu.uuid);
     HealthDuties {
-        heard: state.health.acknowledged(id, host.incarnation),
+        acknowledged: state.health.acknowledged(id, host.incarnation),
         rules: state.health_rules.revision,
-        rules_sum: state.health_rules.sum,
+        rules_fingerprint: state.health_rules.sum,
         orders: state.health.orders(id, gpus).collect(),
     }
 }
@@ -91,9 +91,9 @@ fn assignments(state: &State, host: HostId, running: Running<'_>) -> Vec<TaskAss
                 } else {
                     Vec::new()
                 },
-                suspended: job.stands_still() && stop_of(attempt, task).is_none(),
+                suspended: job.is_paused() && stop_of(attempt, task).is_none(),
                 warning: job.spec.lifecycle.warning,
-                care: care(state, unit, attempt, position == 0),
+                checkpoint_duties: care(state, unit, attempt, position == 0),
                 user: job.spec.user.clone(),
             })
         })
@@ -123,12 +123,12 @@ fn is_released(attempt: &Attempt, task: &TaskRun) -> bool {
     is_prepared && attempt.barrier.is_some_and(|it| it.released_at.is_some())
 }
 
-fn care(state: &State, unit: &Unit, attempt: &Attempt, is_first: bool) -> CheckpointCare {
+fn care(state: &State, unit: &Unit, attempt: &Attempt, is_first: bool) -> CheckpointDuties {
     let hosts = attempt.hosts().len();
-    let known = CheckpointCare {
+    let known = CheckpointDuties {
         interval_ms: state.reliability.advice_ms(unit, hosts),
         mean_time_ms: Some(state.reliability.mean_time_ms(hosts)),
-        ..CheckpointCare::default()
+        ..CheckpointDuties::default()
     };
     if !is_first || unit.removals.is_empty() {
         return known;
@@ -138,7 +138,7 @@ fn care(state: &State, unit: &Unit, attempt: &Attempt, is_first: bool) -> Checkp
         path: removal.path.clone(),
     });
     let kept = unit.checkpoints.iter();
-    CheckpointCare {
+    CheckpointDuties {
         removals: removals.collect(),
         kept: kept.map(|checkpoint| checkpoint.path.clone()).collect(),
         ..known
@@ -248,11 +248,11 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberLost
         | StopReason::GpuFault { .. }
         | StopReason::HostFault { .. }
-        | StopReason::Assembly
+        | StopReason::AssemblyTimeout
         | StopReason::NotSwapped => "infra",
         StopReason::Drain { .. } => "drain",
-        StopReason::Preempted | StopReason::Moved => "preempt",
-        StopReason::RunTime => "run_time",
+        StopReason::Preempted | StopReason::Defragmented => "preempt",
+        StopReason::TimeLimit => "run_time",
         StopReason::Suspended => "suspend",
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId};
 use muster_model::quota::{Amounts, Guarantee, Limits, QueueConfig, within};
@@ -324,9 +324,9 @@ fn name_downgraded(before: &State, after: &State, effects: &mut BTreeMap<String,
         return;
     };
     for event in told.flat_map(|(_, events)| events.iter()) {
-        if let EventKind::StandingChanged {
+        if let EventKind::AllocationBasisChanged {
             job,
-            standing: Standing::Opportunistic,
+            standing: AllocationBasis::Opportunistic,
             ..
         } = &event.kind
             && let Some(record) = after.job(*job)

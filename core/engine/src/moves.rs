@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::ids::UnitId;
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::Defragment;
@@ -19,7 +19,7 @@ use crate::state::{Purpose, Running, State, Unit};
 
 /// Reason why an attempt cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fixed {
+pub enum Immovable {
     /// Its queue is not `movable`, or is retired.
     Queue,
     /// It does not hold its resources by its queue's share: cells fix the location, and opportunistic work is
@@ -41,7 +41,7 @@ pub enum Fixed {
     NoCheckpoint,
 }
 
-impl fmt::Display for Fixed {
+impl fmt::Display for Immovable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queue => formatter.write_str("its queue is not movable (movable)"),
@@ -68,34 +68,34 @@ impl fmt::Display for Fixed {
 ///
 /// # Errors
 /// The reason why it cannot be moved.
-pub fn may_move(state: &State, config: &Defragment, running: Running<'_>) -> Result<(), Fixed> {
+pub fn may_move(state: &State, config: &Defragment, running: Running<'_>) -> Result<(), Immovable> {
     let Running {
         job, unit, attempt, ..
     } = running;
     let queue = state.queues.get(job.spec.queue.as_str());
     let queue = queue.filter(|queue| queue.config.movable && !queue.retired);
-    let queue = queue.ok_or(Fixed::Queue)?;
-    if attempt.standing != Standing::Share {
-        return Err(Fixed::Standing);
+    let queue = queue.ok_or(Immovable::Queue)?;
+    if attempt.allocation_basis != AllocationBasis::Share {
+        return Err(Immovable::Standing);
     }
     let running_at = attempt.running_at;
     let is_complete = attempt.vacancy().is_none() && attempt.leaving().is_none();
     let is_free = is_complete && attempt.stop.is_none() && job.suspension.is_none();
     let running_at = running_at.filter(|_| is_free);
-    let running_at = running_at.ok_or(Fixed::NotRunning)?;
+    let running_at = running_at.ok_or(Immovable::NotRunning)?;
     let now = state.time;
     let until = running_at.after(queue.config.protected_ms);
     if until > now {
-        return Err(Fixed::Protected { until });
+        return Err(Immovable::Protected { until });
     }
     if let Some(moved_at) = unit.moved_at
         && let until = moved_at.after(config.interval_ms)
         && until > now
     {
-        return Err(Fixed::Moved { until });
+        return Err(Immovable::Moved { until });
     }
     if unit.checkpoints.is_empty() && now.since(running_at) > config.young_ms {
-        return Err(Fixed::NoCheckpoint);
+        return Err(Immovable::NoCheckpoint);
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ impl Bench {
             leader: self.cluster.leader(),
             job,
             unit: UnitIndex(0),
-            standing: muster_model::command::Standing::Share,
+            basis: muster_model::command::AllocationBasis::Share,
             barrier: false,
             tasks: Arc::from([TaskPlacement {
                 task: TaskIndex(0),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use muster_engine::apply::Applied;
 use muster_engine::audit::audit;
-use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::feasibility::{Freed, HostTrial, Requester};
 use muster_engine::state::{Answer, Attempt, State};
 use muster_model::command::{
-    Command, ConfigCommand, EXIT_RUN_AGAIN, Exit, GpuHealth, HostCommand, HostRegistration,
-    Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
+    AllocationBasis, Command, ConfigCommand, EXIT_RUN_AGAIN, Exit, GpuHealth, HostCommand,
+    HostRegistration, Placement, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
@@ -58,7 +58,7 @@ impl Cluster {
     #[must_use]
     pub fn new() -> Self {
         let mut cluster = Self::at(State::default(), BEGIN, Auditor { enabled: true });
-        cluster.apply(&Command::LeaderBegan {
+        cluster.apply(&Command::LeadershipStarted {
             replica: ReplicaId(1),
         });
         cluster
@@ -118,9 +118,9 @@ impl Cluster {
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
         let mut hosts = self.state.hosts.values();
-        let asker = Asker::at(job, unit, self.now);
+        let asker = Requester::at(job, unit, self.now);
         let freed = Freed::default();
-        let mut ledger = Ledger::open(&self.state, hosts.next()?, asker, &freed);
+        let mut ledger = HostTrial::open(&self.state, hosts.next()?, asker, &freed);
         let mut at = *self.state.hosts.keys().next()?;
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -130,7 +130,7 @@ impl Cluster {
                     Ok(gpus) => break gpus,
                     Err(_) => {
                         let host = hosts.next()?;
-                        ledger = Ledger::open(&self.state, host, asker, &freed);
+                        ledger = HostTrial::open(&self.state, host, asker, &freed);
                         at = host.id;
                     }
                 }
@@ -146,7 +146,7 @@ impl Cluster {
             job: id,
             unit,
             tasks: Arc::from(tasks),
-            standing: ordinary_standing(&job.spec),
+            basis: ordinary_standing(&job.spec),
             barrier: false,
         }))
     }
@@ -259,10 +259,10 @@ impl Cluster {
 }
 
 /// Returns the allocation basis of work outside virtual clusters.
-fn ordinary_standing(spec: &JobSpec) -> Standing {
+fn ordinary_standing(spec: &JobSpec) -> AllocationBasis {
     if spec.scheduling.opportunistic {
-        Standing::Opportunistic
+        AllocationBasis::Opportunistic
     } else {
-        Standing::Share
+        AllocationBasis::Share
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use muster_control::reactor::{Contact, Input, Reactor};
-use muster_model::beat::Beat;
+use muster_control::reactor::{HeartbeatRecord, Input, Reactor};
 use muster_model::command::{
     Command, ConfigCommand, Exit, HealthCommand, JobDefaults, SignalSender, TaskOutcome,
 };
 use muster_model::health::{Component, Order, WorkStep};
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::{GpuUuid, HostId, ReplicaId, Revision};
 use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
@@ -88,7 +88,7 @@ impl LedCluster {
 
     /// Delivers a host's heartbeat, whose worker has the newest desired state.
     pub fn beat(&mut self, host: HostId, sequence: u64) {
-        let beat = Beat {
+        let beat = Heartbeat {
             sequence,
             acknowledged: sequence.saturating_sub(1),
             leader: self.cluster.leader(),
@@ -96,7 +96,7 @@ impl LedCluster {
             status: None,
         };
         let now = self.uptime();
-        let input = Input::Beat { host, beat };
+        let input = Input::Heartbeat { host, beat };
         let reaction = self.reactor.step(&self.cluster.state, input, now);
         self.apply_all(&reaction.commands);
     }
@@ -117,14 +117,14 @@ impl LedCluster {
     pub fn replace_leader(&mut self) {
         let known = self.reactor.contacts().map(|(host, contact)| {
             let desired_revision = Revision::default();
-            let contact = Contact {
+            let contact = HeartbeatRecord {
                 desired_revision,
                 ..*contact
             };
             (host, contact)
         });
-        let known: BTreeMap<HostId, Contact> = known.collect();
-        self.cluster.apply(&Command::LeaderBegan {
+        let known: BTreeMap<HostId, HeartbeatRecord> = known.collect();
+        self.cluster.apply(&Command::LeadershipStarted {
             replica: ReplicaId(2),
         });
         let (leader, now) = (self.cluster.leader(), self.uptime());

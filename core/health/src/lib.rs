@@ -9,13 +9,13 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod attribution;
-pub mod book;
 pub mod checks;
 pub mod component;
 pub mod evaluate;
-pub mod flaps;
+pub mod flap_history;
 pub mod guard_rails;
 pub mod kernel_log;
 pub mod lemons;
 pub mod outbox;
 pub mod rules;
+pub mod state;

@@ -85,12 +85,12 @@ impl Outbox {
 
 /// Newest applied finding of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeardUpTo {
+pub struct AppliedUpTo {
     incarnation: u64,
     sequence: u64,
 }
 
-impl HeardUpTo {
+impl AppliedUpTo {
     /// Whether a finding is new; it counts as applied from now on. A restarted agent counts from 1 again.
     pub fn is_new(&mut self, incarnation: u64, sequence: u64) -> bool {
         if incarnation < self.incarnation {
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn findings_are_repeated_until_they_are_heard_and_count_once() {
         let mut outbox = Outbox::default();
-        let mut heard = HeardUpTo::default();
+        let mut heard = AppliedUpTo::default();
         for _ in 0..3 {
             outbox.push(finding(Severity::Fatal));
         }
         assert_eq!(numbers(&outbox), [1, 2, 3]);
-        let news = |heard: &mut HeardUpTo, outbox: &Outbox| {
+        let news = |heard: &mut AppliedUpTo, outbox: &Outbox| {
             numbers(outbox)
                 .into_iter()
                 .filter(|it| heard.is_new(5, *it))
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_restarted_agent_counts_anew_and_its_predecessor_no_more() {
-        let mut heard = HeardUpTo::default();
+        let mut heard = AppliedUpTo::default();
         assert!(heard.is_new(1, 7));
         assert!(heard.is_new(2, 1));
         assert!(!heard.is_new(1, 8));

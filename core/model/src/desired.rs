@@ -39,14 +39,14 @@ pub struct DesiredState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthDuties {
     /// Newest acknowledged finding: the worker need not repeat it or earlier ones.
-    pub heard: u64,
+    pub acknowledged: u64,
     /// Revision that set the rules in force; 0 for the rules shipped with Muster.
     pub rules: Revision,
     /// Fingerprint of the rule file ([`RuleSet::sum_of`](muster_health::rules::RuleSet::sum_of)): a worker
     /// that has the file does not fetch it. 0 for the rules shipped with Muster, and from leaders that do not
     /// send it.
     #[serde(default)]
-    pub rules_sum: u64,
+    pub rules_fingerprint: u64,
     /// Repairs and checks that the worker must carry out.
     pub orders: Vec<Order>,
 }
@@ -109,7 +109,7 @@ pub struct TaskAssignment {
     pub warning: Option<StopWarning>,
     /// Duties about the unit's checkpoints.
     #[serde(default)]
-    pub care: CheckpointCare,
+    pub checkpoint_duties: CheckpointDuties,
     /// User who owns the job, as authenticated or, in an open cluster, as claimed. Empty from leaders that do
     /// not send it.
     #[serde(default)]
@@ -129,7 +129,7 @@ impl TaskAssignment {
 
     /// Whether its gang has this rendezvous.
     #[must_use]
-    pub fn meets_at(&self, place: &Rendezvous) -> bool {
+    pub fn has_rendezvous(&self, place: &Rendezvous) -> bool {
         let Rendezvous {
             master_address,
             master_port,
@@ -143,7 +143,7 @@ impl TaskAssignment {
 
 /// Duties about a unit's checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointCare {
+pub struct CheckpointDuties {
     /// Checkpoints whose directories must be removed; sent to the unit's first task only.
     pub removals: Vec<CheckpointRef>,
     /// Paths of checkpoints that are kept; empty if nothing is to be removed.

@@ -244,13 +244,13 @@ fn has_in_order(line: &str, words: Pattern) -> bool {
 }
 
 /// Prefix of the second line of an evidence, which gives the time of the error.
-const RAISED: &str = "raised at ";
+const RAISED_AT_PREFIX: &str = "raised at ";
 
 /// Formats the evidence of an end: the matching line and, if known, the time of the error in seconds since
 /// the Unix epoch by the host's clock.
 #[must_use]
 pub fn evidence(line: &str, raised_at_s: Option<u64>) -> String {
-    let second = raised_at_s.map_or_else(String::new, |at| format!("\n{RAISED}{at}"));
+    let second = raised_at_s.map_or_else(String::new, |at| format!("\n{RAISED_AT_PREFIX}{at}"));
     let room = limits::TEXT_BYTES_MAX - second.len();
     let mut text: String = line
         .chars()
@@ -263,14 +263,19 @@ pub fn evidence(line: &str, raised_at_s: Option<u64>) -> String {
 /// Time of the error in seconds since the Unix epoch; `None` if unknown.
 #[must_use]
 pub fn raised_at_s(evidence: &str) -> Option<u64> {
-    evidence.lines().nth(1)?.strip_prefix(RAISED)?.parse().ok()
+    evidence
+        .lines()
+        .nth(1)?
+        .strip_prefix(RAISED_AT_PREFIX)?
+        .parse()
+        .ok()
 }
 
 /// For two failed tasks of a gang, whether the first evidence rather than the second names the origin: it
 /// failed earlier, or the other only reports a consequence. An evidence without a cause does not change the
 /// attribution.
 #[must_use]
-pub fn is_rather_to_blame(new: &str, known: &str) -> bool {
+pub fn is_earlier_cause(new: &str, known: &str) -> bool {
     match (cause(new), cause(known)) {
         (None | Some(Cause::Consequence), _) => false,
         (Some(_), Some(Cause::Consequence)) => true,
@@ -345,17 +350,14 @@ mod tests {
     #[test]
     fn the_earliest_error_is_to_blame_and_a_consequence_never() {
         let at = |seconds| evidence("ValueError: Error: x", Some(seconds));
-        assert!(is_rather_to_blame(&at(5), &at(9)));
-        assert!(!is_rather_to_blame(&at(9), &at(5)));
-        assert!(is_rather_to_blame(
+        assert!(is_earlier_cause(&at(5), &at(9)));
+        assert!(!is_earlier_cause(&at(9), &at(5)));
+        assert!(is_earlier_cause(
             "KeyError: 'a'",
             "Connection reset by peer"
         ));
-        assert!(!is_rather_to_blame(
-            "Connection reset by peer",
-            "Broken pipe"
-        ));
-        assert!(!is_rather_to_blame("", "Broken pipe"));
-        assert!(!is_rather_to_blame("KeyError: 'a'", "KeyError: 'b'"));
+        assert!(!is_earlier_cause("Connection reset by peer", "Broken pipe"));
+        assert!(!is_earlier_cause("", "Broken pipe"));
+        assert!(!is_earlier_cause("KeyError: 'a'", "KeyError: 'b'"));
     }
 }

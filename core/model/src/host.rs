@@ -10,7 +10,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, TaskIndex, UnitId, UnitIndex,
 };
 use crate::time::TimeMs;
-use crate::topology::LearntTree;
+use crate::topology::ReportedTopology;
 
 /// Label by which a worker reports that its host runs containers; the value is the engine's name and version.
 pub const ENGINE_LABEL: &str = "muster.engine";
@@ -64,7 +64,7 @@ pub struct Host {
     /// User-defined labels.
     pub labels: BTreeMap<String, String>,
     /// Location of it and its GPUs, as reported by its worker.
-    pub learnt: Arc<LearntTree>,
+    pub reported_topology: Arc<ReportedTopology>,
     /// Time of the first registration.
     pub registered_at: TimeMs,
     /// Revision of the last change to its desired state.

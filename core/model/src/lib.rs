@@ -6,13 +6,13 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod access;
-pub mod beat;
 pub mod checkpoint_interval;
 pub mod command;
 pub mod desired;
 pub mod event;
 pub mod evidence;
 pub mod health;
+pub mod heartbeat;
 pub mod host;
 pub mod ids;
 pub mod job;

@@ -37,9 +37,9 @@ pub const GPUS_PER_HOST_MAX: usize = 128;
 /// Levels of cells, `host` and `gpu` included.
 pub const CELL_LEVELS_MAX: usize = 12;
 /// Hosts whose ignored topology reports produce an event, per change of the tree of cells.
-pub const HOSTS_TOLD_MAX: usize = 64;
+pub const HOSTS_REPORTED_MAX: usize = 64;
 /// Attempts whose owners are notified of a GPU that computes wrong results.
-pub const DOUBTED_TOLD_MAX: usize = 1_024;
+pub const DOUBTED_REPORTED_MAX: usize = 1_024;
 /// Hosts in one cluster.
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.
@@ -100,7 +100,7 @@ pub const EVENTS_KEPT_MAX: usize = 200_000;
 pub const EVENTS_RECENT_MAX: usize = 100_000;
 /// Of the others, jobs with more events than this lose their oldest before any other job loses one: about as
 /// many as a gang of 64 produces in five attempts.
-pub const EVENTS_SHARE: usize = 1_000;
+pub const EVENTS_PER_JOB_SHARE: usize = 1_000;
 /// Jobs with a mark up to where their events were dropped; beyond it the oldest events of all jobs are
 /// dropped instead. Marked jobs have about one share each, so there are about a hundred in practice.
 pub const EVENT_MARKS_MAX: usize = 1_000;
@@ -123,38 +123,38 @@ pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
 pub const CHECKPOINTS_KEPT_MIN: u32 = 2;
 /// Checkpoints of one task reported by its worker at a time, the newest ones: more between two heartbeats are
 /// not worth their bytes.
-pub const CHECKPOINTS_TOLD_MAX: usize = 16;
+pub const CHECKPOINTS_REPORTED_MAX: usize = 16;
 /// Checkpoints that one attempt may report as unreadable: no more than are remembered can be offered to it.
-pub const SPOILS_TOLD_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
+pub const SPOILS_REPORTED_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Pauses of an attempt that are recorded individually: beyond it the oldest are merged.
-pub const HALTS_PER_ATTEMPT_MAX: usize = 16;
+pub const PAUSES_PER_ATTEMPT_MAX: usize = 16;
 /// Longest back-off between two attempts of a failing unit: one hour.
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Consecutive start errors after which a unit fails: a typing error in a command must not loop.
 pub const START_ERRORS_MAX: usize = 5;
 /// The same if a file named by the job was missing each time, on several hosts or on the only one that is up:
 /// the name is wrong rather than the file missing.
-pub const STARTS_NOT_THERE_MAX: usize = 3;
+pub const MISSING_FILE_STARTS_MAX: usize = 3;
 /// The same if all start errors were on one host while there are others: the host is to blame, but a loop
 /// must end. At most the number of remembered attempts.
 pub const START_ERRORS_OF_ONE_HOST_MAX: usize = ATTEMPTS_KEPT_PER_UNIT_MAX;
 /// Delay after the first attempt that ended before it ran; doubled for each further one in a row.
 pub const START_BACKOFF_MS: u64 = 1_000;
 /// An attempt that ran for less than this and saved nothing made no progress: ten seconds.
-pub const NOWHERE_MS_MAX: u64 = 10_000;
+pub const NO_PROGRESS_MS_MAX: u64 = 10_000;
 /// Delay after the second consecutive attempt without progress that was not charged to the job; doubled for
 /// each further one.
-pub const NOWHERE_BACKOFF_MS: u64 = 1_000;
+pub const NO_PROGRESS_BACKOFF_MS: u64 = 1_000;
 /// Longest such delay: one minute.
-pub const NOWHERE_BACKOFF_MS_MAX: u64 = 60_000;
+pub const NO_PROGRESS_BACKOFF_MS_MAX: u64 = 60_000;
 /// Ends within a day, without a newer checkpoint, that are not charged to the job although only the output of
 /// its tasks suggests another cause; further ones are charged to it (Slurm's `max_batch_requeue`: 5).
-pub const EXCUSES_PER_DAY_MAX: usize = 5;
+pub const UNCHARGED_ENDS_PER_DAY_MAX: usize = 5;
 /// Longest grace of tasks that cannot continue anyway (a GPU or a member of their gang is lost): short,
 /// because a gang must be placed again within five seconds of the fault.
-pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;
+pub const LOST_GANG_GRACE_MS_MAX: u64 = 2_000;
 /// Time from placement until all members of a gang with a barrier must run, where the job sets no limit
 /// itself (`assembly_ms_max`): longer than the pull of a large image takes, short enough that one hanging
 /// host does not hold the GPUs of a thousand others.
@@ -199,7 +199,7 @@ pub const LOCAL_RETRIES_MAX: u32 = 16;
 /// Consecutive unreadable checkpoints that a job may tolerate: good ones must remain among those remembered.
 pub const BAD_CHECKPOINTS_MAX: u32 = 8;
 /// Checkpoints of a unit that a worker is asked to remove at a time, newest last: more are left on disk.
-pub const REMOVALS_TOLD_MAX: usize = 16;
+pub const REMOVALS_PER_UNIT_MAX: usize = 16;
 /// Consecutive attempts without a newer checkpoint that a job may allow.
 pub const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 1_000;
 /// Host directories and files mounted into one container, besides those of the task contract.

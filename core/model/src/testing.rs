@@ -8,7 +8,7 @@ use crate::spec::{
     DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
     RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
-use crate::topology::LearntTree;
+use crate::topology::ReportedTopology;
 
 /// Default GPU model of hosts.
 const MODEL: &str = "H100";
@@ -106,7 +106,7 @@ pub fn host_of_model(number: u32, gpus: u32, model: &str) -> HostRegistration {
         cpus_milli: 64_000,
         memory_mib: 1 << 20,
         labels: BTreeMap::new(),
-        learnt: LearntTree::default(),
+        learnt: ReportedTopology::default(),
     }
 }
 
@@ -122,7 +122,7 @@ pub const fn exit_with(code: i32) -> Exit {
         memory: None,
         sender: None,
         evidence: String::new(),
-        last_seen: None,
+        last_measurements: None,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::limits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Timings {
     /// Default period between two heartbeats of a worker.
-    pub beat_ms: u64,
+    pub heartbeat_ms: u64,
     /// Silence after which nothing new is placed on a host.
     pub suspect_ms: u64,
     /// Silence after which a host is lost.
@@ -25,7 +25,7 @@ impl Default for Timings {
     /// 5 s, 15 s and 45 s: the product's promise P3.
     fn default() -> Self {
         Self {
-            beat_ms: 5_000,
+            heartbeat_ms: 5_000,
             suspect_ms: 15_000,
             lost_ms: 45_000,
         }
@@ -37,12 +37,12 @@ impl Timings {
     /// lost. A new leader does not know the period set by its predecessor; three heartbeats fall into the
     /// time that it waits.
     #[must_use]
-    pub const fn beat_ms_max(&self) -> u64 {
-        let third = self.lost_ms / BEATS_MISSED_MIN;
-        if third > self.beat_ms {
+    pub const fn heartbeat_ms_max(&self) -> u64 {
+        let third = self.lost_ms / HEARTBEATS_MISSED_MIN;
+        if third > self.heartbeat_ms {
             third
         } else {
-            self.beat_ms
+            self.heartbeat_ms
         }
     }
 
@@ -50,12 +50,12 @@ impl Timings {
     /// suspect and lost after the same number of missing ones.
     #[must_use]
     pub fn stretched(&self, period_ms: u64) -> Self {
-        if period_ms <= self.beat_ms {
+        if period_ms <= self.heartbeat_ms {
             return *self;
         }
-        let stretch = |span_ms: u64| span_ms.saturating_mul(period_ms) / self.beat_ms.max(1);
+        let stretch = |span_ms: u64| span_ms.saturating_mul(period_ms) / self.heartbeat_ms.max(1);
         Self {
-            beat_ms: period_ms,
+            heartbeat_ms: period_ms,
             suspect_ms: stretch(self.suspect_ms),
             lost_ms: stretch(self.lost_ms),
         }
@@ -66,20 +66,20 @@ impl Timings {
     /// host would become suspect. The other half is for finding the next leader, which only the silence of the
     /// previous one may delay. At the product's timings this is 10 s.
     #[must_use]
-    pub const fn patience_ms(&self, period_ms: u64) -> u64 {
-        let period_ms = if period_ms > self.beat_ms {
+    pub const fn leader_timeout_ms(&self, period_ms: u64) -> u64 {
+        let period_ms = if period_ms > self.heartbeat_ms {
             period_ms
         } else {
-            self.beat_ms
+            self.heartbeat_ms
         };
-        period_ms + self.suspect_ms.saturating_sub(self.beat_ms) / 2
+        period_ms + self.suspect_ms.saturating_sub(self.heartbeat_ms) / 2
     }
 
     /// Shortest `partition_grace` with which a task survives a lost heartbeat: its worker must not fence
     /// itself before the next one is acknowledged.
     #[must_use]
     pub const fn partition_grace_ms_min(&self) -> u64 {
-        let beats = BEATS_PER_LEASE_MIN * self.beat_ms;
+        let beats = HEARTBEATS_PER_LEASE_MIN * self.heartbeat_ms;
         if beats > limits::PARTITION_GRACE_MS_MIN {
             beats
         } else {
@@ -90,12 +90,12 @@ impl Timings {
 
 /// Minimum number of heartbeats within a lease: `fence_after_ms` of four is more than two, and that of three
 /// is not.
-pub const BEATS_PER_LEASE_MIN: u64 = 4;
+pub const HEARTBEATS_PER_LEASE_MIN: u64 = 4;
 /// Missing heartbeats before anything is concluded from it, at the product's timings.
-const BEATS_MISSED_MIN: u64 = 3;
+const HEARTBEATS_MISSED_MIN: u64 = 3;
 /// Heartbeats per second above which a leader lengthens the heartbeat period: twice the rate of 10,000
 /// workers. The rate at which Nomad's servers scale, coarser (50 a second there).
-pub const BEATS_PER_SECOND_MAX: u64 = 4_000;
+pub const HEARTBEATS_PER_SECOND_MAX: u64 = 4_000;
 /// Milliseconds for which a lease leaves a task undisturbed, besides its grace and the time to kill it, if
 /// both lease and grace are set.
 pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
@@ -129,7 +129,7 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
 #[must_use]
 pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
     let lease_ms = fence_after_ms(partition_grace_ms);
-    let untouched_ms = beat_ms.saturating_mul(BEATS_MISSED_MIN);
+    let untouched_ms = beat_ms.saturating_mul(HEARTBEATS_MISSED_MIN);
     let room_ms = lease_ms.saturating_sub(untouched_ms);
     let spare_ms = lease_ms.saturating_sub(LEASE_UNDISTURBED_MS);
     stop_grace_ms
@@ -156,7 +156,7 @@ mod tests {
     fn the_shortest_lease_survives_a_lost_beat() {
         for beat_ms in [500, 2_000, 5_000, 30_000] {
             let timings = Timings {
-                beat_ms,
+                heartbeat_ms: beat_ms,
                 ..Timings::default()
             };
             let fence = fence_after_ms(timings.partition_grace_ms_min());

@@ -3,10 +3,10 @@
 use imbl::OrdSet;
 use muster_engine::rights::uncovered;
 use muster_engine::state::{
-    Gone, Job, Part, Queue, Running, State, Usage, UsageByQueue, Whose, add_usage, amounts_held,
-    amounts_of, counted_twice, remove_usage, taken_over,
+    ExcludedUsage, Job, Queue, Running, State, Usage, UsageByQueue, UsageKind, UsageScope,
+    add_usage, amounts_held, amounts_of, counted_twice, remove_usage, taken_over,
 };
-use muster_model::command::{Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, TaskPlacement};
 use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, Limits, within};
 use muster_model::spec::{JobSpec, TaskGroup};
@@ -42,7 +42,7 @@ impl<'a> Allowance<'a> {
     pub(super) fn reached(
         &self,
         spec: &JobSpec,
-        standing: &Standing,
+        standing: &AllocationBasis,
         more: &Amounts,
     ) -> Option<LimitReached> {
         self.reached_by_claim(spec, standing, more, None)
@@ -52,7 +52,7 @@ impl<'a> Allowance<'a> {
     pub(super) fn reached_by_claim(
         &self,
         spec: &JobSpec,
-        standing: &Standing,
+        standing: &AllocationBasis,
         more: &Amounts,
         claimed: Claimed<'_>,
     ) -> Option<LimitReached> {
@@ -61,7 +61,7 @@ impl<'a> Allowance<'a> {
             let used = self.usage.get(name);
             let of_user = used.and_then(|used| used.users.get(spec.user.as_str()));
             let twice = |kind| {
-                let whose = Whose {
+                let whose = UsageScope {
                     queue: name,
                     user: (kind == LimitKind::User).then_some(spec.user.as_str()),
                     opportunistic: kind != LimitKind::Guarantee,
@@ -99,8 +99,8 @@ impl<'a> Allowance<'a> {
     }
 
     /// The part of a unit's claim that a queue or user both holds and claims.
-    fn twice(&self, whose: Whose<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
-        let gone = Gone {
+    fn twice(&self, whose: UsageScope<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
+        let gone = ExcludedUsage {
             attempts: &|id| self.ended.contains(&id),
             claims: &|id| self.used_up.contains(&id),
         };
@@ -116,7 +116,7 @@ impl<'a> Allowance<'a> {
         let mut own = self.clone();
         if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
             let claimed = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
-            remove_usage(&mut own.usage, &job.spec, Part::Claimed, &claimed);
+            remove_usage(&mut own.usage, &job.spec, UsageKind::Claimed, &claimed);
             own.used_up.insert(UnitId::new(job.id, unit));
         }
         own
@@ -135,15 +135,20 @@ impl<'a> Allowance<'a> {
     pub(super) fn take_back(&mut self, running: &Running<'_>) {
         let Running { job, attempt, .. } = *running;
         let held = amounts_held(&self.state.hosts, &job.spec, attempt);
-        remove_usage(&mut self.usage, &job.spec, Part::held_by(attempt), &held);
+        remove_usage(
+            &mut self.usage,
+            &job.spec,
+            UsageKind::held_by(attempt),
+            &held,
+        );
         self.ended.insert(running.unit_id());
     }
 
     /// Adds amounts given to a job.
-    pub(super) fn give(&mut self, spec: &JobSpec, standing: &Standing, more: &Amounts) {
+    pub(super) fn give(&mut self, spec: &JobSpec, standing: &AllocationBasis, more: &Amounts) {
         let part = match standing {
-            Standing::Opportunistic => Part::Opportunistic,
-            Standing::Share | Standing::Cells(_) => Part::Firm,
+            AllocationBasis::Opportunistic => UsageKind::Opportunistic,
+            AllocationBasis::Share | AllocationBasis::Cells(_) => UsageKind::Firm,
         };
         add_usage(&mut self.usage, spec, part, more);
     }
@@ -165,12 +170,12 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
 /// the resulting amount and the guaranteed amount. `twice` is the part of `usage` that is counted twice.
 fn beyond_guarantee(
     queue: &Queue,
-    standing: &Standing,
+    standing: &AllocationBasis,
     usage: Option<&Usage>,
     twice: &Amounts,
     more: &Amounts,
 ) -> Option<(String, u64, u64)> {
-    if queue.config.borrow || *standing != Standing::Share {
+    if queue.config.borrow || *standing != AllocationBasis::Share {
         return None;
     }
     let guarantee = match &queue.config.guarantee {

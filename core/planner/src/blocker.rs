@@ -76,9 +76,9 @@ pub enum Blocker {
         need_tasks: u64,
     },
     /// The hosts with free GPUs have CPUs or memory for too few tasks.
-    Room(Box<RoomShort>),
+    Room(Box<RoomShortage>),
     /// There would be room, but not within one cell of the required level.
-    Topology(Box<TopologyShort>),
+    Topology(Box<TopologyShortage>),
     /// There would be room if more tasks of the group were allowed on one host.
     TasksPerHost {
         /// The task group.
@@ -91,7 +91,7 @@ pub enum Blocker {
         need_tasks: u64,
     },
     /// There would be room on shared hosts, but the job requires exclusive hosts.
-    OwnHosts {
+    ExclusiveHosts {
         /// Jobs on hosts that would otherwise fit; the first few.
         jobs: Vec<JobId>,
         /// Tasks of the unit that could be placed now.
@@ -104,7 +104,7 @@ pub enum Blocker {
     Named {
         /// The named hosts or GPUs, or the hosts without an engine, and why each does not fit; the first
         /// few.
-        places: Vec<NamedPlace>,
+        places: Vec<UnfitTarget>,
     },
     /// There would be room on hosts that the job excludes.
     Excluded {
@@ -124,7 +124,7 @@ pub enum Blocker {
     },
     /// The virtual cluster has no cells for the unit now, and outside its cells there is no room or the job
     /// may not run there.
-    Cells(Box<CellsShort>),
+    Cells(Box<CellsShortage>),
     /// The free room is reserved for other jobs, and the job might not end in time.
     ReservedByOthers {
         /// Jobs that hold the reservations; the first few.
@@ -160,7 +160,7 @@ pub enum Blocker {
         expected_at: Option<TimeMs>,
     },
     /// A job ahead of it in its queue waits for the same hosts, and the queue does not backfill.
-    Behind {
+    BehindHead {
         /// The job ahead.
         ahead: JobId,
     },
@@ -168,7 +168,7 @@ pub enum Blocker {
 
 /// CPUs or memory missing on the hosts with free GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RoomShort {
+pub struct RoomShortage {
     /// Whether the unit would fit if it requested no CPUs.
     pub lacks_cpus: bool,
     /// Whether the unit would fit if it requested no memory. If neither is set, both are short.
@@ -189,7 +189,7 @@ pub struct RoomShort {
 
 /// A missing cell with enough room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct TopologyShort {
+pub struct TopologyShortage {
     /// The required level.
     pub level: String,
     /// The group whose tasks must share a cell; `None` if the whole gang must.
@@ -210,16 +210,16 @@ pub struct TopologyShort {
 
 /// A host or GPU and the reason why it does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct NamedPlace {
+pub struct UnfitTarget {
     /// Name of the host or GPU.
     pub name: String,
     /// Reason why no task can be placed there, as text for users.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Remaining cells of a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CellsShort {
+pub struct CellsShortage {
     /// The queue of the virtual cluster.
     pub queue: String,
     /// GPUs that the unit needs.
@@ -301,7 +301,7 @@ impl Blocker {
             Self::Room(_) => Reason::Room,
             Self::Topology(_) => Reason::Topology,
             Self::TasksPerHost { .. } => Reason::TasksPerHost,
-            Self::OwnHosts { .. } => Reason::OwnHosts,
+            Self::ExclusiveHosts { .. } => Reason::OwnHosts,
             Self::Named { .. } => Reason::Named,
             Self::Excluded { .. } => Reason::Excluded,
             Self::Model { .. } => Reason::Model,
@@ -311,7 +311,7 @@ impl Blocker {
             Self::Limit(_) => Reason::Limit,
             Self::Reserved { .. } => Reason::Reserved,
             Self::Moving { .. } => Reason::Moving,
-            Self::Behind { .. } => Reason::Behind,
+            Self::BehindHead { .. } => Reason::Behind,
         }
     }
 
@@ -329,7 +329,7 @@ impl Blocker {
                 | Self::NoSuchHost { .. }
                 | Self::ExceedsCluster { .. }
                 | Self::Limit(_)
-                | Self::Behind { .. }
+                | Self::BehindHead { .. }
         )
     }
 }

@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_engine::apply::{check_claim, groundless};
-use muster_engine::feasibility::Asker;
+use muster_engine::apply::{basis_mismatch, check_claim};
+use muster_engine::feasibility::Requester;
 use muster_engine::moves;
-use muster_engine::state::{Claim, Job, Line, Running, amounts_of};
-use muster_model::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
+use muster_engine::state::{Claim, Job, Running, WaitingClass, amounts_of};
+use muster_model::command::{AllocationBasis, Claim, Command, Moving, TaskPlacement, Victim};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
 use crate::order::Turn;
-use crate::preempt::{self, Wanting};
+use crate::preempt::{self, Claimant};
 use crate::round::{Refusal, Round, standing_of};
 use crate::running::{End, by_end};
 use crate::unit::Shortage;
@@ -67,7 +67,7 @@ impl<'a> Round<'a> {
     /// Places the units whose claimed resources are all free.
     pub(super) fn place_claimed(&mut self) {
         let state = self.state;
-        if self.drop_groundless() {
+        if self.drop_baseless_claims() {
             // The next step depends on what that frees.
             self.ended = true;
             return;
@@ -87,7 +87,7 @@ impl<'a> Round<'a> {
     /// Drops claims whose allocation basis no longer exists because their queue became a virtual cluster or
     /// ceased to be one; returns whether there are any. Drops at most as many as the budget allows; the
     /// next plan drops the rest.
-    fn drop_groundless(&mut self) -> bool {
+    fn drop_baseless_claims(&mut self) -> bool {
         let state = self.state;
         for UnitId { job: id, unit } in state.index.claims.keys().copied() {
             let Some(job) = state.job(id) else { continue };
@@ -96,7 +96,7 @@ impl<'a> Round<'a> {
             let Some((claim, queue)) = claim.zip(queue) else {
                 continue;
             };
-            let basis_gone = groundless(queue, &job.spec, &claim.standing, &claim.tasks);
+            let basis_gone = basis_mismatch(queue, &job.spec, &claim.standing, &claim.tasks);
             let reason = basis_gone.map(str::to_owned);
             if let Some(reason) = reason.or_else(|| self.too_late(job, unit, claim)) {
                 if self.is_over_budget() {
@@ -124,28 +124,28 @@ impl<'a> Round<'a> {
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         let planned = hosts.into_iter().filter_map(|host| state.host(host));
         let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
-        let asker = Asker::for_later(job, unit, begins_at);
+        let asker = Requester::for_later(job, unit, begins_at);
         for host in planned {
             let current = host
                 .planned
                 .as_ref()
-                .filter(|block| !block.is_over_by(begins_at));
+                .filter(|block| !block.has_expired_at(begins_at));
             let Some(planned) = current.and_then(|block| block.planned) else {
                 continue;
             };
-            if asker.begins_too_late(host).is_some() {
+            if asker.maintenance_misfit(host).is_some() {
                 let in_s = planned.at.since(self.now) / 1_000;
                 let name = &host.name;
                 return Some(format!("host {name} is to be blocked in {in_s} s"));
             }
             let run_time_ms_max = job.spec.scheduling.run_time_ms_max;
-            self.again_at(planned.keeps_off_from(run_time_ms_max));
+            self.again_at(planned.blocks_from(run_time_ms_max));
         }
         None
     }
 
     fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {
-        let (line, _) = Line::of(&self.state.queues, job);
+        let (line, _) = WaitingClass::of(&self.state.queues, job);
         let Some(line) = self.order.position(&line) else {
             return;
         };
@@ -272,16 +272,16 @@ impl<'a> Round<'a> {
 
     fn preemption(&mut self, turn: Turn, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
         let standing = standing_of(self.state, job);
-        if standing == Standing::Opportunistic {
+        if standing == AllocationBasis::Opportunistic {
             return None;
         }
         let line = self.order.line(turn.line).line;
         let (queue, user) = (Arc::clone(&line.queue), line.user.clone());
         let known = (self.demand(turn, job, unit), queue, user, job.spec.priority);
-        if self.powerless.contains(&known) {
+        if self.failed_preemptions.contains(&known) {
             return None;
         }
-        let wanting = Wanting {
+        let wanting = Claimant {
             job,
             unit,
             standing: &standing,
@@ -290,7 +290,7 @@ impl<'a> Round<'a> {
         let allowance = self.allowance.for_unit(job, unit);
         let proposed = preempt::propose(&self.capacity, &allowance, wanting);
         if proposed.found.is_none() {
-            self.powerless.insert(known);
+            self.failed_preemptions.insert(known);
             if let Some(end) = proposed.protection_ends {
                 self.again_at(end);
             }
@@ -308,7 +308,8 @@ impl<'a> Round<'a> {
     fn moves(&mut self, job: &'a Job, unit: UnitIndex, shortage: &Shortage) -> Option<Claimed> {
         let state = self.state;
         let config = state.defragment.as_ref()?;
-        if standing_of(state, job) != Standing::Share || !defragment::is_in_pieces(shortage) {
+        if standing_of(state, job) != AllocationBasis::Share || !defragment::is_in_pieces(shortage)
+        {
             return None;
         }
         let due = reserve::waits_since(state, job, unit).after(config.after_ms);
@@ -319,7 +320,7 @@ impl<'a> Round<'a> {
         let ending = self.ending();
         let Some(found) = defragment::propose(&self.capacity, job, unit, &ending) else {
             // A newer checkpoint, or time alone, may make moves worth their cost.
-            self.plan.moves_in_vain = true;
+            self.plan.moves_not_worthwhile = true;
             self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
             return None;
         };
@@ -334,7 +335,7 @@ impl<'a> Round<'a> {
         if self.has_steps() || check_claim(state, &self.claiming(job, unit, &claimed)).is_ok() {
             return Some(claimed);
         }
-        self.plan.moves_in_vain = true;
+        self.plan.moves_not_worthwhile = true;
         None
     }
 
@@ -343,7 +344,7 @@ impl<'a> Round<'a> {
         let Some(queue) = self.state.queues.get(job.spec.queue.as_str()) else {
             return false;
         };
-        if standing_of(self.state, job) == Standing::Opportunistic {
+        if standing_of(self.state, job) == AllocationBasis::Opportunistic {
             return false;
         }
         let due = reserve::waits_since(self.state, job, unit).after(queue.config.reserve_after_ms);
@@ -400,7 +401,12 @@ impl<'a> Round<'a> {
     }
 
     /// Whether a unit may have what it claims once all attempts being stopped have ended.
-    pub(super) fn may_have_soon(&self, job: &Job, unit: UnitIndex, claim: &Claim) -> bool {
+    pub(super) fn is_entitled_after_stops(
+        &self,
+        job: &Job,
+        unit: UnitIndex,
+        claim: &Claim,
+    ) -> bool {
         let later = self.allowance.for_unit(job, unit).without_stopping();
         let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
         let tasks = Some(&*claim.tasks);
@@ -441,13 +447,13 @@ impl<'a> Round<'a> {
         self.plan.steps.push(Command::Claim(claiming));
     }
 
-    fn claiming(&self, job: &Job, unit: UnitIndex, claimed: &Claimed) -> Claiming {
-        Claiming {
+    fn claiming(&self, job: &Job, unit: UnitIndex, claimed: &Claimed) -> Claim {
+        Claim {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(claimed.tasks.as_slice()),
-            standing: standing_of(self.state, job),
+            basis: standing_of(self.state, job),
             victims: claimed.victims.clone(),
             supersedes: Vec::new(),
             expected_at: claimed.expected_at,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use muster_engine::feasibility::{Freed, Ledger, Misfit};
+use muster_engine::feasibility::{Freed, HostTrial, Misfit};
 use muster_engine::state::{HostClass, Job};
 use muster_model::command::TaskPlacement;
 use muster_model::host::Host;
@@ -14,7 +14,7 @@ use muster_model::spec::{JobSpec, Packing, TaskGroup, Within};
 use muster_model::topology::{HostCells, Level, Topology};
 
 use crate::Blocker;
-use crate::blocker::{NamedPlace, RoomShort, TopologyShort};
+use crate::blocker::{RoomShortage, TopologyShortage, UnfitTarget};
 use crate::capacity::Capacity;
 use crate::change::Change;
 use crate::unit::{self, Lack, Shortage};
@@ -27,14 +27,14 @@ const TOLD_MAX: usize = 4;
 
 /// A unit that lacks room.
 #[derive(Clone, Copy)]
-pub(super) struct Lacking<'a, 'c> {
+pub(super) struct Diagnosis<'a, 'c> {
     pub(super) capacity: &'a Capacity<'c>,
     pub(super) job: &'a Job,
     pub(super) unit: UnitIndex,
     pub(super) shortage: &'a Shortage,
 }
 
-impl Lacking<'_, '_> {
+impl Diagnosis<'_, '_> {
     /// The blocker.
     pub(super) fn blocker(self) -> Blocker {
         let lifted = self.conditions();
@@ -52,16 +52,16 @@ impl Lacking<'_, '_> {
             };
         }
         let alone = lifted.iter().find_map(|changes| {
-            let tasks = self.tasks_with(changes)?;
-            Some(self.named(changes, &tasks))
+            let tasks = self.placement_with(changes)?;
+            Some(self.blocker_for(changes, &tasks))
         });
         let together = || {
             let all: Vec<Change> = lifted.iter().flatten().cloned().collect();
             let first = lifted.first().filter(|_| lifted.len() > 1)?;
-            let tasks = self.tasks_with(&all)?;
-            Some(self.named(first, &tasks))
+            let tasks = self.placement_with(&all)?;
+            Some(self.blocker_for(first, &tasks))
         };
-        let by_hosts = || self.without_engine().or_else(|| self.without_plans());
+        let by_hosts = || self.without_engine().or_else(|| self.too_soon_blocked());
         let found = alone.or_else(by_hosts).or_else(together);
         found.unwrap_or(Blocker::Resources {
             need_gpus,
@@ -141,7 +141,7 @@ impl Lacking<'_, '_> {
     }
 
     /// Placement of the unit with some changes.
-    fn tasks_with(self, changes: &[Change]) -> Option<Vec<TaskPlacement>> {
+    fn placement_with(self, changes: &[Change]) -> Option<Vec<TaskPlacement>> {
         let (first, others) = changes.split_first()?;
         let changed = others
             .iter()
@@ -151,7 +151,7 @@ impl Lacking<'_, '_> {
     }
 
     /// The blocker for a constraint, given the placement of the unit without it.
-    fn named(self, changes: &[Change], tasks: &[TaskPlacement]) -> Blocker {
+    fn blocker_for(self, changes: &[Change], tasks: &[TaskPlacement]) -> Blocker {
         let Shortage {
             need_gpus,
             free_gpus,
@@ -175,7 +175,7 @@ impl Lacking<'_, '_> {
                 fits_tasks,
                 need_tasks,
             },
-            Some(Change::ShareHosts) => Blocker::OwnHosts {
+            Some(Change::ShareHosts) => Blocker::ExclusiveHosts {
                 jobs: self.others_on(tasks),
                 fits_tasks,
                 need_tasks,
@@ -190,7 +190,7 @@ impl Lacking<'_, '_> {
         }
     }
 
-    fn topology(self, group: Option<String>, level: &str) -> TopologyShort {
+    fn topology(self, group: Option<String>, level: &str) -> TopologyShortage {
         let topology = &self.capacity.state().topology;
         let sharing = group.as_ref().map(|name| {
             let mut groups = self.job.spec.groups.iter();
@@ -200,7 +200,7 @@ impl Lacking<'_, '_> {
         let best = topology
             .level(level)
             .and_then(|level| self.fullest_cell(level));
-        TopologyShort {
+        TopologyShortage {
             level: level.to_owned(),
             group,
             need_gpus: sharing.unwrap_or(self.shortage.need_gpus),
@@ -288,13 +288,13 @@ impl Lacking<'_, '_> {
             spec: Arc::new(spec),
             ..self.job.clone()
         };
-        self.kept_off(&as_processes, |host| {
+        self.rejecting_hosts(&as_processes, |host| {
             (!host.has_container_engine()).then_some(Misfit::NoContainerEngine)
         })
     }
 
     /// Hosts with room but with a planned block too soon, if these blocks are what blocks the unit.
-    fn without_plans(self) -> Option<Blocker> {
+    fn too_soon_blocked(self) -> Option<Blocker> {
         if self.capacity.state().index.planned.is_empty() {
             return None;
         }
@@ -306,11 +306,15 @@ impl Lacking<'_, '_> {
             ..self.job.clone()
         };
         let asker = self.capacity.asker(self.job, self.unit);
-        self.kept_off(&at_once, |host| asker.begins_too_late(host))
+        self.rejecting_hosts(&at_once, |host| asker.maintenance_misfit(host))
     }
 
     /// The hosts that reject the unit, among those on which it would be placed with the changed job.
-    fn kept_off(self, as_if: &Job, why: impl Fn(&Host) -> Option<Misfit>) -> Option<Blocker> {
+    fn rejecting_hosts(
+        self,
+        as_if: &Job,
+        why: impl Fn(&Host) -> Option<Misfit>,
+    ) -> Option<Blocker> {
         let placed = unit::place(&mut self.capacity.clone(), as_if, self.unit).ok()?;
         let mut hosts: Vec<&Host> = placed
             .tasks
@@ -322,14 +326,14 @@ impl Lacking<'_, '_> {
         let refusing = hosts.into_iter().filter_map(|host| {
             let why = why(host)?.to_string();
             let name = host.name.to_string();
-            Some(NamedPlace { name, why })
+            Some(UnfitTarget { name, reason: why })
         });
-        let places: Vec<NamedPlace> = refusing.take(TOLD_MAX).collect();
+        let places: Vec<UnfitTarget> = refusing.take(TOLD_MAX).collect();
         (!places.is_empty()).then_some(Blocker::Named { places })
     }
 
     /// Hosts and GPUs that the job names, with the reason why each does not fit.
-    fn named_places(self) -> Vec<NamedPlace> {
+    fn named_places(self) -> Vec<UnfitTarget> {
         let state = self.capacity.state();
         let spec = &self.job.spec;
         let named_gpus = spec.groups.iter().flat_map(|group| &group.layout.gpus);
@@ -351,7 +355,7 @@ impl Lacking<'_, '_> {
                 || uuid.to_string(),
                 |(host, gpu)| format!("{}:{}", host.name, gpu.index),
             );
-            Some(NamedPlace { name, why })
+            Some(UnfitTarget { name, reason: why })
         });
         let hosts = spec.scheduling.hosts.iter().filter_map(|name| {
             let why = match state.host_by_name(name) {
@@ -359,7 +363,7 @@ impl Lacking<'_, '_> {
                 Some(host) => self.misfit(host)?,
             };
             let name = name.clone();
-            Some(NamedPlace { name, why })
+            Some(UnfitTarget { name, reason: why })
         });
         gpus.chain(hosts).take(TOLD_MAX).collect()
     }
@@ -369,7 +373,7 @@ impl Lacking<'_, '_> {
         let group = first_group(self.job, self.unit)?;
         let asker = self.capacity.asker(self.job, self.unit);
         let freed = Freed::default();
-        let mut ledger = Ledger::open(self.capacity.state(), host, asker, &freed);
+        let mut ledger = HostTrial::open(self.capacity.state(), host, asker, &freed);
         ledger.choose(group).err().map(|misfit| misfit.to_string())
     }
 
@@ -433,13 +437,13 @@ impl Lacking<'_, '_> {
         models
     }
 
-    fn room(self) -> RoomShort {
+    fn room(self) -> RoomShortage {
         let less = |cpus_milli, memory_mib| {
             let change = Change::Less {
                 cpus_milli,
                 memory_mib,
             };
-            self.tasks_with(&[change]).is_some()
+            self.placement_with(&[change]).is_some()
         };
         let groups = self.job.spec.groups.iter();
         let largest = match self.job.spec.gang {
@@ -449,7 +453,7 @@ impl Lacking<'_, '_> {
         let asked = largest.map(|group| &group.resources);
         let gpus = asked.map_or(0, |asked| asked.gpus);
         let (free_cpus_milli_max, free_memory_mib_max) = self.most_room(gpus);
-        RoomShort {
+        RoomShortage {
             lacks_cpus: less(0, u64::MAX),
             lacks_memory: less(u32::MAX, 0),
             need_cpus_milli: asked.map_or(0, |asked| asked.cpus_milli),

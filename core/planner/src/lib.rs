@@ -13,12 +13,10 @@ mod claims;
 mod defragment;
 mod diagnose;
 mod explain;
-mod instead;
+mod feasibility;
 mod order;
-mod places;
-mod potential;
+mod placement_classes;
 mod preempt;
-mod prefix;
 mod reason;
 mod reserve;
 mod round;
@@ -26,26 +24,29 @@ mod rounds;
 mod running;
 mod sentence;
 mod share;
+mod smallest_prefix;
+mod suggestions;
 mod unit;
 mod vc;
 
 pub use blocker::{
-    Blocker, CellsShort, KindQuota, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
+    Blocker, CellsShortage, KindQuota, LimitKind, LimitReached, RoomShortage, TopologyShortage,
+    UnfitTarget,
 };
 pub use change::Change;
 pub use claims::MOVES_TRIED_AGAIN_MS;
 pub use explain::{
     Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain, explain_while,
 };
-pub use instead::instead;
 pub use reason::{Reason, WaitingByReason};
+pub use suggestions::suggestions;
 
 pub use capacity::positions;
 
 use std::borrow::Cow;
 
 use muster_engine::state::State;
-use muster_model::command::{Claiming, Command, Placement};
+use muster_model::command::{Claim, Command, Placement};
 use muster_model::ids::JobId;
 use muster_model::time::TimeMs;
 
@@ -82,7 +83,7 @@ pub struct Plan {
     pub more: bool,
     /// True if moves were searched and none was worth its cost: [`plan_in_place`] then skips the search
     /// until [`MOVES_TRIED_AGAIN_MS`] later.
-    pub moves_in_vain: bool,
+    pub moves_not_worthwhile: bool,
     /// Time, in stamped time, at which the passing of time alone changes the decisions (a back-off ends, a
     /// reservation falls due): plan again then.
     pub again_at: Option<TimeMs>,
@@ -98,7 +99,7 @@ impl Plan {
     }
 
     /// The claims among the steps, in order.
-    pub fn claims(&self) -> impl Iterator<Item = &Claiming> {
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.steps.iter().filter_map(|step| match step {
             Command::Claim(claiming) => Some(claiming),
             _ => None,

@@ -23,19 +23,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdSet;
-use muster_engine::state::{Line, State, Usage, WaitingKey};
+use muster_engine::state::{State, Usage, WaitingClass, WaitingKey};
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{Amounts, QueueConfig, QueueOrder, within};
 
 use crate::allowance::is_limited;
-use crate::places::Places;
+use crate::placement_classes::PlacementClasses;
 use crate::share::{Holding, Share, guaranteed};
 
 /// A waiting class of jobs in a round.
-pub(super) struct Queued<'a> {
-    pub(super) line: &'a Line,
+pub(super) struct QueuedClass<'a> {
+    pub(super) line: &'a WaitingClass,
     /// Waiting classes with equal numbers have the same placement class.
-    pub(super) places: usize,
+    pub(super) placement_class: usize,
     /// Whether its queue or an ancestor has a limit.
     pub(super) limited: bool,
     jobs: Box<dyn Iterator<Item = &'a WaitingKey> + 'a>,
@@ -69,7 +69,7 @@ type Rank = (Share, WaitingKey);
 /// The queue tree with the jobs not considered yet.
 pub(super) struct Order<'a> {
     state: &'a State,
-    lines: Vec<Queued<'a>>,
+    lines: Vec<QueuedClass<'a>>,
     nodes: Vec<Node<'a>>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Order<'a> {
             nodes: vec![Node::root()],
         };
         let mut leaves = Leaves::default();
-        let mut places = Places::default();
+        let mut places = PlacementClasses::default();
         for (line, jobs) in &state.index.waiting {
             let leaf = order.leaf_of(line, &mut leaves);
             order.add_line(line, jobs, leaf, places.number(&line.shape));
@@ -108,7 +108,7 @@ impl<'a> Order<'a> {
     /// Appends a waiting class, at its leaf and in the list of all.
     fn add_line(
         &mut self,
-        line: &'a Line,
+        line: &'a WaitingClass,
         jobs: &'a OrdSet<WaitingKey>,
         leaf: usize,
         places: usize,
@@ -119,9 +119,9 @@ impl<'a> Order<'a> {
         let position = self.lines.len();
         let node = &mut self.nodes[leaf];
         node.lines.extend(head.map(|head| (head, position)));
-        self.lines.push(Queued {
+        self.lines.push(QueuedClass {
             line,
-            places,
+            placement_class: places,
             limited: node.limited,
             jobs,
             head,
@@ -132,7 +132,7 @@ impl<'a> Order<'a> {
     }
 
     /// The node in which a waiting class waits; creates it and its ancestors if they are missing.
-    fn leaf_of(&mut self, line: &'a Line, leaves: &mut Leaves<'a>) -> usize {
+    fn leaf_of(&mut self, line: &'a WaitingClass, leaves: &mut Leaves<'a>) -> usize {
         let name: &'a str = &line.queue;
         if let Some(leaf) = leaves.get(&(name, line.user.as_deref())) {
             return *leaf;
@@ -243,12 +243,12 @@ impl<'a> Order<'a> {
     }
 
     /// A waiting class of the round.
-    pub(super) fn line(&self, position: usize) -> &Queued<'a> {
+    pub(super) fn line(&self, position: usize) -> &QueuedClass<'a> {
         &self.lines[position]
     }
 
     /// Position of a waiting class.
-    pub(super) fn position(&self, line: &Line) -> Option<usize> {
+    pub(super) fn position(&self, line: &WaitingClass) -> Option<usize> {
         let found = self.lines.binary_search_by(|other| other.line.cmp(line));
         found.ok()
     }

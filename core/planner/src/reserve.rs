@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_engine::state::{Job, Running, State};
 use muster_model::command::{TaskPlacement, Victim};
 use muster_model::ids::{HostId, UnitIndex};
@@ -20,7 +20,7 @@ use muster_model::time::TimeMs;
 
 use crate::capacity::{Capacity, Masks, positions};
 use crate::running::{End, Useful};
-use crate::{prefix, unit};
+use crate::{smallest_prefix, unit};
 
 /// Expected place and time of a unit's start.
 #[derive(Clone, Debug)]
@@ -49,12 +49,12 @@ pub(super) fn propose(
     for _ in 0..LEFT_OUT_TRIES_MAX {
         let capacity = capacity.without_hosts(&left_out);
         let found = propose_on(&capacity, job, unit, ending, &is_allowed)?;
-        let asker = Asker::for_later(job, unit, found.likely_at.max(capacity.now()));
+        let asker = Requester::for_later(job, unit, found.likely_at.max(capacity.now()));
         let hosts: BTreeSet<HostId> = found.tasks.iter().map(|task| task.host).collect();
         let too_late: Vec<HostId> = hosts
             .into_iter()
             .filter_map(|host| capacity.state().host(host))
-            .filter(|host| asker.begins_too_late(host).is_some())
+            .filter(|host| asker.maintenance_misfit(host).is_some())
             .map(|host| host.id)
             .collect();
         if too_late.is_empty() {
@@ -79,7 +79,7 @@ fn propose_on(
         .filter(|(_, running)| useful.has(state, running))
         .collect();
     let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
-    let (count, tasks) = prefix::smallest(capacity, &named, |fork, _| {
+    let (count, tasks) = smallest_prefix::smallest(capacity, &named, |fork, _| {
         let placed = unit::place_unborrowed(fork, job, unit).ok()?;
         Some(placed.tasks).filter(|tasks| is_allowed(tasks))
     })?;
@@ -88,7 +88,7 @@ fn propose_on(
         hosts.any(|host| tasks.iter().any(|task| task.host == host))
     });
     let ends: Vec<End> = in_the_way.map(|(end, _)| *end).collect();
-    let told = ends.iter().all(|end| end.is_told);
+    let told = ends.iter().all(|end| end.is_known);
     let last = ends.iter().map(|end| end.at).max();
     Some(Reservation {
         tasks,

@@ -1,6 +1,6 @@
 //! Running attempts as candidates for preemption or for an expected end.
 
-use muster_engine::state::{Ground, Job, Running, State};
+use muster_engine::state::{AllocationBasis, Job, Running, State};
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
 
@@ -10,7 +10,7 @@ pub(super) struct End {
     /// The best estimate.
     pub(super) at: TimeMs,
     /// Whether the end is known from a time limit or experience, not only estimated from the attempt's age.
-    pub(super) is_told: bool,
+    pub(super) is_known: bool,
 }
 
 /// GPUs that a unit could use.
@@ -74,7 +74,7 @@ impl End {
     /// Expected end of an attempt: at its time limit at the latest; by experience with its kind; otherwise
     /// after as long a time as it has already run. An attempt being stopped ends with its grace period.
     pub(super) fn of(state: &State, running: &Running<'_>, now: TimeMs) -> Self {
-        let told = |at| Self { at, is_told: true };
+        let told = |at| Self { at, is_known: true };
         let Running { job, attempt, .. } = *running;
         if let Some(stop) = &attempt.stop {
             return told(stop.at.after(stop.grace_ms).max(now));
@@ -93,7 +93,7 @@ impl End {
             (Some(end), None) | (None, Some(end)) => told(end),
             (None, None) => Self {
                 at: now.after(now.since(since)),
-                is_told: false,
+                is_known: false,
             },
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
 /// Attempts that are being stopped.
 pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
     let classes = state.index.attempts.iter();
-    let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
+    let stopping = classes.take_while(|(class, _)| class.ground == AllocationBasis::Stopping);
     stopping
         .flat_map(|(_, keys)| keys)
         .filter_map(|key| Running::of(state, key.unit_id()))

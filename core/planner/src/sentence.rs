@@ -5,7 +5,7 @@ use std::fmt;
 use muster_model::ids::{JobId, TaskIndex};
 use muster_model::spec::Dependency;
 
-use crate::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
+use crate::{Blocker, CellsShortage, LimitKind, LimitReached, RoomShortage, TopologyShortage};
 
 const MS_PER_SECOND: u64 = 1_000;
 
@@ -44,7 +44,7 @@ impl fmt::Display for Blocker {
             Self::Room(room) => room.fmt(formatter),
             Self::Topology(topology) => topology.fmt(formatter),
             Self::TasksPerHost { .. }
-            | Self::OwnHosts { .. }
+            | Self::ExclusiveHosts { .. }
             | Self::Named { .. }
             | Self::Excluded { .. }
             | Self::Model { .. } => self.fmt_condition(formatter),
@@ -70,7 +70,7 @@ impl fmt::Display for Blocker {
                 "it starts when {victims} attempts that were stopped for it have ended"
             ),
             Self::Moving { .. } => self.fmt_moving(formatter),
-            Self::Behind { ahead } => {
+            Self::BehindHead { ahead } => {
                 write!(
                     formatter,
                     "job {ahead} is ahead of it and waits for the same hosts"
@@ -146,7 +146,7 @@ impl Blocker {
                 "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks \
                  fit now"
             ),
-            Self::OwnHosts {
+            Self::ExclusiveHosts {
                 jobs,
                 fits_tasks,
                 need_tasks,
@@ -160,7 +160,7 @@ impl Blocker {
                 formatter.write_str("none of the hosts or GPUs that it names fits")?;
                 places.iter().enumerate().try_for_each(|(position, place)| {
                     let before = if position == 0 { ": " } else { "; " };
-                    write!(formatter, "{before}{}: {}", place.name, place.why)
+                    write!(formatter, "{before}{}: {}", place.name, place.reason)
                 })
             }
             Self::Excluded { hosts } => write!(
@@ -193,7 +193,7 @@ fn named_jobs(jobs: &[JobId]) -> String {
     }
 }
 
-impl fmt::Display for RoomShort {
+impl fmt::Display for RoomShortage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_one = self.lacks_cpus || self.lacks_memory;
         formatter.write_str("there are GPUs, but not enough ")?;
@@ -240,7 +240,7 @@ pub(super) fn cpus(milli: u32) -> String {
     }
 }
 
-impl fmt::Display for TopologyShort {
+impl fmt::Display for TopologyShortage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             level,
@@ -269,7 +269,7 @@ impl fmt::Display for TopologyShort {
     }
 }
 
-impl fmt::Display for CellsShort {
+impl fmt::Display for CellsShortage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             queue,

@@ -134,13 +134,13 @@ impl CheckpointFolder {
 
 /// A checkpoint to resume from.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LoadedCheckpoint {
     /// Its folder.
     pub(crate) path: PathBuf,
     /// Its state.
     pub(crate) state: TrainingState,
     /// Reason why another checkpoint than the named one is used, if the named one exists and is unusable.
-    pub(crate) instead: Option<CheckpointError>,
+    pub(crate) fallback_reason: Option<CheckpointError>,
 }
 
 /// Reads the checkpoint in `path`; if it is gone, the newest newer one in the same folder; if it is
@@ -148,11 +148,11 @@ pub(crate) struct Found {
 ///
 /// The scheduler learns of a checkpoint with the worker's next heartbeat. A host that was lost before may
 /// have committed newer ones, and have removed the one that the scheduler names.
-pub(crate) fn read_newest_from(path: &Path) -> Result<Found, CheckpointError> {
-    let found = |path, state, instead| Found {
+pub(crate) fn read_newest_from(path: &Path) -> Result<LoadedCheckpoint, CheckpointError> {
+    let found = |path, state, instead| LoadedCheckpoint {
         path,
         state,
-        instead,
+        fallback_reason: instead,
     };
     if let Some((newer, state)) = newer_than_missing(path)? {
         return Ok(found(newer, state, None));
@@ -370,7 +370,7 @@ mod tests {
         let found = read_newest_from(&folder.path_of(20)).unwrap();
         assert_eq!((found.path, found.state.step), (folder.path_of(10), 10));
         assert!(matches!(
-            found.instead,
+            found.fallback_reason,
             Some(CheckpointError::Unusable { .. })
         ));
         damage(10);

@@ -71,12 +71,12 @@ impl Control {
 
     /// Announces a checkpoint.
     pub(crate) fn begin(&self, step: u64, path: &Path) -> Result<Delivery> {
-        self.tell(&Notice::Begin { step, path })
+        self.send(&Notice::Begin { step, path })
     }
 
     /// Reports a committed checkpoint.
     pub(crate) fn commit(&self, checkpoint: &Committed) -> Result<Delivery> {
-        self.tell(&Notice::Commit {
+        self.send(&Notice::Commit {
             step: checkpoint.step,
             path: &checkpoint.path,
             size_bytes: checkpoint.bytes,
@@ -86,11 +86,11 @@ impl Control {
 
     /// Reports the steps done.
     pub(crate) fn progress(&self, step: u64) -> Result<Delivery> {
-        self.tell(&Notice::Progress { step })
+        self.send(&Notice::Progress { step })
     }
 
     /// Fails if the answer is malformed; an unreachable or refusing agent is no failure.
-    fn tell(&self, notice: &Notice<'_>) -> Result<Delivery> {
+    fn send(&self, notice: &Notice<'_>) -> Result<Delivery> {
         let Some(socket) = &self.socket else {
             return Ok(Delivery::NoAgent);
         };

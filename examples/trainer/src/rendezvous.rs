@@ -45,7 +45,7 @@ pub(crate) fn join(arguments: &TrainArguments, stop: &StopSignal) -> Result<Opti
         return Ok(Some(Ring::alone()));
     }
     let wait = Duration::from_secs(arguments.rendezvous_seconds);
-    let meeting = Meeting {
+    let meeting = Rendezvous {
         arguments,
         stop,
         deadline: Deadline::after(wait),
@@ -73,13 +73,13 @@ pub(crate) fn join(arguments: &TrainArguments, stop: &StopSignal) -> Result<Opti
 }
 
 /// One rank's part in the rendezvous.
-struct Meeting<'a> {
+struct Rendezvous<'a> {
     arguments: &'a TrainArguments,
     stop: &'a StopSignal,
     deadline: Deadline,
 }
 
-impl Meeting<'_> {
+impl Rendezvous<'_> {
     fn greeting(&self, listener: Option<SocketAddr>) -> Greeting {
         Greeting {
             attempt: self.arguments.attempt(),

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::arguments::TrainArguments;
-use crate::checkpoint::{self, CheckpointError, CheckpointFolder, Found};
+use crate::checkpoint::{self, CheckpointError, CheckpointFolder, LoadedCheckpoint};
 use crate::clock::{now, pause};
 use crate::control::{Control, Delivery};
 use crate::data::Data;
 use crate::data_order::DataOrder;
+use crate::lifetime_record::LifetimeRecord;
 use crate::model::{Model, WEIGHTS};
 use crate::outcome::Outcome;
-use crate::presence::Presence;
 use crate::rendezvous;
 use crate::report::Report;
 use crate::ring::Ring;
@@ -33,7 +33,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(arguments: &TrainArguments) -> Result<Outcome> {
     arguments.validate()?;
     let stop = StopSignal::install(arguments.control_dir(), !arguments.stubborn)?;
-    let presence = Presence::begin(arguments)?;
+    let presence = LifetimeRecord::begin(arguments)?;
     let Some(ring) = rendezvous::join(arguments, &stop)? else {
         // No step was done: the checkpoint that this attempt would have resumed from is still the newest
         // state.
@@ -112,7 +112,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    fn train(mut self, presence: &Presence) -> Result<Outcome> {
+    fn train(mut self, presence: &LifetimeRecord) -> Result<Outcome> {
         self.say(&self.greeting());
         presence.reached(self.step)?;
         let mut loss_final = None;
@@ -313,10 +313,10 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
             weights,
         });
     };
-    let Found {
+    let LoadedCheckpoint {
         path,
         mut state,
-        instead,
+        fallback_reason: instead,
     } = checkpoint::read_newest_from(path)?;
     if let Some(damage) = instead {
         let used = path.display();

@@ -85,7 +85,7 @@ impl Etcd {
     /// Reads one key; none if it does not exist.
     pub(crate) async fn get(&mut self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         let get = |mut client: Client| async move { client.get(key, None).await };
-        let mut answer = self.ask(get).await?;
+        let mut answer = self.call(get).await?;
         Ok(answer.take_kvs().into_iter().next())
     }
 
@@ -105,7 +105,7 @@ impl Etcd {
                     .max_decoding_message_size(ANSWER_BYTES_MAX);
                 async move { kv.get(from, Some(page)).await }
             };
-            let mut page = self.ask(get).await?;
+            let mut page = self.call(get).await?;
             if listing.revision == 0 {
                 listing.revision = page.header().map_or(0, |header| header.revision());
             }
@@ -132,13 +132,13 @@ impl Etcd {
             let txn = txn.clone();
             async move { client.txn(txn).await }
         };
-        Ok(self.ask(ask).await?.succeeded())
+        Ok(self.call(ask).await?.succeeded())
     }
 
     /// Grants a lease; returns its id and its duration in seconds, which may be longer than requested.
     pub(crate) async fn grant(&mut self, ttl: i64) -> Result<(i64, i64), EtcdError> {
         let grant = |mut client: Client| async move { client.lease_grant(ttl, None).await };
-        let answer = self.ask(grant).await?;
+        let answer = self.call(grant).await?;
         if answer.error().is_empty() {
             return Ok((answer.id(), answer.ttl()));
         }
@@ -152,13 +152,13 @@ impl Etcd {
     pub(crate) async fn keep_alive(&mut self, id: i64) -> Result<(), EtcdError> {
         // Only the keeper's first answer is used: the caller schedules renewals.
         let keep = |mut client: Client| async move { client.lease_keep_alive(id).await };
-        self.ask(keep).await.map(|_| ())
+        self.call(keep).await.map(|_| ())
     }
 
     /// Revokes a lease, which removes the keys under it.
     pub(crate) async fn revoke(&mut self, id: i64) -> Result<(), EtcdError> {
         let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
-        self.ask(revoke).await.map(|_| ())
+        self.call(revoke).await.map(|_| ())
     }
 
     /// Watches keys with a prefix, after a revision. The stream ends with the connection.
@@ -174,11 +174,11 @@ impl Etcd {
             let options = options.clone();
             async move { client.watch(prefix, Some(options)).await }
         };
-        self.ask(watch).await
+        self.call(watch).await
     }
 
     /// Switches to the next endpoint.
-    pub(crate) fn move_on(&mut self) {
+    pub(crate) fn next_endpoint(&mut self) {
         self.client = None;
         self.at = (self.at + 1) % self.endpoints().max(1);
     }
@@ -188,7 +188,7 @@ impl Etcd {
     }
 
     /// Performs one call. If it is denied, logs in again and retries once: the password may have changed.
-    async fn ask<Answer, Asked>(
+    async fn call<Answer, Asked>(
         &mut self,
         question: impl Fn(Client) -> Asked,
     ) -> Result<Answer, EtcdError>
@@ -210,22 +210,22 @@ impl Etcd {
         Asked: Future<Output = Result<Answer, etcd_client::Error>>,
     {
         let client = self.ready().await?;
-        let answer = self.hear(question(client)).await?;
+        let answer = self.with_timeout(question(client)).await?;
         self.has_answered = true;
         Ok(answer)
     }
 
     /// Waits for an answer, with a timeout.
-    async fn hear<Answer>(
+    async fn with_timeout<Answer>(
         &mut self,
         asked: impl Future<Output = Result<Answer, etcd_client::Error>>,
     ) -> Result<Answer, EtcdError> {
         match timeout(CALL_TIMEOUT, asked).await {
             Ok(answered) => answered.map_err(|error| {
-                let error = EtcdError::answered(self.endpoint(), &error);
-                self.judge(error)
+                let error = EtcdError::from_call(self.endpoint(), &error);
+                self.handle_failure(error)
             }),
-            Err(_elapsed) => Err(self.judge(EtcdError::Silent {
+            Err(_elapsed) => Err(self.handle_failure(EtcdError::TimedOut {
                 endpoint: self.endpoint().to_owned(),
                 within: CALL_TIMEOUT,
             })),
@@ -233,10 +233,10 @@ impl Etcd {
     }
 
     /// Handles a failure: after a failure of the endpoint the next one is used.
-    fn judge(&mut self, error: EtcdError) -> EtcdError {
-        let error = self.with_way_out(error, true);
+    fn handle_failure(&mut self, error: EtcdError) -> EtcdError {
+        let error = self.with_hint(error, true);
         if error.is_of_endpoint() {
-            self.move_on();
+            self.next_endpoint();
             return error;
         }
         self.has_answered = true;
@@ -261,7 +261,7 @@ impl Etcd {
         }
         let logged_in = Client::from_channel(Channel::Tonic(channel), Some(options));
         // Without a user no request is made here.
-        let client = self.hear(logged_in).await?;
+        let client = self.with_timeout(logged_in).await?;
         self.client = Some(client.clone());
         Ok(client)
     }
@@ -287,15 +287,15 @@ impl Etcd {
         };
         self.has_answered = false;
         opened.map_err(|reason| {
-            self.move_on();
+            self.next_endpoint();
             let endpoint = named;
-            self.with_way_out(EtcdError::Unreachable { endpoint, reason }, false)
+            self.with_hint(EtcdError::Unreachable { endpoint, reason }, false)
         })
     }
 
     /// Appends the relevant option to errors that may concern certificates. etcd rejects a certificate only
     /// after the connection is open, and then the connection may break before the reason arrives.
-    fn with_way_out(&self, error: EtcdError, was_open: bool) -> EtcdError {
+    fn with_hint(&self, error: EtcdError, was_open: bool) -> EtcdError {
         let EtcdError::Unreachable { endpoint, reason } = error else {
             return error;
         };

@@ -7,9 +7,9 @@ use futures::StreamExt as _;
 use tokio::time::{sleep, timeout};
 
 use crate::backoff::backoff;
-use crate::complaint::Complaint;
 use crate::connection::Etcd;
 use crate::error::EtcdError;
+use crate::failure_log::FailureLog;
 use crate::keys::Keys;
 use crate::records::{self, Leader, Replica};
 
@@ -83,12 +83,12 @@ async fn ask(etcd: &mut Etcd, keys: &Keys) -> Result<Discovered, EtcdError> {
 /// not answer or lists none: a cluster whose leases have expired may still be running.
 pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered) + Send) {
     let mut backoff = backoff();
-    let mut complaint = Complaint::new("finding replicas");
+    let mut complaint = FailureLog::new("finding replicas");
     let mut told = Vec::new();
     loop {
         let outcome = match discover(&mut etcd, &keys).await {
             Ok(found) => {
-                complaint.worked();
+                complaint.record_success();
                 backoff.reset();
                 let addresses = found.addresses();
                 if !addresses.is_empty() && addresses != told {
@@ -102,7 +102,7 @@ pub async fn follow(mut etcd: Etcd, keys: Keys, mut tell: impl FnMut(&Discovered
         match outcome {
             Ok(pause) => sleep(pause).await,
             Err(error) => {
-                complaint.failed(&error);
+                complaint.record_failure(&error);
                 sleep(backoff.next_wait()).await;
             }
         }
@@ -132,7 +132,7 @@ async fn changed(etcd: &mut Etcd, keys: &Keys, after: i64) -> Result<Duration, E
     };
     let told = timeout(LOOK_EVERY, told).await;
     let Some(pause) = told.unwrap_or(Some(SETTLE)) else {
-        etcd.move_on();
+        etcd.next_endpoint();
         return Ok(ENDED_PAUSE);
     };
     Ok(pause)

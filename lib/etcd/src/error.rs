@@ -36,7 +36,7 @@ pub enum EtcdError {
     },
     /// No answer in time.
     #[error("etcd at {endpoint} gave no answer within {} s", .within.as_secs_f64())]
-    Silent {
+    TimedOut {
         /// The endpoint.
         endpoint: String,
         /// The timeout.
@@ -83,7 +83,7 @@ impl EtcdError {
         match self {
             Self::Settings(_) | Self::Tls(_) | Self::Password { .. } => "settings",
             Self::Unreachable { .. } => "unreachable",
-            Self::Silent { .. } => "silent",
+            Self::TimedOut { .. } => "silent",
             Self::Full { .. } => "full",
             Self::Denied { .. } => "denied",
             Self::LeaseOver => "lease_over",
@@ -93,7 +93,7 @@ impl EtcdError {
     }
 
     /// Converts an error of a call to `endpoint`.
-    pub(crate) fn answered(endpoint: &str, error: &etcd_client::Error) -> Self {
+    pub(crate) fn from_call(endpoint: &str, error: &etcd_client::Error) -> Self {
         let endpoint = endpoint.to_owned();
         let status = match error {
             etcd_client::Error::GRpcStatus(status) => status,
@@ -129,7 +129,7 @@ impl EtcdError {
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::Failed { .. }
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Failed { .. }
         )
     }
 }
@@ -188,7 +188,7 @@ mod tests {
             ),
             (Code::Unavailable, "etcdserver: no leader", "unreachable"),
         ] {
-            let error = EtcdError::answered("a:2379", &Status::new(code, words).into());
+            let error = EtcdError::from_call("a:2379", &Status::new(code, words).into());
             assert_eq!(error.kind(), kind, "{words}");
         }
     }

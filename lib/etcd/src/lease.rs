@@ -36,7 +36,7 @@ impl Lease {
     }
 
     /// Returns the current lease, renewed if due, or a new one: then the keys under the last one are gone.
-    pub(crate) async fn hold(&mut self, etcd: &mut Etcd) -> Result<i64, EtcdError> {
+    pub(crate) async fn ensure(&mut self, etcd: &mut Etcd) -> Result<i64, EtcdError> {
         let Some(granted) = self.granted else {
             let asked = Instant::now();
             let wanted = i64::try_from(self.wanted).unwrap_or(i64::MAX);

@@ -12,11 +12,11 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
-mod complaint;
+mod bootstrap;
 mod connection;
 mod discovery;
 mod error;
-mod founding;
+mod failure_log;
 mod keys;
 mod lease;
 pub mod mirror;
@@ -26,11 +26,11 @@ mod settings;
 mod telemetry;
 mod txn;
 
+pub use bootstrap::{BootstrapError, BootstrapOutcome, BootstrapPlan, bootstrap};
 pub use connection::Etcd;
 pub use discovery::{Discovered, discover, follow};
 pub use error::EtcdError;
-pub use founding::{Founded, FoundingError, FoundingPlan, gather};
 pub use keys::Keys;
-pub use publisher::{Publication, Publisher, Standing};
+pub use publisher::{Health, Publication, Publisher};
 pub use settings::{EtcdSettings, InvalidSetting};
 pub use telemetry::describe_metrics;

@@ -24,9 +24,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::backoff;
-use crate::complaint::Complaint;
 use crate::connection::Etcd;
 use crate::error::EtcdError;
+use crate::failure_log::FailureLog;
 use crate::keys::Keys;
 use crate::lease::Lease;
 use crate::mirror::{self, Change, Contents};
@@ -44,7 +44,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Source of the content that a replica publishes.
 pub trait Publication: Send {
     /// This replica's leadership epoch while it leads.
-    fn reign(&self) -> Option<u64>;
+    fn leadership_epoch(&self) -> Option<u64>;
 
     /// Desired content of the plan's keys. Called on the leader only.
     fn plan(&mut self) -> Contents;
@@ -55,24 +55,24 @@ pub trait Publication: Send {
 
 /// Health of this replica's etcd connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum Health {
     /// No call was made yet.
     #[default]
     Unknown,
     /// Calls succeed.
-    Works,
+    Ok,
     /// Calls fail, with the reason.
-    Fails(String),
+    Failing(String),
 }
 
-impl Standing {
+impl Health {
     /// Returns one line for operators.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
             Self::Unknown => "etcd: not asked yet".to_owned(),
-            Self::Works => "etcd: works".to_owned(),
-            Self::Fails(reason) => {
+            Self::Ok => "etcd: works".to_owned(),
+            Self::Failing(reason) => {
                 format!("etcd: fails (running work does not depend on it): {reason}")
             }
         }
@@ -88,18 +88,18 @@ pub struct Publisher<P> {
     source: P,
     lease: Lease,
     /// Lease under which this replica's key was written.
-    shown_under: Option<i64>,
+    published_under_lease: Option<i64>,
     /// Epoch of this replica that etcd has accepted, and the lease under which its key as leader was
     /// written.
     leads: Option<(u64, i64)>,
     /// Leadership epoch last reported by the source.
-    reign: Option<u64>,
+    reported_epoch: Option<u64>,
     /// The plan as it is in etcd; none if unknown.
-    present: Option<Contents>,
+    published_plan: Option<Contents>,
     read_at: Instant,
     /// Time at which the plan in etcd was last up to date.
-    whole_at: Instant,
-    standing: watch::Sender<Standing>,
+    up_to_date_at: Instant,
+    standing: watch::Sender<Health>,
 }
 
 impl<P: Publication> Publisher<P> {
@@ -112,19 +112,19 @@ impl<P: Publication> Publisher<P> {
             own,
             source,
             lease: Lease::new(lease_seconds),
-            shown_under: None,
+            published_under_lease: None,
             leads: None,
-            reign: None,
-            present: None,
+            reported_epoch: None,
+            published_plan: None,
             read_at: now,
-            whole_at: now,
+            up_to_date_at: now,
             standing: watch::Sender::default(),
         }
     }
 
     /// Health of etcd as last observed.
     #[must_use]
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn health(&self) -> watch::Receiver<Health> {
         self.standing.subscribe()
     }
 
@@ -132,24 +132,24 @@ impl<P: Publication> Publisher<P> {
     pub async fn run(mut self, stop: CancellationToken) {
         telemetry::up(false);
         let mut backoff = backoff();
-        let mut complaint = Complaint::new("publishing");
+        let mut complaint = FailureLog::new("publishing");
         while !stop.is_cancelled() {
             let round = stop.run_until_cancelled(self.round()).await;
             let Some(outcome) = round else { break };
             let pause = match outcome {
                 Ok(is_whole) => {
-                    complaint.worked();
+                    complaint.record_success();
                     backoff.reset();
-                    self.stands(Standing::Works);
+                    self.set_health(Health::Ok);
                     if is_whole {
                         stop.run_until_cancelled(self.idle()).await;
                     }
                     ROUND_EVERY
                 }
                 Err(error) => {
-                    complaint.failed(&error);
-                    self.present = None;
-                    self.stands(Standing::Fails(error.to_string()));
+                    complaint.record_failure(&error);
+                    self.published_plan = None;
+                    self.set_health(Health::Failing(error.to_string()));
                     backoff.next_wait()
                 }
             };
@@ -163,24 +163,24 @@ impl<P: Publication> Publisher<P> {
 
     /// Brings etcd up to date; returns whether it is.
     async fn round(&mut self) -> Result<bool, EtcdError> {
-        let lease = self.lease.hold(&mut self.etcd).await?;
+        let lease = self.lease.ensure(&mut self.etcd).await?;
         if self.read_at.elapsed() >= AUDIT_EVERY {
-            (self.shown_under, self.present) = (None, None);
+            (self.published_under_lease, self.published_plan) = (None, None);
             self.leads = self.leads.map(|(epoch, _)| (epoch, 0));
         }
-        if self.shown_under != Some(lease) {
+        if self.published_under_lease != Some(lease) {
             let put = txn::put_under(
                 lease,
                 &self.keys.replica(self.own.id),
                 &records::encode(&self.own),
             );
             self.etcd.txn(Vec::new(), vec![put]).await?;
-            self.shown_under = Some(lease);
+            self.published_under_lease = Some(lease);
             self.read_at = Instant::now();
         }
-        let reign = self.source.reign();
-        if reign != self.reign {
-            (self.reign, self.whole_at) = (reign, Instant::now());
+        let reign = self.source.leadership_epoch();
+        if reign != self.reported_epoch {
+            (self.reported_epoch, self.up_to_date_at) = (reign, Instant::now());
         }
         match reign {
             Some(epoch) => {
@@ -219,7 +219,7 @@ impl<P: Publication> Publisher<P> {
         }
         if self.leads.map(|(epoch, _)| epoch) != Some(epoch) {
             tracing::info!(epoch, "this replica is published in etcd as the leader");
-            self.present = None;
+            self.published_plan = None;
         }
         self.leads = Some((epoch, lease));
         Ok(())
@@ -227,22 +227,22 @@ impl<P: Publication> Publisher<P> {
 
     /// Brings the plan in etcd up to date; false if the epoch has changed, which the next round handles.
     async fn mirror(&mut self, epoch: u64, lease: i64) -> Result<bool, EtcdError> {
-        if self.present.is_none() {
-            self.present = Some(read_plan(&mut self.etcd, &self.keys).await?);
+        if self.published_plan.is_none() {
+            self.published_plan = Some(read_plan(&mut self.etcd, &self.keys).await?);
             self.read_at = Instant::now();
         }
         let wanted = self.source.plan();
-        let present = self.present.get_or_insert_default();
+        let present = self.published_plan.get_or_insert_default();
         let changes = mirror::changes(present, &wanted);
         for batch in mirror::batches(changes) {
             // Many batches may take longer than the lease. A new lease is left to the next round.
-            if self.lease.hold(&mut self.etcd).await? != lease {
+            if self.lease.ensure(&mut self.etcd).await? != lease {
                 return Ok(false);
             }
             let condition = txn::has_value(&self.keys.epoch(), &epoch_text(epoch));
             let operations = batch.iter().map(operation).collect();
             if !self.etcd.txn(vec![condition], operations).await? {
-                (self.leads, self.present) = (None, None);
+                (self.leads, self.published_plan) = (None, None);
                 return Ok(false);
             }
             let is_put = |change: &&Change| matches!(change, Change::Put(..));
@@ -250,7 +250,7 @@ impl<P: Publication> Publisher<P> {
             telemetry::wrote(puts, batch.len() - puts);
             mirror::note(present, batch);
         }
-        self.whole_at = Instant::now();
+        self.up_to_date_at = Instant::now();
         Ok(true)
     }
 
@@ -262,7 +262,7 @@ impl<P: Publication> Publisher<P> {
         let condition = txn::has_value(&self.keys.epoch(), &epoch_text(epoch));
         let delete = txn::delete(&self.keys.leader());
         self.etcd.txn(vec![condition], vec![delete]).await?;
-        (self.leads, self.present) = (None, None);
+        (self.leads, self.published_plan) = (None, None);
         Ok(())
     }
 
@@ -282,8 +282,8 @@ impl<P: Publication> Publisher<P> {
         }
     }
 
-    fn stands(&self, standing: Standing) {
-        telemetry::up(standing == Standing::Works);
+    fn set_health(&self, standing: Health) {
+        telemetry::up(standing == Health::Ok);
         self.standing.send_if_modified(|now| {
             let is_other = *now != standing;
             *now = standing;
@@ -292,10 +292,10 @@ impl<P: Publication> Publisher<P> {
     }
 
     fn measure(&self) {
-        let is_whole = self.present.is_some() || self.reign.is_none();
-        let lag = self.whole_at.elapsed();
+        let is_whole = self.published_plan.is_some() || self.reported_epoch.is_none();
+        let lag = self.up_to_date_at.elapsed();
         telemetry::lag(if is_whole { Duration::ZERO } else { lag });
-        telemetry::keys(self.present.as_ref().map_or(0, Contents::len));
+        telemetry::keys(self.published_plan.as_ref().map_or(0, Contents::len));
     }
 }
 

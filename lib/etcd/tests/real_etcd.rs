@@ -11,8 +11,8 @@ use std::time::Duration;
 use muster_etcd::mirror::Contents;
 use muster_etcd::records::{FORMAT, Replica};
 use muster_etcd::{
-    Etcd, EtcdSettings, FoundingError, FoundingPlan, Keys, Publication, Publisher, Standing,
-    discover, follow, gather,
+    BootstrapError, BootstrapPlan, Etcd, EtcdSettings, Health, Keys, Publication, Publisher,
+    bootstrap, discover, follow,
 };
 use muster_tests::{EtcdServer, PATIENCE, eventually, has_etcd, skip};
 use muster_tls::{PeerRole, issue};
@@ -77,7 +77,7 @@ struct Said {
 struct Source(watch::Receiver<Said>);
 
 impl Publication for Source {
-    fn reign(&self) -> Option<u64> {
+    fn leadership_epoch(&self) -> Option<u64> {
         self.0.borrow().reign
     }
 
@@ -93,7 +93,7 @@ impl Publication for Source {
 /// A replica that publishes itself until it is dropped, or stopped.
 struct Publishing {
     says: watch::Sender<Said>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<Health>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -109,7 +109,7 @@ impl Publishing {
         };
         let etcd = Etcd::open(settings).unwrap();
         let publisher = Publisher::new(etcd, keys(), own, 2, Source(said));
-        let (standing, stop) = (publisher.standing(), CancellationToken::new());
+        let (standing, stop) = (publisher.health(), CancellationToken::new());
         let task = tokio::spawn(publisher.run(stop.clone()));
         Self {
             says,
@@ -126,7 +126,7 @@ impl Publishing {
 
     async fn fails_by(&self, words: &str) {
         eventually(words, async || match &*self.standing.borrow() {
-            Standing::Fails(reason) => reason.contains(words).then_some(()),
+            Health::Failing(reason) => reason.contains(words).then_some(()),
             _ => None,
         })
         .await;
@@ -255,7 +255,7 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
         return;
     }
     let server = EtcdServer::start(ROOMY_BYTES).await;
-    let founding = |id: u64, patience| FoundingPlan {
+    let founding = |id: u64, patience| BootstrapPlan {
         id,
         address: format!("r{id}:7400"),
         expect: 3,
@@ -263,7 +263,7 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
     };
     let start = async |id: u64, patience| {
         let mut etcd = Etcd::open(&settings(&server)).unwrap();
-        gather(&mut etcd, &keys(), &founding(id, patience)).await
+        bootstrap(&mut etcd, &keys(), &founding(id, patience)).await
     };
     let first = Publishing::start(&settings(&server), 1);
     let third = Publishing::start(&settings(&server), 3);
@@ -284,14 +284,20 @@ async fn a_cluster_is_founded_by_as_many_as_are_expected_and_once() {
 
     let fourth = Publishing::start(&settings(&server), 4);
     let refused = start(4, PATIENCE).await;
-    assert!(matches!(refused, Err(FoundingError::Others { id: 4, .. })));
+    assert!(matches!(
+        refused,
+        Err(BootstrapError::NotAMember { id: 4, .. })
+    ));
     // A leader has begun: no cluster is bootstrapped again.
     first.leads(1, &Contents::new());
     names_leader(&server, 1).await;
     assert!(start(2, PATIENCE).await.unwrap().has_begun);
     server.ctl(&["del", &keys().bootstrap()]).unwrap();
     let refused = start(2, PATIENCE).await;
-    assert!(matches!(refused, Err(FoundingError::Lives { .. })));
+    assert!(matches!(
+        refused,
+        Err(BootstrapError::ExistingCluster { .. })
+    ));
     for replica in [first, second, third, fourth] {
         replica.stop().await;
     }
@@ -323,7 +329,7 @@ fn asking_for_users(server: &EtcdServer, settings: EtcdSettings) -> EtcdSettings
 async fn works(settings: &EtcdSettings) {
     let replica = Publishing::start(settings, 1);
     eventually("it is published", async || {
-        (*replica.standing.borrow() == Standing::Works).then_some(())
+        (*replica.standing.borrow() == Health::Ok).then_some(())
     })
     .await;
     let mut etcd = Etcd::open(settings).unwrap();

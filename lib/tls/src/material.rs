@@ -15,10 +15,10 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::TlsError;
-use crate::life::Life;
 use crate::peer_role::{PeerRole, role_of};
 use crate::private_file::is_open_to_others;
 use crate::settings::TlsSettings;
+use crate::validity::Validity;
 use crate::watched::{Files, Watched};
 
 /// HTTP/2, the only supported protocol.
@@ -52,7 +52,7 @@ pub fn count_renewal(is_done: bool) {
 }
 
 /// Publishes the expiry of this process's current certificate.
-fn show_expiry(life: Life) {
+fn show_expiry(life: Validity) {
     // Seconds of Unix time are exact in a float for a long time.
     let expires_at = u32::try_from(life.expires_at()).unwrap_or(u32::MAX);
     gauge!(EXPIRY).set(f64::from(expires_at));
@@ -75,7 +75,7 @@ struct CertificateFiles {
 }
 
 impl Files for CertificateFiles {
-    type Held = Material;
+    type Content = Material;
     type Error = TlsError;
 
     fn paths(&self) -> Vec<&Path> {
@@ -100,7 +100,7 @@ impl Files for CertificateFiles {
         Ok(material)
     }
 
-    fn tell(&self, outcome: Result<(), TlsError>) {
+    fn on_reload(&self, outcome: Result<(), TlsError>) {
         let result = if outcome.is_ok() { "ok" } else { "failed" };
         counter!(RELOADS, "result" => result).increment(1);
         match outcome {
@@ -124,7 +124,7 @@ pub(crate) struct Material {
     /// Role in the certificate.
     role: Option<PeerRole>,
     /// Validity of the certificate.
-    life: Option<Life>,
+    life: Option<Validity>,
 }
 
 impl Tls {
@@ -162,7 +162,7 @@ impl Tls {
 
     /// Validity of this process's certificate; none without one.
     #[must_use]
-    pub fn life(&self) -> Option<Life> {
+    pub fn validity(&self) -> Option<Validity> {
         self.current().life
     }
 
@@ -224,7 +224,7 @@ impl Material {
                 needed: needed.to_string(),
             });
         }
-        let life = chain.first().and_then(Life::of);
+        let life = chain.first().and_then(Validity::of);
         let unusable = |problem: String| TlsError::Unusable {
             path: path.clone(),
             problem,
@@ -384,7 +384,7 @@ mod tests {
         let recorder = PrometheusBuilder::new().build_recorder();
         let page = recorder.handle();
         let shown = |tls: &Tls| {
-            let line = format!("{EXPIRY} {}", tls.life().unwrap().expires_at());
+            let line = format!("{EXPIRY} {}", tls.validity().unwrap().expires_at());
             page.render().lines().any(|it| it == line)
         };
         metrics::with_local_recorder(&recorder, || {

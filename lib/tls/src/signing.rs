@@ -176,7 +176,7 @@ mod tests {
             ca_key: None,
         };
         let tls = Tls::load_as(&worker, Some(role)).unwrap().unwrap();
-        assert!(tls.life().is_some_and(|life| !life.is_over()));
+        assert!(tls.validity().is_some_and(|life| !life.is_over()));
         // Another request reuses the key.
         let kept = fs::read(&key).unwrap();
         let again = SigningRequest::parse(&signing_request(&key).unwrap()).unwrap();

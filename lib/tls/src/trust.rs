@@ -15,7 +15,7 @@ use crate::material::{Tls, client_config, provider};
 impl Tls {
     /// Without a certificate, trusting only these authorities (PEM); none if the text is invalid.
     #[must_use]
-    pub fn trusting(pem: &str) -> Option<Self> {
+    pub fn trusting_authorities(pem: &str) -> Option<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             roots.add(certificate.ok()?).ok()?;
@@ -31,8 +31,8 @@ impl Tls {
     /// answer may be trusted before it is verified otherwise: a worker uses it to ask for the authorities
     /// that its join token has the hash of.
     #[must_use]
-    pub fn believing_anybody() -> Self {
-        let verifier = Arc::new(Anybody(provider()));
+    pub fn trusting_any_server() -> Self {
+        let verifier = Arc::new(AcceptAnyCertificate(provider()));
         let client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .expect("ring speaks TLS 1.3")
@@ -45,9 +45,9 @@ impl Tls {
 
 /// Certificate verifier that accepts any certificate.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

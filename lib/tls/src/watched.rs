@@ -12,7 +12,7 @@ pub const FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
 /// Files that are read together.
 pub(crate) trait Files: Debug + Send + Sync + 'static {
     /// Their content.
-    type Held: Debug + Send + Sync;
+    type Content: Debug + Send + Sync;
     /// Error of unusable files.
     type Error;
 
@@ -20,17 +20,17 @@ pub(crate) trait Files: Debug + Send + Sync + 'static {
     fn paths(&self) -> Vec<&Path>;
 
     /// Reads the files.
-    fn read(&self) -> Result<Self::Held, Self::Error>;
+    fn read(&self) -> Result<Self::Content, Self::Error>;
 
     /// Called when they have changed: their content is used from now on, or the error is given.
-    fn tell(&self, outcome: Result<(), Self::Error>);
+    fn on_reload(&self, outcome: Result<(), Self::Error>);
 }
 
 /// Content of files, as of the last time they were usable.
 #[derive(Debug)]
 pub(crate) struct Watched<F: Files> {
     files: F,
-    current: RwLock<Current<F::Held>>,
+    current: RwLock<Current<F::Content>>,
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<F: Files> Watched<F> {
     }
 
     /// Fixed content without files.
-    pub(crate) fn fixed(files: F, held: F::Held) -> Self {
+    pub(crate) fn fixed(files: F, held: F::Content) -> Self {
         let (stamps, held) = (stamps(&files), Arc::new(held));
         Self {
             files,
@@ -79,7 +79,7 @@ impl<F: Files> Watched<F> {
     }
 
     /// Content last read.
-    pub(crate) fn current(&self) -> Arc<F::Held> {
+    pub(crate) fn current(&self) -> Arc<F::Content> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.held)
     }
@@ -104,14 +104,14 @@ impl<F: Files> Watched<F> {
                 let Some(watched) = watched.upgrade() else {
                     return;
                 };
-                watched.look(&mut failed);
+                watched.poll(&mut failed);
             }
         });
     }
 
     /// Reads the files if they have changed. `failed` is the state of files that could not be used: a
     /// half-finished renewal fails once, and not again before something more is written.
-    pub(crate) fn look(&self, failed: &mut Option<Vec<Stamp>>) {
+    pub(crate) fn poll(&self, failed: &mut Option<Vec<Stamp>>) {
         let stamps = stamps(&self.files);
         let is_known = {
             let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
@@ -122,11 +122,11 @@ impl<F: Files> Watched<F> {
         }
         let outcome = self.reload();
         *failed = outcome.is_err().then_some(stamps);
-        self.files.tell(outcome);
+        self.files.on_reload(outcome);
     }
 }
 
-fn read<F: Files>(files: &F) -> Result<Current<F::Held>, F::Error> {
+fn read<F: Files>(files: &F) -> Result<Current<F::Content>, F::Error> {
     // Taken before reading: a change while the files are read is noticed at the next poll.
     let stamps = stamps(files);
     let held = Arc::new(files.read()?);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     impl Files for Number {
-        type Held = u64;
+        type Content = u64;
         type Error = ();
 
         fn paths(&self) -> Vec<&Path> {
@@ -165,7 +165,7 @@ mod tests {
             text.parse().map_err(drop)
         }
 
-        fn tell(&self, outcome: Result<(), ()>) {
+        fn on_reload(&self, outcome: Result<(), ()>) {
             self.told.lock().unwrap().push(outcome.is_ok());
         }
     }
@@ -186,8 +186,8 @@ mod tests {
                 // With a different length each time: file system time stamps are coarse.
                 fs::write(&path, text).unwrap();
             }
-            watched.look(&mut failed);
-            watched.look(&mut failed);
+            watched.poll(&mut failed);
+            watched.poll(&mut failed);
             let told = std::mem::take(&mut *watched.files.told.lock().unwrap());
             (*watched.current(), told)
         };

@@ -1,6 +1,6 @@
 //! Placements, claims and allocation bases in the log and the state.
 
-use muster_model::command::{Claiming, Move, Moving, Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, Claim, Move, Moving, TaskPlacement};
 use muster_model::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
 use muster_model::time::TimeMs;
 use muster_proto::field::packed::{pack_gpus, unpack_gpus};
@@ -9,14 +9,14 @@ use muster_proto::field::required;
 use crate::error::Field;
 use crate::v1;
 
-pub(super) fn to_wire(claiming: &Claiming) -> v1::Claim {
+pub(super) fn to_wire(claiming: &Claim) -> v1::Claim {
     let victims = claiming.victims.iter();
     v1::Claim {
         leader: claiming.leader.get(),
         job: claiming.job.get(),
         unit: claiming.unit.get(),
         tasks: tasks_to_wire(&claiming.tasks),
-        standing: Some((&claiming.standing).into()),
+        standing: Some((&claiming.basis).into()),
         victims: victims.map(|victim| (*victim).into()).collect(),
         supersedes: claiming
             .supersedes
@@ -52,13 +52,13 @@ fn moving_from_wire(wire: v1::Moving) -> Field<Moving> {
     })
 }
 
-pub(super) fn from_wire(wire: v1::Claim) -> Field<Claiming> {
-    Ok(Claiming {
+pub(super) fn from_wire(wire: v1::Claim) -> Field<Claim> {
+    Ok(Claim {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
         tasks: tasks_from_wire(wire.tasks)?.into(),
-        standing: standing_from_wire(wire.standing)?,
+        basis: standing_from_wire(wire.standing)?,
         victims: wire.victims.into_iter().map(Into::into).collect(),
         supersedes: wire.supersedes.into_iter().map(Into::into).collect(),
         expected_at: wire.expected_at_ms.map(TimeMs),
@@ -87,12 +87,14 @@ pub(super) fn tasks_from_wire(wire: Vec<v1::TaskPlacement>) -> Field<Vec<TaskPla
 }
 
 /// Absent for the ordinary basis, as in bytes older than this field.
-pub(super) fn standing_to_wire(standing: &Standing) -> Option<muster_proto::v1::Standing> {
-    (*standing != Standing::Share).then(|| standing.into())
+pub(super) fn standing_to_wire(standing: &AllocationBasis) -> Option<muster_proto::v1::Standing> {
+    (*standing != AllocationBasis::Share).then(|| standing.into())
 }
 
-pub(super) fn standing_from_wire(wire: Option<muster_proto::v1::Standing>) -> Field<Standing> {
-    wire.map_or(Ok(Standing::Share), |standing| {
-        Standing::try_from(standing).map_err(|invalid| invalid.within("standing"))
+pub(super) fn standing_from_wire(
+    wire: Option<muster_proto::v1::Standing>,
+) -> Field<AllocationBasis> {
+    wire.map_or(Ok(AllocationBasis::Share), |standing| {
+        AllocationBasis::try_from(standing).map_err(|invalid| invalid.within("standing"))
     })
 }

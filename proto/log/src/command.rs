@@ -60,7 +60,7 @@ pub fn decode_command(bytes: &[u8]) -> Result<Command, LogError> {
 
 twin_variants! {
     to_wire, from_wire: Command <=> Kind in v1 {
-        LeaderBegan { replica: replica },
+        LeadershipStarted { replica: replica },
         SubmitJob { request: request, spec: spec },
         CancelJob { request: request, job: job, author: author, reason: reason },
         SuspendJob { request: request, job: job, author: author, reason: reason },
@@ -72,7 +72,7 @@ twin_variants! {
         Prune { leader: leader },
         ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
-        SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+        SetAllocationBasis { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
     }
     within Host(HostCommand) {
         RegisterHost { leader: leader, registration: registration },
@@ -185,7 +185,7 @@ fn placement_to_wire(placement: &Placement) -> v1::Place {
         job: placement.job.get(),
         unit: placement.unit.get(),
         tasks: claim::tasks_to_wire(&placement.tasks),
-        standing: claim::standing_to_wire(&placement.standing),
+        standing: claim::standing_to_wire(&placement.basis),
         barrier: placement.barrier,
     }
 }
@@ -196,7 +196,7 @@ fn placement_from_wire(wire: v1::Place) -> Field<Placement> {
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
         tasks: claim::tasks_from_wire(wire.tasks)?.into(),
-        standing: claim::standing_from_wire(wire.standing)?,
+        basis: claim::standing_from_wire(wire.standing)?,
         barrier: wire.barrier,
     })
 }

@@ -1,6 +1,6 @@
 //! Allocation bases and claims.
 
-use muster_model::command::{Standing, Victim};
+use muster_model::command::{AllocationBasis, Victim};
 use muster_model::host::HostClaim;
 use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::topology::CellId;
@@ -8,7 +8,7 @@ use muster_model::topology::CellId;
 use crate::field::{InvalidField, required};
 use crate::v1;
 
-impl TryFrom<v1::Standing> for Standing {
+impl TryFrom<v1::Standing> for AllocationBasis {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Standing) -> Result<Self, InvalidField> {
@@ -27,13 +27,13 @@ impl TryFrom<v1::Standing> for Standing {
     }
 }
 
-impl From<&Standing> for v1::Standing {
-    fn from(standing: &Standing) -> Self {
+impl From<&AllocationBasis> for v1::Standing {
+    fn from(standing: &AllocationBasis) -> Self {
         use v1::standing::{Cells, Kind, Plain};
         let kind = match standing {
-            Standing::Share => Kind::Share(Plain {}),
-            Standing::Opportunistic => Kind::Opportunistic(Plain {}),
-            Standing::Cells(cells) => Kind::Cells(Cells {
+            AllocationBasis::Share => Kind::Share(Plain {}),
+            AllocationBasis::Opportunistic => Kind::Opportunistic(Plain {}),
+            AllocationBasis::Cells(cells) => Kind::Cells(Cells {
                 cells: cells.iter().map(Into::into).collect(),
             }),
         };

@@ -1,7 +1,7 @@
 //! Desired state of a host.
 
 use muster_model::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    CheckpointDuties, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
     TaskAssignment,
 };
 use muster_model::ids::{
@@ -87,7 +87,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             suspended: wire.suspended,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
             warning: wire.warning.map(Into::into),
-            care: CheckpointCare {
+            checkpoint_duties: CheckpointDuties {
                 removals: wire.removals.into_iter().map(Into::into).collect(),
                 kept: wire.kept_checkpoints,
                 interval_ms: wire.checkpoint_interval_ms,
@@ -136,10 +136,15 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             execution: (assignment.execution != Execution::default())
                 .then(|| (&assignment.execution).into()),
             warning: assignment.warning.map(Into::into),
-            removals: assignment.care.removals.iter().map(Into::into).collect(),
-            kept_checkpoints: assignment.care.kept.clone(),
-            checkpoint_interval_ms: assignment.care.interval_ms,
-            mean_time_ms: assignment.care.mean_time_ms,
+            removals: assignment
+                .checkpoint_duties
+                .removals
+                .iter()
+                .map(Into::into)
+                .collect(),
+            kept_checkpoints: assignment.checkpoint_duties.kept.clone(),
+            checkpoint_interval_ms: assignment.checkpoint_duties.interval_ms,
+            mean_time_ms: assignment.checkpoint_duties.mean_time_ms,
             user: assignment.user.clone(),
         }
     }

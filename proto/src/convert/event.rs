@@ -11,7 +11,7 @@ use crate::v1;
 
 twin_variants! {
     kind_to_wire, kind_from_wire: EventKind <=> Kind in v1 {
-        LeaderBegan { replica: replica_id, epoch: leadership_epoch },
+        LeadershipStarted { replica: replica_id, epoch: leadership_epoch },
         JobSubmitted { job: job_id, name: name, user: user, queue: queue },
         JobCancelRequested { job: job_id, author: author, reason: reason },
         JobSuspended { job: job_id, author: author, reason: reason, mode: mode },
@@ -32,7 +32,7 @@ twin_variants! {
         TaskLost { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, detail: detail },
         AttemptStopping { job: job_id, unit: unit, epoch: epoch, cause: reason },
         AttemptEnded {
-            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, blame: blame,
+            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, attribution: blame,
         },
         UnitRequeued { job: job_id, unit: unit, reason: reason, not_before: not_before_ms },
         UnitRetried {
@@ -74,7 +74,7 @@ twin_variants! {
             job: job_id, unit: unit, moved: moved, cost_gpu_ms: cost_gpu_ms, gain_gpu_ms: gain_gpu_ms,
         },
         ClaimDropped { job: job_id, unit: unit, reason: reason },
-        StandingChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
+        AllocationBasisChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
         LevelsChanged { above: above, inside: inside },
         HostCellsDoubted { host: host_id, name: name, flaws: flaws },
         JobEligible { job: job_id },
@@ -94,12 +94,12 @@ twin_variants! {
         EventKind::ReplicaChanged(changed) => Kind::ReplicaChanged(v1::ReplicaChanged {
             replica_id: changed.replica.get(),
             address: changed.address.clone(),
-            standing: v1::ReplicaStanding::from(changed.standing).into(),
+            standing: v1::ReplicaStanding::from(changed.membership).into(),
         }),
         Kind::ReplicaChanged(wire) => EventKind::ReplicaChanged(ReplicaChanged {
             replica: ReplicaId(wire.replica_id),
             address: wire.address,
-            standing: enumeration::<v1::ReplicaStanding, _>(
+            membership: enumeration::<v1::ReplicaStanding, _>(
                 "ReplicaChanged.standing",
                 wire.standing,
             )?,
@@ -128,7 +128,7 @@ impl TryFrom<v1::Event> for EventKind {
 impl From<&EventKind> for v1::EventKind {
     fn from(kind: &EventKind) -> Self {
         match kind {
-            EventKind::LeaderBegan { .. } => Self::LeaderBegan,
+            EventKind::LeadershipStarted { .. } => Self::LeaderBegan,
             EventKind::JobSubmitted { .. } => Self::JobSubmitted,
             EventKind::JobCancelRequested { .. } => Self::JobCancelRequested,
             EventKind::JobSuspended { .. } => Self::JobSuspended,
@@ -168,7 +168,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::UnitClaimed { .. } => Self::UnitClaimed,
             EventKind::UnitsMoved { .. } => Self::UnitsMoved,
             EventKind::ClaimDropped { .. } => Self::ClaimDropped,
-            EventKind::StandingChanged { .. } => Self::StandingChanged,
+            EventKind::AllocationBasisChanged { .. } => Self::StandingChanged,
             EventKind::LevelsChanged { .. } => Self::LevelsChanged,
             EventKind::HostCellsDoubted { .. } => Self::HostCellsDoubted,
             EventKind::JobEligible { .. } => Self::JobEligible,

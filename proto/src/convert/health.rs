@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_model::beat::WorkDone;
 use muster_model::desired::HealthDuties;
 use muster_model::event::HealthNote;
 use muster_model::health::{
-    Blame, Charge, Class, Component, DeviceAction, FINDINGS_PER_REPORT_MAX, Finding, Measure,
+    Attribution, Charge, Class, Component, DeviceAction, FINDINGS_PER_REPORT_MAX, Finding, Measure,
     Order, Phase, Severity, Step, WorkStep,
 };
+use muster_model::heartbeat::WorkDone;
 use muster_model::ids::{HostId, Revision};
 use muster_model::time::TimeMs;
 
@@ -49,19 +49,20 @@ words!(
     Step
 );
 
-impl Twin<Option<v1::Blame>> for Option<Arc<Blame>> {
+impl Twin<Option<v1::Blame>> for Option<Arc<Attribution>> {
     fn to_wire(&self) -> Option<v1::Blame> {
         self.as_deref().map(Into::into)
     }
 
     fn from_wire(field: &str, wire: Option<v1::Blame>) -> Result<Self, InvalidField> {
-        let read = wire.map(|wire| Blame::try_from(wire).map_err(|invalid| invalid.within(field)));
+        let read =
+            wire.map(|wire| Attribution::try_from(wire).map_err(|invalid| invalid.within(field)));
         Ok(read.transpose()?.map(Arc::new))
     }
 }
 
-impl From<&Blame> for v1::Blame {
-    fn from(blame: &Blame) -> Self {
+impl From<&Attribution> for v1::Blame {
+    fn from(blame: &Attribution) -> Self {
         Self {
             class: blame.class.to_wire(),
             component: blame.component.as_ref().map(Into::into),
@@ -77,7 +78,7 @@ impl From<&Blame> for v1::Blame {
     }
 }
 
-impl TryFrom<v1::Blame> for Blame {
+impl TryFrom<v1::Blame> for Attribution {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Blame) -> Result<Self, InvalidField> {
@@ -248,9 +249,9 @@ impl TryFrom<v1::HealthWorkDone> for WorkDone {
 /// Health duties of a worker; none if there are none.
 pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> {
     (*duties != HealthDuties::default()).then(|| v1::HealthDuties {
-        heard: duties.heard,
+        heard: duties.acknowledged,
         rules_revision: duties.rules.get(),
-        rules_sum: duties.rules_sum,
+        rules_sum: duties.rules_fingerprint,
         orders: duties.orders.iter().map(Into::into).collect(),
     })
 }
@@ -262,9 +263,9 @@ pub(crate) fn duties_from_wire(
     let wire = wire.unwrap_or_default();
     let orders = wire.orders.into_iter().enumerate();
     Ok(HealthDuties {
-        heard: wire.heard,
+        acknowledged: wire.heard,
         rules: Revision(wire.rules_revision),
-        rules_sum: wire.rules_sum,
+        rules_fingerprint: wire.rules_sum,
         orders: orders
             .map(|(at, order)| {
                 Order::try_from(order).map_err(|invalid| invalid.within_item("health.orders", at))

@@ -1,6 +1,6 @@
 //! Phases and other plain enumerations.
 
-use muster_model::command::{HostHealth, ReplicaStanding};
+use muster_model::command::{HostHealth, ReplicaMembership};
 use muster_model::desired::RestartReason;
 use muster_model::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_model::spec::SuspendMode;
@@ -71,7 +71,7 @@ twins!(RestartReason {
 
 twins!(HostHealth { Up, Suspect, Lost });
 
-twins!(ReplicaStanding {
+twins!(ReplicaMembership {
     Learner,
     Voter,
     Removed,

@@ -1,8 +1,8 @@
 //! Health, blocks, exits and stop reasons.
 
 use muster_model::command::{
-    Block, BlockTarget, Exit, GpuHealth, LastSeen, MemoryEnd, Planned, SignalSender, StopCause,
-    StopReason,
+    Block, BlockTarget, Exit, GpuHealth, LastMeasurements, MemoryUsage, Planned, SignalSender,
+    StopCause, StopReason,
 };
 use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
@@ -110,7 +110,7 @@ impl From<v1::Exit> for Exit {
             signal: wire.signal,
             out_of_memory: wire.out_of_memory,
             lease_expired: wire.lease_expired,
-            memory: wire.memory.map(|memory| MemoryEnd {
+            memory: wire.memory.map(|memory| MemoryUsage {
                 limit_bytes: memory.limit_bytes,
                 peak_bytes: memory.peak_bytes,
             }),
@@ -122,11 +122,11 @@ impl From<v1::Exit> for Exit {
             },
             start_error: wire.start_error,
             evidence: wire.evidence,
-            last_seen: wire.last_seen.map(|seen| {
-                Box::new(LastSeen {
+            last_measurements: wire.last_seen.map(|seen| {
+                Box::new(LastMeasurements {
                     busy_permille: { seen.busy_permille }
                         .map(|it| u16::try_from(it).unwrap_or(u16::MAX)),
-                    held_before_mib: seen.held_before_mib,
+                    leftover_mib: seen.held_before_mib,
                     step: seen.step,
                 })
             }),
@@ -153,9 +153,9 @@ impl From<&Exit> for v1::Exit {
                 Some(SignalSender::Other) => v1::SignalSender::Other,
             }),
             evidence: exit.evidence.clone(),
-            last_seen: exit.last_seen.as_ref().map(|seen| v1::LastSeen {
+            last_seen: exit.last_measurements.as_ref().map(|seen| v1::LastSeen {
                 busy_permille: seen.busy_permille.map(u32::from),
-                held_before_mib: seen.held_before_mib,
+                held_before_mib: seen.leftover_mib,
                 step: seen.step,
             }),
         }
@@ -176,9 +176,9 @@ impl TryFrom<v1::StopReason> for StopReason {
             },
             Kind::DrainHostId(host) => Self::Drain { host: HostId(host) },
             Kind::Preempted(_) => Self::Preempted,
-            Kind::RunTime(_) => Self::RunTime,
-            Kind::Assembly(_) => Self::Assembly,
-            Kind::Moved(_) => Self::Moved,
+            Kind::RunTime(_) => Self::TimeLimit,
+            Kind::Assembly(_) => Self::AssemblyTimeout,
+            Kind::Moved(_) => Self::Defragmented,
             Kind::Suspended(_) => Self::Suspended,
             Kind::NotSwapped(_) => Self::NotSwapped,
             Kind::HostFaultId(host) => Self::HostFault { host: HostId(host) },
@@ -196,9 +196,9 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::GpuFault { gpu } => Kind::GpuFault(gpu.to_string()),
             StopReason::Drain { host } => Kind::DrainHostId(host.get()),
             StopReason::Preempted => Kind::Preempted(Plain {}),
-            StopReason::RunTime => Kind::RunTime(Plain {}),
-            StopReason::Assembly => Kind::Assembly(Plain {}),
-            StopReason::Moved => Kind::Moved(Plain {}),
+            StopReason::TimeLimit => Kind::RunTime(Plain {}),
+            StopReason::AssemblyTimeout => Kind::Assembly(Plain {}),
+            StopReason::Defragmented => Kind::Moved(Plain {}),
             StopReason::Suspended => Kind::Suspended(Plain {}),
             StopReason::NotSwapped => Kind::NotSwapped(Plain {}),
             StopReason::HostFault { host } => Kind::HostFaultId(host.get()),

@@ -4,7 +4,7 @@ use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::timings::Timings;
 
 use crate::convert::gpu_uuid;
-use crate::convert::learnt::{learnt_from_wire, learnt_to_wire};
+use crate::convert::reported_topology::{learnt_from_wire, learnt_to_wire};
 use crate::field::InvalidField;
 use crate::v1;
 
@@ -86,7 +86,7 @@ impl From<&GpuDescription> for v1::GpuDescription {
 impl From<Timings> for v1::Timings {
     fn from(timings: Timings) -> Self {
         Self {
-            beat_ms: timings.beat_ms,
+            beat_ms: timings.heartbeat_ms,
             suspect_ms: timings.suspect_ms,
             lost_ms: timings.lost_ms,
         }
@@ -105,7 +105,7 @@ impl TryFrom<v1::Timings> for Timings {
             return Err(InvalidField::new("suspect_ms", rule));
         }
         Ok(Self {
-            beat_ms: wire.beat_ms,
+            heartbeat_ms: wire.beat_ms,
             suspect_ms: wire.suspect_ms,
             lost_ms: wire.lost_ms,
         })

@@ -90,7 +90,7 @@ impl<M: StateMachine, R: Runtime> Applier<M, R> {
     }
 
     /// Notifies the observer of an applied entry.
-    fn show(&self, entry: &Entry<M>, outcomes: &Outcomes<M>) {
+    fn notify_observer(&self, entry: &Entry<M>, outcomes: &Outcomes<M>) {
         let Some(observer) = &self.parts.observer else {
             return;
         };
@@ -159,7 +159,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
             let (entry, responder) = item?;
             let outcomes = self.apply_entry(&entry);
             commands += outcomes.0.len();
-            self.show(&entry, &outcomes);
+            self.notify_observer(&entry, &outcomes);
             if let Some(responder) = responder {
                 responder.send(outcomes);
             }
@@ -209,7 +209,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
     ) -> Result<Option<Snapshot<LeaderId, u64, Node, SnapshotFile>>, io::Error> {
         let snapshots = Arc::clone(&self.parts.snapshots);
         let applied = self.parts.shared.read().clone();
-        let newest = R::spawn_blocking(move || snapshots.newest_whole(&applied)).await??;
+        let newest = R::spawn_blocking(move || snapshots.newest_verified(&applied)).await??;
         Ok(newest.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
     }
 }

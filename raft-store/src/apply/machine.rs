@@ -35,7 +35,7 @@ impl StateMachine for State {
         self.time.0
     }
 
-    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64) {
+    fn carry_over(&mut self, former: &[(Peer, bool)], now_ms: u64) {
         let record = |(peer, votes): &(Peer, bool)| ReplicaRecord {
             id: ReplicaId(peer.id),
             address: peer.address.clone(),
@@ -43,7 +43,7 @@ impl StateMachine for State {
         };
         let former: Vec<ReplicaRecord> = former.iter().map(record).collect();
         // Calls the inherent function, not this one.
-        Self::refound(self, &former, TimeMs(now_ms));
+        Self::recover(self, &former, TimeMs(now_ms));
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_machine_read_from_a_snapshot_goes_on_as_the_original() {
         let mut original = State::default();
-        let began = Command::LeaderBegan {
+        let began = Command::LeadershipStarted {
             replica: ReplicaId(1),
         };
         StateMachine::apply(&mut original, 1_000, &began);

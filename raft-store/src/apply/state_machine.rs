@@ -72,7 +72,7 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     /// Carries the state into a new group of replicas: all fencing numbers continue above anything that the
     /// old group can have reached by `now_ms`, in milliseconds since 1970. `former` are the members of the
     /// old group, with true for a voter.
-    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64);
+    fn carry_over(&mut self, former: &[(Peer, bool)], now_ms: u64);
 
     /// Writes the whole state. Called on a clone, off the apply path.
     fn write_snapshot(&self, sink: &mut dyn io::Write) -> io::Result<()>;

@@ -95,7 +95,7 @@ impl ChangePlan {
 pub struct Force(pub bool);
 
 /// The leader's view for planning a change.
-struct View<'a> {
+struct PlanningContext<'a> {
     status: &'a Status,
     heard_ms_max: u64,
     voters: BTreeSet<u64>,
@@ -114,7 +114,7 @@ impl Status {
         timings: Timings,
         force: Force,
     ) -> Result<ChangePlan, MembershipError> {
-        let view = View {
+        let view = PlanningContext {
             status: self,
             heard_ms_max: timings.successor_silence_ms_max(),
             voters: self.voters.iter().map(|voter| voter.id).collect(),
@@ -135,7 +135,7 @@ impl Status {
     }
 }
 
-impl View<'_> {
+impl PlanningContext<'_> {
     fn add(&self, peer: &Peer) -> Result<ChangePlan, MembershipError> {
         let status = self.status;
         if let Some(known) = status.member(peer.id) {
@@ -166,7 +166,7 @@ impl View<'_> {
         if self.voters.contains(&id) {
             return Ok(self.done());
         }
-        self.check_level(id)?;
+        self.check_caught_up(id)?;
         if self.voters.len() >= VOTERS_MAX {
             return refused(format!(
                 "the group has {VOTERS_MAX} voters, which is the limit (VOTERS_MAX)"
@@ -174,7 +174,7 @@ impl View<'_> {
         }
         let mut voters = self.voters.clone();
         voters.insert(id);
-        self.move_voters(voters)
+        self.change_voters(voters)
     }
 
     fn remove(&self, id: u64, force: Force) -> Result<ChangePlan, MembershipError> {
@@ -199,7 +199,7 @@ impl View<'_> {
                 voters.len()
             ));
         }
-        self.move_voters(voters)
+        self.change_voters(voters)
     }
 
     fn replace(&self, old: u64, new: u64) -> Result<ChangePlan, MembershipError> {
@@ -219,11 +219,11 @@ impl View<'_> {
                 "replica {new} votes already: remove replica {old}, or name another one"
             ));
         }
-        self.check_level(new)?;
+        self.check_caught_up(new)?;
         let mut voters = self.voters.clone();
         voters.remove(&old);
         voters.insert(new);
-        self.move_voters(voters)
+        self.change_voters(voters)
     }
 
     fn done(&self) -> ChangePlan {
@@ -235,7 +235,7 @@ impl View<'_> {
     }
 
     /// Both sets of voters need a live majority: the change commits with both of them or not at all.
-    fn move_voters(&self, voters: BTreeSet<u64>) -> Result<ChangePlan, MembershipError> {
+    fn change_voters(&self, voters: BTreeSet<u64>) -> Result<ChangePlan, MembershipError> {
         for set in [&self.voters, &voters] {
             let heard = set.iter().filter(|id| self.is_heard(**id)).count();
             if heard <= set.len() / 2 {
@@ -257,18 +257,18 @@ impl View<'_> {
         id == self.status.replica_id
             || followers
                 .iter()
-                .any(|follower| follower.id == id && follower.is_heard(self.heard_ms_max))
+                .any(|follower| follower.id == id && follower.is_responsive(self.heard_ms_max))
     }
 
     /// Checks that a learner answers and is nearly up to date.
-    fn check_level(&self, id: u64) -> Result<(), MembershipError> {
+    fn check_caught_up(&self, id: u64) -> Result<(), MembershipError> {
         if self.status.member(id).is_none() {
             return Err(MembershipError::UnknownMember { id });
         }
         let followers = &self.status.followers;
         let follower = followers.iter().find(|follower| follower.id == id);
         match follower {
-            Some(follower) if follower.is_heard(self.heard_ms_max) => {
+            Some(follower) if follower.is_responsive(self.heard_ms_max) => {
                 if follower.lag_entries > PROMOTION_LAG_ENTRIES_MAX {
                     return Err(MembershipError::LearnerLags {
                         id,
@@ -279,7 +279,7 @@ impl View<'_> {
             }
             _ => Err(MembershipError::LearnerSilent {
                 id,
-                heard_ago_ms: follower.and_then(|follower| follower.heard_ago_ms),
+                heard_ago_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
                 silence_ms_max: self.heard_ms_max,
             }),
         }
@@ -327,7 +327,7 @@ mod tests {
                     id: *id,
                     matched: None,
                     lag_entries: 0,
-                    heard_ago_ms: (!silent.contains(id)).then_some(10),
+                    last_answer_ago_ms: (!silent.contains(id)).then_some(10),
                 })
                 .collect(),
             is_disowned: false,

@@ -21,11 +21,11 @@ const HELLO_PAUSE: Duration = Duration::from_millis(50);
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     /// Asks a member for its incarnation.
-    async fn admit(&self, peer: &Peer) -> Result<Node, MembershipError> {
+    async fn resolve_node(&self, peer: &Peer) -> Result<Node, MembershipError> {
         let incarnation = if peer.id == self.config.replica_id {
             self.network.identity.incarnation
         } else {
-            self.meet(peer).await?.incarnation
+            self.query_identity(peer).await?.incarnation
         };
         Ok(Node {
             address: peer.address.clone(),
@@ -34,7 +34,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 
     /// Asks a member for its identity, with retries, because it may still be starting.
-    async fn meet(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
+    async fn query_identity(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
         let stranger = Node {
             address: peer.address.clone(),
             incarnation: 0,
@@ -44,8 +44,8 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         loop {
             match client.hello().await {
                 Ok(answer) => return Ok(answer),
-                Err(TransportError::Stranger(detail)) => {
-                    return Err(MembershipError::Stranger {
+                Err(TransportError::UnexpectedPeer(detail)) => {
+                    return Err(MembershipError::UnexpectedPeer {
                         peer: peer.clone(),
                         detail,
                     });
@@ -64,7 +64,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     /// Asks the members of a new group for their identity, and fails unless every other one belongs to no
     /// group: if some replicas have lost their data, the empty ones would outvote those that still hold the
     /// log.
-    async fn meet_strangers(
+    async fn query_new_members(
         &self,
         members: &[Peer],
     ) -> Result<BTreeMap<u64, Node>, MembershipError> {
@@ -73,7 +73,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             .partition(|peer| peer.id == self.config.replica_id);
         let asked = others
             .into_iter()
-            .map(|peer| async move { (peer, self.meet(peer).await) });
+            .map(|peer| async move { (peer, self.query_identity(peer).await) });
         let answers = futures::future::join_all(asked).await;
         // One member of an existing group decides, even if others do not answer.
         for (peer, answer) in &answers {
@@ -85,10 +85,10 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         }
         let mut nodes = BTreeMap::new();
         for peer in this {
-            nodes.insert(peer.id, self.admit(peer).await?);
+            nodes.insert(peer.id, self.resolve_node(peer).await?);
         }
         for (peer, answer) in answers {
-            nodes.insert(peer.id, to_stranger(peer, &answer?)?);
+            nodes.insert(peer.id, to_new_member(peer, &answer?)?);
         }
         Ok(nodes)
     }
@@ -97,7 +97,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         if matches!(self.raft.is_initialized().await, Ok(true)) {
             return Err(MembershipError::AlreadyInitialized);
         }
-        let nodes = self.meet_strangers(&members).await?;
+        let nodes = self.query_new_members(&members).await?;
         self.raft
             .initialize(nodes)
             .await
@@ -116,7 +116,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     /// another group, or to a time before it was removed.
     pub(crate) async fn admit_learner(&self, peer: Peer) -> Result<(), MembershipError> {
         self.check_leads()?;
-        let answer = self.meet(&peer).await?;
+        let answer = self.query_identity(&peer).await?;
         let node = Node {
             address: peer.address.clone(),
             incarnation: answer.incarnation,
@@ -144,7 +144,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             .add_learner(peer.id, node, false)
             .await
             .map_err(to_membership_error)?;
-        self.settle(added.log_id.index).await
+        self.await_committed(added.log_id.index).await
     }
 
     pub(crate) async fn remove(&self, id: u64) -> Result<(), MembershipError> {
@@ -169,7 +169,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 
     /// Makes exactly these members voters; each must be a member already. Voters that are left out leave
     /// the group.
-    pub(crate) async fn vote_by(&self, voters: BTreeSet<u64>) -> Result<(), MembershipError> {
+    pub(crate) async fn set_voters(&self, voters: BTreeSet<u64>) -> Result<(), MembershipError> {
         self.check_leads()?;
         let metrics = self.metrics();
         let now: BTreeSet<u64> = metrics.membership_config.voter_ids().collect();
@@ -208,11 +208,11 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             .change_membership_if(change, false, [unchanged])
             .await
             .map_err(to_membership_error)?;
-        self.settle(changed.log_id.index).await
+        self.await_committed(changed.log_id.index).await
     }
 
     /// Waits until the status shows a committed membership.
-    async fn settle(&self, index: u64) -> Result<(), MembershipError> {
+    async fn await_committed(&self, index: u64) -> Result<(), MembershipError> {
         let waited = self
             .raft
             .wait(Some(self.patience()))
@@ -229,7 +229,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 }
 
 /// Converts the answer of a new group's member; fails if it belongs to a group.
-fn to_stranger(peer: &Peer, answer: &HelloResponse) -> Result<Node, MembershipError> {
+fn to_new_member(peer: &Peer, answer: &HelloResponse) -> Result<Node, MembershipError> {
     if answer.belongs_to_group.is_none() {
         return Err(MembershipError::Unreachable {
             peer: peer.clone(),

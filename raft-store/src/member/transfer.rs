@@ -25,7 +25,7 @@ pub const SUCCESSOR_LAG_ENTRIES_MAX: u64 = 256;
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     /// Transfers leadership to a voter, and waits until it leads.
-    pub(crate) async fn hand_over(&self, to: u64) -> Result<(), MembershipError> {
+    pub(crate) async fn transfer_leadership(&self, to: u64) -> Result<(), MembershipError> {
         self.check_leads()?;
         if to == self.config.replica_id {
             return Ok(());
@@ -37,7 +37,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
                 "replica {to} is not a voter"
             )));
         }
-        self.await_fit(to).await?;
+        self.await_ready_successor(to).await?;
         let trigger = self.raft.trigger().transfer_leader(to).await;
         trigger.map_err(|_| MembershipError::Stopped)?;
         self.await_successor(to).await
@@ -45,7 +45,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 
     /// Waits until the successor answers and is up to date: it may not have answered a new leader yet, and
     /// under load a voter lags for moments.
-    async fn await_fit(&self, to: u64) -> Result<(), MembershipError> {
+    async fn await_ready_successor(&self, to: u64) -> Result<(), MembershipError> {
         let timings = self.config.timings;
         let patience = Duration::from_millis(timings.successor_silence_ms_max());
         let this = self.config.replica_id;
@@ -108,7 +108,7 @@ fn fitness(
     silence_ms_max: u64,
 ) -> Result<(), MembershipError> {
     match follower {
-        Some(follower) if follower.is_heard(silence_ms_max) => {
+        Some(follower) if follower.is_responsive(silence_ms_max) => {
             if follower.lag_entries > SUCCESSOR_LAG_ENTRIES_MAX {
                 return Err(MembershipError::SuccessorLags {
                     to,
@@ -117,9 +117,9 @@ fn fitness(
             }
             Ok(())
         }
-        _ => Err(MembershipError::SuccessorSilent {
+        _ => Err(MembershipError::SuccessorUnresponsive {
             to,
-            heard_ago_ms: follower.and_then(|follower| follower.heard_ago_ms),
+            heard_ago_ms: follower.and_then(|follower| follower.last_answer_ago_ms),
             silence_ms_max,
         }),
     }
@@ -135,7 +135,7 @@ mod tests {
             id: 2,
             matched: Some(9),
             lag_entries,
-            heard_ago_ms,
+            last_answer_ago_ms: heard_ago_ms,
         };
         let told = |follower: Option<FollowerStatus>| {
             let result = fitness(follower.as_ref(), 2, 500);

@@ -133,7 +133,7 @@ impl PeerClient {
         error: TransportError,
     ) -> RPCError<Types<M, R>> {
         match error {
-            TransportError::Unreachable(_) | TransportError::Stranger(_) => {
+            TransportError::Unreachable(_) | TransportError::UnexpectedPeer(_) => {
                 RPCError::Unreachable(Unreachable::new(&error))
             }
             TransportError::Broken(_) => RPCError::Network(NetworkError::new(&error)),
@@ -151,7 +151,7 @@ fn unpack(response: proto::PeerResponse) -> Result<Answer, TransportError> {
     match response.body {
         Some(Answer::Refusal(refusal)) => Err(match refusal.reason() {
             Reason::ForeignCluster | Reason::WrongReplica => {
-                TransportError::Stranger(refusal.detail)
+                TransportError::UnexpectedPeer(refusal.detail)
             }
             reason => TransportError::Unreachable(format!(
                 "refused ({}): {}",
@@ -319,7 +319,7 @@ impl PeerClient {
             if chunk.done && sent.is_err() {
                 // A receiver that has the whole snapshot reads all of it: it may have decayed on this disk
                 // since it was last read.
-                snapshot.snapshot.doubt();
+                snapshot.snapshot.mark_suspect();
             }
             let theirs = sent?;
             if chunk.done || theirs > vote {

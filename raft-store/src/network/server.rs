@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, oneshot};
 use crate::apply::applier::Applier;
 use crate::apply::state_machine::{DecodeError, StateMachine};
 use crate::network::receiver::ChunkError;
-use crate::network::{SnapshotReceiver, Standing, convert as wire};
+use crate::network::{DataAcceptance, SnapshotReceiver, convert as wire};
 use crate::sim::{Runtime, detach};
 use crate::storage::codec::convert;
 use crate::types::Types;
@@ -27,7 +27,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) replica_id: u64,
     pub(crate) incarnation: u64,
     /// Whether the group accepts this replica's data, as shown by messages from members.
-    pub(crate) standing: Standing,
+    pub(crate) standing: DataAcceptance,
 }
 
 /// Checks requests and hands them to openraft.
@@ -307,8 +307,8 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
     }
     let expected = request.to_incarnation;
     if expected != 0 && expected != identity.incarnation {
-        if identity.standing.refused() {
-            tell_disowned(identity, request.from);
+        if identity.standing.record_refused() {
+            log_disowned(identity, request.from);
         }
         return Err(refuse(
             Reason::OtherIncarnation,
@@ -316,16 +316,16 @@ fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), 
         ));
     }
     if expected != 0 {
-        identity.standing.accepted();
+        identity.standing.record_accepted();
     }
     if matches!(request.body, Some(Body::Append(_) | Body::SnapshotChunk(_))) {
-        identity.standing.leader_spoke();
+        identity.standing.record_leader_message();
     }
     Ok(())
 }
 
 /// Without this log line a replica whose data directory was lost would silently wait forever.
-fn tell_disowned(identity: &ServerIdentity, from: u64) {
+fn log_disowned(identity: &ServerIdentity, from: u64) {
     tracing::error!(
         replica = identity.replica_id,
         told_by = from,

@@ -17,7 +17,7 @@ pub enum TransportError {
     /// A replica of another cluster, or another replica, answers at the peer's address. Retrying is
     /// pointless.
     #[error("unexpected peer: {0}")]
-    Stranger(String),
+    UnexpectedPeer(String),
     /// The exchange was interrupted; the peer may have received the request.
     #[error("interrupted: {0}")]
     Broken(String),

@@ -1,6 +1,6 @@
 //! Backups, disaster recovery, and earlier states.
 
 pub mod backup;
+pub(super) mod disaster_recovery;
 pub(super) mod past;
-pub(super) mod refound;
 pub(super) mod remains;

@@ -43,7 +43,7 @@ pub struct StoredEntry<M: StateMachine> {
 
 /// Data of a stopped replica: a state, and the log after it.
 #[derive(Debug, Clone)]
-pub struct Remains<M: StateMachine> {
+pub struct OfflineLog<M: StateMachine> {
     /// State before the first of `entries`: empty, or that of the oldest snapshot since which the log is
     /// complete.
     pub base: M,
@@ -53,7 +53,7 @@ pub struct Remains<M: StateMachine> {
     pub committed: Option<u64>,
 }
 
-impl<M: StateMachine> Remains<M> {
+impl<M: StateMachine> OfflineLog<M> {
     /// Reads the data directory of a stopped replica. The database recovers as it does at every start; no
     /// entry is changed.
     ///

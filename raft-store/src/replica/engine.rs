@@ -17,7 +17,7 @@ use crate::apply::state_machine::StateMachine;
 use crate::error::{MembershipError, ReadError};
 use crate::member::member_change::{ChangePlan, Force, MemberChange};
 use crate::member::peer::Peer;
-use crate::network::{Network, Server, Standing};
+use crate::network::{DataAcceptance, Network, Server};
 use crate::replica::config::Config;
 use crate::replica::status::{FollowerStatus, Status};
 use crate::sim::Runtime;
@@ -57,7 +57,7 @@ pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
     pub(crate) server: Server<M, R>,
     pub(crate) network: Network,
     /// Whether the group accepts this replica's data.
-    pub(crate) standing: Standing,
+    pub(crate) standing: DataAcceptance,
     /// Reason of divergence, once the replica has diverged and stopped itself.
     pub(crate) divergence: watch::Receiver<Option<String>>,
 }
@@ -79,7 +79,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
                 self.read_from_leader(forward).await
             }
             Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => Err(
-                ReadError::NoQuorum(answered(&error.got, self.config.replica_id)),
+                ReadError::NoQuorum(describe_answers(&error.got, self.config.replica_id)),
             ),
             Err(RaftError::Fatal(_)) => Err(ReadError::Stopped),
         }
@@ -128,7 +128,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 }
 
 /// Describes a missed majority for operators. openraft counts the leader, `own`, among those that answered.
-fn answered(got: &BTreeSet<u64>, own: u64) -> String {
+fn describe_answers(got: &BTreeSet<u64>, own: u64) -> String {
     let others: Vec<String> = got
         .iter()
         .filter(|id| **id != own)
@@ -190,7 +190,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     }
 
     fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>> {
-        self.vote_by(voters).boxed()
+        self.set_voters(voters).boxed()
     }
 
     fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
@@ -212,7 +212,7 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     }
 
     fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
-        self.hand_over(to).boxed()
+        self.transfer_leadership(to).boxed()
     }
 
     fn successor(&self) -> Option<u64> {
@@ -290,7 +290,7 @@ pub(crate) fn followers<M: StateMachine, R: Runtime>(
             id: *id,
             matched: matched.map(|matched| matched.index),
             lag_entries: next.saturating_sub(matched.map_or(0, |matched| matched.index + 1)),
-            heard_ago_ms: heard_ago_ms(id),
+            last_answer_ago_ms: heard_ago_ms(id),
         })
         .collect()
 }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn who_is_short_of_a_majority_says_who_answered() {
-        let told = |got: &[u64]| answered(&got.iter().copied().collect(), 1);
+        let told = |got: &[u64]| describe_answers(&got.iter().copied().collect(), 1);
         assert_eq!(told(&[1]), "no other replica answered");
         assert_eq!(told(&[3, 1]), "only replica 3 answered");
         assert_eq!(told(&[4, 1, 2]), "only replicas 2, 4 answered");

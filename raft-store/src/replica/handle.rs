@@ -17,12 +17,12 @@ use crate::error::{MembershipError, OpenError, ProposeError, ReadError};
 use crate::member::leadership::Leadership;
 use crate::member::member_change::{ChangePlan, Force, MemberChange};
 use crate::member::peer::Peer;
-use crate::recovery::backup::Picture;
-use crate::recovery::past::{Past, PastError};
+use crate::recovery::backup::CapturedState;
+use crate::recovery::past::{StateHistory, StateHistoryError};
 use crate::replica::config::{BatchLimits, Config};
 use crate::replica::engine::Engine;
 use crate::replica::log_clock::LogClock;
-use crate::replica::seams::Seams;
+use crate::replica::seams::Environment;
 use crate::replica::status::Status;
 use crate::replica::{open, telemetry};
 use crate::sim::{Observer, Runtime};
@@ -36,7 +36,7 @@ pub struct Handle<M: StateMachine> {
 pub(crate) struct Inner<M: StateMachine> {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shared: Arc<SharedState<M>>,
-    pub(crate) past: Past<M>,
+    pub(crate) past: StateHistory<M>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) clock: LogClock,
     pub(crate) proposals: mpsc::Sender<Proposal<M>>,
@@ -71,7 +71,10 @@ impl<M: StateMachine> Handle<M> {
     }
 
     /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.
-    pub async fn open_on<R: Runtime>(config: Config, seams: Seams) -> Result<Self, OpenError> {
+    pub async fn open_on<R: Runtime>(
+        config: Config,
+        seams: Environment,
+    ) -> Result<Self, OpenError> {
         open::open_on::<M, R>(config, seams, None).await
     }
 
@@ -82,7 +85,7 @@ impl<M: StateMachine> Handle<M> {
     /// Those of [`Handle::open_on`].
     pub async fn open_observed<R: Runtime>(
         config: Config,
-        seams: Seams,
+        seams: Environment,
         observer: Arc<dyn Observer<M>>,
     ) -> Result<Self, OpenError> {
         open::open_on::<M, R>(config, seams, Some(observer)).await
@@ -194,13 +197,17 @@ impl<M: StateMachine> Handle<M> {
     ///
     /// # Errors
     /// [`PastError`] if this replica cannot rebuild the state.
-    pub fn state_at(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<M, PastError> {
+    pub fn state_at(
+        &self,
+        revision: u64,
+        lasts: &dyn Fn() -> bool,
+    ) -> Result<M, StateHistoryError> {
         self.inner.past.state_at(revision, lasts)
     }
 
     /// A cheap clone of the applied state, with its log position.
-    pub fn picture(&self) -> Picture<M> {
-        Picture(self.inner.shared.read().clone())
+    pub fn capture(&self) -> CapturedState<M> {
+        CapturedState(self.inner.shared.read().clone())
     }
 
     /// The revision of the applied state, after each applied entry.

@@ -18,17 +18,19 @@ use crate::apply::hash_ledger::HashLedger;
 use crate::apply::shared::{Applied, SharedState};
 use crate::apply::state_machine::StateMachine;
 use crate::error::OpenError;
-use crate::member::inquiry::Inquiry;
 use crate::member::leadership::Leadership;
-use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver, Standing};
-use crate::recovery::past::Past;
-use crate::recovery::refound;
+use crate::member::removal_detection::RemovalDetector;
+use crate::network::{
+    DataAcceptance, GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver,
+};
+use crate::recovery::disaster_recovery;
+use crate::recovery::past::StateHistory;
 use crate::replica::config::Config;
 use crate::replica::engine::RaftEngine;
 use crate::replica::handle::{Handle, Inner};
 use crate::replica::identity::{self, DirectoryLock};
 use crate::replica::log_clock::LogClock;
-use crate::replica::seams::{Seams, WallClock};
+use crate::replica::seams::{Environment, WallClock};
 use crate::replica::watcher::{Watcher, WatcherParts};
 use crate::sim::{Observer, ProductionRuntime, Runtime, detach};
 use crate::storage::disk::{RocksLog, SnapshotDirectory};
@@ -52,7 +54,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
     let directory = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || {
         let lock = DirectoryLock::take(&directory)?;
-        refound::refuse_half_made(&directory)?;
+        disaster_recovery::check_not_interrupted(&directory)?;
         let path = directory.join(LOG_FOLDER);
         let log = RocksLog::open(&path)
             .map_err(|source| from_io(format!("the log at {}", path.display()), source))?
@@ -68,7 +70,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
         operation: "opening the data directory".to_owned(),
         source: io::Error::other(error),
     })??;
-    let seams = Seams {
+    let seams = Environment {
         log: Arc::new(log),
         snapshots: Arc::new(snapshots),
         transport: Arc::new(GrpcTransport::new(dialer)),
@@ -81,7 +83,7 @@ pub(crate) async fn open_in_directory<M: StateMachine>(
 /// Opens a replica on any runtime and seams, optionally with an observer.
 pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
     config: Config,
-    seams: Seams,
+    seams: Environment,
     observer: Option<Arc<dyn Observer<M>>>,
 ) -> Result<Handle<M>, OpenError> {
     config.validate()?;
@@ -107,7 +109,7 @@ pub(crate) async fn open_on<M: StateMachine, R: Runtime>(
         cluster_id: config.cluster_id.clone(),
         replica_id: config.replica_id,
         incarnation,
-        standing: Standing::default(),
+        standing: DataAcceptance::default(),
     };
     start::<M, R>(config, &seams, log, parts, identity).await
 }
@@ -137,7 +139,7 @@ async fn load_newest<M: StateMachine, R: Runtime>(
 
 async fn start<M: StateMachine, R: Runtime>(
     config: Config,
-    seams: &Seams,
+    seams: &Environment,
     log: LogStore<M>,
     parts: ApplierParts<M>,
     identity: ServerIdentity,
@@ -182,7 +184,7 @@ async fn start<M: StateMachine, R: Runtime>(
         policy: config.snapshots,
     });
     detach::<R>(watcher.run());
-    detach::<R>(Inquiry::new(&raft, &network, config.timings).run());
+    detach::<R>(RemovalDetector::new(&raft, &network, config.timings).run());
     let limits = config.batch;
     let engine = RaftEngine {
         standing: identity.standing.clone(),
@@ -193,7 +195,7 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
-        past: Past::new(&seams.log, &parts.snapshots, &parts.shared),
+        past: StateHistory::new(&seams.log, &parts.snapshots, &parts.shared),
         clock,
         engine: Arc::new(engine),
         shared: parts.shared,
@@ -203,7 +205,7 @@ async fn start<M: StateMachine, R: Runtime>(
     }))
 }
 
-fn network(config: &Config, seams: &Seams, identity: &ServerIdentity) -> Network {
+fn network(config: &Config, seams: &Environment, identity: &ServerIdentity) -> Network {
     Network {
         identity: identity.clone(),
         transport: Arc::clone(&seams.transport),

@@ -32,7 +32,7 @@ impl Clock for WallClock {
 
 /// Environment of a replica.
 #[derive(Clone)]
-pub struct Seams {
+pub struct Environment {
     /// Storage of the log, the vote and the identity.
     pub log: Arc<dyn LogDisk>,
     /// Storage of the snapshots.
@@ -45,7 +45,7 @@ pub struct Seams {
     pub fresh_incarnation: u64,
 }
 
-impl fmt::Debug for Seams {
+impl fmt::Debug for Environment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Seams").finish_non_exhaustive()
     }

@@ -17,13 +17,14 @@ pub struct FollowerStatus {
     pub lag_entries: u64,
     /// Milliseconds since the leader sent the request answered last; none if it has never answered this
     /// leader.
-    pub heard_ago_ms: Option<u64>,
+    pub last_answer_ago_ms: Option<u64>,
 }
 
 impl FollowerStatus {
     /// Whether the last answer is at most `heard_ms_max` milliseconds old.
-    pub fn is_heard(&self, heard_ms_max: u64) -> bool {
-        self.heard_ago_ms.is_some_and(|ago| ago <= heard_ms_max)
+    pub fn is_responsive(&self, heard_ms_max: u64) -> bool {
+        self.last_answer_ago_ms
+            .is_some_and(|ago| ago <= heard_ms_max)
     }
 }
 
@@ -85,10 +86,10 @@ impl Status {
         let is_voter = |id: u64| self.voters.iter().any(|voter| voter.id == id);
         let fit = self.followers.iter().filter(|follower| {
             is_voter(follower.id)
-                && follower.is_heard(heard_ms_max)
+                && follower.is_responsive(heard_ms_max)
                 && follower.lag_entries <= SUCCESSOR_LAG_ENTRIES_MAX
         });
-        fit.min_by_key(|follower| (follower.lag_entries, follower.heard_ago_ms))
+        fit.min_by_key(|follower| (follower.lag_entries, follower.last_answer_ago_ms))
             .map(|follower| follower.id)
     }
 }
@@ -104,7 +105,7 @@ mod tests {
             id,
             matched: None,
             lag_entries,
-            heard_ago_ms,
+            last_answer_ago_ms: heard_ago_ms,
         }
     }
 

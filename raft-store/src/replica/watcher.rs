@@ -13,9 +13,9 @@ use tokio::sync::watch;
 
 use crate::apply::applier::Applier;
 use crate::apply::state_machine::{DecodeError, StateMachine};
-use crate::member::followers::Followers;
+use crate::member::follower_metrics::ReportedFollowers;
 use crate::member::leadership::Leadership;
-use crate::network::Standing;
+use crate::network::DataAcceptance;
 use crate::replica::config::{SnapshotPolicy, Timings};
 use crate::replica::engine::{followers, leader_of};
 use crate::replica::telemetry;
@@ -27,7 +27,7 @@ use crate::types::Types;
 pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) leadership: watch::Sender<Leadership>,
-    pub(crate) standing: Standing,
+    pub(crate) standing: DataAcceptance,
     pub(crate) divergence: watch::Receiver<Option<String>>,
     pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
     pub(crate) timings: Timings,
@@ -39,23 +39,23 @@ pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
 pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
     parts: WatcherParts<M, R>,
     /// Start of the silence interval.
-    began: R::Instant,
+    started_at: R::Instant,
     /// Number of leader messages when the last one was noticed, and its time.
-    heard: (u64, R::Instant),
+    last_leader_message: (u64, R::Instant),
     /// Last time at which a leader was known.
-    led: R::Instant,
-    followers: Followers,
+    leader_known_at: R::Instant,
+    followers: ReportedFollowers,
 }
 
 impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     pub(crate) fn new(parts: WatcherParts<M, R>) -> Self {
         let began = R::Instant::now();
         Self {
-            heard: (parts.standing.words_of_leaders(), began),
-            led: began,
+            last_leader_message: (parts.standing.leader_message_count(), began),
+            leader_known_at: began,
             parts,
-            began,
-            followers: Followers::default(),
+            started_at: began,
+            followers: ReportedFollowers::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             let snapshot = current.snapshot.map(|id| id.index);
             if self.parts.policy.keeps_history() && snapshot > cut_for {
                 cut_for = snapshot;
-                self.cut_log().await;
+                self.truncate_log().await;
             }
             // A lost lease shows only as silence, so check again even without changes.
             let look_again = R::sleep(pause);
@@ -115,17 +115,18 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         }
         let leads = metrics.state == ServerState::Leader;
         let is_self = leads && !stopped && self.has_quorum(metrics);
-        let hears_leader = self.hears_leader();
+        let hears_leader = self.has_live_leader();
         let is_known = !stopped && if leads { is_self } else { hears_leader };
         let leader = leader_of(metrics).filter(|_| is_known);
         if leader.is_some() {
-            self.led = R::Instant::now();
+            self.leader_known_at = R::Instant::now();
         }
         let current = Leadership {
             leader,
             term: metrics.current_term,
             is_self,
-            is_lost: stopped || self.led.elapsed() >= self.parts.timings.replaced_within(),
+            is_lost: stopped
+                || self.leader_known_at.elapsed() >= self.parts.timings.replaced_within(),
             stopped,
         };
         telemetry::leadership(&current);
@@ -152,12 +153,12 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     /// Whether a leader has sent a message recently. openraft itself keeps following the last leader until
     /// another is elected: because of pre-vote, a partitioned replica would never learn that it is
     /// partitioned.
-    fn hears_leader(&mut self) -> bool {
-        let words = self.parts.standing.words_of_leaders();
-        if words != self.heard.0 {
-            self.heard = (words, R::Instant::now());
+    fn has_live_leader(&mut self) -> bool {
+        let words = self.parts.standing.leader_message_count();
+        if words != self.last_leader_message.0 {
+            self.last_leader_message = (words, R::Instant::now());
         }
-        self.heard.1.elapsed() < self.parts.timings.leader_silence_max()
+        self.last_leader_message.1.elapsed() < self.parts.timings.leader_silence_max()
     }
 
     /// Whether a majority has answered recently, or no other vote is needed. A new leader has no lease
@@ -193,9 +194,9 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
                 telemetry::follower_silence(voter, 0);
             }
         }
-        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
         let term = metrics.current_term;
-        for told in self.followers.tell(term, now_ms, &followers(metrics)) {
+        for told in self.followers.report(term, now_ms, &followers(metrics)) {
             telemetry::follower_lag(told.id, told.lag_entries);
             telemetry::follower_silence(told.id, told.silence_ms);
         }
@@ -213,8 +214,8 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     }
 
     /// Removes the log before the oldest snapshot of the history; with fewer snapshots the log is complete.
-    async fn cut_log(&self) {
-        let upto = match self.history_begins() {
+    async fn truncate_log(&self) {
+        let upto = match self.history_start_index() {
             Ok(upto) => upto,
             Err(error) => {
                 // The log keeps its length until the next snapshot.
@@ -229,7 +230,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     }
 
     /// Last log index that is needed neither by the history nor by slightly lagging replicas.
-    fn history_begins(&self) -> Result<Option<u64>, DecodeError> {
+    fn history_start_index(&self) -> Result<Option<u64>, DecodeError> {
         let policy = &self.parts.policy;
         let files = self.parts.snapshots.all()?;
         let oldest = files.iter().nth_back(policy.history_snapshots - 1);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use muster_raft_store::sim::{ProductionRuntime, Seams, SnapshotDisk};
+use muster_raft_store::sim::{Environment, ProductionRuntime, SnapshotDisk};
 use muster_raft_store::storage::disk::SnapshotWrite;
 use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{
@@ -53,7 +53,7 @@ impl Group {
             keep_entries: 5,
             ..SnapshotPolicy::default()
         };
-        let seams = Seams {
+        let seams = Environment {
             log: Arc::new(MemoryLog::new()),
             snapshots,
             transport: Arc::new(self.network.clone()),
@@ -182,7 +182,7 @@ async fn whoever_answers_in_a_learners_place_is_named() {
     group.open(4).await;
     group.network.connect(5, group.handle(4));
     let refused = group.handle(leader).add_learner(peer(5)).await;
-    let expected = MembershipError::Stranger {
+    let expected = MembershipError::UnexpectedPeer {
         peer: peer(5),
         detail: "replica 4".to_owned(),
     };

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use muster_raft_store::sim::{AppliedEntry, Observer, ProductionRuntime, Seams};
+use muster_raft_store::sim::{AppliedEntry, Environment, Observer, ProductionRuntime};
 use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{Handle, Peer, WallClock};
 
@@ -35,7 +35,7 @@ impl Observer<Counter> for Onlooker {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_onlooker_sees_every_entry_with_the_state_behind_it() {
     let onlooker = Arc::new(Onlooker::default());
-    let seams = Seams {
+    let seams = Environment {
         log: Arc::new(MemoryLog::new()),
         snapshots: Arc::new(MemorySnapshots::new()),
         transport: Arc::new(MemoryNetwork::new()),

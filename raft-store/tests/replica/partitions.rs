@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use muster_raft_store::sim::{ProductionRuntime, Seams};
+use muster_raft_store::sim::{Environment, ProductionRuntime};
 use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{
     Config, DecodeError, Handle, MembershipError, Peer, ProposeError, ReadError, StateMachine,
@@ -28,7 +28,7 @@ impl<M: StateMachine<Command = Add, Outcome = u64>> Group<M> {
         for id in 1..=3 {
             let mut config = config(id, Path::new("unused"));
             adjust(&mut config);
-            let seams = Seams {
+            let seams = Environment {
                 log: Arc::new(MemoryLog::new()),
                 snapshots: Arc::new(MemorySnapshots::new()),
                 transport: Arc::new(network.clone()),
@@ -171,13 +171,15 @@ async fn leadership_is_not_handed_to_a_dead_voter() {
     eventually("the silence shows, and no lag", async || {
         let followers = handle.status().followers;
         let silent = followers.iter().find(|follower| follower.id == dead_id)?;
-        let is_silent = silent.heard_ago_ms.is_some_and(|ago| ago > silence_ms_max);
+        let is_silent = silent
+            .last_answer_ago_ms
+            .is_some_and(|ago| ago > silence_ms_max);
         (is_silent && silent.lag_entries == 0).then_some(())
     })
     .await;
 
     match handle.transfer_leader(dead_id).await {
-        Err(MembershipError::SuccessorSilent {
+        Err(MembershipError::SuccessorUnresponsive {
             to, heard_ago_ms, ..
         }) => {
             assert_eq!(to, dead_id);
@@ -207,7 +209,7 @@ async fn a_transfer_that_gets_lost_ends_with_an_election() {
     eventually("the successor answers", async || {
         let followers = handle.status().followers;
         let next = followers.iter().find(|follower| follower.id == lost_id)?;
-        next.is_heard(silence_ms_max / 2).then_some(())
+        next.is_responsive(silence_ms_max / 2).then_some(())
     })
     .await;
     // It is cut off too recently to be noticed.
@@ -259,8 +261,8 @@ impl StateMachine for Drifting {
         0
     }
 
-    fn refound(&mut self, former: &[(Peer, bool)], now_ms: u64) {
-        self.0.refound(former, now_ms);
+    fn carry_over(&mut self, former: &[(Peer, bool)], now_ms: u64) {
+        self.0.carry_over(former, now_ms);
     }
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {

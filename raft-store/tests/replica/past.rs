@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_raft_store::{Config, Handle, PastError};
+use muster_raft_store::{Config, Handle, StateHistoryError};
 
 use crate::group::Cluster;
 use crate::support::counter::{Add, Counter};
@@ -32,7 +32,7 @@ async fn add_two(cluster: &Cluster, amount: u64, seen: &mut BTreeMap<u64, Counte
 /// Oldest revision whose state a replica can rebuild.
 fn oldest(handle: &Handle<Counter>) -> u64 {
     match handle.state_at(1, &|| true) {
-        Err(PastError::TooOld { asked: 1, oldest }) => oldest,
+        Err(StateHistoryError::TooOld { asked: 1, oldest }) => oldest,
         other => panic!("the log was not truncated: {other:?}"),
     }
 }
@@ -67,7 +67,7 @@ async fn every_revision_since_the_oldest_snapshot_is_shown_as_it_was() {
             assert_eq!(half.totals["a"], state.totals["a"]);
             assert!(half.totals["b"] < state.totals["b"]);
         }
-        let ahead = PastError::Ahead {
+        let ahead = StateHistoryError::NotReached {
             asked: newest + 1,
             newest,
         };

@@ -6,8 +6,10 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
-use muster_raft_store::recovery::backup::{About, Backup};
-use muster_raft_store::{Config, Foundation, Handle, OpenError, Peer, RefoundError, Survivor};
+use muster_raft_store::recovery::backup::{Backup, BackupMetadata};
+use muster_raft_store::{
+    Config, Handle, OpenError, Peer, RebuildTarget, RecoveryError, SourceReplica,
+};
 use tempfile::TempDir;
 
 use crate::group::{Cluster, Node};
@@ -19,8 +21,8 @@ const SKIPPED: u64 = 1_000_000;
 /// Id of a user and a group without rights: a replica does not run as root, and an admin does.
 const NOBODY: u32 = 65_534;
 
-fn about() -> About {
-    About {
+fn about() -> BackupMetadata {
+    BackupMetadata {
         cluster_id: "test-cluster".to_owned(),
         replica_id: 1,
         time_ms: 5,
@@ -28,8 +30,8 @@ fn about() -> About {
     }
 }
 
-fn foundation(directory: &Path) -> Foundation {
-    Foundation {
+fn foundation(directory: &Path) -> RebuildTarget {
+    RebuildTarget {
         data_dir: directory.to_owned(),
         cluster_id: "test-cluster".to_owned(),
         replica: Peer::new(9, "127.0.0.1:1"),
@@ -44,17 +46,17 @@ async fn backup() -> Backup<Counter> {
     }
     let leader = cluster.leader().await;
     let mut bytes = Vec::new();
-    let picture = cluster.nodes[leader].handle().picture();
+    let picture = cluster.nodes[leader].handle().capture();
     picture.write_backup(&mut bytes, &about(), None).unwrap();
     Backup::read(&mut bytes.as_slice(), None).unwrap()
 }
 
 /// Data of a stopped replica, which may need a moment to release its directory.
-async fn survivor(node: &Node) -> Survivor<Counter> {
+async fn survivor(node: &Node) -> SourceReplica<Counter> {
     eventually("a free directory", async || {
-        match Survivor::read(node.directory.path()) {
+        match SourceReplica::read(node.directory.path()) {
             Ok(survivor) => Some(survivor),
-            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+            Err(RecoveryError::Open(OpenError::InUse { .. })) => None,
             Err(error) => panic!("replica {} cannot be read: {error:?}", node.id),
         }
     })
@@ -143,7 +145,7 @@ async fn where_root_is_refused_nothing_changes_hands() {
     lchown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
     let refused = foundation(directory).restore(backup);
     assert!(
-        matches!(refused, Err(RefoundError::NotEmpty { .. })),
+        matches!(refused, Err(RecoveryError::NotEmpty { .. })),
         "{refused:?}"
     );
     assert_eq!(fs::metadata(directory.join("log")).unwrap().uid(), 0);
@@ -188,7 +190,7 @@ async fn a_new_group_goes_on_from_a_backup() {
 
     let again = foundation(&directory).restore(backup);
     assert!(
-        matches!(again, Err(RefoundError::NotEmpty { .. })),
+        matches!(again, Err(RecoveryError::NotEmpty { .. })),
         "{again:?}"
     );
     let handle = Handle::<Counter>::open(config(9, &directory))
@@ -274,7 +276,7 @@ async fn a_restore_that_was_cut_off_when_its_data_was_whole_is_finished_by_anoth
 
         let again = foundation(&directory).restore(backup.clone());
         assert!(
-            matches!(again, Err(RefoundError::Finished { .. })),
+            matches!(again, Err(RecoveryError::Finished { .. })),
             "{staged:?}: {again:?}"
         );
         assert!(!refounding.exists());
@@ -290,11 +292,11 @@ async fn a_recovery_that_was_cut_off_before_its_data_was_whole_is_no_place_to_re
     fs::create_dir_all(folder.path().join("refounding/snapshots")).unwrap();
     let refused = foundation(folder.path()).restore(backup);
     assert!(
-        matches!(refused, Err(RefoundError::NotEmpty { .. })),
+        matches!(refused, Err(RecoveryError::NotEmpty { .. })),
         "{refused:?}"
     );
     // The original data is readable, and the recovery may restart.
-    assert!(Survivor::<Counter>::read(folder.path()).is_ok());
+    assert!(SourceReplica::<Counter>::read(folder.path()).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,10 +306,10 @@ async fn a_survivor_goes_on_alone_and_whoever_comes_back_is_told_that_it_is_no_m
         cluster.add("a", 1).await;
     }
     cluster.converge().await;
-    let refused = Survivor::<Counter>::read(cluster.nodes[0].directory.path());
+    let refused = SourceReplica::<Counter>::read(cluster.nodes[0].directory.path());
     assert!(matches!(
         refused,
-        Err(RefoundError::Open(OpenError::InUse { .. }))
+        Err(RecoveryError::Open(OpenError::InUse { .. }))
     ));
     for node in &mut cluster.nodes {
         node.kill();
@@ -406,8 +408,8 @@ async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_o
     fs::remove_file(newest_snapshot(directory)).unwrap();
     let refused = eventually(
         "a free directory",
-        async || match Survivor::<Counter>::read(directory) {
-            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+        async || match SourceReplica::<Counter>::read(directory) {
+            Err(RecoveryError::Open(OpenError::InUse { .. })) => None,
             read => Some(read.err()),
         },
     )
@@ -415,7 +417,7 @@ async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_o
     assert!(
         matches!(
             &refused,
-            Some(RefoundError::Open(OpenError::Corrupt { what, detail }))
+            Some(RecoveryError::Open(OpenError::Corrupt { what, detail }))
                 if what == "the snapshot folder" && detail.contains("the newest snapshot covers")
         ),
         "{refused:?}"
@@ -425,17 +427,17 @@ async fn a_survivor_whose_newest_snapshot_is_gone_does_not_go_on_from_an_older_o
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_replica_s_data_is_not_recovered() {
     let folder = TempDir::new().unwrap();
-    let refused = Survivor::<Counter>::read(folder.path());
-    assert!(matches!(refused, Err(RefoundError::Nothing { .. })));
+    let refused = SourceReplica::<Counter>::read(folder.path());
+    assert!(matches!(refused, Err(RecoveryError::Nothing { .. })));
     // A replica that was started and never belonged to a group.
     let opened = Handle::<Counter>::open(config(1, folder.path())).await;
     let handle = opened.unwrap();
     handle.shutdown().await;
     drop(handle);
     eventually("a refusal", async || {
-        match Survivor::<Counter>::read(folder.path()) {
-            Err(RefoundError::NoGroup) => Some(()),
-            Err(RefoundError::Open(OpenError::InUse { .. })) => None,
+        match SourceReplica::<Counter>::read(folder.path()) {
+            Err(RecoveryError::NoGroup) => Some(()),
+            Err(RecoveryError::Open(OpenError::InUse { .. })) => None,
             other => panic!("{:?}", other.err()),
         }
     })

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_raft_store::sim::{ProductionRuntime, Seams};
+use muster_raft_store::sim::{Environment, ProductionRuntime};
 use muster_raft_store::storage::disk::{LogChange, LogDisk, MetaKey, RocksLog};
 use muster_raft_store::storage::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, WallClock};
@@ -206,8 +206,8 @@ async fn newer_records_are_refused() {
     close(reopen(config).await.unwrap()).await;
 }
 
-fn seams(log: &MemoryLog) -> Seams {
-    Seams {
+fn seams(log: &MemoryLog) -> Environment {
+    Environment {
         log: Arc::new(log.clone()),
         snapshots: Arc::new(MemorySnapshots::new()),
         transport: Arc::new(MemoryNetwork::new()),

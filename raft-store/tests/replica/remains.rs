@@ -1,6 +1,6 @@
 //! The data of stopped replicas shows the true history.
 
-use muster_raft_store::{Config, OpenError, Remains, StateMachine as _};
+use muster_raft_store::{Config, OfflineLog, OpenError, StateMachine as _};
 
 use crate::group::{Cluster, Node};
 use crate::support::config;
@@ -8,10 +8,10 @@ use crate::support::counter::Counter;
 use crate::support::eventually;
 
 /// Reads a replica's directory, once it is free.
-async fn remains(node: &Node) -> Remains<Counter> {
+async fn remains(node: &Node) -> OfflineLog<Counter> {
     let cluster_id = config(node.id, node.directory.path()).cluster_id;
     eventually("a free directory", async || {
-        match Remains::read(node.directory.path(), &cluster_id) {
+        match OfflineLog::read(node.directory.path(), &cluster_id) {
             Ok(remains) => Some(remains),
             Err(OpenError::InUse { .. }) => None,
             Err(error) => panic!("replica {} cannot be read: {error:?}", node.id),
@@ -21,7 +21,7 @@ async fn remains(node: &Node) -> Remains<Counter> {
 }
 
 /// The state after all entries.
-fn replayed(remains: &Remains<Counter>) -> Counter {
+fn replayed(remains: &OfflineLog<Counter>) -> Counter {
     let mut state = remains.base.clone();
     for entry in &remains.entries {
         for command in &entry.commands {
@@ -40,7 +40,7 @@ async fn the_log_of_a_stopped_replica_replays_to_the_state_that_it_had() {
     let state = cluster.converge().await;
     let directory = cluster.nodes[0].directory.path();
     let cluster_id = config(1, directory).cluster_id;
-    let refused = Remains::<Counter>::read(directory, &cluster_id);
+    let refused = OfflineLog::<Counter>::read(directory, &cluster_id);
     assert!(matches!(refused, Err(OpenError::InUse { .. })));
     for node in &mut cluster.nodes {
         node.kill();
@@ -54,7 +54,7 @@ async fn the_log_of_a_stopped_replica_replays_to_the_state_that_it_had() {
     for one in &all {
         assert_eq!(replayed(one).totals, state.totals);
         assert!(one.committed >= Some(20), "{:?}", one.committed);
-        let digests = |it: &Remains<Counter>| -> Vec<u64> {
+        let digests = |it: &OfflineLog<Counter>| -> Vec<u64> {
             it.entries[..common].iter().map(|it| it.digest).collect()
         };
         assert_eq!(digests(one), digests(&all[0]));

@@ -14,7 +14,7 @@ const SUFFIX: &str = ".jsonl";
 
 /// Retention limits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct Retention {
     /// File size in bytes after which a new file is started.
     pub(super) file_bytes_max: u64,
     /// Number of files kept; 0 keeps all.
@@ -24,7 +24,7 @@ pub(super) struct Bounds {
 /// The files of one replica, open for appending.
 pub(super) struct Files {
     folder: PathBuf,
-    bounds: Bounds,
+    bounds: Retention,
     file: Option<File>,
     bytes: u64,
     /// Whether there may be more files than the limit: a new file was opened, and its content is not synced
@@ -35,7 +35,7 @@ pub(super) struct Files {
 
 impl Files {
     /// Opens the folder and finds the last record, so that numbering continues after it.
-    pub(super) fn open(folder: &Path, bounds: Bounds) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path, bounds: Retention) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut last = 0;
         for (first, path) in list(folder)?.into_iter().rev() {
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Bounds = Bounds {
+    const SMALL: Retention = Retention {
         file_bytes_max: 1_000,
         files_max: 3,
     };
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_full_disk_costs_what_comes_meanwhile_and_nothing_of_before() {
         let folder = tempfile::tempdir().unwrap();
-        let one_each = Bounds {
+        let one_each = Retention {
             file_bytes_max: 1,
             ..SMALL
         };

@@ -15,7 +15,7 @@ use metrics::counter;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use self::files::{Bounds, Files};
+use self::files::{Files, Retention};
 pub(crate) use self::record::Record;
 use crate::config::AuditSettings;
 use crate::metrics::names;
@@ -48,7 +48,7 @@ impl AuditLog {
             .dir
             .clone()
             .unwrap_or_else(|| data_dir.join("audit"));
-        let bounds = Bounds {
+        let bounds = Retention {
             file_bytes_max: settings.file_bytes_max,
             files_max: settings.files_max,
         };
@@ -65,7 +65,7 @@ impl AuditLog {
 
     /// Queues a record for writing. Waits while the queue is full; `record` keeps its value until then, so a
     /// caller that gives up still has it.
-    pub(crate) async fn note(&self, record: &mut Option<Record>) {
+    pub(crate) async fn record(&self, record: &mut Option<Record>) {
         let room = self.sender.reserve().await;
         let Some(record) = record.take() else {
             return;
@@ -77,7 +77,7 @@ impl AuditLog {
     }
 
     /// Queues a record without waiting; the record is lost if the queue is full.
-    pub(crate) fn note_at_once(&self, record: Record) {
+    pub(crate) fn try_record(&self, record: Record) {
         let sent = self.sender.try_send(Message::Record(Box::new(record)));
         if let Err(error) = sent {
             counter!(names::AUDIT_FAILURES_TOTAL).increment(1);

@@ -60,7 +60,7 @@ impl Record {
             why: short(&self.why),
             request_id: short(&self.request_id),
             dry_run: self.dry_run,
-            ..Self::told(method, user, String::new(), from)
+            ..Self::of_call(method, user, String::new(), from)
         }
     }
 
@@ -77,7 +77,7 @@ impl Record {
     }
 
     /// Record of a call that is no write, as described by its request.
-    pub(crate) fn told(
+    pub(crate) fn of_call(
         method: &str,
         user: &str,
         subject: String,

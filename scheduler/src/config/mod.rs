@@ -318,7 +318,7 @@ impl SchedulerConfig {
     /// The advertised address, if it is not loopback while this replica listens on loopback: other machines
     /// cannot connect then, unless a proxy of the site forwards connections.
     #[must_use]
-    pub fn unheard_address(&self) -> Option<&str> {
+    pub fn unreachable_address(&self) -> Option<&str> {
         let told = self.advertised_address();
         (self.listen.ip().is_loopback() && !is_loopback(told)).then_some(told)
     }
@@ -392,7 +392,7 @@ impl SchedulerConfig {
 
     fn validate_timings(&self) -> Result<(), BrokenRule> {
         let Timings {
-            beat_ms,
+            heartbeat_ms: beat_ms,
             suspect_ms,
             lost_ms,
         } = self.timings;
@@ -465,7 +465,7 @@ mod tests {
             ("[::1]:7400", "10.0.0.4:7400"),
         ];
         for (listen, told) in unheard {
-            assert_eq!(joins(listen, told).unheard_address(), Some(told));
+            assert_eq!(joins(listen, told).unreachable_address(), Some(told));
         }
         let heard = [
             ("0.0.0.0:7400", "node4:7400"),
@@ -475,9 +475,9 @@ mod tests {
             ("127.0.0.1:7400", "[::1]:7400"),
         ];
         for (listen, told) in heard {
-            assert_eq!(joins(listen, told).unheard_address(), None, "{listen}");
+            assert_eq!(joins(listen, told).unreachable_address(), None, "{listen}");
         }
-        assert_eq!(SchedulerConfig::default().unheard_address(), None);
+        assert_eq!(SchedulerConfig::default().unreachable_address(), None);
     }
 
     #[test]

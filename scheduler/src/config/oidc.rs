@@ -87,7 +87,7 @@ impl GroupRole {
             let given = &self.role;
             format!("invalid role `{given}`: must be viewer, user, operator or admin")
         })?;
-        let is_wide = role.is_some_and(|role| !role.is_of_queues());
+        let is_wide = role.is_some_and(|role| !role.is_restricted_to_queues());
         require(!is_wide || self.queues.is_empty(), "oidc.groups", || {
             let given = &self.role;
             format!("role `{given}` applies to the whole cluster: remove the queues")

@@ -2,7 +2,7 @@
 //! scheduler does not depend on etcd: it publishes what is in the log, and reads etcd only to bootstrap a
 //! cluster that does not exist yet.
 
-mod founding;
+mod bootstrap;
 mod plan;
 mod source;
 
@@ -10,14 +10,14 @@ use std::fs;
 
 use muster_engine::state::State;
 use muster_etcd::records::{FORMAT, Replica};
-use muster_etcd::{Etcd, Publisher, Standing};
+use muster_etcd::{Etcd, Health, Publisher};
 use muster_raft_store::Handle;
 use tokio::sync::watch;
 
-pub(crate) use founding::found;
+pub(crate) use bootstrap::bootstrap;
 
 use plan::Plan;
-use source::Source;
+use source::ReplicaSource;
 
 use crate::config::SchedulerConfig;
 use crate::error::Error;
@@ -26,13 +26,13 @@ use crate::error::Error;
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Whether etcd works; `None` if it is not used.
-pub(crate) type EtcdStanding = Option<watch::Receiver<Standing>>;
+pub(crate) type EtcdStanding = Option<watch::Receiver<Health>>;
 
 /// The publisher of this replica; `None` without etcd.
 pub(crate) fn publisher(
     config: &SchedulerConfig,
     handle: &Handle<State>,
-) -> Result<Option<Publisher<Source>>, Error> {
+) -> Result<Option<Publisher<ReplicaSource>>, Error> {
     if !config.etcd.is_on() {
         return Ok(None);
     }
@@ -45,7 +45,7 @@ pub(crate) fn publisher(
         name: host_name(),
     };
     let mirrors = config.etcd_publish.plan;
-    let source = Source::new(handle.clone(), config.replica_id, {
+    let source = ReplicaSource::new(handle.clone(), config.replica_id, {
         mirrors.then(|| Plan::new(keys.clone()))
     });
     let etcd = Etcd::open(&config.etcd)?;

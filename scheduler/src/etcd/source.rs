@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::etcd::plan::Plan;
 
 /// Live view of a replica.
-pub(crate) struct Source {
+pub(crate) struct ReplicaSource {
     handle: Handle<State>,
     replica: ReplicaId,
     leadership: watch::Receiver<Leadership>,
@@ -19,7 +19,7 @@ pub(crate) struct Source {
     plan: Option<Plan>,
 }
 
-impl Source {
+impl ReplicaSource {
     pub(super) fn new(handle: Handle<State>, replica: ReplicaId, plan: Option<Plan>) -> Self {
         Self {
             leadership: handle.leadership(),
@@ -31,10 +31,10 @@ impl Source {
     }
 }
 
-impl Publication for Source {
+impl Publication for ReplicaSource {
     /// The leadership epoch in the log, once the log has this replica as the leader: before that it is still
     /// its predecessor's.
-    fn reign(&self) -> Option<u64> {
+    fn leadership_epoch(&self) -> Option<u64> {
         let now = self.leadership.borrow();
         let in_log = self.handle.with_state(|state| state.leadership);
         let leads = now.is_self && !now.stopped && in_log.replica == self.replica;

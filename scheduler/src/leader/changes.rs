@@ -123,7 +123,7 @@ impl Changes {
                 ..
             }
             | EventKind::JobEligible { .. } => self.plan = true,
-            EventKind::LeaderBegan { .. }
+            EventKind::LeadershipStarted { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
@@ -136,7 +136,7 @@ impl Changes {
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
             | EventKind::CheckpointsForgotten { .. }
-            | EventKind::StandingChanged { .. } => {}
+            | EventKind::AllocationBasisChanged { .. } => {}
         }
     }
 
@@ -174,7 +174,11 @@ impl Changes {
                 self.gang_starts_ms
                     .extend(gang_start_ms(state, *job, *unit));
             }
-            EventKind::AttemptEnded { hosts, blame, .. } => {
+            EventKind::AttemptEnded {
+                hosts,
+                attribution: blame,
+                ..
+            } => {
                 self.plan = true;
                 self.hosts.extend(hosts);
                 let blame = blame.as_deref();

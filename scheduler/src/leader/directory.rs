@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use muster_model::beat::WorkerStatus;
+use muster_model::heartbeat::WorkerStatus;
 use muster_model::ids::{HostId, JobId};
 use tokio::sync::mpsc;
 
@@ -32,8 +32,8 @@ impl WorkerDirectory {
     }
 
     /// Records the complete state reported by a host's worker.
-    pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
-        self.progress.told(host, status);
+    pub(super) fn record_status(&self, host: HostId, status: &WorkerStatus) {
+        self.progress.record_status(host, status);
     }
 
     pub(super) fn insert(&self, host: HostId, session: SessionId, sender: mpsc::Sender<ToWorker>) {

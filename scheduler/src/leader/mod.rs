@@ -39,21 +39,21 @@
 //! since when it remembers, and bounds by that. If no majority answers in time, leases start now.
 
 mod batch;
-mod begin;
 mod changes;
 mod clock;
 mod directory;
 pub(crate) mod feature_level;
-mod inheritance;
+mod heartbeat_store;
+mod inherited_heartbeats;
 mod peer_links;
 mod planning;
 mod progress;
+mod replication_rounds;
 mod session;
 mod sessions;
-mod shadow_rounds;
-mod shadow_store;
+mod start;
 mod telemetry;
-mod tenure;
+mod term;
 mod voter_sets;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,35 +66,35 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use batch::{PROPOSAL_COMMANDS_MAX, PROPOSAL_TASKS_MAX};
-pub use begin::SHADOW_FETCH_MS_MAX;
 pub use clock::{Clock, MONOTONIC_START_MS, SystemClock};
 pub use directory::WorkerDirectory;
+pub use heartbeat_store::{Fence, HeartbeatPush, HeartbeatReport, HeartbeatStore, Superseded};
 pub use peer_links::{PeerError, PeerLinks};
 pub use planning::PLAN_REST_MS_MAX;
+pub use replication_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
 pub use session::{
     ChangeError, CloseReason, LEADER_INPUTS_MAX, LeaderInput, ReplicaChange, ReplicasChanged,
     SessionId, TO_WORKER_MAX, ToWorker,
 };
-pub use shadow_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
-pub use shadow_store::{Fence, ShadowPush, ShadowReport, ShadowStore, Superseded};
-pub use tenure::CHANGE_MS_MAX;
+pub use start::SHADOW_FETCH_MS_MAX;
+pub use term::CHANGE_MS_MAX;
 
 use muster_engine::state::State;
-use tenure::Tenure;
+use term::Term;
 
 /// A replica's store of heartbeat times, shared by its peer service and its leader loop.
 #[derive(Debug)]
-pub struct SharedShadows(Mutex<ShadowStore>);
+pub struct SharedHeartbeatStore(Mutex<HeartbeatStore>);
 
-impl SharedShadows {
+impl SharedHeartbeatStore {
     /// Wraps a store.
     #[must_use]
-    pub const fn new(store: ShadowStore) -> Self {
+    pub const fn new(store: HeartbeatStore) -> Self {
         Self(Mutex::new(store))
     }
 
     /// Locks the store; never held across an await.
-    pub fn lock(&self) -> MutexGuard<'_, ShadowStore> {
+    pub fn lock(&self) -> MutexGuard<'_, HeartbeatStore> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ pub struct LeaderSettings {
     /// Limits of one planning round.
     pub budget: Budget,
     /// Heartbeats per second above which workers are asked to send fewer.
-    pub beats_per_second_max: u64,
+    pub heartbeats_per_second_max: u64,
 }
 
 /// The leader loop and its dependencies.
@@ -121,7 +121,7 @@ pub struct LeaderLoop<P, C> {
     /// Time source.
     pub clock: C,
     /// Heartbeat times stored on this replica.
-    pub shadows: Arc<SharedShadows>,
+    pub shadows: Arc<SharedHeartbeatStore>,
     /// Lookup of workers' streams for the services.
     pub directory: Arc<WorkerDirectory>,
     /// Input from workers' streams; at most [`LEADER_INPUTS_MAX`] should be queued.
@@ -175,16 +175,16 @@ impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
         let beginning = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            beginning = begin::begin(self, term) => beginning,
+            beginning = start::begin(self, term) => beginning,
         };
         match beginning {
             Ok(beginning) => {
-                let tenure = Tenure::new(self, beginning, leadership.clone());
+                let tenure = Term::new(self, beginning, leadership.clone());
                 tenure.run(stop).await;
             }
             Err(error) => {
                 tracing::warn!(%error, term, "cannot begin a leadership");
-                begin::rest().await;
+                start::rest().await;
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_model::ids::ReplicaId;
 
-use crate::leader::shadow_store::{Fence, ShadowPush, ShadowReport, Superseded};
+use crate::leader::heartbeat_store::{Fence, HeartbeatPush, HeartbeatReport, Superseded};
 
 /// Failure to reach another replica's heartbeat times.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,16 +27,16 @@ pub enum PeerError {
 /// Links to the other replicas.
 pub trait PeerLinks: Send + Sync + 'static {
     /// Stores heartbeat times of hosts on a replica; returns the newest command format that it reads.
-    fn push_shadows(
+    fn push_heartbeats(
         &self,
         replica: ReplicaId,
-        push: Arc<ShadowPush>,
+        push: Arc<HeartbeatPush>,
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static;
 
     /// Requests a replica's stored heartbeat times.
-    fn fetch_shadows(
+    fn fetch_heartbeats(
         &self,
         replica: ReplicaId,
         asking: Fence,
-    ) -> impl Future<Output = Result<ShadowReport, PeerError>> + Send + 'static;
+    ) -> impl Future<Output = Result<HeartbeatReport, PeerError>> + Send + 'static;
 }

@@ -77,7 +77,7 @@ impl Planning {
         }
         let planned = plan(state, now, budget);
         self.moves_at = planned
-            .moves_in_vain
+            .moves_not_worthwhile
             .then(|| now.after(MOVES_TRIED_AGAIN_MS));
         self.request_at(planned.again_at);
         planned
@@ -172,7 +172,7 @@ mod tests {
                 matches!(blocker, Some(Blocker::Resources { .. })),
                 "the reason is the same in every round: {blocker:?}"
             );
-            planned.moves_in_vain
+            planned.moves_not_worthwhile
         };
         assert!(look(&mut planning, 0));
         assert!(!look(&mut planning, 1_000), "an event happened");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use muster_model::beat::WorkerStatus;
+use muster_model::heartbeat::WorkerStatus;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, TaskIndex, TaskKey};
 
 /// A training step reported by a task of an attempt.
@@ -19,18 +19,18 @@ pub struct Step {
 }
 
 /// Reports of the tasks of one host.
-type Said = BTreeMap<TaskKey, (AttemptEpoch, u64)>;
+type HostReports = BTreeMap<TaskKey, (AttemptEpoch, u64)>;
 
 /// Reports of the tasks of each host, while its worker is connected here.
 #[derive(Debug, Default)]
 pub(super) struct ProgressBoard {
-    hosts: RwLock<BTreeMap<HostId, Said>>,
+    hosts: RwLock<BTreeMap<HostId, HostReports>>,
 }
 
 impl ProgressBoard {
     /// Records the complete state reported by a host's worker.
-    pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
-        let said: Said = status
+    pub(super) fn record_status(&self, host: HostId, status: &WorkerStatus) {
+        let said: HostReports = status
             .tasks
             .iter()
             .filter_map(|task| Some((task.key, (task.epoch, task.progress_step?))))
@@ -76,7 +76,7 @@ impl ProgressBoard {
 
 #[cfg(test)]
 mod tests {
-    use muster_model::beat::{TaskStatus, WorkerTaskPhase};
+    use muster_model::heartbeat::{TaskStatus, WorkerTaskPhase};
     use muster_model::ids::UnitIndex;
 
     use super::*;
@@ -104,11 +104,11 @@ mod tests {
     #[test]
     fn the_last_word_of_connected_hosts_counts() {
         let board = ProgressBoard::default();
-        board.told(
+        board.record_status(
             HostId(1),
             &status(&[(7, 1, 4, Some(10)), (7, 2, 4, None), (8, 0, 5, Some(1))]),
         );
-        board.told(HostId(2), &status(&[(7, 0, 4, Some(12))]));
+        board.record_status(HostId(2), &status(&[(7, 0, 4, Some(12))]));
         let steps = |job| -> Vec<(u32, u64)> {
             let of_job = board.of_job(JobId(job), 9);
             of_job
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(steps(7), [(0, 12), (1, 10)]);
         assert_eq!(steps(8), [(0, 1)]);
         assert_eq!(board.of_job(JobId(7), 1).len(), 1);
-        board.told(HostId(1), &status(&[(7, 1, 4, Some(11))]));
+        board.record_status(HostId(1), &status(&[(7, 1, 4, Some(11))]));
         assert_eq!(steps(7), [(0, 12), (1, 11)]);
         assert_eq!(steps(8), []);
         board.forget(HostId(2));

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use muster_model::beat::Beat;
 use muster_model::command::HostRegistration;
 use muster_model::desired::DesiredState;
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::rejection::Rejection;
 use muster_model::timings::Timings;
@@ -42,11 +42,11 @@ pub enum LeaderInput {
         to_worker: mpsc::Sender<ToWorker>,
     },
     /// A heartbeat.
-    Beat {
+    Heartbeat {
         /// The stream.
         session: SessionId,
         /// Content of the heartbeat.
-        beat: Beat,
+        beat: Heartbeat,
         /// Time of arrival; the wait for the acknowledgement is measured from it.
         arrived: Instant,
     },
@@ -144,7 +144,7 @@ pub enum ToWorker {
     /// Desired state of the host.
     Desired(Box<DesiredState>),
     /// A heartbeat is acknowledged: a majority has stored it.
-    BeatAck {
+    HeartbeatAck {
         /// This leadership.
         leader: LeadershipEpoch,
         /// Sequence number of the heartbeat.

@@ -179,7 +179,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use muster_model::ids::RequestId;
-    use muster_model::topology::LearntTree;
+    use muster_model::topology::ReportedTopology;
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
             cpus_milli: 1_000,
             memory_mib: 1_024,
             labels: BTreeMap::new(),
-            learnt: LearntTree::default(),
+            learnt: ReportedTopology::default(),
         })
     }
 

@@ -82,11 +82,11 @@ impl Phase {
 
 /// Measures the phases of a turn, one after the other.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct PhaseTimer {
     since: Instant,
 }
 
-impl Turn {
+impl PhaseTimer {
     pub(super) fn begin() -> Self {
         Self {
             since: Instant::now(),
@@ -199,7 +199,7 @@ pub(super) fn beat() {
     counter!(names::BEATS_TOTAL).increment(1);
 }
 
-pub(super) fn shadowed(took: Duration) {
+pub(super) fn replication_took(took: Duration) {
     histogram!(names::SHADOW_SECONDS).record(took);
 }
 

@@ -33,13 +33,13 @@ impl VoterSets {
     }
 
     /// The union of all sets.
-    pub(super) fn everybody(&self) -> BTreeSet<ReplicaId> {
+    pub(super) fn union(&self) -> BTreeSet<ReplicaId> {
         self.0.iter().flatten().copied().collect()
     }
 
     /// All voters but one.
     pub(super) fn others(&self, own: ReplicaId) -> impl Iterator<Item = ReplicaId> {
-        self.everybody()
+        self.union()
             .into_iter()
             .filter(move |replica| *replica != own)
     }
@@ -64,7 +64,7 @@ mod tests {
         assert!(!joint.have_majority(&ids(&[3, 4, 5])));
         assert!(!joint.have_majority(&ids(&[1, 2, 3])));
         assert!(joint.have_majority(&ids(&[2, 3, 4])));
-        assert_eq!(joint.everybody(), ids(&[1, 2, 3, 4, 5]));
+        assert_eq!(joint.union(), ids(&[1, 2, 3, 4, 5]));
     }
 
     #[test]

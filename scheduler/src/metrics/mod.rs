@@ -2,8 +2,8 @@
 //!
 //! Never labelled by job: per-job series would grow without bound.
 
-mod lists;
 pub(crate) mod names;
+mod object_series;
 mod queues;
 mod sample;
 mod waits;
@@ -11,8 +11,8 @@ mod waits;
 use metrics::{counter, gauge, histogram};
 use muster_model::health::{Charge, Class, ComponentKind, Step};
 
-pub(crate) use self::lists::lists;
-pub(crate) use sample::{Census, sample};
+pub(crate) use self::object_series::lists;
+pub(crate) use sample::{StateCounts, sample};
 pub(crate) use waits::outermost_queue;
 
 /// Registers the help texts, and initializes metrics whose first value may be long in coming: a missing
@@ -31,7 +31,7 @@ pub(crate) fn describe() {
             counter!(names::UNBLOCKS_TOTAL, &labels).increment(0);
         }
     }
-    begin_blames();
+    init_attribution_counters();
     counter!(names::AUDIT_FAILURES_TOTAL).absolute(0);
     gauge!(names::BACKUP_INTERVAL_SECONDS).set(0.0);
     gauge!(names::BACKUP_LAST_TIMESTAMP_SECONDS).set(0.0);
@@ -46,7 +46,7 @@ pub(crate) fn describe() {
 }
 
 /// Initializes the counters used by alerts: a lost rack ends many attempts at once, perhaps the first ever.
-fn begin_blames() {
+fn init_attribution_counters() {
     let charge = Charge::Infra.word();
     for class in Class::ALL {
         if matches!(class, Class::Scheduler | Class::Site) {

@@ -8,11 +8,11 @@ use muster_engine::state::{Queue, State};
 use muster_model::quota::Guarantee;
 use muster_model::time::TimeMs;
 
-use crate::metrics::lists::{escaped, head};
 use crate::metrics::names::{
     OLDEST_WAIT_SECONDS, OLDEST_WAIT_SECONDS_HELP, QUEUE_GPUS, QUEUE_GPUS_HELP, QUEUE_LIVE_JOBS,
     QUEUE_LIVE_JOBS_HELP,
 };
+use crate::metrics::object_series::{escaped, head};
 use crate::metrics::waits::{OTHER_QUEUES, QUEUES_LABELLED_MAX, oldest_waits_ms};
 
 /// Kinds of a queue's GPUs.
@@ -20,13 +20,13 @@ const KINDS: [&str; 4] = ["guaranteed", "held", "opportunistic", "claimed"];
 
 /// Values of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Figures {
+struct QueueValues {
     live_jobs: u64,
     /// In the order of [`KINDS`].
     gpus: [u64; 4],
 }
 
-impl Figures {
+impl QueueValues {
     fn of(state: &State, queue: &Queue) -> Self {
         let usage = state
             .index
@@ -64,17 +64,17 @@ impl Figures {
 }
 
 /// Values by queue with a bounded number of labels: the queues that hold the most GPUs have their own.
-fn by_queue(state: &State) -> Vec<(String, Figures)> {
+fn by_queue(state: &State) -> Vec<(String, QueueValues)> {
     let queues = state.queues.values();
-    let mut all: Vec<(String, Figures)> = queues
-        .map(|queue| (queue.name.to_string(), Figures::of(state, queue)))
+    let mut all: Vec<(String, QueueValues)> = queues
+        .map(|queue| (queue.name.to_string(), QueueValues::of(state, queue)))
         .collect();
     if all.len() <= QUEUES_LABELLED_MAX {
         return all;
     }
     // Stable: queues with equal values stay in order of name.
     all.sort_by_key(|(_, figures)| Reverse(figures.gpus[1]));
-    let mut others = Figures::default();
+    let mut others = QueueValues::default();
     for (_, figures) in all.drain(QUEUES_LABELLED_MAX..) {
         others.add(&figures);
     }

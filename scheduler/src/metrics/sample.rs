@@ -9,15 +9,15 @@ use muster_model::health::{ComponentKind, Hold, Phase};
 use muster_model::host::{Gpu, Host};
 use muster_model::lifecycle::JobPhase;
 
-use crate::metrics::lists::source;
 use crate::metrics::names;
+use crate::metrics::object_series::source;
 
 /// Milliseconds per second.
 const MS_PER_SECOND: u64 = 1_000;
 
 /// Counts of jobs, hosts and GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {
+pub(crate) struct StateCounts {
     /// Jobs in the order of [`PHASES`].
     pub(crate) jobs: [u64; 6],
     /// Hosts that are up, suspect, lost.
@@ -53,7 +53,7 @@ pub(crate) const GPU_STATES: [&str; 5] = ["held", "unreachable", "faulted", "blo
 /// Sources of blocks.
 const SOURCES: [&str; 2] = ["auto", "admin"];
 
-impl Census {
+impl StateCounts {
     /// Counts the objects of a state.
     pub(crate) fn of(state: &State) -> Self {
         let mut census = Self::default();
@@ -136,7 +136,7 @@ fn health(state: &State) {
     reason = "a gauge is a floating-point number"
 )]
 pub(crate) fn sample(state: &State) {
-    let census = Census::of(state);
+    let census = StateCounts::of(state);
     for ((_, phase), count) in PHASES.iter().zip(census.jobs) {
         gauge!(names::JOBS, "phase" => *phase).set(count as f64);
     }

@@ -13,16 +13,16 @@ use tonic::{Code, Status};
 
 use crate::audit_log::{AuditLog, Record};
 use crate::config::SchedulerConfig;
-use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
+use crate::leader::{LeaderInput, SharedHeartbeatStore, SystemClock, WorkerDirectory};
 use crate::service::gate::Provider;
-use crate::service::jobs::exec::{EXEC_SESSIONS_MAX, Pairings};
+use crate::service::jobs::exec::{EXEC_SESSIONS_MAX, PendingPairs};
 use crate::service::jobs::logs::LOG_CONNECTIONS_MAX;
 use crate::service::peer::peer_pool::PeerPool;
 use crate::service::read::page;
-use crate::service::read::past::Views;
+use crate::service::read::past_state::PastViews;
 use crate::service::replies::Replies;
+use crate::service::write::audited_call::Unanswered;
 use crate::service::write::forward::Forwarder;
-use crate::service::write::unanswered::Unanswered;
 use crate::watch_hub::WatchHub;
 
 /// Retry delay for a caller that was refused for load.
@@ -39,7 +39,7 @@ pub(crate) struct ContextParts {
     pub(crate) handle: Handle<State>,
     pub(crate) clock: SystemClock,
     pub(crate) hub: Arc<WatchHub>,
-    pub(crate) shadows: Arc<SharedShadows>,
+    pub(crate) shadows: Arc<SharedHeartbeatStore>,
     pub(crate) directory: Arc<WorkerDirectory>,
     pub(crate) leader_inputs: mpsc::Sender<LeaderInput>,
     pub(crate) peers: Arc<PeerPool>,
@@ -64,8 +64,8 @@ pub(crate) struct Inner {
     exports: Arc<Semaphore>,
     execs: Arc<Semaphore>,
     log_connections: Arc<Semaphore>,
-    pairings: Pairings,
-    views: Views,
+    pairings: PendingPairs,
+    views: PastViews,
 }
 
 impl std::ops::Deref for Context {
@@ -88,8 +88,8 @@ impl Context {
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             execs: Arc::new(Semaphore::new(EXEC_SESSIONS_MAX)),
             log_connections: Arc::new(Semaphore::new(LOG_CONNECTIONS_MAX)),
-            pairings: Pairings::default(),
-            views: Views::default(),
+            pairings: PendingPairs::default(),
+            views: PastViews::default(),
         }))
     }
 
@@ -141,12 +141,12 @@ impl Context {
     }
 
     /// Worker streams awaited by users of commands.
-    pub(crate) fn pairings(&self) -> &Pairings {
+    pub(crate) fn pairings(&self) -> &PendingPairs {
         &self.0.pairings
     }
 
     /// Views of past revisions.
-    pub(crate) fn views(&self) -> &Views {
+    pub(crate) fn views(&self) -> &PastViews {
         &self.0.views
     }
 
@@ -160,7 +160,7 @@ impl Context {
     }
 
     /// Writes a call with its answer to the audit log.
-    pub(crate) async fn note(&self, record: Record) {
+    pub(crate) async fn record_audit(&self, record: Record) {
         self.unanswered(record).answer(|record| record).await;
     }
 

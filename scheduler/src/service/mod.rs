@@ -17,7 +17,7 @@ mod write;
 
 pub(crate) use admin::Admin;
 pub(crate) use cluster::Cluster;
-pub(crate) use cluster::joining::Joining;
+pub(crate) use cluster::worker_join::Joining;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use gate::{GateLayer, Provider, begin_counting};
 pub(crate) use jobs::Jobs;

@@ -181,7 +181,7 @@ impl Replies {
     }
 
     /// Delivers debug information from a worker.
-    pub(crate) fn told(&self, session: SessionId, answer: v1::DebugAnswer) {
+    pub(crate) fn debug_answered(&self, session: SessionId, answer: v1::DebugAnswer) {
         if let Some(Kind::Debug(sender)) = self.answered(session, answer.id) {
             // As above.
             drop(sender.send(answer));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures::Stream;
 use futures::stream::unfold;
-use muster_model::beat::Beat;
 use muster_model::command::HostRegistration;
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::LeadershipEpoch;
 use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
@@ -98,7 +98,7 @@ struct Incoming {
 }
 
 /// Error if a worker's certificate does not match its host name.
-fn impostor(caller: &Caller, name: &str) -> Option<String> {
+fn certificate_mismatch(caller: &Caller, name: &str) -> Option<String> {
     match caller {
         Caller::Worker(proven) if proven != name => Some(format!(
             "host `{name}` registered with the certificate of worker `{proven}`: create its own with \
@@ -118,7 +118,7 @@ impl Incoming {
             () = self.read(to_worker) => {}
         }
         self.context.replies().end_session(self.session);
-        self.tell(LeaderInput::Closed {
+        self.send(LeaderInput::Closed {
             session: self.session,
         })
         .await;
@@ -126,7 +126,7 @@ impl Incoming {
 
     async fn read(&mut self, to_worker: mpsc::Sender<ToWorker>) {
         match self.hello(&to_worker).await {
-            Ok(hello) => self.tell(hello).await,
+            Ok(hello) => self.send(hello).await,
             Err(status) => {
                 tracing::info!(%status, "worker stream did not begin");
                 return;
@@ -178,7 +178,7 @@ impl Incoming {
                 return Err(Status::invalid_argument("invalid registration"));
             }
         };
-        if let Some(rule) = impostor(&self.caller, &registration.name) {
+        if let Some(rule) = certificate_mismatch(&self.caller, &registration.name) {
             let violation = Violation {
                 field: "registration.name".to_owned(),
                 rule,
@@ -205,8 +205,8 @@ impl Incoming {
     ) -> Result<(), Status> {
         match message.kind {
             Some(FromWire::Beat(beat)) => {
-                let beat = Beat::try_from(beat)?;
-                self.tell(LeaderInput::Beat {
+                let beat = Heartbeat::try_from(beat)?;
+                self.send(LeaderInput::Heartbeat {
                     session: self.session,
                     beat,
                     arrived: Instant::now(),
@@ -218,7 +218,7 @@ impl Incoming {
                 self.context.replies().injected(self.session, result);
             }
             Some(FromWire::Debug(answer)) => {
-                self.context.replies().told(self.session, answer);
+                self.context.replies().debug_answered(self.session, answer);
             }
             Some(FromWire::Hello(_)) => {
                 return Err(Status::invalid_argument(
@@ -251,7 +251,7 @@ impl Incoming {
     }
 
     /// Waits while the loop is busy, which holds back this worker only.
-    async fn tell(&self, input: LeaderInput) {
+    async fn send(&self, input: LeaderInput) {
         // The loop is gone only when the replica stops.
         drop(self.context.leader_inputs.send(input).await);
     }
@@ -335,7 +335,7 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
         }),
         ToWorker::Replicas(addresses) => ToWire::Replicas(v1::ReplicaAddresses { addresses }),
         ToWorker::Desired(desired) => ToWire::Desired((&*desired).into()),
-        ToWorker::BeatAck {
+        ToWorker::HeartbeatAck {
             leader,
             sequence,
             next_beat_ms,

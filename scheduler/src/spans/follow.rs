@@ -26,7 +26,7 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
         let leads = leadership.borrow().is_self;
         seen = {
             let state = context.fork();
-            let look = Look {
+            let look = AppliedEvents {
                 state: &state,
                 replica: context.config.replica_id,
                 leads,
@@ -41,14 +41,14 @@ pub(crate) async fn follow(context: Context, stop: CancellationToken) {
 }
 
 /// The events applied by this replica since the last look.
-struct Look<'a> {
+struct AppliedEvents<'a> {
     state: &'a State,
     replica: ReplicaId,
     leads: bool,
     now_ns: u64,
 }
 
-impl Look<'_> {
+impl AppliedEvents<'_> {
     fn record_after(&self, seen: Revision) {
         for (_, events) in self.state.events.kept_after(seen) {
             for event in events.iter() {

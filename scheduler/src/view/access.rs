@@ -30,7 +30,7 @@ pub(crate) fn join_tokens_to_wire(state: &State) -> v1::ListJoinTokensResponse {
             uses_max: token.grant.uses_max,
             uses: token.uses,
             host_pattern: token.grant.host_pattern.clone(),
-            is_spent: token.spent(state.time).is_some(),
+            is_spent: token.invalid_reason(state.time).is_some(),
         });
     v1::ListJoinTokensResponse {
         revision: state.revision.get(),

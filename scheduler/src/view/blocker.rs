@@ -2,7 +2,7 @@
 
 use muster_model::ids::JobId;
 use muster_planner::{
-    Blocker, CellsShort, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
+    Blocker, CellsShortage, LimitKind, LimitReached, RoomShortage, TopologyShortage, UnfitTarget,
 };
 use muster_proto::v1;
 use muster_proto::v1::blocker::{
@@ -70,7 +70,7 @@ fn of_turn(blocker: &Blocker) -> Option<Kind> {
             job_ids: ids(jobs),
             until_ms: until.map(|at| at.0),
         }),
-        Blocker::Behind { ahead } => Kind::Behind(Behind {
+        Blocker::BehindHead { ahead } => Kind::Behind(Behind {
             ahead_job_id: ahead.get(),
         }),
         Blocker::ExceedsCluster {
@@ -110,7 +110,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
             free_gpus: *free_gpus,
         }),
         Blocker::TasksPerHost { .. }
-        | Blocker::OwnHosts { .. }
+        | Blocker::ExclusiveHosts { .. }
         | Blocker::Named { .. }
         | Blocker::Excluded { .. }
         | Blocker::Model { .. }
@@ -124,7 +124,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
         | Blocker::Reserved { .. }
         | Blocker::Moving { .. }
         | Blocker::ReservedByOthers { .. }
-        | Blocker::Behind { .. }
+        | Blocker::BehindHead { .. }
         | Blocker::ExceedsCluster { .. }
         | Blocker::NoSuchHost { .. } => return None,
     })
@@ -144,7 +144,7 @@ fn of_condition(blocker: &Blocker) -> Option<Kind> {
             fits_tasks: *fits_tasks,
             need_tasks: *need_tasks,
         }),
-        Blocker::OwnHosts {
+        Blocker::ExclusiveHosts {
             jobs,
             fits_tasks,
             need_tasks,
@@ -178,7 +178,7 @@ fn ids(jobs: &[JobId]) -> Vec<u64> {
     jobs.iter().map(|job| job.get()).collect()
 }
 
-fn room_to_wire(short: &RoomShort) -> Room {
+fn room_to_wire(short: &RoomShortage) -> Room {
     Room {
         lacks_cpus: short.lacks_cpus,
         lacks_memory: short.lacks_memory,
@@ -191,7 +191,7 @@ fn room_to_wire(short: &RoomShort) -> Room {
     }
 }
 
-fn topology_to_wire(short: &TopologyShort) -> Topology {
+fn topology_to_wire(short: &TopologyShortage) -> Topology {
     Topology {
         level: short.level.clone(),
         group: short.group.clone(),
@@ -204,14 +204,14 @@ fn topology_to_wire(short: &TopologyShort) -> Topology {
     }
 }
 
-fn place_to_wire(place: &NamedPlace) -> named::Place {
+fn place_to_wire(place: &UnfitTarget) -> named::Place {
     named::Place {
         name: place.name.clone(),
-        why: place.why.clone(),
+        why: place.reason.clone(),
     }
 }
 
-fn cells_to_wire(short: &CellsShort) -> Cells {
+fn cells_to_wire(short: &CellsShortage) -> Cells {
     let kinds = short.kinds.iter().map(|kind| cells::Kind {
         kind: kind.kind.clone(),
         guaranteed: kind.guaranteed,

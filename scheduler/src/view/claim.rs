@@ -1,7 +1,7 @@
 //! Allocation bases and claims, with names of cells and hosts.
 
 use muster_engine::state::{Claim, Purpose, State};
-use muster_model::command::{Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, TaskPlacement};
 use muster_model::ids::UnitId;
 use muster_model::topology::CellId;
 use muster_proto::v1;
@@ -56,9 +56,9 @@ fn task_to_wire(state: &State, task: &TaskPlacement) -> v1::ClaimedTask {
 }
 
 /// Converts an allocation basis, with names of its cells.
-pub(crate) fn standing_to_wire(state: &State, standing: &Standing) -> v1::Standing {
+pub(crate) fn standing_to_wire(state: &State, standing: &AllocationBasis) -> v1::Standing {
     let mut wire = v1::Standing::from(standing);
-    if let (Some(v1::standing::Kind::Cells(named)), Standing::Cells(cells)) =
+    if let (Some(v1::standing::Kind::Cells(named)), AllocationBasis::Cells(cells)) =
         (&mut wire.kind, standing)
     {
         for (wire, cell) in named.cells.iter_mut().zip(cells) {

@@ -1,7 +1,7 @@
 //! Health of components.
 
 use muster_engine::state::State;
-use muster_health::component::{Actor, Change, Condition, Held};
+use muster_health::component::{Actor, Change, Condition, Restriction};
 use muster_health::rules::{RuleSet, WouldBlock};
 use muster_model::health::{Component, Phase};
 use muster_model::ids::HostId;
@@ -62,7 +62,7 @@ fn component_to_wire(
         since_ms: condition.since.0,
         ready_at_ms: waits.then_some(condition.ready_at.0),
         strikes: condition.strikes_at(state.time),
-        by_hand: waits && condition.is_for_a_person(state.time),
+        by_hand: waits && condition.needs_operator(state.time),
         wanted: wanted.map_or_else(String::new, |action| action.word().to_owned()),
         muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
         history: condition.history.iter().map(change_to_wire).collect(),
@@ -111,7 +111,7 @@ impl Standing {
     }
 }
 
-fn held_to_wire(held: &Held) -> v1::KeptOff {
+fn held_to_wire(held: &Restriction) -> v1::KeptOff {
     v1::KeptOff {
         rule: held.rule.clone(),
         what: held.what.word().to_owned(),

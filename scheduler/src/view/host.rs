@@ -57,7 +57,7 @@ pub(crate) fn gpu_to_wire(state: &State, host: &Host, gpu: &Gpu) -> v1::Gpu {
         host_id: host.id.get(),
         host: host.name.to_string(),
         claim: gpu.claim.map(Into::into),
-        pci_address: { host.learnt.gpu(gpu.uuid) }
+        pci_address: { host.reported_topology.gpu(gpu.uuid) }
             .map_or_else(String::new, |known| known.pci_address.clone()),
         health_phase: standing.phase,
         health_rule: standing.rule,

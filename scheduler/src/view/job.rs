@@ -2,7 +2,7 @@
 
 use muster_engine::state::{Attempt, Job, PastAttempt, State, TaskRun, Unit, Vacancy};
 use muster_model::command::StopReason;
-use muster_model::health::Blame;
+use muster_model::health::Attribution;
 use muster_model::ids::{HostId, UnitIndex};
 use muster_model::job::StopOrder;
 use muster_proto::convert::ledger_to_wire;
@@ -107,7 +107,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
                 }
             })
             .collect(),
-        standing: Some(standing_to_wire(state, &attempt.standing)),
+        standing: Some(standing_to_wire(state, &attempt.allocation_basis)),
         barrier: attempt.barrier.map(Into::into),
         vacancy: attempt
             .vacancy()
@@ -184,7 +184,7 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
     }
 }
 
-fn blame_to_wire(state: &State, blame: &Blame) -> v1::Blame {
+fn blame_to_wire(state: &State, blame: &Attribution) -> v1::Blame {
     let component = blame.component.as_ref();
     v1::Blame {
         host: component.map_or_else(String::new, |it| place_of(state, it).0),

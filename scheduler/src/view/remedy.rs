@@ -77,8 +77,8 @@ pub(crate) fn start_to_wire(start: &Start) -> v1::ExpectedStart {
     let basis = match start.basis {
         Basis::Free => Wire::Free,
         Basis::Reserved => Wire::Reserved,
-        Basis::Told => Wire::Told,
-        Basis::Guessed => Wire::Guessed,
+        Basis::Known => Wire::Told,
+        Basis::Estimated => Wire::Guessed,
     };
     v1::ExpectedStart {
         at_ms: start.at.0,

@@ -18,7 +18,7 @@ pub use subscription::{Subscription, WatchEnd};
 mod tests {
     use std::sync::Arc;
 
-    use muster_engine::state::{Compacted, EventLog, Losses, State};
+    use muster_engine::state::{Compacted, EventGaps, EventLog, State};
     use muster_model::event::{Event, EventKind};
     use muster_model::ids::{JobId, Revision};
     use muster_model::time::TimeMs;
@@ -41,7 +41,7 @@ mod tests {
         let events = (compacted + 1..=revision).map(|at| (Revision(at), finished(at, at % 2)));
         State {
             revision: Revision(revision),
-            events: EventLog::restore(Revision(compacted), Losses::default(), events.collect()),
+            events: EventLog::restore(Revision(compacted), EventGaps::default(), events.collect()),
             ..State::default()
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         let hub = WatchHub::new(Revision(9), 10, 100);
         // Job 1 lost its events up to revision 5; those of job 0 are all there.
         let state = || {
-            let losses = Losses {
+            let losses = EventGaps {
                 settled_up_to: Revision(6),
                 marks: vec![(Some(JobId(1)), Revision(5))],
             };

@@ -19,7 +19,7 @@ use crate::support::{Client, eventually};
 
 /// Heartbeat settings that suit a test.
 pub(crate) const TIMINGS: Timings = Timings {
-    beat_ms: 200,
+    heartbeat_ms: 200,
     suspect_ms: 2_000,
     lost_ms: 6_000,
 };

@@ -174,7 +174,7 @@ impl Session {
             .session(ReceiverStream::new(receiver))
             .await?
             .into_inner();
-        let mut beats = tokio::time::interval(Duration::from_millis(TIMINGS.beat_ms));
+        let mut beats = tokio::time::interval(Duration::from_millis(TIMINGS.heartbeat_ms));
         let (mut sequence, mut is_welcome) = (0, false);
         loop {
             tokio::select! {

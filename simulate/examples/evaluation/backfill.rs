@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use muster_simulate::report::RunReport;
-use muster_simulate::{Policy, Rules, Settings, TimeLimits, Told};
+use muster_simulate::{JobInformation, Policy, Rules, Settings, TimeLimits};
 
 use crate::table::{hours, markdown};
 use crate::traces::Traces;
@@ -69,10 +69,10 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
                 strict: way.strict,
                 ..Rules::default()
             },
-            told: Told {
+            told: JobInformation {
                 limits: way.limits,
                 alike: way.alike,
-                ..Told::default()
+                ..JobInformation::default()
             },
             ..Settings::default()
         };

@@ -1,7 +1,7 @@
 //! Real faults that are not reported to the scheduler: the benefit of each of its countermeasures.
 
 use muster_simulate::report::HealthFigures;
-use muster_simulate::{Care, Policy, Settings, Told};
+use muster_simulate::{HealthFeatures, JobInformation, Policy, Settings};
 
 use crate::table::{digits, markdown, of_several, percent};
 use crate::traces::Traces;
@@ -19,14 +19,14 @@ const LUCKS: [u64; 5] = [1, 2, 3, 4, 5];
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    care: Care,
+    care: HealthFeatures,
     /// Whether a rule raises a false alarm.
     is_alarm: bool,
     /// Whether no job commits a checkpoint, so that work stays until its end where a rule drains.
     stays: bool,
 }
 
-const fn case(name: &'static str, care: Care) -> Case {
+const fn case(name: &'static str, care: HealthFeatures) -> Case {
     Case {
         name,
         care,
@@ -35,13 +35,13 @@ const fn case(name: &'static str, care: Care) -> Case {
     }
 }
 
-const MUSTER: Case = case("and lemons are drained: Muster", Care::Lemons);
+const MUSTER: Case = case("and lemons are drained: Muster", HealthFeatures::Lemons);
 
 const CASES: [Case; 8] = [
-    case("nothing", Care::Nothing),
-    case("hosts are blocked", Care::BlockHosts),
-    case("GPUs are blocked", Care::BlockParts),
-    case("and ends are attributed", Care::Attribute),
+    case("nothing", HealthFeatures::Nothing),
+    case("hosts are blocked", HealthFeatures::BlockHosts),
+    case("GPUs are blocked", HealthFeatures::BlockParts),
+    case("and ends are attributed", HealthFeatures::Attribute),
     MUSTER,
     Case {
         name: "Muster, but work stays until its end",
@@ -93,7 +93,7 @@ const COLUMNS_OUT: [Column<HealthFigures>; 5] = [
     ("waiting", |run| run.healthy_out_gpu_hours.waiting, digits),
     (
         "for an operator",
-        |run| run.healthy_out_gpu_hours.by_hand,
+        |run| run.healthy_out_gpu_hours.operator,
         digits,
     ),
     (
@@ -128,15 +128,17 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
         .collect();
     let runs = work::all(&questions, |(case, luck)| {
         let scenario = traces.philly_in_lingjun(Settings::default())?;
-        let mut scenario = scenario.in_care(&outages, case.care).with_luck(*luck);
+        let mut scenario = scenario
+            .with_health_features(&outages, case.care)
+            .with_fault_seed(*luck);
         if case.is_alarm {
             let span = (ALARM_FROM_MS, ALARM_FROM_MS + ALARM_MS);
             scenario = scenario.with_false_alarm(ALARM_PERCENT, span);
         }
         if case.stays {
-            scenario = scenario.telling(Told {
+            scenario = scenario.with_known(JobInformation {
                 checkpoints: false,
-                ..Told::default()
+                ..JobInformation::default()
             });
         }
         let run = work::run(&scenario, POLICY)?;
@@ -146,7 +148,7 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let rows: Vec<(Case, &[HealthFigures])> =
         CASES.into_iter().zip(runs.chunks(LUCKS.len())).collect();
     let looking_after: Vec<(Case, &[HealthFigures])> = { rows.iter() }
-        .filter(|(case, _)| case.care > Care::Nothing)
+        .filter(|(case, _)| case.care > HealthFeatures::Nothing)
         .copied()
         .collect();
     Ok(Figures {

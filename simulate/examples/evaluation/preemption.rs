@@ -1,7 +1,7 @@
 //! Choice of preemption victims: by lost work, or by age because no checkpoints are reported.
 
 use muster_simulate::report::RunReport;
-use muster_simulate::{Policy, Settings, Told};
+use muster_simulate::{JobInformation, Policy, Settings};
 
 use crate::table::{digits, hours, markdown};
 use crate::traces::Traces;
@@ -23,9 +23,9 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
         let settings = Settings {
             load: LOAD,
             checkpoint_interval_ms: Some(minutes * 60_000),
-            told: Told {
+            told: JobInformation {
                 checkpoints: *told,
-                ..Told::default()
+                ..JobInformation::default()
             },
             ..Settings::default()
         };

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use muster_model::ids::JobId;
 use muster_model::time::TimeMs;
 
-use crate::fork::course::Course;
 use crate::fork::difference::{
-    Assumptions, Difference, Effect, Fate, JobDifference, Place, StopDifference, Totals,
+    Assumptions, Difference, Effect, HostGpus, JobDifference, JobOutcome, StopDifference, Totals,
 };
-use crate::fork::estimate::Ground;
+use crate::fork::estimate::EstimateBasis;
+use crate::fork::future::Future;
 use crate::fork::record::{Placed, Record, Stop};
-use crate::fork::{Fork, ForkSettings, Made};
+use crate::fork::{Effects, Fork, ForkSettings};
 
 /// Compares two futures.
 pub(super) fn compare(
     fork: &Fork,
     settings: ForkSettings,
-    (now, then): (Course, Course),
-    made: Made,
+    (now, then): (Future, Future),
+    made: Effects,
 ) -> Difference {
-    let Made { submitted, queues } = made;
+    let Effects { submitted, queues } = made;
     let zero = fork.now.max(fork.state.time);
     let comparison = Comparison {
         zero,
@@ -58,8 +58,8 @@ pub(super) fn compare(
 
 struct Comparison<'a> {
     zero: TimeMs,
-    now: &'a Course,
-    then: &'a Course,
+    now: &'a Future,
+    then: &'a Future,
 }
 
 impl Comparison<'_> {
@@ -85,10 +85,10 @@ impl Comparison<'_> {
         })
     }
 
-    fn fate(&self, record: &Record) -> Fate {
+    fn fate(&self, record: &Record) -> JobOutcome {
         let after = |at: TimeMs| at.since(self.zero);
         let places = record.first.as_ref().map_or(&[][..], |(_, placed)| placed);
-        Fate {
+        JobOutcome {
             waited_units: record.waited,
             started_units: record.started,
             start_ms: record.first.as_ref().map(|(at, _)| after(*at)),
@@ -98,7 +98,7 @@ impl Comparison<'_> {
                 .map(after),
             places: places
                 .iter()
-                .map(|(host, gpus)| Place {
+                .map(|(host, gpus)| HostGpus {
                     host: host.clone(),
                     gpus: gpus.clone(),
                 })
@@ -182,17 +182,17 @@ fn is_known(known: &[Stop], stop: &Stop) -> bool {
     known.iter().any(|other| same(&other))
 }
 
-fn assumptions(settings: ForkSettings, course: &Course) -> Assumptions {
-    let mut counts: BTreeMap<Ground, u64> = BTreeMap::new();
+fn assumptions(settings: ForkSettings, course: &Future) -> Assumptions {
+    let mut counts: BTreeMap<EstimateBasis, u64> = BTreeMap::new();
     for record in course.records.values() {
         *counts.entry(record.ground).or_default() += 1;
     }
     let of = |ground| counts.get(&ground).copied().unwrap_or(0);
     Assumptions {
         assumed_run_ms: settings.estimator.assumed_ms,
-        told: of(Ground::Told),
-        learnt: of(Ground::Learnt),
-        assumed: of(Ground::Assumed),
+        told: of(EstimateBasis::TimeLimit),
+        learnt: of(EstimateBasis::Learnt),
+        assumed: of(EstimateBasis::Assumed),
     }
 }
 
@@ -200,7 +200,7 @@ fn assumptions(settings: ForkSettings, course: &Course) -> Assumptions {
     clippy::cast_precision_loss,
     reason = "figures for users, shown to three digits"
 )]
-fn totals(course: &Course, horizon_ms: u64, zero: TimeMs) -> Totals {
+fn totals(course: &Future, horizon_ms: u64, zero: TimeMs) -> Totals {
     const HOUR_MS: f64 = 3_600_000.0;
     let gpus = course.engine.state.index.totals.gpus;
     let gpu_ms = (u128::from(gpus) * u128::from(horizon_ms)).max(1);

@@ -3,7 +3,7 @@
 use muster_engine::effects::QueueEffect;
 use serde::Serialize;
 
-use crate::fork::estimate::Ground;
+use crate::fork::estimate::EstimateBasis;
 use crate::fork::timeline::Timeline;
 
 /// The answer to a what-if. Instants are milliseconds after the fork.
@@ -110,13 +110,13 @@ pub struct JobDifference {
     /// Total GPUs that the job requests.
     pub gpus: u64,
     /// Basis of its run-time estimate.
-    pub estimate: Ground,
+    pub estimate: EstimateBasis,
     /// Effect of the changes.
     pub effect: Effect,
     /// Outcome without the changes; `None` if the job does not exist then.
-    pub now: Option<Fate>,
+    pub now: Option<JobOutcome>,
     /// Outcome with the changes.
-    pub then: Fate,
+    pub then: JobOutcome,
 }
 
 impl JobDifference {
@@ -135,7 +135,7 @@ impl JobDifference {
 
 /// Outcome of a job in one future.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fate {
+pub struct JobOutcome {
     /// Units that were waiting at the fork.
     pub waited_units: u64,
     /// Number of those that start within the horizon.
@@ -145,7 +145,7 @@ pub struct Fate {
     /// Start of the last of them.
     pub all_started_ms: Option<u64>,
     /// Placement of the first of them.
-    pub places: Vec<Place>,
+    pub places: Vec<HostGpus>,
     /// End of the job.
     pub end_ms: Option<u64>,
     /// Number of stops of its attempts.
@@ -154,7 +154,7 @@ pub struct Fate {
     pub waits_for: Option<String>,
 }
 
-impl Fate {
+impl JobOutcome {
     /// Start of its waiting units as text; `later` formats a time after the fork, in milliseconds.
     #[must_use]
     pub fn start_in_words(&self, later: impl Fn(u64) -> String) -> String {
@@ -169,7 +169,7 @@ impl Fate {
 
 /// Placement of tasks on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct HostGpus {
     /// Host name.
     pub host: String,
     /// UUIDs of the GPUs.

@@ -8,21 +8,21 @@ use serde::Serialize;
 /// Basis of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ground {
+pub enum EstimateBasis {
     /// The job's own time limit.
-    Told,
+    TimeLimit,
     /// The mean of finished jobs of the same queue, user and name.
     Learnt,
     /// The assumption for jobs without any information.
     Assumed,
 }
 
-impl Ground {
+impl EstimateBasis {
     /// Name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Told => "told",
+            Self::TimeLimit => "told",
             Self::Learnt => "learnt",
             Self::Assumed => "assumed",
         }
@@ -57,7 +57,7 @@ impl Estimator {
         state: &State,
         running: Running<'_>,
         now: TimeMs,
-    ) -> (Option<TimeMs>, Ground) {
+    ) -> (Option<TimeMs>, EstimateBasis) {
         let Running { job, unit, attempt } = running;
         let since = attempt.running_at.unwrap_or(now);
         let saved_ms = saved_ms(unit, attempt.epoch);
@@ -67,28 +67,28 @@ impl Estimator {
         let learnt = state.index.run_times.usual_ms(&job.spec);
         let learnt = learnt.map(after_work).filter(|end| *end > now);
         match (limit, learnt) {
-            (Some(limit), Some(learnt)) if learnt < limit => (Some(learnt), Ground::Learnt),
-            (Some(limit), _) => (Some(limit), Ground::Told),
-            (None, Some(learnt)) => (Some(learnt), Ground::Learnt),
+            (Some(limit), Some(learnt)) if learnt < limit => (Some(learnt), EstimateBasis::Learnt),
+            (Some(limit), _) => (Some(limit), EstimateBasis::TimeLimit),
+            (None, Some(learnt)) => (Some(learnt), EstimateBasis::Learnt),
             (None, None) => {
                 let assumed = self.assumed_ms.map(|assumed_ms| {
                     let end = after_work(assumed_ms);
                     let as_long_again = now.after(now.since(since).max(1));
                     if end > now { end } else { as_long_again }
                 });
-                (assumed, Ground::Assumed)
+                (assumed, EstimateBasis::Assumed)
             }
         }
     }
 
     /// Basis of the estimate of a job that is not placed yet.
-    pub(super) fn ground(self, state: &State, job: &Job) -> Ground {
+    pub(super) fn ground(self, state: &State, job: &Job) -> EstimateBasis {
         let learnt_ms = state.index.run_times.usual_ms(&job.spec);
         match (job.spec.scheduling.run_time_ms_max, learnt_ms) {
-            (Some(limit_ms), Some(learnt_ms)) if learnt_ms < limit_ms => Ground::Learnt,
-            (Some(_), _) => Ground::Told,
-            (None, Some(_)) => Ground::Learnt,
-            (None, None) => Ground::Assumed,
+            (Some(limit_ms), Some(learnt_ms)) if learnt_ms < limit_ms => EstimateBasis::Learnt,
+            (Some(_), _) => EstimateBasis::TimeLimit,
+            (None, Some(_)) => EstimateBasis::Learnt,
+            (None, None) => EstimateBasis::Assumed,
         }
     }
 }

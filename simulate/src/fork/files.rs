@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::fork::{Difference, Fate, JobDifference, StopDifference};
+use crate::fork::{Difference, JobDifference, JobOutcome, StopDifference};
 use crate::report::{ReportError, table};
 
 const JOB_COLUMNS: [&str; 14] = [
@@ -102,7 +102,7 @@ fn stop_line(stop: &StopDifference) -> Vec<String> {
     ]
 }
 
-fn hosts(fate: &Fate) -> String {
+fn hosts(fate: &JobOutcome) -> String {
     let hosts: Vec<&str> = fate.places.iter().map(|place| &*place.host).collect();
     hosts.join(SEPARATOR)
 }

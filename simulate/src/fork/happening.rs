@@ -12,7 +12,7 @@ pub(super) struct AttemptKey {
 
 /// An event at some instant; ends come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum Event {
     /// An attempt has done its work; ignored if it is no longer the current one.
     WorkDone(AttemptKey),
     /// The lease of an attempt's tasks on unreachable hosts has expired.

@@ -7,18 +7,18 @@
 //!
 //! Start reading at [`what_if`], then `course.rs` (one future) and `compare.rs` (the difference).
 
+mod blocker_text;
 mod change;
 mod compare;
-mod course;
 mod difference;
 mod estimate;
 mod files;
+mod future;
 mod happening;
 mod page;
 mod record;
 mod reports;
 mod timeline;
-mod why;
 
 use muster_engine::effects::QueueEffect;
 use muster_engine::state::State;
@@ -28,11 +28,11 @@ use muster_model::time::TimeMs;
 
 pub use change::Change;
 pub use difference::{
-    Assumptions, Difference, Effect, Fate, JobDifference, Place, StopDifference, Totals,
+    Assumptions, Difference, Effect, HostGpus, JobDifference, JobOutcome, StopDifference, Totals,
 };
-pub use estimate::{Estimator, Ground};
+pub use estimate::{EstimateBasis, Estimator};
 
-use course::Course;
+use future::Future;
 
 use crate::world::SimulateError;
 
@@ -114,8 +114,8 @@ pub fn what_if(
     settings: ForkSettings,
     progress: &mut dyn FnMut(ForkProgress),
 ) -> Result<Difference, ForkError> {
-    let mut base = Course::new(fork, settings);
-    let mut then = Course::new(fork, settings);
+    let mut base = Future::new(fork, settings);
+    let mut then = Future::new(fork, settings);
     let made = then.change(changes)?;
     // A refused change is reported before anything is simulated.
     play(&mut base, false, progress)?;
@@ -125,7 +125,7 @@ pub fn what_if(
 
 /// Immediate effects of the changes.
 #[derive(Debug, Default)]
-struct Made {
+struct Effects {
     /// Submitted jobs, in order.
     submitted: Vec<JobId>,
     /// Effects on the queues.
@@ -133,7 +133,7 @@ struct Made {
 }
 
 fn play(
-    course: &mut Course,
+    course: &mut Future,
     is_changed: bool,
     progress: &mut dyn FnMut(ForkProgress),
 ) -> Result<(), SimulateError> {

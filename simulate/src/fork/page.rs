@@ -4,7 +4,7 @@ use muster_engine::effects::{NamedJobs, QueueEffect, QueueEffectKind};
 use muster_text::{Line, Page, Plot, Table};
 
 use crate::fork::timeline::Timeline;
-use crate::fork::{Difference, Fate, JobDifference, StopDifference, Totals};
+use crate::fork::{Difference, JobDifference, JobOutcome, StopDifference, Totals};
 use crate::report::{seconds, span};
 
 const SUM_TITLES: [&str; 3] = ["", "now", "then"];
@@ -186,12 +186,12 @@ fn queue_cells(queue: &QueueEffect) -> Vec<String> {
     ]
 }
 
-fn start(fate: &Fate) -> String {
+fn start(fate: &JobOutcome) -> String {
     fate.start_in_words(|start_ms| format!("after {}", time(start_ms)))
 }
 
 /// Hosts on which a job's first waiting unit starts.
-fn hosts(fate: &Fate) -> String {
+fn hosts(fate: &JobOutcome) -> String {
     named(fate.places.iter().map(|place| place.host.as_str()))
 }
 

@@ -8,7 +8,7 @@ use muster_model::ids::{JobId, UnitIndex};
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
-use crate::fork::estimate::Ground;
+use crate::fork::estimate::EstimateBasis;
 
 /// Maximum number of stops kept per job: an array of many tasks may be stopped many times.
 const STOPS_KEPT_MAX: usize = 1_000;
@@ -41,7 +41,7 @@ pub(super) struct Record {
     /// Units that were waiting when the future began.
     pub(super) waited: u64,
     /// Basis of its run-time estimate.
-    pub(super) ground: Ground,
+    pub(super) ground: EstimateBasis,
     /// Time and place of the first placement of a unit that had waited.
     pub(super) first: Option<(TimeMs, Placed)>,
     /// Time of the latest such placement.
@@ -63,7 +63,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(job: &Job, ground: Ground) -> Self {
+    pub(super) fn new(job: &Job, ground: EstimateBasis) -> Self {
         Self {
             spec: Arc::clone(&job.spec),
             waited: job.counts.waiting,

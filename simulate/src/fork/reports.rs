@@ -53,7 +53,7 @@ pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) ->
         reason,
         StopReason::Drain { .. }
             | StopReason::Preempted
-            | StopReason::Moved
+            | StopReason::Defragmented
             | StopReason::Suspended
     );
     let unit = state.job(key.job)?.unit(key.unit)?;

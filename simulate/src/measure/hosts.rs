@@ -33,7 +33,7 @@ impl HeadRequest {
 
 /// Last recorded state of a host.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct RecordedHost {
     class: usize,
     free: u32,
     whole: bool,
@@ -42,7 +42,7 @@ struct Seen {
 /// Free GPUs of all hosts, kept up to date host by host.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    seen: Vec<Seen>,
+    seen: Vec<RecordedHost>,
     /// GPU models; a host with several counts under its first one.
     models: Vec<String>,
     levels: Vec<Levels>,
@@ -52,10 +52,10 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Records the current state of a host; hosts are identified by their ids, which count from 1.
-    pub(crate) fn see(&mut self, host: &Host) {
+    pub(crate) fn record(&mut self, host: &Host) {
         let position = host.id.get() as usize;
         if self.seen.len() <= position {
-            self.seen.resize(position + 1, Seen::default());
+            self.seen.resize(position + 1, RecordedHost::default());
         }
         let before = self.seen[position];
         let after = self.look_at(host);
@@ -66,19 +66,19 @@ impl Hosts {
             self.levels[after.class][after.free as usize] += 1;
         }
         self.free = self.free - u64::from(before.free) + u64::from(after.free);
-        let whole = |seen: Seen| if seen.whole { u64::from(seen.free) } else { 0 };
+        let whole = |seen: RecordedHost| if seen.whole { u64::from(seen.free) } else { 0 };
         self.free_whole = self.free_whole - whole(before) + whole(after);
         self.seen[position] = after;
     }
 
-    fn look_at(&mut self, host: &Host) -> Seen {
+    fn look_at(&mut self, host: &Host) -> RecordedHost {
         let free = if host.accepts_work() {
             host.gpus.iter().filter(|gpu| gpu.is_free()).count()
         } else {
             0
         };
         let model = host.gpus.first().map_or("", |gpu| &gpu.model);
-        Seen {
+        RecordedHost {
             class: self.class(model),
             free: u32::try_from(free).expect("a host has at most GPUS_PER_HOST_MAX GPUs"),
             whole: free == host.gpus.len(),

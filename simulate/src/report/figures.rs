@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::measure::{JobEnd, JobRecord};
 use crate::report::numbers::{float, gpu_hours, seconds, share};
 use crate::workload::Scenario;
-use crate::world::{HealthyOut, Outcome};
+use crate::world::{HealthyOutByCause, Outcome};
 
 /// Shortest running time in the denominator of slowdown: otherwise a job of one second that waits for a
 /// minute outweighs a week of another user's work (Feitelson's bounded slowdown).
@@ -134,7 +134,7 @@ pub struct HealthFigures {
     /// GPU-hours of healthy GPUs out of placement and not held.
     pub healthy_idle_gpu_hours: f64,
     /// The same GPU-hours by what they waited for.
-    pub healthy_out_gpu_hours: HealthyOut<f64>,
+    pub healthy_out_gpu_hours: HealthyOutByCause<f64>,
     /// GPU-hours of faulty GPUs.
     pub ill_gpu_hours: f64,
     /// The largest share of all GPUs out of placement at a time.

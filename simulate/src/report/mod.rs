@@ -19,7 +19,7 @@ pub(crate) use numbers::{seconds, span};
 use figures::{cluster_figures, job_figures};
 
 use crate::measure::{Series, SizeBucket};
-use crate::rules::{Rules, Told};
+use crate::rules::{JobInformation, Rules};
 use crate::workload::{LeftOut, Scenario};
 use crate::world::Outcome;
 
@@ -41,7 +41,7 @@ pub struct Inputs {
     /// Changes to the policies' rules.
     pub rules: Rules,
     /// Information about the jobs that the scheduler was given.
-    pub told: Told,
+    pub told: JobInformation,
     /// Outages of hosts.
     pub outages: usize,
     /// Outages of nodes that no host represents.

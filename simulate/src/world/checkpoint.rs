@@ -4,9 +4,9 @@
 use muster_model::command::{CheckpointCommand, CheckpointCommit, Command};
 use muster_model::ids::{AttemptEpoch, UnitIndex};
 
-use crate::Care;
+use crate::HealthFeatures;
 use crate::world::SimulateError;
-use crate::world::happening::Happening;
+use crate::world::happening::Event;
 use crate::world::run::World;
 
 impl World<'_> {
@@ -14,7 +14,10 @@ impl World<'_> {
     fn commit_interval_ms(&self) -> Option<u64> {
         let settings = &self.scenario.settings;
         let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
-        let drains = self.scenario.care.is_some_and(|care| care > Care::Nothing);
+        let drains = self
+            .scenario
+            .care
+            .is_some_and(|care| care > HealthFeatures::Nothing);
         let stops_work = self.policy.preempts() || settings.rules.defragment || drains;
         interval_ms.filter(|_| settings.told.checkpoints && stops_work)
     }
@@ -32,7 +35,7 @@ impl World<'_> {
         let left_ms = left_ms.map(|left_ms| left_ms.saturating_sub(now.since(since)));
         if left_ms.is_none_or(|left_ms| left_ms > interval_ms) {
             let at = now.after(interval_ms);
-            self.agenda.add(at, Happening::Checkpoint { job, epoch });
+            self.agenda.add(at, Event::Checkpoint { job, epoch });
         }
     }
 

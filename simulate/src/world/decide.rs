@@ -8,7 +8,7 @@ use muster_planner::{Blocker, Plan, is_idle};
 use crate::measure::{HeadRequest, JobEnd};
 use crate::world::SimulateError;
 use crate::world::engine::{Engine, News};
-use crate::world::happening::Happening;
+use crate::world::happening::Event;
 use crate::world::run::World;
 
 /// Author of cancellations of jobs that do not fit.
@@ -43,7 +43,7 @@ impl Environment for World<'_> {
             }
         }
         if let Some(at) = plan.again_at {
-            self.agenda.add(at, Happening::Plan);
+            self.agenda.add(at, Event::Plan);
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl World<'_> {
     pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
         let plan = self.plan_until_settled()?;
         let head = plan.and_then(|plan| self.head(&plan));
-        self.observer.look_at_line(head);
+        self.observer.record_head(head);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use muster_model::command::{Command, GpuDescription, HostCommand, HostRegistrati
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, ReplicaId, RequestId};
 use muster_model::time::TimeMs;
-use muster_model::topology::LearntTree;
+use muster_model::topology::ReportedTopology;
 
 use crate::trace::{Cluster, TraceHost};
 
@@ -43,7 +43,7 @@ impl Observe for News {
 /// A cluster with a leader and all its hosts at instant 0; host ids count from 1 in the cluster's order.
 pub(super) fn with_hosts(cluster: &Cluster) -> Result<Engine, EngineError> {
     let mut engine = Engine::at(State::default(), TimeMs(0), News::default());
-    engine.carry_out(&Command::LeaderBegan {
+    engine.carry_out(&Command::LeadershipStarted {
         replica: ReplicaId(1),
     })?;
     for (number, host) in (1u32..).zip(&cluster.hosts) {
@@ -84,6 +84,6 @@ fn registration(number: u32, host: &TraceHost) -> HostRegistration {
         cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_UNSAID),
         memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_UNSAID),
         labels: labels.collect(),
-        learnt: LearntTree::default(),
+        learnt: ReportedTopology::default(),
     }
 }

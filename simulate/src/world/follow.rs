@@ -7,11 +7,11 @@ use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 
-use crate::illness::own_words;
+use crate::fault::failure_message;
 use crate::measure::JobEnd;
 use crate::trace::Ending;
 use crate::world::SimulateError;
-use crate::world::happening::Happening;
+use crate::world::happening::Event;
 use crate::world::run::World;
 
 /// Every job of a trace is one unit: a gang, or a single task.
@@ -66,10 +66,10 @@ impl World<'_> {
         self.runs[job].attempts += 1;
         if let Some(left_ms) = self.observer.left_ms(job) {
             let done_at = now.after(left_ms);
-            self.agenda.add(done_at, Happening::WorkDone { job, epoch });
+            self.agenda.add(done_at, Event::WorkDone { job, epoch });
         }
         self.expect_checkpoint(job, epoch);
-        self.begins_among_the_ill(id, epoch);
+        self.schedule_fault_effects(id, epoch);
         let Some(attempt) = current_attempt(&self.engine.state, id) else {
             return Ok(());
         };
@@ -86,7 +86,7 @@ impl World<'_> {
     /// The workers stop the running tasks of an attempt.
     fn stop(&mut self, id: JobId, reason: &StopReason) -> Result<(), SimulateError> {
         tracing::trace!(job = %id, %reason, "stopping");
-        if let (StopReason::Moved, Some(position)) = (reason, self.positions.get(&id)) {
+        if let (StopReason::Defragmented, Some(position)) = (reason, self.positions.get(&id)) {
             self.observer.moves(*position);
         }
         self.exit_live_tasks(id, &reports::terminated())
@@ -182,7 +182,7 @@ impl World<'_> {
     /// The last words of a job that fails for its own reasons.
     fn own_words(&self, job: usize) -> &'static str {
         match self.scenario.care {
-            Some(_) => own_words(&self.scenario.jobs[job]),
+            Some(_) => failure_message(&self.scenario.jobs[job]),
             None => "",
         }
     }
@@ -190,7 +190,7 @@ impl World<'_> {
     pub(super) fn look_at_host(&mut self, host: HostId) {
         self.count_out(host);
         if let Some(host) = self.engine.state.host(host) {
-            self.observer.look_at_host(host);
+            self.observer.record_host(host);
         }
     }
 }

@@ -5,7 +5,7 @@ use muster_model::ids::AttemptEpoch;
 /// An event at some instant. At the same instant, ends come first and failures before returns, so nothing
 /// is placed on a host that fails at that instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum Event {
     /// An attempt has completed its job's work; ignored if it is no longer the current one.
     WorkDone {
         /// Index of the job in the scenario.
@@ -21,17 +21,17 @@ pub(super) enum Happening {
         epoch: AttemptEpoch,
     },
     /// A part becomes faulty.
-    FallsIll {
+    FaultBegins {
         /// Index of the fault in the scenario.
         illness: usize,
     },
     /// A part is repaired.
-    IsWell {
+    FaultEnds {
         /// Index of the fault in the scenario.
         illness: usize,
     },
     /// A worker detects a faulty part.
-    SignSeen {
+    FaultDetected {
         /// Index of the fault in the scenario.
         illness: usize,
     },
@@ -50,11 +50,11 @@ pub(super) enum Happening {
         work: usize,
     },
     /// Health actions of the leader are due.
-    HealthLook,
+    HealthTick,
     /// The leader runs lemon detection.
-    LemonLook,
+    LemonDetection,
     /// An operator reviews components that require one.
-    PersonLook,
+    OperatorReview,
     /// A GPU becomes faulty.
     GpuLost {
         /// Index of the host in the cluster.
@@ -83,12 +83,15 @@ pub(super) enum Happening {
     Plan,
 }
 
-impl Happening {
+impl Event {
     /// Whether the event makes no room for further placements.
     pub(super) const fn changes_no_room(self) -> bool {
         matches!(
             self,
-            Self::Checkpoint { .. } | Self::FallsIll { .. } | Self::LemonLook | Self::HealthLook
+            Self::Checkpoint { .. }
+                | Self::FaultBegins { .. }
+                | Self::LemonDetection
+                | Self::HealthTick
         )
     }
 }

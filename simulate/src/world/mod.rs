@@ -4,24 +4,24 @@
 //! its decisions go through `apply`. Results are read from the engine's own events, as a worker or a user
 //! would observe them; nothing here knows the planner's reasons.
 
-mod care;
 mod checkpoint;
 mod decide;
 pub(crate) mod engine;
+mod fault_injection;
+mod fault_random;
 mod follow;
 mod happening;
-mod luck;
 mod observer;
-mod out;
+mod out_of_placement;
+mod repair;
 mod run;
-mod ward;
 
 use muster_harness::EngineError;
 use muster_model::rejection::Rejection;
 
+pub use fault_injection::HealthCounts;
 pub(crate) use observer::Observed;
-pub use out::HealthyOut;
-pub use ward::HealthCounts;
+pub use out_of_placement::HealthyOutByCause;
 
 use crate::measure::JobRecord;
 use crate::policy::Policy;

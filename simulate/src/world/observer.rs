@@ -58,7 +58,7 @@ impl Observer {
             .map(|job| record(job, positions[queue_named(job)]))
             .collect();
         let mut hosts = Hosts::default();
-        state.hosts.values().for_each(|host| hosts.see(host));
+        state.hosts.values().for_each(|host| hosts.record(host));
         let gpus_of = |host: &Host| host.gpus.iter().map(|gpu| gpu.uuid).collect();
         let gpus: Vec<(String, Vec<GpuUuid>)> = state
             .hosts
@@ -197,14 +197,14 @@ impl Observer {
         record.end = end;
     }
 
-    pub(super) fn look_at_host(&mut self, host: &Host) {
-        self.hosts.see(host);
+    pub(super) fn record_host(&mut self, host: &Host) {
+        self.hosts.record(host);
         let observed = &mut self.observed;
         observed.free.set(observed.end_ms, self.hosts.free());
     }
 
     /// Records the request of the first job that waits for room.
-    pub(super) fn look_at_line(&mut self, head: Option<HeadRequest>) {
+    pub(super) fn record_head(&mut self, head: Option<HeadRequest>) {
         self.head = head;
     }
 

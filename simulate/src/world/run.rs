@@ -11,11 +11,11 @@ use muster_model::time::TimeMs;
 
 use crate::measure::JobEnd;
 use crate::policy::Policy;
-use crate::workload::{LeftOut, Place, Scenario};
+use crate::workload::{LeftOut, OutageTarget, Scenario};
 use crate::world::engine::{self, Engine, gpu_uuid};
-use crate::world::happening::Happening;
+use crate::world::fault_injection::FaultSimulation;
+use crate::world::happening::Event;
 use crate::world::observer::Observer;
-use crate::world::ward::Ward;
 use crate::world::{Outcome, Progress, SimulateError};
 
 /// Data about a job in addition to its record.
@@ -36,14 +36,14 @@ pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) policy: Policy,
     pub(super) engine: Engine,
-    pub(super) agenda: Agenda<Happening>,
+    pub(super) agenda: Agenda<Event>,
     pub(super) observer: Observer,
     /// One entry per job, as in the scenario.
     pub(super) runs: Vec<Run>,
     /// Index of every accepted job that has not ended.
     pub(super) positions: BTreeMap<JobId, usize>,
     /// Number of current outages of each host and GPU.
-    outages: BTreeMap<Place, u32>,
+    outages: BTreeMap<OutageTarget, u32>,
     arrived: usize,
     pub(super) ended: u64,
     instants: u64,
@@ -52,7 +52,7 @@ pub(super) struct World<'a> {
     pub(super) fits_nowhere: LeftOut,
     refused: LeftOut,
     /// Simulated faults and repairs, if enabled.
-    pub(super) ward: Option<Ward>,
+    pub(super) ward: Option<FaultSimulation>,
 }
 
 impl<'a> World<'a> {
@@ -68,11 +68,10 @@ impl<'a> World<'a> {
         let mut agenda = Agenda::default();
         for outage in &scenario.outages {
             let (lost, back) = match outage.place {
-                Place::Host(host) => (Happening::HostLost { host }, Happening::HostBack { host }),
-                Place::Gpu(host, gpu) => (
-                    Happening::GpuLost { host, gpu },
-                    Happening::GpuBack { host, gpu },
-                ),
+                OutageTarget::Host(host) => (Event::HostLost { host }, Event::HostBack { host }),
+                OutageTarget::Gpu(host, gpu) => {
+                    (Event::GpuLost { host, gpu }, Event::GpuBack { host, gpu })
+                }
             };
             agenda.add(TimeMs(outage.start_ms), lost);
             agenda.add(TimeMs(outage.end_ms), back);
@@ -96,7 +95,7 @@ impl<'a> World<'a> {
             ward: None,
         };
         if let Some(care) = scenario.care {
-            world.admit_the_ill(care)?;
+            world.start_fault_simulation(care)?;
         }
         Ok(world)
     }
@@ -121,7 +120,7 @@ impl<'a> World<'a> {
         }
         changed |= self.observer.attempts_ended() > ended_before;
         self.submit_due()?;
-        changed |= self.look_after_health()?;
+        changed |= self.run_health_actions()?;
         if changed {
             self.decide()?;
         }
@@ -145,56 +144,56 @@ impl<'a> World<'a> {
         [arrival, self.agenda.next_at()].into_iter().flatten().min()
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), SimulateError> {
+    fn happen(&mut self, happening: Event) -> Result<(), SimulateError> {
         match happening {
-            Happening::WorkDone { job, epoch } => self.work_done(job, epoch),
-            Happening::Checkpoint { job, epoch } => self.commit_checkpoint(job, epoch),
-            Happening::FallsIll { illness } => self.fall_ill(illness),
-            Happening::IsWell { illness } => self.get_well(illness),
-            Happening::SignSeen { illness } => self.see_sign(illness),
-            Happening::TaskDies {
+            Event::WorkDone { job, epoch } => self.work_done(job, epoch),
+            Event::Checkpoint { job, epoch } => self.commit_checkpoint(job, epoch),
+            Event::FaultBegins { illness } => self.fall_ill(illness),
+            Event::FaultEnds { illness } => self.repair_part(illness),
+            Event::FaultDetected { illness } => self.detect_fault(illness),
+            Event::TaskDies {
                 job,
                 epoch,
                 illness,
-            } => self.die(job, epoch, illness),
-            Happening::WorkEnds { work } => self.end_work(work),
-            Happening::LemonLook => self.look_for_lemons(),
-            Happening::PersonLook => self.person_looks(),
-            Happening::HostLost { host } if self.is_first(Place::Host(host)) => {
+            } => self.kill_task(job, epoch, illness),
+            Event::WorkEnds { work } => self.end_work(work),
+            Event::LemonDetection => self.detect_lemons(),
+            Event::OperatorReview => self.operator_review(),
+            Event::HostLost { host } if self.is_first(OutageTarget::Host(host)) => {
                 self.set_host_health(host, HostHealth::Lost)?;
                 self.fence_tasks_on(host_id(host))
             }
-            Happening::HostBack { host } if self.was_last(Place::Host(host)) => {
+            Event::HostBack { host } if self.was_last(OutageTarget::Host(host)) => {
                 self.set_host_health(host, HostHealth::Up)
             }
-            Happening::GpuLost { host, gpu } if self.is_first(Place::Gpu(host, gpu)) => {
+            Event::GpuLost { host, gpu } if self.is_first(OutageTarget::Gpu(host, gpu)) => {
                 let health = GpuHealth::Faulted {
                     signal: "fault".to_owned(),
                     detail: "outage in the faults file".to_owned(),
                 };
                 self.set_gpu_health((host, gpu), health)
             }
-            Happening::GpuBack { host, gpu } if self.was_last(Place::Gpu(host, gpu)) => {
+            Event::GpuBack { host, gpu } if self.was_last(OutageTarget::Gpu(host, gpu)) => {
                 self.set_gpu_health((host, gpu), GpuHealth::Healthy)
             }
-            Happening::HostLost { .. }
-            | Happening::HostBack { .. }
-            | Happening::GpuLost { .. }
-            | Happening::GpuBack { .. }
-            | Happening::HealthLook
-            | Happening::Plan => Ok(()),
+            Event::HostLost { .. }
+            | Event::HostBack { .. }
+            | Event::GpuLost { .. }
+            | Event::GpuBack { .. }
+            | Event::HealthTick
+            | Event::Plan => Ok(()),
         }
     }
 
     /// Counts an outage that begins; returns whether it is the only one of its place.
-    fn is_first(&mut self, place: Place) -> bool {
+    fn is_first(&mut self, place: OutageTarget) -> bool {
         let outages = self.outages.entry(place).or_default();
         *outages += 1;
         *outages == 1
     }
 
     /// Counts an outage that ends; returns whether its place has no other one left.
-    fn was_last(&mut self, place: Place) -> bool {
+    fn was_last(&mut self, place: OutageTarget) -> bool {
         let outages = self.outages.entry(place).or_default();
         *outages = outages.saturating_sub(1);
         *outages == 0
@@ -288,7 +287,7 @@ impl<'a> World<'a> {
             rounds: self.rounds,
             placements: self.placements,
             audits: self.engine.audits(),
-            health: self.ward.as_ref().map(Ward::counts),
+            health: self.ward.as_ref().map(FaultSimulation::counts),
             queues,
             observed,
         }

@@ -167,13 +167,13 @@ impl Testbed {
     }
 
     /// Kills a replica without waiting for its end; [`Testbed::bury`] waits.
-    pub(crate) fn shoot(&self, index: usize) -> anyhow::Result<()> {
+    pub(crate) fn kill(&self, index: usize) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.pid(index)?).context("a process id is not 0")?;
         kill_process(pid, Signal::KILL).context("killing a replica")
     }
 
     /// Waits for the end of a killed replica.
-    pub(crate) fn bury(&mut self, index: usize) -> anyhow::Result<()> {
+    pub(crate) fn await_end(&mut self, index: usize) -> anyhow::Result<()> {
         Ok(self.cluster.kill_replica(index)?)
     }
 

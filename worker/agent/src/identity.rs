@@ -88,7 +88,7 @@ impl DataDirectory {
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
-    pub fn take(path: &Path, boot_id: &str) -> Result<Self, DataDirectoryError> {
+    pub fn lock(path: &Path, boot_id: &str) -> Result<Self, DataDirectoryError> {
         fs::create_dir_all(path).map_err(disk("creating", path))?;
         let path = path.canonicalize().map_err(disk("resolving", path))?;
         let found = path.as_os_str().len();
@@ -160,7 +160,7 @@ impl DataDirectory {
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
-    pub fn settle(&self) -> Result<(), DataDirectoryError> {
+    pub fn set_up(&self) -> Result<(), DataDirectoryError> {
         if !self.rebooted {
             return Ok(());
         }
@@ -298,10 +298,10 @@ mod tests {
     #[test]
     fn identity_stays_and_incarnations_count() {
         let directory = tempfile::tempdir().unwrap();
-        let first = DataDirectory::take(directory.path(), "boot").unwrap();
+        let first = DataDirectory::lock(directory.path(), "boot").unwrap();
         let (id, incarnation) = (first.worker_id(), first.incarnation());
         drop(first);
-        let second = DataDirectory::take(directory.path(), "boot").unwrap();
+        let second = DataDirectory::lock(directory.path(), "boot").unwrap();
         assert_eq!(
             (second.worker_id(), second.incarnation()),
             (id, incarnation + 1)
@@ -312,8 +312,8 @@ mod tests {
     fn another_boot_is_told_from_another_start() {
         let directory = tempfile::tempdir().unwrap();
         let rebooted = |boot_id| {
-            let taken = DataDirectory::take(directory.path(), boot_id).unwrap();
-            taken.settle().unwrap();
+            let taken = DataDirectory::lock(directory.path(), boot_id).unwrap();
+            taken.set_up().unwrap();
             taken.rebooted()
         };
         assert!(!rebooted("first") && !rebooted("first"));
@@ -328,13 +328,13 @@ mod tests {
     #[test]
     fn another_boot_is_told_until_a_start_has_seen_to_it() {
         let directory = tempfile::tempdir().unwrap();
-        let take = |boot_id| DataDirectory::take(directory.path(), boot_id).unwrap();
-        take("first").settle().unwrap();
+        let take = |boot_id| DataDirectory::lock(directory.path(), boot_id).unwrap();
+        take("first").set_up().unwrap();
         // A start that fails.
         assert!(take("second").rebooted());
         let taken = take("second");
         assert!(taken.rebooted());
-        taken.settle().unwrap();
+        taken.set_up().unwrap();
         assert_eq!(taken.incarnation(), 3);
         drop(taken);
         let next = take("second");
@@ -344,8 +344,8 @@ mod tests {
     #[test]
     fn a_second_holder_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let _first = DataDirectory::take(directory.path(), "boot").unwrap();
-        let error = DataDirectory::take(directory.path(), "boot").unwrap_err();
+        let _first = DataDirectory::lock(directory.path(), "boot").unwrap();
+        let error = DataDirectory::lock(directory.path(), "boot").unwrap_err();
         assert!(matches!(error, DataDirectoryError::InUse { .. }), "{error}");
     }
 
@@ -353,7 +353,7 @@ mod tests {
     fn a_path_too_long_for_sockets_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let error =
-            DataDirectory::take(&directory.path().join("x".repeat(60)), "boot").unwrap_err();
+            DataDirectory::lock(&directory.path().join("x".repeat(60)), "boot").unwrap_err();
         assert!(
             error.to_string().contains("DATA_DIRECTORY_BYTES_MAX"),
             "{error}"

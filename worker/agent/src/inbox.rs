@@ -1,7 +1,7 @@
 //! Inputs of the agent's decision loop, apart from the reports of the monitor.
 
 use muster_control::agent::SupervisorReport;
-use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
 use muster_model::ids::GpuUuid;
 use muster_monitor::gpu::GpuHold;
 use muster_proto::v1;
@@ -13,7 +13,7 @@ use crate::limits::INBOX_MAX;
 
 /// An event.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub(crate) enum Input {
     /// A supervisor reported.
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
@@ -33,9 +33,9 @@ pub(crate) enum Incoming {
 }
 
 /// The sending side, one for each source.
-pub(crate) type Outbox = Sender<Incoming>;
+pub(crate) type Outbox = Sender<Input>;
 
 /// A bounded inbox: sources wait while the loop is busy.
-pub(crate) fn inbox() -> (Outbox, Receiver<Incoming>) {
+pub(crate) fn inbox() -> (Outbox, Receiver<Input>) {
     channel(INBOX_MAX)
 }

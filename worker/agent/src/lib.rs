@@ -32,7 +32,7 @@ pub use connection::joining::JoinError;
 pub use error::Error;
 pub use muster_monitor as monitor;
 pub use muster_monitor::gpu::GpuConfig;
-pub use muster_monitor::health::{CheckDialect, Expected, HealthConfig, SiteCheck};
+pub use muster_monitor::health::{CheckConvention, Expected, HealthConfig, SiteCheck};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::lease::clock;
 pub use muster_supervisor::{InvalidRunId, RunId, process};

@@ -113,11 +113,11 @@ pub(crate) fn checkpoint_removed(outcome: &'static str) {
     counter!(REMOVALS, "outcome" => outcome).increment(1);
 }
 
-pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
+pub(crate) fn heartbeat_round_trip_ms(milliseconds: u64) {
     histogram!(ROUND_TRIP).record(Duration::from_millis(milliseconds).as_secs_f64());
 }
 
-pub(crate) fn beat_interval_ms(milliseconds: u64) {
+pub(crate) fn heartbeat_interval_ms(milliseconds: u64) {
     gauge!(BEAT_INTERVAL).set(Duration::from_millis(milliseconds).as_secs_f64());
 }
 

@@ -30,7 +30,7 @@ impl Driver {
         if !unsafe { sys::is_culib_present() } {
             return Err(CheckError::NoDriver);
         }
-        let broken = |error: DriverError| CheckError::Driver(said(error));
+        let broken = |error: DriverError| CheckError::Driver(describe(error));
         result::init().map_err(broken)?;
         let count = result::device::get_count().map_err(broken)?;
         let uuid = |ordinal| {
@@ -306,7 +306,7 @@ impl<'a> Multiplier<'a> {
 fn failed(call: &'static str) -> impl FnOnce(DriverError) -> CheckError {
     move |error| CheckError::Call {
         call,
-        why: said(error),
+        why: describe(error),
     }
 }
 
@@ -318,7 +318,7 @@ fn refused(call: &'static str) -> impl FnOnce(cublas::result::CublasError) -> Ch
 }
 
 /// Name and description of an error.
-fn said(error: DriverError) -> String {
+fn describe(error: DriverError) -> String {
     let words = error.error_string().map(|words| words.to_string_lossy());
     match words {
         Ok(words) => format!("{:?}, {words}", error.0),

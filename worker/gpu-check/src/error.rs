@@ -38,7 +38,7 @@ pub(crate) enum CheckError {
 
 impl CheckError {
     /// Whether it is a fault of the GPU; otherwise the GPU's state is unknown.
-    pub(crate) const fn is_the_gpus(&self) -> bool {
+    pub(crate) const fn is_gpu_fault(&self) -> bool {
         matches!(self, Self::Call { .. })
     }
 }

@@ -9,14 +9,14 @@ use crate::error::CheckError;
 use crate::memory::MemoryFindings;
 use crate::options::Options;
 use crate::products::ProductFindings;
-use crate::ways::{HostWay, PeerWay};
+use crate::ways::{HostBandwidth, PeerBandwidth};
 
 /// Results of a GPU.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) memory: Option<MemoryFindings>,
-    pub(crate) host: Option<HostWay>,
-    pub(crate) peers: Vec<PeerWay>,
+    pub(crate) host: Option<HostBandwidth>,
+    pub(crate) peers: Vec<PeerBandwidth>,
     pub(crate) products: Vec<ProductFindings>,
 }
 
@@ -99,7 +99,7 @@ impl GpuReport {
         options: &Options,
     ) -> Self {
         let miscompares = findings.miscompares();
-        let is_wrong = miscompares > 0 || error.is_some_and(CheckError::is_the_gpus);
+        let is_wrong = miscompares > 0 || error.is_some_and(CheckError::is_gpu_fault);
         let verdict = match (is_wrong, error) {
             (true, _) => Verdict::Critical,
             (false, Some(_)) => Verdict::Unknown,

@@ -14,7 +14,7 @@ const WORD_BYTES: usize = size_of::<u64>();
 
 /// Copies between a GPU and its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct HostWay {
+pub(crate) struct HostBandwidth {
     /// Bandwidth to the GPU, in 10^9 bytes per second.
     pub(crate) to_gb_per_s: f64,
     /// Bandwidth from the GPU, in 10^9 bytes per second.
@@ -25,7 +25,7 @@ pub(crate) struct HostWay {
 
 /// Copies from another GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PeerWay {
+pub(crate) struct PeerBandwidth {
     pub(crate) peer: GpuUuid,
     /// In 10^9 bytes per second.
     pub(crate) gb_per_s: f64,
@@ -36,7 +36,7 @@ pub(crate) struct PeerWay {
 }
 
 /// Measures copies between a GPU and its host.
-pub(crate) fn host(gpu: &Gpu) -> Result<HostWay, CheckError> {
+pub(crate) fn host(gpu: &Gpu) -> Result<HostBandwidth, CheckError> {
     let sent = different_words();
     let mut outside = gpu.host_block::<u64>(BLOCK_WORDS)?;
     words_mut(&mut outside)?.copy_from_slice(&sent);
@@ -44,7 +44,7 @@ pub(crate) fn host(gpu: &Gpu) -> Result<HostWay, CheckError> {
     let to_gb_per_s = speed(gpu, || gpu.upload(&outside, &mut inside))?;
     words_mut(&mut outside)?.fill(0);
     let from_gb_per_s = speed(gpu, || gpu.download(&inside, &mut outside))?;
-    Ok(HostWay {
+    Ok(HostBandwidth {
         to_gb_per_s,
         from_gb_per_s,
         miscompares: differing(&sent, words(&outside)?),
@@ -52,7 +52,7 @@ pub(crate) fn host(gpu: &Gpu) -> Result<HostWay, CheckError> {
 }
 
 /// Measures copies from another GPU.
-pub(crate) fn peer(gpu: &Gpu, peer: &Gpu) -> Result<PeerWay, CheckError> {
+pub(crate) fn peer(gpu: &Gpu, peer: &Gpu) -> Result<PeerBandwidth, CheckError> {
     let is_direct = gpu.reach(peer)?;
     let sent = different_words();
     let mut outside = peer.host_block::<u64>(BLOCK_WORDS)?;
@@ -62,7 +62,7 @@ pub(crate) fn peer(gpu: &Gpu, peer: &Gpu) -> Result<PeerWay, CheckError> {
     let gb_per_s = speed(gpu, || gpu.fetch(&theirs, &mut ours))?;
     let mut arrived = gpu.host_block::<u64>(BLOCK_WORDS)?;
     gpu.download(&ours, &mut arrived)?;
-    Ok(PeerWay {
+    Ok(PeerBandwidth {
         peer: peer.uuid(),
         gb_per_s,
         is_direct,

@@ -59,9 +59,9 @@ impl Growth {
 
 /// Growth of a counter within a time window that ends now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recent(VecDeque<(MonotonicMs, i64)>);
+pub(crate) struct WindowedGrowth(VecDeque<(MonotonicMs, i64)>);
 
-impl Recent {
+impl WindowedGrowth {
     /// Adds an increase.
     pub(crate) fn add(&mut self, now: MonotonicMs, increase: i64) {
         if increase == 0 {
@@ -84,12 +84,12 @@ impl Recent {
 /// Number of items while it keeps growing: more than one new item within a week (DCGM's double-bit retired
 /// pages). The week starts with the agent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Growing {
+pub(crate) struct GrowthTracker {
     rate: Rate,
-    lately: Recent,
+    lately: WindowedGrowth,
 }
 
-impl Growing {
+impl GrowthTracker {
     /// The total if it grew, else 0.
     pub(crate) fn read(&mut self, now: MonotonicMs, total: usize) -> i64 {
         let total = u64::try_from(total).unwrap_or(u64::MAX);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn old_pages_count_only_while_more_than_one_a_week_joins_them() {
-        let mut pages = Growing::default();
+        let mut pages = GrowthTracker::default();
         let mut read = |day: u64, total| pages.read(MonotonicMs(day * DAY_MS), total);
         // Regardless of the number at the start.
         assert_eq!(read(0, 20), 0);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_does_not_count() {
-        let mut recent = Recent::default();
+        let mut recent = WindowedGrowth::default();
         recent.add(MonotonicMs(1_000), 7);
         recent.add(MonotonicMs(5_000), 0);
         recent.add(MonotonicMs(9_000), 2);

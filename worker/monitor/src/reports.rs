@@ -1,7 +1,7 @@
 //! Reports of the monitor to the agent.
 
-use muster_model::beat::WorkDone;
 use muster_model::health::Finding;
+use muster_model::heartbeat::WorkDone;
 use muster_model::ids::GpuUuid;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 

@@ -32,15 +32,15 @@ pub use isolation::account::{Account, acting_as_owner_of};
 pub use isolation::cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use isolation::mount_table::mount_points;
 pub use link::protocol::{
-    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
-    SupervisorMessage,
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag,
+    SupervisorMessage, UnkillableTask,
 };
 pub use output::shipped::Shipped;
 pub use task::directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use task::run_id::{InvalidRunId, RunId};
 pub use task::spec::{
-    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, SharedMemoryPlace,
-    TaskIdentity, TaskSpec, format_of,
+    Confinement, CpuBinding, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders,
+    SharedMemoryLocation, TaskIdentity, TaskSpec, format_of,
 };
 
 /// Runs the hidden `supervise ...` subcommands; returns `None` for other arguments. `supervise --serve

@@ -71,7 +71,7 @@ pub const EVIDENCE_BYTES: usize = 64 << 10;
 /// Maximum bytes of a launcher's error file: a longer one is not read.
 pub const ERROR_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Minimum interval between progress reports to an agent, in milliseconds: a task may report every step.
-pub const PROGRESS_TOLD_MS: u64 = 10_000;
+pub const PROGRESS_REPORT_INTERVAL_MS: u64 = 10_000;
 /// Checkpoints being written for which a task's save time is measured.
 pub const SAVES_BEGUN_MAX: usize = 16;
 /// Longest time between SIGTERM and SIGKILL of a task that was asked to stop before, in milliseconds; a

@@ -55,7 +55,7 @@ impl LocalCluster {
             Disruption::Isolated(replica) => {
                 let (network, host) = (self.own_network()?, self.replicas[*replica].host);
                 for other in self.hosts().filter(|other| *other != host) {
-                    network.part(host, other)?;
+                    network.partition(host, other)?;
                 }
                 Ok(())
             }
@@ -78,7 +78,7 @@ impl LocalCluster {
             Disruption::Isolated(replica) => {
                 let (network, host) = (self.own_network()?, self.replicas[*replica].host);
                 for other in self.hosts().filter(|other| *other != host) {
-                    network.join(host, other)?;
+                    network.reconnect(host, other)?;
                 }
                 Ok(())
             }

@@ -1,8 +1,8 @@
 //! Network of a local cluster with partitions in one direction or both while the members keep running: a
 //! network namespace for each member, or proxies between members where namespaces are not available.
 
-mod callers;
 mod namespaces;
+mod peer_processes;
 mod proxies;
 mod proxy;
 
@@ -16,7 +16,7 @@ use namespaces::Namespaces;
 pub use namespaces::NetworkError;
 pub(crate) use namespaces::raise_loopback;
 use proxies::Proxies;
-pub(super) use proxy::Front;
+pub(super) use proxy::ProxyTarget;
 
 /// Implementation of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ pub enum Direction {
 
 /// A sender or receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum Endpoint {
     /// A host of the cluster, by number.
     Host(usize),
     /// This process and all other users of the cluster.
@@ -103,7 +103,7 @@ impl Network {
     pub(super) fn build(
         kind: NetworkKind,
         hosts: usize,
-        fronts: Vec<Front>,
+        fronts: Vec<ProxyTarget>,
     ) -> Result<Self, NetworkError> {
         Ok(match kind {
             NetworkKind::Namespaces => Self::Namespaces(Namespaces::build(hosts)?),
@@ -145,8 +145,8 @@ impl Network {
     /// # Errors
     /// If the network cannot be changed.
     pub(super) fn cut(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        let mut ways = self.ways(host, direction).into_iter();
-        ways.try_for_each(|(from, to)| self.lose(from, to))
+        let mut ways = self.routes(host, direction).into_iter();
+        ways.try_for_each(|(from, to)| self.drop_packets(from, to))
     }
 
     /// Reverts [`Self::cut`] for a host.
@@ -154,30 +154,30 @@ impl Network {
     /// # Errors
     /// If the network cannot be changed.
     pub(super) fn heal(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        let mut ways = self.ways(host, direction).into_iter();
-        ways.try_for_each(|(from, to)| self.find(from, to))
+        let mut ways = self.routes(host, direction).into_iter();
+        ways.try_for_each(|(from, to)| self.deliver_packets(from, to))
     }
 
     /// Cuts two hosts off from each other; each still reaches all other hosts and users.
     ///
     /// # Errors
     /// If the network cannot be changed.
-    pub(super) fn part(&self, one: usize, other: usize) -> Result<(), NetworkError> {
-        self.lose(one, End::Host(other))?;
-        self.lose(other, End::Host(one))
+    pub(super) fn partition(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        self.drop_packets(one, Endpoint::Host(other))?;
+        self.drop_packets(other, Endpoint::Host(one))
     }
 
     /// Reconnects two hosts that were cut off from each other.
     ///
     /// # Errors
     /// If the network cannot be changed.
-    pub(super) fn join(&self, one: usize, other: usize) -> Result<(), NetworkError> {
-        self.find(one, End::Host(other))?;
-        self.find(other, End::Host(one))
+    pub(super) fn reconnect(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        self.deliver_packets(one, Endpoint::Host(other))?;
+        self.deliver_packets(other, Endpoint::Host(one))
     }
 
     /// Pairs of sender and receiver that a direction covers.
-    fn ways(&self, host: usize, direction: Direction) -> Vec<(usize, End)> {
+    fn routes(&self, host: usize, direction: Direction) -> Vec<(usize, Endpoint)> {
         let hosts = match self {
             Self::Namespaces(namespaces) => namespaces.hosts(),
             Self::Proxies(proxies) => proxies.hosts(),
@@ -185,19 +185,19 @@ impl Network {
         let mut ways = Vec::new();
         for other in (0..hosts).filter(|other| *other != host) {
             if direction != Direction::In {
-                ways.push((host, End::Host(other)));
+                ways.push((host, Endpoint::Host(other)));
             }
             if direction != Direction::Out {
-                ways.push((other, End::Host(host)));
+                ways.push((other, Endpoint::Host(host)));
             }
         }
         if direction != Direction::In {
-            ways.push((host, End::Users));
+            ways.push((host, Endpoint::Users));
         }
         ways
     }
 
-    fn lose(&self, from: usize, to: End) -> Result<(), NetworkError> {
+    fn drop_packets(&self, from: usize, to: Endpoint) -> Result<(), NetworkError> {
         match self {
             Self::Namespaces(namespaces) => namespaces.lose(from, to),
             Self::Proxies(proxies) => {
@@ -207,7 +207,7 @@ impl Network {
         }
     }
 
-    fn find(&self, from: usize, to: End) -> Result<(), NetworkError> {
+    fn deliver_packets(&self, from: usize, to: Endpoint) -> Result<(), NetworkError> {
         match self {
             Self::Namespaces(namespaces) => namespaces.find(from, to),
             Self::Proxies(proxies) => {

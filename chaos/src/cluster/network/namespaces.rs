@@ -15,8 +15,8 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::time::{Duration, Instant};
 
-use crate::cluster::network::End;
-use crate::cluster::network::proxy::Unheard;
+use crate::cluster::network::Endpoint;
+use crate::cluster::network::proxy::ProxyListenError;
 
 /// Prefix of the `/24` network of all hosts, from the range reserved for network tests (RFC 2544).
 const PREFIX: [u8; 3] = [198, 18, 77];
@@ -63,7 +63,7 @@ pub enum NetworkError {
     TooMany(usize),
     /// A proxy could not listen.
     #[error(transparent)]
-    Unheard(#[from] Unheard),
+    ProxyListen(#[from] ProxyListenError),
 }
 
 /// One host's end of the network.
@@ -141,7 +141,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// If `ip` fails.
-    pub(super) fn lose(&self, host: usize, to: End) -> Result<(), NetworkError> {
+    pub(super) fn lose(&self, host: usize, to: Endpoint) -> Result<(), NetworkError> {
         self.hosts[host].lose(self.address_of(to))
     }
 
@@ -149,14 +149,14 @@ impl Namespaces {
     ///
     /// # Errors
     /// If `ip` fails.
-    pub(super) fn find(&self, host: usize, to: End) -> Result<(), NetworkError> {
+    pub(super) fn find(&self, host: usize, to: Endpoint) -> Result<(), NetworkError> {
         self.hosts[host].find(self.address_of(to))
     }
 
-    fn address_of(&self, end: End) -> Ipv4Addr {
+    fn address_of(&self, end: Endpoint) -> Ipv4Addr {
         match end {
-            End::Host(host) => self.hosts[host].address,
-            End::Users => address(OUR_NUMBER),
+            Endpoint::Host(host) => self.hosts[host].address,
+            Endpoint::Users => address(OUR_NUMBER),
         }
     }
 }

@@ -12,27 +12,27 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::network::End;
-use crate::cluster::network::callers::Callers;
-use crate::cluster::network::proxy::{Front, Proxy, Unheard, Way};
+use crate::cluster::network::Endpoint;
+use crate::cluster::network::peer_processes::PeerProcesses;
+use crate::cluster::network::proxy::{Flow, Proxy, ProxyListenError, ProxyTarget};
 
 /// The proxies of a cluster; dropping it ends them.
 #[derive(Debug)]
 pub(in crate::cluster) struct Proxies {
     /// Number of hosts, with or without a proxy.
     hosts: usize,
-    callers: Arc<Callers>,
+    callers: Arc<PeerProcesses>,
     /// Directions in which traffic is held back.
-    lost: watch::Sender<BTreeSet<Way>>,
+    lost: watch::Sender<BTreeSet<Flow>>,
     /// The first failure of a proxy to listen.
-    failure: Arc<OnceLock<Unheard>>,
+    failure: Arc<OnceLock<ProxyListenError>>,
     /// Held for its destructor, which aborts all proxies.
     _at_work: JoinSet<()>,
 }
 
 impl Proxies {
     /// Starts a proxy before each replica.
-    pub(super) fn begin(hosts: usize, fronts: Vec<Front>) -> Self {
+    pub(super) fn begin(hosts: usize, fronts: Vec<ProxyTarget>) -> Self {
         let callers = Arc::default();
         let lost = watch::Sender::default();
         let failure = Arc::default();
@@ -57,7 +57,7 @@ impl Proxies {
     }
 
     /// The first failure of a proxy to listen, if any.
-    pub(super) fn failure(&self) -> Option<Unheard> {
+    pub(super) fn failure(&self) -> Option<ProxyListenError> {
         self.failure.get().cloned()
     }
 
@@ -67,18 +67,18 @@ impl Proxies {
     }
 
     /// Holds back traffic from a host to an end.
-    pub(super) fn lose(&self, host: usize, to: End) {
-        let from = End::Host(host);
+    pub(super) fn lose(&self, host: usize, to: Endpoint) {
+        let from = Endpoint::Host(host);
         self.lost.send_modify(|lost| {
-            lost.insert(Way { from, to });
+            lost.insert(Flow { from, to });
         });
     }
 
     /// Delivers traffic from a host to an end again, beginning with the held-back bytes.
-    pub(super) fn find(&self, host: usize, to: End) {
-        let from = End::Host(host);
+    pub(super) fn find(&self, host: usize, to: Endpoint) {
+        let from = Endpoint::Host(host);
         self.lost.send_modify(|lost| {
-            lost.remove(&Way { from, to });
+            lost.remove(&Flow { from, to });
         });
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         let [address, target] = reserved.addresses()[..] else {
             panic!("expected two addresses");
         };
-        let front = Front {
+        let front = ProxyTarget {
             host: REPLICA,
             address,
             target,
@@ -202,7 +202,7 @@ mod tests {
         tell(&mut worker, b"w\n").await;
         let (mut of_worker, said) = next(&replica).await;
         assert_eq!(said, *b"w");
-        network.part(REPLICA, WORKER).unwrap();
+        network.partition(REPLICA, WORKER).unwrap();
         tell(&mut worker, b"x\n").await;
         user.write_all(b"v").await.unwrap();
         assert_eq!(heard(&mut of_user).await, b'v');
@@ -213,7 +213,7 @@ mod tests {
             is_quiet(&mut of_worker).await,
             "a held-back end of stream arrives"
         );
-        network.join(REPLICA, WORKER).unwrap();
+        network.reconnect(REPLICA, WORKER).unwrap();
         assert_eq!(heard(&mut of_worker).await, b'x');
         let ended = timeout(PATIENCE, of_worker.read(&mut [0])).await.unwrap();
         assert!(!ended.is_ok_and(|count| count > 0));

@@ -16,8 +16,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
-use crate::cluster::network::End;
-use crate::cluster::network::callers::Callers;
+use crate::cluster::network::Endpoint;
+use crate::cluster::network::peer_processes::PeerProcesses;
 
 /// Maximum bytes buffered here per direction of a connection; further bytes wait at their sender.
 const KEPT_BYTES: usize = 16 * 1024;
@@ -32,7 +32,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// A replica and its proxy's address.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cluster) struct Front {
+pub(in crate::cluster) struct ProxyTarget {
     /// Host of the replica.
     pub(in crate::cluster) host: usize,
     /// Address on which the proxy listens.
@@ -43,19 +43,19 @@ pub(in crate::cluster) struct Front {
 
 /// A direction from one end to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Way {
-    pub(super) from: End,
-    pub(super) to: End,
+pub(super) struct Flow {
+    pub(super) from: Endpoint,
+    pub(super) to: Endpoint,
 }
 
 /// The proxy before one replica.
 #[derive(Debug)]
 pub(super) struct Proxy {
-    front: Front,
-    callers: Arc<Callers>,
-    lost: watch::Receiver<BTreeSet<Way>>,
+    front: ProxyTarget,
+    callers: Arc<PeerProcesses>,
+    lost: watch::Receiver<BTreeSet<Flow>>,
     /// The first failure of a proxy to listen.
-    failure: Arc<OnceLock<Unheard>>,
+    failure: Arc<OnceLock<ProxyListenError>>,
     /// Signals the end of something that the replica may have ended with.
     ended: Notify,
 }
@@ -63,7 +63,7 @@ pub(super) struct Proxy {
 /// A proxy could not listen: the listener at its address is not part of the cluster.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the proxy of a replica cannot listen at {address}: {reason}")]
-pub struct Unheard {
+pub struct ProxyListenError {
     address: SocketAddr,
     reason: String,
 }
@@ -71,10 +71,10 @@ pub struct Unheard {
 impl Proxy {
     /// Creates a proxy that holds back the directions in `lost` and reports its first `failure`.
     pub(super) fn before(
-        front: Front,
-        callers: Arc<Callers>,
-        lost: watch::Receiver<BTreeSet<Way>>,
-        failure: Arc<OnceLock<Unheard>>,
+        front: ProxyTarget,
+        callers: Arc<PeerProcesses>,
+        lost: watch::Receiver<BTreeSet<Flow>>,
+        failure: Arc<OnceLock<ProxyListenError>>,
     ) -> Self {
         Self {
             front,
@@ -94,7 +94,7 @@ impl Proxy {
                 match TcpListener::bind(self.front.address).await {
                     Ok(listener) => self.listen(&listener, &mut connections).await,
                     Err(error) => {
-                        let unheard = Unheard {
+                        let unheard = ProxyListenError {
                             address: self.front.address,
                             reason: error.to_string(),
                         };
@@ -113,7 +113,7 @@ impl Proxy {
             tokio::select! {
                 accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((near, caller)) => {
-                        connections.spawn(Arc::clone(self).carry(near, caller));
+                        connections.spawn(Arc::clone(self).relay_connection(near, caller));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the proxy of a replica cannot accept");
@@ -136,12 +136,12 @@ impl Proxy {
     }
 
     /// Relays one connection until both directions have ended.
-    async fn carry(self: Arc<Self>, near: TcpStream, caller: SocketAddr) {
-        let replica = End::Host(self.front.host);
-        let Some(caller) = self.who_is(caller).await else {
+    async fn relay_connection(self: Arc<Self>, near: TcpStream, caller: SocketAddr) {
+        let replica = Endpoint::Host(self.front.host);
+        let Some(caller) = self.identify_caller(caller).await else {
             return;
         };
-        let way = |from, to| Way { from, to };
+        let way = |from, to| Flow { from, to };
         let (there, back) = (way(caller, replica), way(replica, caller));
         // A connection attempt whose packets are lost is retried as long as the caller waits.
         self.until_found(&[there, back]).await;
@@ -159,14 +159,14 @@ impl Proxy {
         let (from_caller, to_caller) = near.into_split();
         let (from_replica, to_replica) = far.into_split();
         tokio::join!(
-            self.pass(from_caller, to_replica, there),
-            self.pass(from_replica, to_caller, back)
+            self.relay_direction(from_caller, to_replica, there),
+            self.relay_direction(from_replica, to_caller, back)
         );
     }
 
     /// Identifies the caller. `None` if that fails: unless it is known to be a user, the connection may
     /// have to be cut.
-    async fn who_is(&self, caller: SocketAddr) -> Option<End> {
+    async fn identify_caller(&self, caller: SocketAddr) -> Option<Endpoint> {
         for _ in 0..CALLER_LOOKS_MAX {
             let (callers, own) = (Arc::clone(&self.callers), self.front.address);
             let asked = tokio::task::spawn_blocking(move || callers.at(caller, own));
@@ -180,7 +180,7 @@ impl Proxy {
 
     /// Relays one direction, including its end of stream, while it is not cut. An unreachable receiver is
     /// reported through the other direction.
-    async fn pass(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way) {
+    async fn relay_direction(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Flow) {
         let mut kept = vec![0; KEPT_BYTES];
         loop {
             let count = from.read(&mut kept).await.unwrap_or(0);
@@ -195,9 +195,9 @@ impl Proxy {
     }
 
     /// Waits until none of these directions is cut.
-    async fn until_found(&self, ways: &[Way]) {
+    async fn until_found(&self, ways: &[Flow]) {
         let mut lost = self.lost.clone();
-        let found = |lost: &BTreeSet<Way>| !ways.iter().any(|way| lost.contains(way));
+        let found = |lost: &BTreeSet<Flow>| !ways.iter().any(|way| lost.contains(way));
         // The sender is dropped only together with all proxies.
         drop(lost.wait_for(found).await);
     }

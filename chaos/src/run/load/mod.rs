@@ -3,5 +3,5 @@
 mod users;
 mod watchers;
 
-pub(super) use users::{GANG_TASKS_MAX, Tool, Users, Workshop, storm_job};
-pub(super) use watchers::{Delivery, Gap, Heard, Watchers};
+pub(super) use users::{GANG_TASKS_MAX, LoadSpec, TaskProgram, Users, storm_job};
+pub(super) use watchers::{Delivery, Gap, WatchedEvents, Watchers};

@@ -11,9 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::run::external::Tag;
 use crate::run::history::History;
 use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
-use crate::run::target::Tag;
 use crate::workload::jobs::{group, job};
 
 /// Number of newest jobs that users remember, to read and cancel them.
@@ -34,9 +34,9 @@ const URGENT: i32 = 10;
 
 /// Jobs that users submit, and the calls that they make.
 #[derive(Clone, Debug)]
-pub(in crate::run) struct Workshop {
+pub(in crate::run) struct LoadSpec {
     /// Program of the tasks.
-    pub(in crate::run) tool: Tool,
+    pub(in crate::run) tool: TaskProgram,
     /// GPUs per task of single-GPU jobs, and of multi-GPU jobs.
     pub(in crate::run) gpus: [u32; 2],
     /// Tasks of the largest gang.
@@ -49,7 +49,7 @@ pub(in crate::run) struct Workshop {
 
 /// Program of the tasks.
 #[derive(Clone, Debug)]
-pub(in crate::run) enum Tool {
+pub(in crate::run) enum TaskProgram {
     /// The example trainer, which locks its GPUs and records its ledger in a folder.
     Trainer {
         /// Path of the trainer.
@@ -69,7 +69,7 @@ struct User {
     client: Client,
     /// Tries them in the opposite order.
     other: Client,
-    workshop: Workshop,
+    workshop: LoadSpec,
     history: Arc<History>,
     known: Arc<Mutex<Vec<JobId>>>,
 }
@@ -89,7 +89,7 @@ impl Users {
     pub(in crate::run) async fn begin(
         cluster: &ClientConfig,
         seed: u64,
-        workshop: &Workshop,
+        workshop: &LoadSpec,
         history: &Arc<History>,
     ) -> Result<Self, ClientError> {
         let known = Arc::default();
@@ -219,11 +219,11 @@ impl User {
     }
 }
 
-impl Workshop {
+impl LoadSpec {
     /// Users of a cluster started by the run, where all jobs are theirs.
     pub(in crate::run) fn own(trainer: &Path, ledger: &Path) -> Self {
         Self {
-            tool: Tool::Trainer {
+            tool: TaskProgram::Trainer {
                 trainer: trainer.to_owned(),
                 ledger: ledger.to_owned(),
             },
@@ -267,7 +267,7 @@ impl Workshop {
 
     fn tasks(&self, (count, gpus): (u32, u32), run_ms: u64) -> v1::TaskGroup {
         match &self.tool {
-            Tool::Trainer { trainer, ledger } => {
+            TaskProgram::Trainer { trainer, ledger } => {
                 let command = [
                     trainer.display().to_string(),
                     "busy".to_owned(),
@@ -276,7 +276,7 @@ impl Workshop {
                 ];
                 group("main", count, gpus, command.to_vec(), ledger)
             }
-            Tool::Sleep => {
+            TaskProgram::Sleep => {
                 let seconds = run_ms as f64 / SECOND_MS;
                 let command = vec!["sleep".to_owned(), seconds.to_string()];
                 let mut plain = group("main", count, gpus, command, Path::new(""));
@@ -291,6 +291,6 @@ impl Workshop {
 pub(in crate::run) fn storm_job(trainer: &Path, ledger: &Path, gpus: u32) -> v1::JobSpec {
     /// Run time in milliseconds.
     const STORM_MS: u64 = 500;
-    let workshop = Workshop::own(trainer, ledger);
+    let workshop = LoadSpec::own(trainer, ledger);
     job("urgent", URGENT, true, workshop.tasks((2, gpus), STORM_MS))
 }

@@ -42,7 +42,7 @@ impl Gap {
 
 /// Everything received by one watcher.
 #[derive(Clone, Debug, Default)]
-pub(in crate::run) struct Heard {
+pub(in crate::run) struct WatchedEvents {
     /// Address of the watcher's replica.
     pub(in crate::run) at: String,
     /// In the order of receipt.
@@ -57,7 +57,7 @@ pub(in crate::run) struct Heard {
     pub(in crate::run) ended: Option<String>,
 }
 
-impl Heard {
+impl WatchedEvents {
     /// Events from a time on, with their time of receipt.
     pub(in crate::run) fn kinds_since(
         &self,
@@ -75,7 +75,7 @@ impl Heard {
 /// The running watchers.
 #[derive(Debug)]
 pub(in crate::run) struct Watchers {
-    heard: Vec<Arc<Mutex<Heard>>>,
+    heard: Vec<Arc<Mutex<WatchedEvents>>>,
     at_work: Vec<JoinHandle<()>>,
 }
 
@@ -100,9 +100,9 @@ impl Watchers {
             at_work: Vec::new(),
         };
         for place in places {
-            let heard = Arc::new(Mutex::new(Heard {
+            let heard = Arc::new(Mutex::new(WatchedEvents {
                 at: place.join(", "),
-                ..Heard::default()
+                ..WatchedEvents::default()
             }));
             let config = ClientConfig {
                 discover: false,
@@ -119,7 +119,7 @@ impl Watchers {
     }
 
     /// Waits until all have received a revision, or time is up; returns what they received.
-    pub(in crate::run) async fn end(self, last: Revision) -> Vec<Heard> {
+    pub(in crate::run) async fn end(self, last: Revision) -> Vec<WatchedEvents> {
         let deadline = Instant::now() + WATCH_PATIENCE;
         while Instant::now() < deadline && self.heard.iter().any(|it| lock(it).position < last) {
             tokio::time::sleep(POLL).await;
@@ -134,7 +134,7 @@ impl Drop for Watchers {
     }
 }
 
-async fn listen(client: Client, from: Revision, heard: Arc<Mutex<Heard>>) {
+async fn listen(client: Client, from: Revision, heard: Arc<Mutex<WatchedEvents>>) {
     let mut watch = client.watch(Some(from), WatchFilter::default());
     loop {
         match watch.next().await {
@@ -170,7 +170,7 @@ async fn listen(client: Client, from: Revision, heard: Arc<Mutex<Heard>>) {
     }
 }
 
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+fn lock(heard: &Mutex<WatchedEvents>) -> MutexGuard<'_, WatchedEvents> {
     // A list is consistent after every push.
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_engine::state::State;
-use muster_raft_store::Remains;
+use muster_raft_store::OfflineLog;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::CLUSTER_ID;
@@ -87,7 +87,7 @@ fn position_of(name: &str) -> Option<String> {
 /// # Errors
 /// If its data cannot be read.
 pub(super) fn last_entry(data: &Path) -> Result<u64, RunError> {
-    let remains = Remains::<State>::read(data, CLUSTER_ID)?;
+    let remains = OfflineLog::<State>::read(data, CLUSTER_ID)?;
     Ok(remains.range().map_or(0, |range| *range.end()))
 }
 

@@ -6,7 +6,7 @@ use muster_proto::v1;
 use muster_proto::v1::change_replicas_request::Change;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Newcomer;
+use crate::cluster::PendingReplica;
 use crate::run::RunError;
 use crate::run::nemesis::Nemesis;
 use crate::run::nemesis::effects::Effect;
@@ -23,7 +23,7 @@ impl Nemesis {
         self.admit(&fourth).await?;
         self.remove(old, false).await?;
         self.await_end_of(leader, "it was removed").await?;
-        let new = self.cluster.renew_replica(leader)?;
+        let new = self.cluster.replace_replica(leader)?;
         self.admit(&new).await?;
         self.remove(fourth.id, false).await?;
         self.await_end_of_spare(&fourth).await?;
@@ -36,12 +36,12 @@ impl Nemesis {
     pub(super) async fn rejoin(&mut self, replica: usize) -> Result<(), RunError> {
         let old = self.cluster.replica_ids()[replica];
         self.remove(old, true).await?;
-        let new = self.cluster.renew_replica(replica)?;
+        let new = self.cluster.replace_replica(replica)?;
         self.admit(&new).await
     }
 
     /// Adds a replica, and promotes it to voter once it has caught up.
-    async fn admit(&self, new: &Newcomer) -> Result<(), RunError> {
+    async fn admit(&self, new: &PendingReplica) -> Result<(), RunError> {
         let add = Change::Add(v1::AddReplica {
             replica_id: new.id.get(),
             address: new.address.clone(),
@@ -65,7 +65,7 @@ impl Nemesis {
         Ok(())
     }
 
-    async fn await_end_of_spare(&mut self, removed: &Newcomer) -> Result<(), RunError> {
+    async fn await_end_of_spare(&mut self, removed: &PendingReplica) -> Result<(), RunError> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         while self.cluster.is_spare_running()? && Instant::now() < deadline {
             sleep(POLL).await;

@@ -2,12 +2,12 @@
 //! has recovered.
 
 mod effects;
+mod health_check;
 mod hosts;
-mod loyal;
 mod members;
 mod operator;
+mod pinned_client;
 mod replicas;
-mod whole;
 mod wipe;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,13 @@ use crate::cluster::{Disruption, Fault, LocalCluster, Part};
 use crate::error_chain::chain;
 use crate::preemption::let_priority_preempt;
 use crate::run::RunError;
+use crate::run::checkers::{Journal, Violation};
 use crate::run::clock::now_us;
 use crate::run::history::History;
-use crate::run::judge::{Journal, Violation};
 use crate::run::options::{
     AWAY, CALM, DISK_MIB, LOAD_MIN_PER_S, LONG_FAULT, REPLICAS, SHORT_FAULT,
 };
-use crate::run::pictures::Picture;
+use crate::run::state_snapshots::StateSnapshot;
 
 pub(super) use operator::out_of_use;
 
@@ -42,7 +42,7 @@ pub(super) const NOBODY: &str = "?";
 
 /// A leader that reached no other replica but was reachable by clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Severed {
+pub(super) struct IsolatedLeader {
     /// Its address for clients, as `host:port`.
     pub(super) address: String,
     /// Time from which it was certainly isolated.
@@ -65,19 +65,19 @@ pub(super) struct Episode {
     /// The broken GPU, for a GPU fault.
     pub(super) gpu: Option<GpuUuid>,
     /// The isolated leader with its pinned client, for a fault that isolates one.
-    pub(super) severed: Option<Severed>,
+    pub(super) severed: Option<IsolatedLeader>,
     /// Time of injection.
     pub(super) began_us: u64,
     /// Time of repair.
     pub(super) healed_us: u64,
     /// Time of recovery; `None` if it took too long.
-    pub(super) whole_us: Option<u64>,
+    pub(super) recovered_us: Option<u64>,
     /// Whether the fault had its effect, where no event shows it: see [`effects`].
     pub(super) effect: Option<bool>,
     /// Hosts and GPUs that rules had taken out of placement and that were unblocked afterwards.
-    pub(super) given_back: Vec<String>,
+    pub(super) unblocked: Vec<String>,
     /// Other anomalies.
-    pub(super) odd: Vec<String>,
+    pub(super) anomalies: Vec<String>,
 }
 
 impl Episode {
@@ -96,10 +96,10 @@ impl Episode {
             severed: None,
             began_us,
             healed_us: began_us,
-            whole_us: None,
+            recovered_us: None,
             effect: None,
-            given_back: Vec::new(),
-            odd: Vec::new(),
+            unblocked: Vec::new(),
+            anomalies: Vec::new(),
         }
     }
 
@@ -114,10 +114,10 @@ impl Episode {
             severed: None,
             began_us: 1_000,
             healed_us: 5_000,
-            whole_us: Some(6_000),
+            recovered_us: Some(6_000),
             effect: None,
-            given_back: Vec::new(),
-            odd: Vec::new(),
+            unblocked: Vec::new(),
+            anomalies: Vec::new(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Episode {
 
     /// Time of its end, recovered or not.
     pub(super) fn ended_us(&self) -> u64 {
-        self.whole_us.unwrap_or(self.healed_us)
+        self.recovered_us.unwrap_or(self.healed_us)
     }
 }
 
@@ -156,15 +156,15 @@ pub(super) struct Nemesis {
     /// The broken GPU.
     gpu: Option<GpuUuid>,
     /// The isolated leader.
-    severed: Option<Severed>,
-    tools: Tools,
+    severed: Option<IsolatedLeader>,
+    tools: FaultTools,
     history: Arc<History>,
     timeline: Timeline,
 }
 
 /// Programs and folders that faults need.
 #[derive(Clone, Debug)]
-pub(super) struct Tools {
+pub(super) struct FaultTools {
     /// Binary of replicas and workers, and target of an upgrade.
     pub(super) binary: PathBuf,
     /// The example trainer.
@@ -177,7 +177,7 @@ impl Nemesis {
     /// Takes over a cluster.
     pub(super) async fn new(
         cluster: LocalCluster,
-        tools: Tools,
+        tools: FaultTools,
         random: ChaCha8Rng,
         history: Arc<History>,
         timeline: Timeline,
@@ -235,9 +235,9 @@ impl Nemesis {
         }
         episode.healed_us = now_us();
         let expected = self.effect.take();
-        let whole = async { self.await_whole().await.then(now_us) };
+        let whole = async { self.await_recovery().await.then(now_us) };
         let (whole_us, effect) = tokio::join!(whole, effects::await_effect(expected));
-        episode.given_back = self.tidy_up().await;
+        episode.unblocked = self.unblock_all().await;
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
                 let ended = format!("replica {} ended by itself", index + 1);
@@ -256,18 +256,18 @@ impl Nemesis {
                 ),
             ),
             None => {
-                let why = self.what_is_missing().await;
+                let why = self.failed_check().await;
                 let late = format!("the cluster did not recover in time: {why}");
                 self.timeline.print_line(LineKind::Fault, &late);
                 self.odd.push(late);
             }
         }
         Ok(Episode {
-            whole_us,
+            recovered_us: whole_us,
             effect: effect?,
             gpu: self.gpu.take(),
             severed: self.severed.take(),
-            odd: std::mem::take(&mut self.odd),
+            anomalies: std::mem::take(&mut self.odd),
             ..episode
         })
     }
@@ -324,11 +324,11 @@ impl Nemesis {
 
     /// States of the replicas, except those that do not send theirs; and violations in states that cannot
     /// be read.
-    pub(super) async fn pictures(&self) -> (Vec<Picture>, Vec<Violation>) {
+    pub(super) async fn pictures(&self) -> (Vec<StateSnapshot>, Vec<Violation>) {
         let (mut pictures, mut violations) = (Vec::new(), Vec::new());
         for (replica, client) in self.pinned.iter().enumerate() {
             let name = self.name_of(replica);
-            match Picture::of(&name, client).await {
+            match StateSnapshot::of(&name, client).await {
                 Ok(Ok(picture)) => pictures.push(picture),
                 Ok(Err(violation)) => violations.push(violation),
                 Err(refusal) => {
@@ -341,14 +341,14 @@ impl Nemesis {
     }
 
     /// Ends the cluster's processes but leaves their files; keeps the files permanently if that fails.
-    pub(super) fn halt(mut self) -> Result<Halted, RunError> {
-        if let Err(error) = self.cluster.halt() {
+    pub(super) fn halt(mut self) -> Result<StoppedCluster, RunError> {
+        if let Err(error) = self.cluster.shutdown() {
             self.cluster.keep();
             let kept = format!("kept for inspection: {}", self.cluster.folder().display());
             self.timeline.print_line(LineKind::Stage, &kept);
             return Err(error.into());
         }
-        Ok(Halted {
+        Ok(StoppedCluster {
             cluster: self.cluster,
         })
     }
@@ -364,8 +364,8 @@ impl Nemesis {
             let data = self.cluster.replicas()[index].data();
             self.cluster.mount_small_disk(&data, DISK_MIB)?;
             self.cluster.start_replica(index)?;
-            if !self.await_whole().await {
-                let why = self.what_is_missing().await;
+            if !self.await_recovery().await {
+                let why = self.failed_check().await;
                 let text = format!("the cluster did not recover on small disks: {why}");
                 return Err(RunError::Harness(text));
             }
@@ -392,11 +392,11 @@ impl Nemesis {
 }
 
 /// A stopped cluster with readable files.
-pub(super) struct Halted {
+pub(super) struct StoppedCluster {
     cluster: LocalCluster,
 }
 
-impl Halted {
+impl StoppedCluster {
     /// Data folders of the replicas that are members.
     pub(super) fn data_folders(&self) -> Vec<PathBuf> {
         let replicas = self.cluster.replicas().iter();

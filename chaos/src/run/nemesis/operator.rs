@@ -19,14 +19,14 @@ const NOT_BLOCKED: &str = "NOT_BLOCKED";
 
 /// A host or GPU of which rules hold off all or some work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::run) struct OutOfUse {
+pub(in crate::run) struct BlockedByRules {
     target: Target,
     /// Name for messages.
     name: String,
     rules: Vec<String>,
 }
 
-impl fmt::Display for OutOfUse {
+impl fmt::Display for BlockedByRules {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ({})", self.name, self.rules.join(", "))
     }
@@ -35,7 +35,7 @@ impl fmt::Display for OutOfUse {
 impl Nemesis {
     /// Unblocks components, as an operator does now and then; a refusal by the cluster is recorded as an
     /// anomaly. Returns what was unblocked.
-    pub(in crate::run) async fn tidy_up(&mut self) -> Vec<String> {
+    pub(in crate::run) async fn unblock_all(&mut self) -> Vec<String> {
         match self.give_back().await {
             Ok(given_back) => given_back,
             Err(error) => {
@@ -84,7 +84,7 @@ impl Nemesis {
 
     /// Whether faults of this run explain a block by rules: a host that was silenced often may get no gangs
     /// for a while, or be detected as a lemon node.
-    fn explains(&self, found: &OutOfUse) -> bool {
+    fn explains(&self, found: &BlockedByRules) -> bool {
         let good: &[&str] = match &found.target {
             Target::Host(name) if self.silenced.contains(name) => &[FLAPPING, LEMON],
             Target::Gpu(gpu) if self.broken_gpus.contains(gpu) => &[XID],
@@ -95,7 +95,7 @@ impl Nemesis {
 }
 
 /// Hosts and GPUs that rules hold out of placement; not those blocked for other reasons.
-pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<OutOfUse> {
+pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<BlockedByRules> {
     let rules_of = |rule: &str, kept_off: &[v1::KeptOff]| {
         let kept_off = kept_off.iter().map(|kept| kept.rule.clone());
         let blocked = (!rule.is_empty()).then(|| rule.to_owned());
@@ -106,12 +106,12 @@ pub(in crate::run) fn out_of_use(hosts: &[v1::Host]) -> Vec<OutOfUse> {
     };
     let mut found = Vec::new();
     for host in hosts {
-        found.push(OutOfUse {
+        found.push(BlockedByRules {
             target: Target::Host(host.name.clone()),
             name: host.name.clone(),
             rules: rules_of(&host.health_rule, &host.kept_off),
         });
-        found.extend(host.gpus.iter().map(|gpu| OutOfUse {
+        found.extend(host.gpus.iter().map(|gpu| BlockedByRules {
             target: Target::Gpu(gpu.uuid.clone()),
             name: format!("{} on {}", gpu.uuid, host.name),
             rules: rules_of(&gpu.health_rule, &gpu.kept_off),

@@ -10,10 +10,10 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 use crate::cluster::{Disruption, LibraryCommands, Part};
 use crate::run::RunError;
 use crate::run::clock::now_us;
-use crate::run::load::Workshop;
+use crate::run::load::LoadSpec;
 use crate::run::nemesis::effects::{Effect, last_entry, snapshots_of};
-use crate::run::nemesis::loyal::Loyal;
-use crate::run::nemesis::{Nemesis, Severed};
+use crate::run::nemesis::pinned_client::PinnedClient;
+use crate::run::nemesis::{IsolatedLeader, Nemesis};
 use crate::run::options::{
     CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
 };
@@ -59,7 +59,7 @@ impl Nemesis {
             self.cluster.repair(&isolated).map(|()| until_us)
         };
         let (repaired, is_heard) = tokio::join!(repair, loyal.insist(job, until));
-        self.severed = Some(Severed {
+        self.severed = Some(IsolatedLeader {
             address: self.cluster.addresses().swap_remove(replica),
             from_us,
             until_us: repaired?,
@@ -72,11 +72,11 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    async fn loyal_to(&mut self, replica: usize) -> Result<Loyal, RunError> {
+    async fn loyal_to(&mut self, replica: usize) -> Result<PinnedClient, RunError> {
         let address = self.cluster.addresses().swap_remove(replica);
         let random = ChaCha8Rng::seed_from_u64(self.random.random());
-        let (_, spec) = Workshop::own(&self.tools.trainer, &self.tools.ledger).sample();
-        Ok(Loyal::to(address, Arc::clone(&self.history), random, spec).await?)
+        let (_, spec) = LoadSpec::own(&self.tools.trainer, &self.tools.ledger).sample();
+        Ok(PinnedClient::to(address, Arc::clone(&self.history), random, spec).await?)
     }
 
     /// A replica with a full disk continues in the preallocated space of its log, or stops; then it must
@@ -167,8 +167,8 @@ impl Nemesis {
     }
 
     async fn note_unless_whole(&mut self, after: &str) {
-        if !self.await_whole().await {
-            let why = self.what_is_missing().await;
+        if !self.await_recovery().await {
+            let why = self.failed_check().await;
             self.odd.push(format!("no recovery after {after}: {why}"));
         }
     }

@@ -10,7 +10,7 @@ use crate::run::RunError;
 use crate::run::clock::now_us;
 use crate::run::nemesis::Nemesis;
 use crate::run::nemesis::effects::Effect;
-use crate::run::nemesis::whole::LOOK;
+use crate::run::nemesis::health_check::LOOK;
 use crate::run::options::{POLL, SHORT_FAULT, WHOLE_PATIENCE};
 
 /// Message that such a replica logs once.

@@ -7,8 +7,8 @@ use muster_model::lifecycle::JobPhase;
 use serde::Serialize;
 
 use crate::cluster::Fault;
+use crate::run::checkers::Evidence;
 use crate::run::history::{Call, Outcome};
-use crate::run::judge::Evidence;
 use crate::run::options::REPLICAS;
 
 /// A count, and the minimum for the run to prove anything.
@@ -65,7 +65,7 @@ pub(in crate::run) fn of_calls(evidence: &Evidence) -> [Row; 4] {
 
 fn of_work(evidence: &Evidence) -> [Row; 4] {
     let in_phase = |phase| {
-        let jobs = evidence.truth.state.jobs.values();
+        let jobs = evidence.log.state.jobs.values();
         jobs.filter(|job| job.phase == phase).count()
     };
     let holdings = &evidence.book.holdings;
@@ -81,10 +81,10 @@ fn of_work(evidence: &Evidence) -> [Row; 4] {
 }
 
 fn of_streams(evidence: &Evidence) -> [Row; 4] {
-    let heard = &evidence.heard;
+    let heard = &evidence.watched;
     let earliest = evidence.earliest();
     let leaders = earliest.kinds_since(0);
-    let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
+    let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeadershipStarted { .. }));
     let resumed = heard.iter().map(|it| it.resumed as usize).sum();
     let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
     let gaps: usize = heard.iter().map(|it| it.gaps.len()).sum();
@@ -99,7 +99,7 @@ fn of_streams(evidence: &Evidence) -> [Row; 4] {
 }
 
 fn of_log(evidence: &Evidence) -> [Row; 6] {
-    let truth = &evidence.truth;
+    let truth = &evidence.log;
     let counts = [truth.commands, truth.stale, truth.compared, truth.states];
     let [commands, stale, compared, states] = counts.map(|count| count as usize);
     let [reads, writes] = [truth.reads, truth.writes].map(|count| count as usize);

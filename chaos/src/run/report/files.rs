@@ -11,7 +11,7 @@ use muster_text::Page;
 use serde::Serialize;
 
 use crate::run::RunError;
-use crate::run::judge::Evidence;
+use crate::run::checkers::Evidence;
 use crate::run::load::{Delivery, Gap};
 use crate::run::report::{RunReport, picture};
 
@@ -46,15 +46,19 @@ pub(in crate::run) fn write(
         &histories.join("conflicts"),
         evidence.book.conflicts.join("\n"),
     )?;
-    let heard = evidence.heard.iter();
-    let told = heard.flat_map(|one| one.deliveries.iter().map(|it| Told::of(&one.at, it)));
+    let heard = evidence.watched.iter();
+    let told = heard.flat_map(|one| {
+        one.deliveries
+            .iter()
+            .map(|it| DeliveryRecord::of(&one.at, it))
+    });
     save(
         &histories.join("watchers.jsonl"),
         lines(&told.collect::<Vec<_>>())?,
     )?;
-    let gaps = { evidence.heard.iter() }.flat_map(|one| {
+    let gaps = { evidence.watched.iter() }.flat_map(|one| {
         let watcher = &one.at;
-        one.gaps.iter().map(move |gap| Untold { watcher, gap })
+        one.gaps.iter().map(move |gap| GapRecord { watcher, gap })
     });
     save(
         &histories.join("gaps.jsonl"),
@@ -62,7 +66,7 @@ pub(in crate::run) fn write(
     )?;
     let written = { evidence.journals.iter() }.flat_map(|journal| {
         let host = &journal.host;
-        { journal.records.iter() }.map(move |record| Written { host, record })
+        { journal.records.iter() }.map(move |record| JournalRecordRow { host, record })
     });
     save(
         &histories.join("agents.jsonl"),
@@ -72,14 +76,14 @@ pub(in crate::run) fn write(
 
 /// Journal record of one agent.
 #[derive(Serialize)]
-struct Written<'a> {
+struct JournalRecordRow<'a> {
     host: &'a str,
     record: &'a JournalRecord,
 }
 
 /// Gap reported to one watcher.
 #[derive(Serialize)]
-struct Untold<'a> {
+struct GapRecord<'a> {
     watcher: &'a str,
     #[serde(flatten)]
     gap: &'a Gap,
@@ -87,14 +91,14 @@ struct Untold<'a> {
 
 /// Delivery to one watcher.
 #[derive(Serialize)]
-struct Told<'a> {
+struct DeliveryRecord<'a> {
     watcher: &'a str,
     at_us: u64,
     revision: Revision,
     events: Vec<&'static str>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> DeliveryRecord<'a> {
     fn of(watcher: &'a str, delivery: &Delivery) -> Self {
         let kinds = delivery.events.iter();
         let names = kinds.map(|event| match EventKind::try_from(event.clone()) {

@@ -1,8 +1,8 @@
 //! Report of a run: verdict, evidence and measurements.
 
 pub(super) mod coverage;
-pub(super) mod figures;
 mod files;
+pub(super) mod measurements;
 mod picture;
 mod text;
 
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::cluster::NetworkKind;
 use crate::run::Profile;
-use crate::run::judge::{Check, Evidence, Violation, checks, judge};
+use crate::run::checkers::{Check, Evidence, Violation, checks, judge};
+use crate::run::external::TargetInfo;
 use crate::run::options::RunOptions;
-use crate::run::target::Grounds;
 
 pub use coverage::Coverage;
-pub use figures::{FaultFigures, Spread};
 pub(super) use files::write;
+pub use measurements::{Distribution, FaultMeasurements};
 
 /// Verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,18 +68,18 @@ pub struct RunReport {
     /// Amount of evidence for each invariant.
     pub checks: Vec<Check>,
     /// Measurements of every kind of fault.
-    pub faults: Vec<FaultFigures>,
+    pub faults: Vec<FaultMeasurements>,
     /// Counts of the evidence.
     pub coverage: Vec<Coverage>,
     /// Target and permissions of a run on an external cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub grounds: Option<Grounds>,
+    pub grounds: Option<TargetInfo>,
     /// Command that repeats the run.
     pub again: String,
 }
 
 /// Parameters of a run.
-pub(super) struct Asked {
+pub(super) struct RunParameters {
     /// The profile.
     pub(super) profile: &'static str,
     /// The seed.
@@ -91,7 +91,7 @@ pub(super) struct Asked {
 }
 
 /// Results of the checkers.
-pub(super) struct Judged {
+pub(super) struct CheckResults {
     /// Violations of invariants.
     pub(super) violations: Vec<Violation>,
     /// Amount of evidence for each invariant.
@@ -106,21 +106,21 @@ impl RunReport {
     /// Checks a run on a cluster that it started itself.
     pub(super) fn of(options: &RunOptions, evidence: &Evidence, span_us: (u64, u64)) -> Self {
         let mut invalid = Vec::new();
-        if options.profile != Profile::SnapshotStorm && evidence.truth.base > Revision(0) {
+        if options.profile != Profile::SnapshotStorm && evidence.log.base > Revision(0) {
             invalid.push(format!(
                 "the log begins at revision {}: earlier revisions cannot be checked",
-                evidence.truth.base
+                evidence.log.base
             ));
         }
-        let asked = Asked {
+        let asked = RunParameters {
             profile: options.profile.name(),
             seed: options.seed,
             repetitions: options.repetitions,
             again: again(options),
         };
-        let faults = figures::of_faults(evidence, span_us.1);
+        let faults = measurements::of_faults(evidence, span_us.1);
         let violations = judge(evidence, &faults);
-        let judged = Judged {
+        let judged = CheckResults {
             checks: Check::all(checks::judged(evidence, &faults), &violations),
             violations,
             coverage: coverage::of(evidence),
@@ -134,12 +134,12 @@ impl RunReport {
 
     /// Derives the verdict, with the measurements of every kind of fault.
     pub(super) fn drawn_up(
-        asked: Asked,
-        judged: Judged,
-        faults: Vec<FaultFigures>,
+        asked: RunParameters,
+        judged: CheckResults,
+        faults: Vec<FaultMeasurements>,
         (from_us, to_us): (u64, u64),
     ) -> Self {
-        let Judged {
+        let CheckResults {
             violations,
             checks,
             coverage,

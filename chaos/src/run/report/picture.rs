@@ -9,8 +9,8 @@ use muster_model::ids::{AttemptEpoch, GpuUuid};
 use muster_text::{Axis, Picture, colour};
 
 use crate::cluster::Fault;
+use crate::run::checkers::Evidence;
 use crate::run::history::Operation;
-use crate::run::judge::Evidence;
 use crate::run::nemesis::Episode;
 use crate::run::options::REPLICAS;
 
@@ -136,7 +136,7 @@ fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
         .earliest()
         .kinds_since(0)
         .filter_map(|(at_us, kind)| match kind {
-            EventKind::LeaderBegan { replica, .. } => Some((at_us, replica.get())),
+            EventKind::LeadershipStarted { replica, .. } => Some((at_us, replica.get())),
             _ => None,
         })
         .collect();
@@ -149,9 +149,9 @@ fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(u64, u64, u64)> {
 }
 
 /// Location of a GPU: its host, if the cluster's state is known, and its index there.
-type Place<'a> = (&'a str, u32);
+type NodeRef<'a> = (&'a str, u32);
 
-fn places(state: &State) -> BTreeMap<GpuUuid, Place<'_>> {
+fn places(state: &State) -> BTreeMap<GpuUuid, NodeRef<'_>> {
     let hosts = state.hosts.values();
     let gpus = hosts.flat_map(|host| host.gpus.iter().map(|gpu| (&*host.name, gpu)));
     gpus.map(|(host, gpu)| (gpu.uuid, (host, gpu.index)))
@@ -161,8 +161,8 @@ fn places(state: &State) -> BTreeMap<GpuUuid, Place<'_>> {
 /// Draws a row for every GPU in the tasks' ledger, grouped by host.
 pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
     let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
-    let places = places(&evidence.truth.state);
-    let mut by_gpu: BTreeMap<(Place<'_>, GpuUuid), Vec<usize>> = BTreeMap::new();
+    let places = places(&evidence.log.state);
+    let mut by_gpu: BTreeMap<(NodeRef<'_>, GpuUuid), Vec<usize>> = BTreeMap::new();
     let holdings = &evidence.book.holdings;
     for (number, holding) in holdings.iter().enumerate() {
         if let Some(gpu) = holding.gpu {
@@ -218,9 +218,9 @@ mod tests {
 
     use super::*;
     use crate::cluster::Direction;
-    use crate::run::book::{Book, Holding};
+    use crate::run::gpu_ledger::{GpuLedger, LockRecord};
     use crate::run::history::{Answer, Call, Outcome};
-    use crate::run::truth::Truth;
+    use crate::run::replay::ReplayedLog;
 
     #[test]
     fn what_silences_a_replica_is_drawn_in_its_own_row() {
@@ -283,7 +283,7 @@ mod tests {
     fn gpus_of_a_host_are_together_under_its_name() {
         let state = Cluster::with_hosts(2, 2).state;
         let gpus = state.hosts.values().flat_map(|host| &host.gpus);
-        let holdings = gpus.map(|gpu| Holding {
+        let holdings = gpus.map(|gpu| LockRecord {
             gpu: Some(gpu.uuid),
             job: JobId(1),
             task: TaskIndex(0),
@@ -293,16 +293,16 @@ mod tests {
         });
         let evidence = Evidence {
             operations: Vec::new(),
-            heard: Vec::new(),
+            watched: Vec::new(),
             calls_until_us: 0,
             last: Revision(0),
-            book: Book {
+            book: GpuLedger {
                 holdings: holdings.collect(),
                 conflicts: Vec::new(),
             },
-            truth: Truth {
+            log: ReplayedLog {
                 state,
-                ..Truth::default()
+                ..ReplayedLog::default()
             },
             journals: Vec::new(),
             episodes: Vec::new(),
@@ -313,7 +313,7 @@ mod tests {
         assert!(picture.contains("node-0002 GPU 1: job 1 task 0 attempt 5"));
         // If the hosts are unknown, the GPUs are drawn nevertheless.
         let outside = Evidence {
-            truth: Truth::default(),
+            log: ReplayedLog::default(),
             ..evidence
         };
         assert!(of_gpus(&outside, (0, 10)).contains(": job 1 task 0 attempt 5"));

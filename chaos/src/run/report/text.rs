@@ -4,7 +4,7 @@ use std::fmt;
 
 use muster_text::{Column, Table};
 
-use crate::run::report::{FaultFigures, RunReport, Spread, Verdict};
+use crate::run::report::{Distribution, FaultMeasurements, RunReport, Verdict};
 
 /// Milliseconds per second.
 const SECOND_MS: f64 = 1_000.0;
@@ -87,7 +87,7 @@ impl RunReport {
     }
 }
 
-fn fault_row(figures: &FaultFigures) -> Vec<String> {
+fn fault_row(figures: &FaultMeasurements) -> Vec<String> {
     let made = match figures.without_load + figures.without_effect {
         0 => figures.made.to_string(),
         void => format!("{} (+{void} invalid)", figures.made),
@@ -104,7 +104,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
 }
 
 /// Time until displaced units ran again before the next fault, and their share.
-fn back(figures: &FaultFigures) -> String {
+fn back(figures: &FaultMeasurements) -> String {
     match (figures.back, figures.displaced) {
         (None, 0) => spread(None),
         (None, displaced) => format!("0 of {displaced}"),
@@ -113,7 +113,7 @@ fn back(figures: &FaultFigures) -> String {
 }
 
 /// Sentence on P4, if GPUs were broken.
-fn of_gpus(figures: &FaultFigures) -> Option<String> {
+fn of_gpus(figures: &FaultMeasurements) -> Option<String> {
     let bystanders = figures.bystanders?;
     let what = figures.fault.name();
     let closed = spread(figures.closed);
@@ -122,7 +122,7 @@ fn of_gpus(figures: &FaultFigures) -> Option<String> {
     ))
 }
 
-fn spread(spread: Option<Spread>) -> String {
+fn spread(spread: Option<Distribution>) -> String {
     spread.map_or_else(
         || "-".to_owned(),
         |it| {
@@ -174,10 +174,10 @@ mod tests {
     use super::*;
     use crate::cluster::Fault;
     use crate::cluster::NetworkKind;
-    use crate::run::judge::{Check, Invariant};
+    use crate::run::checkers::{Check, Invariant};
 
     fn report(made: usize) -> RunReport {
-        let spread = Spread {
+        let spread = Distribution {
             count: made,
             p50_ms: 120,
             p99_ms: 340,
@@ -199,14 +199,14 @@ mod tests {
                 what: "revisions",
                 violations: 0,
             }],
-            faults: vec![FaultFigures {
+            faults: vec![FaultMeasurements {
                 made,
                 unwritable: Some(spread),
                 back: Some(spread),
                 displaced: made + 2,
                 closed: Some(spread),
                 bystanders: Some(0),
-                ..FaultFigures::none_of(Fault::GpuFaulted)
+                ..FaultMeasurements::none_of(Fault::GpuFaulted)
             }],
             coverage: Vec::new(),
             grounds: None,

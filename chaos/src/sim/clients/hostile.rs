@@ -10,8 +10,8 @@ use muster_model::spec::{Condition, Dependency, JobSpec};
 use rand::Rng;
 
 use crate::sim::clients::{SimClient, submission};
-use crate::sim::draws::{Domain, draws};
 use crate::sim::faults::coverage::Situation;
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::report::Violation;
 use crate::sim::scale::Tempo;
 
@@ -24,15 +24,15 @@ const BREAKS: u32 = 8;
 
 /// Whether a world has a hostile user: in a share of the seeds.
 #[must_use]
-pub fn is_beset(seed: u64, tempo: Tempo) -> bool {
-    draws(seed, Domain::Hostile, 0, 0).random_bool(tempo.rare_share())
+pub fn has_hostile_user(seed: u64, tempo: Tempo) -> bool {
+    draws(seed, StreamOwner::Hostile, 0, 0).random_bool(tempo.rare_share())
 }
 
 impl SimClient {
     /// Sends `count` requests that must be refused, with pauses.
-    pub async fn assail(mut self, count: u32) {
+    pub async fn send_hostile(mut self, count: u32) {
         for number in 1..=count {
-            self.random = draws(self.seed, Domain::Hostile, self.number, number);
+            self.random = draws(self.seed, StreamOwner::Hostile, self.number, number);
             match self.random.random_range(0..3) {
                 0 => self.reuse_request().await,
                 1 => {

@@ -1,8 +1,8 @@
 //! Simulated users: they submit jobs of all shapes, retry unanswered calls, cancel some jobs, and remember
 //! every answer.
 
+mod connection;
 mod hostile;
-mod line;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,17 +20,17 @@ use muster_model::spec::{
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-pub use self::hostile::is_beset;
-pub use self::line::Line;
-use self::line::TRY_TIMEOUT;
+pub use self::connection::Connection;
+use self::connection::TRY_TIMEOUT;
+pub use self::hostile::has_hostile_user;
+use crate::sim::checkers::Checkers;
 use crate::sim::configuration::{
     draw_access, draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
     draw_scheduling,
 };
-use crate::sim::draws::{Domain, draws};
 use crate::sim::faults::coverage::Situation;
-use crate::sim::judges::Judges;
 use crate::sim::network::SimNetwork;
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::NodeId;
 use crate::sim::scale::Tempo;
@@ -69,9 +69,9 @@ pub struct SimClient {
     /// The running replicas.
     pub registry: Registry<State>,
     /// Connection to the cluster.
-    pub line: Line,
+    pub line: Connection,
     /// Checkers that record its answers.
-    pub judges: Judges,
+    pub judges: Checkers,
     /// Random stream of this user, for its current job.
     pub random: ChaCha8Rng,
     /// Pace of the world.
@@ -89,7 +89,7 @@ impl SimClient {
         self.line.discover().await;
         for number in 0..count {
             // The outcome of one job does not change the draws of the next one.
-            self.random = draws(self.seed, Domain::User, self.number, number);
+            self.random = draws(self.seed, StreamOwner::User, self.number, number);
             if is_admin && number == 1 {
                 self.set_health_rules().await;
             }
@@ -114,7 +114,7 @@ impl SimClient {
                 self.judges
                     .with(|seen| seen.acknowledged.submitted(request, job));
                 earlier.push(job);
-                self.go_on_about(request, job, submit).await;
+                self.follow_up(request, job, submit).await;
             } else {
                 self.judges.with(|seen| seen.acknowledged.refused(request));
             }
@@ -159,7 +159,7 @@ impl SimClient {
 
     /// Reads an acknowledged job, resubmits it like a client that lost the answer, cancels it, suspends it
     /// for a while, or none of these.
-    async fn go_on_about(&mut self, request: RequestId, job: JobId, submit: Command) {
+    async fn follow_up(&mut self, request: RequestId, job: JobId, submit: Command) {
         match self.random.random_range(0..12) {
             0 => self.cancel(job).await,
             1 => {
@@ -193,7 +193,7 @@ impl SimClient {
     /// Adds or removes a user, replaces a token, or admits a worker by a token, now and then; the cluster
     /// refuses it if the user or token does not exist, or already does.
     async fn change_users(&mut self, number: u32) {
-        let mut random = draws(self.seed, Domain::Access, self.number, number);
+        let mut random = draws(self.seed, StreamOwner::Access, self.number, number);
         if random.random_range(0..3) == 0 {
             let request = RequestKey::of(RequestId(random.random()));
             let command = draw_access(&mut random, request);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_raft_store::storage::disk::{LogChange, MetaKey};
 use tokio::time::Instant;
 
-use crate::sim::disk::{Condition, Deceit};
+use crate::sim::disk::{DiskFault, FalseDurability};
 
 /// Error number of a failing disk.
 const EIO: i32 = 5;
@@ -46,8 +46,8 @@ pub(super) struct Medium {
     pub(super) staged: BTreeMap<String, Arc<[u8]>>,
     /// Counts mounts; an older mount can no longer write.
     pub(super) mount: u64,
-    pub(super) deceit: Deceit,
-    pub(super) condition: Condition,
+    pub(super) deceit: FalseDurability,
+    pub(super) condition: DiskFault,
     /// Whether a write of this mount failed for lack of space.
     pub(super) ran_out_of_space: bool,
     /// Time of the first log write or sync of this mount that failed because of the disk.
@@ -172,7 +172,7 @@ impl Medium {
             self.ran_out_of_space = true;
             return Some(io::Error::from(io::ErrorKind::StorageFull));
         }
-        let fails = self.condition.failing && self.deceit != Deceit::Errors;
+        let fails = self.condition.failing && self.deceit != FalseDurability::Errors;
         fails.then(|| io::Error::from_raw_os_error(EIO))
     }
 }

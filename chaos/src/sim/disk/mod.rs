@@ -33,7 +33,7 @@ pub struct MountedDisk {
 
 /// Data that a disk reports as durable although it is not: a mutant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Deceit {
+pub enum FalseDurability {
     /// No deceit.
     #[default]
     None,
@@ -59,7 +59,7 @@ pub struct Loss {
 
 /// Fault of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
+pub struct DiskFault {
     /// Writes and syncs fail for lack of space.
     pub full: bool,
     /// Writes and syncs fail with an I/O error.
@@ -71,7 +71,7 @@ pub struct Condition {
 impl SimDisk {
     /// An empty disk; a deceitful one models a replica that continues before its writes are durable.
     #[must_use]
-    pub fn new(deceit: Deceit) -> Self {
+    pub fn new(deceit: FalseDurability) -> Self {
         let medium = Medium {
             deceit,
             ..Medium::default()
@@ -107,7 +107,7 @@ impl SimDisk {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.staged.clear();
-        if medium.deceit == Deceit::Snapshots {
+        if medium.deceit == FalseDurability::Snapshots {
             medium.published.pop_last();
         }
         let pending = std::mem::take(&mut medium.pending);
@@ -120,7 +120,7 @@ impl SimDisk {
         for change in found.writes.iter().flatten() {
             medium.durable.change(change);
         }
-        if medium.deceit == Deceit::Votes {
+        if medium.deceit == FalseDurability::Votes {
             medium.durable.forget_votes();
         }
         medium.visible = medium.durable.clone();
@@ -168,7 +168,7 @@ impl SimDisk {
     }
 
     /// Changes the condition of the disk.
-    pub fn set_condition(&self, change: impl FnOnce(&mut Condition)) {
+    pub fn set_condition(&self, change: impl FnOnce(&mut DiskFault)) {
         change(&mut lock(&self.medium).condition);
     }
 
@@ -236,7 +236,7 @@ impl MountedDisk {
 
     fn make_durable(&self, upto: usize) -> io::Result<()> {
         let mut medium = self.log_writable()?;
-        if medium.deceit == Deceit::Syncs {
+        if medium.deceit == FalseDurability::Syncs {
             return Ok(());
         }
         let is_lost = medium.condition.failing;
@@ -402,7 +402,7 @@ mod tests {
     fn a_kill_loses_whole_writes_from_some_point_on() {
         let mut torn = 0;
         for kept_permille in 0..=1_000 {
-            let disk = SimDisk::new(Deceit::None);
+            let disk = SimDisk::new(FalseDurability::None);
             let mounted = disk.mount(Duration::ZERO);
             mounted.write(vec![put(1), put(2), put(3)]).unwrap();
             mounted.write(vec![put(4), put(5)]).unwrap();
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
-        let disk = SimDisk::new(Deceit::None);
+        let disk = SimDisk::new(FalseDurability::None);
         let mounted = disk.mount(Duration::ZERO);
         mounted.write(vec![put(1)]).unwrap();
         mounted.write(vec![put(2)]).unwrap();
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_decayed_is_put_back_where_it_is_still_there() {
-        let disk = SimDisk::new(Deceit::None);
+        let disk = SimDisk::new(FalseDurability::None);
         assert!(!disk.decay(3), "the disk is empty");
         let mounted = disk.mount(Duration::ZERO);
         let record = vec![7; 4];
@@ -458,11 +458,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_disk_says_so_unless_it_deceives() {
-        let honest = SimDisk::new(Deceit::None);
+        let honest = SimDisk::new(FalseDurability::None);
         let mounted = honest.mount(Duration::ZERO);
         honest.set_condition(|now| now.failing = true);
         assert!(mounted.write(vec![put(1)]).is_err() && honest.failed().is_some());
-        let deceitful = SimDisk::new(Deceit::Errors);
+        let deceitful = SimDisk::new(FalseDurability::Errors);
         let mounted = deceitful.mount(Duration::ZERO);
         deceitful.set_condition(|now| now.failing = true);
         mounted.write(vec![put(1)]).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_engine::state::State;
-use muster_model::command::{HostHealth, ReplicaStanding, StopCause, StopReason};
+use muster_model::command::{HostHealth, ReplicaMembership, StopCause, StopReason};
 use muster_model::desired::RestartReason;
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::health::{Component, ComponentKind, Phase};
@@ -50,7 +50,7 @@ pub enum Situation {
     /// A hostile user's request was refused.
     HostileRefused,
     /// A replica answered a read of a past revision.
-    PastTold,
+    PastRead,
     /// An answered request was sent again.
     RequestRepeated,
     /// A pipeline was acknowledged.
@@ -64,13 +64,13 @@ pub enum Situation {
     /// All members of a gang were prepared, and the gang was released.
     GangReleased,
     /// A prepared member of a gang was stopped, or fenced, before its gang was complete.
-    PreparedInVain,
+    StoppedWhilePrepared,
     /// A task was paused because its job was suspended.
-    StoodStill,
+    TaskPaused,
     /// An attempt released its resources because its job was suspended.
-    GivenBack,
+    ResourcesReleased,
     /// A unit was restarted because of a fault.
-    RunAgain,
+    UnitRestarted,
     /// A unit was retried in place after its own failure.
     RetriedInPlace,
     /// A member of a gang was replaced while the others continued.
@@ -86,33 +86,33 @@ pub enum Situation {
     /// A restarted agent adopted a running task.
     TaskAdopted,
     /// A supervisor killed its task at the end of the lease.
-    LeaseRanOut,
+    LeaseExpired,
     /// A supervisor killed a task that ignored the stop request.
-    GraceRanOut,
+    GraceExpired,
     /// A task that hung in the kernel was given up while it kept its GPUs.
     Hung,
     /// A GPU or a host was taken out of placement by a rule.
     BlockedByRule,
     /// A rule took a host out of placement because of its own readings.
-    HostOut,
+    HostBlocked,
     /// A rule took a host out of placement because of an adapter.
-    AdapterOut,
+    AdapterBlocked,
     /// A rule held some work off a host because of readings of the host or an adapter.
-    KeptOff,
+    WorkHeldOff,
     /// A task was placed while another component was out of placement.
-    PlacedBeside,
+    PlacedDuringBlock,
     /// A host that a rule had taken out of placement accepts work again.
     HostReadmitted,
     /// A host rebooted because it was ordered to.
     Rebooted,
     /// A new agent reported an unacknowledged finding of its predecessor.
-    FindingRetold,
+    FindingReportedAgain,
     /// A repair limit, or an admin's decision, prevented an action of a rule.
-    Railed,
+    LimitedByRail,
     /// A host's planned maintenance began.
     Maintained,
     /// An admin blocked a host or a GPU immediately.
-    BlockedByHand,
+    BlockedByAdmin,
     /// A repair was carried out.
     Repaired,
     /// An active check was passed.
@@ -126,7 +126,7 @@ pub enum Situation {
     /// A proposal of a deposed leader was applied under a later leadership, and was refused.
     StaleCommandRefused,
     /// A leader under load asked a worker for fewer heartbeats.
-    BeatsStretched,
+    HeartbeatsStretched,
     /// An attempt was stopped to make room for another.
     Preempted,
     /// A leader was elected while an attempt preempted by its predecessor was still ending.
@@ -144,7 +144,7 @@ pub enum Situation {
     /// A second group was restored from the same backup, after the first was lost as well.
     RestoredAgain,
     /// A task was running that such a group did not know.
-    RanUnremembered,
+    RanUnknownToBackup,
 }
 
 impl Situation {
@@ -167,17 +167,17 @@ impl Situation {
         Self::TryUnanswered,
         Self::ReplicaLearnt,
         Self::HostileRefused,
-        Self::PastTold,
+        Self::PastRead,
         Self::RequestRepeated,
         Self::PipelineSubmitted,
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
         Self::GangReleased,
-        Self::PreparedInVain,
-        Self::StoodStill,
-        Self::GivenBack,
-        Self::RunAgain,
+        Self::StoppedWhilePrepared,
+        Self::TaskPaused,
+        Self::ResourcesReleased,
+        Self::UnitRestarted,
         Self::RetriedInPlace,
         Self::MemberSwapped,
         Self::Refused,
@@ -185,27 +185,27 @@ impl Situation {
         Self::HostLost,
         Self::GpuStopped,
         Self::TaskAdopted,
-        Self::LeaseRanOut,
-        Self::GraceRanOut,
+        Self::LeaseExpired,
+        Self::GraceExpired,
         Self::Hung,
         Self::BlockedByRule,
-        Self::HostOut,
-        Self::AdapterOut,
-        Self::KeptOff,
-        Self::PlacedBeside,
+        Self::HostBlocked,
+        Self::AdapterBlocked,
+        Self::WorkHeldOff,
+        Self::PlacedDuringBlock,
         Self::HostReadmitted,
         Self::Rebooted,
-        Self::FindingRetold,
-        Self::Railed,
+        Self::FindingReportedAgain,
+        Self::LimitedByRail,
         Self::Maintained,
-        Self::BlockedByHand,
+        Self::BlockedByAdmin,
         Self::Repaired,
         Self::CheckPassed,
         Self::CheckFailed,
         Self::Readmitted,
         Self::OldOrderRefused,
         Self::StaleCommandRefused,
-        Self::BeatsStretched,
+        Self::HeartbeatsStretched,
         Self::Preempted,
         Self::PreemptedLeaderless,
         Self::VoterAdded,
@@ -214,7 +214,7 @@ impl Situation {
         Self::KilledBetween,
         Self::Restored,
         Self::RestoredAgain,
-        Self::RanUnremembered,
+        Self::RanUnknownToBackup,
     ];
 
     /// Whether a sweep must reach it. A deposed leader's proposal gets into the log only if it arrives just
@@ -243,17 +243,17 @@ impl Situation {
             Self::TryUnanswered => "unanswered tries of users",
             Self::ReplicaLearnt => "new replicas discovered by users",
             Self::HostileRefused => "requests of hostile users refused",
-            Self::PastTold => "reads of past states",
+            Self::PastRead => "reads of past states",
             Self::RequestRepeated => "answered requests repeated",
             Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
             Self::GangReleased => "complete gangs released",
-            Self::PreparedInVain => "members stopped before their gang was complete",
-            Self::StoodStill => "tasks paused",
-            Self::GivenBack => "attempts stopped because their jobs were suspended",
-            Self::RunAgain => "units restarted after a fault",
+            Self::StoppedWhilePrepared => "members stopped before their gang was complete",
+            Self::TaskPaused => "tasks paused",
+            Self::ResourcesReleased => "attempts stopped because their jobs were suspended",
+            Self::UnitRestarted => "units restarted after a fault",
             Self::RetriedInPlace => "units retried in place",
             Self::MemberSwapped => "members of gangs replaced",
             Self::Refused => "tasks refused for lack of an account",
@@ -261,24 +261,24 @@ impl Situation {
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped because of a GPU",
             Self::TaskAdopted => "tasks adopted by a new agent",
-            Self::LeaseRanOut => "tasks killed at the end of a lease",
-            Self::GraceRanOut => "tasks killed at the end of a grace period",
+            Self::LeaseExpired => "tasks killed at the end of a lease",
+            Self::GraceExpired => "tasks killed at the end of a grace period",
             Self::Hung => "tasks that could not be killed",
             Self::BlockedByRule => "blocked by a rule",
-            Self::HostOut => "hosts out of placement by their own readings",
-            Self::AdapterOut => "hosts out of placement because of an adapter",
-            Self::KeptOff => "hosts with work held off by rules",
-            Self::PlacedBeside => "tasks placed while another component was out of placement",
+            Self::HostBlocked => "hosts out of placement by their own readings",
+            Self::AdapterBlocked => "hosts out of placement because of an adapter",
+            Self::WorkHeldOff => "hosts with work held off by rules",
+            Self::PlacedDuringBlock => "tasks placed while another component was out of placement",
             Self::HostReadmitted => "hosts readmitted after a check",
             Self::Rebooted => "ordered reboots",
-            Self::FindingRetold => "findings reported again by a new agent",
-            Self::Railed => "rules stopped by a limit or an admin",
+            Self::FindingReportedAgain => "findings reported again by a new agent",
+            Self::LimitedByRail => "rules stopped by a limit or an admin",
             Self::Maintained => "planned blocks begun",
-            Self::BlockedByHand => "immediate blocks by an admin",
+            Self::BlockedByAdmin => "immediate blocks by an admin",
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
             Self::CheckFailed => "active checks failed",
-            Self::BeatsStretched => "acknowledgements that asked for fewer heartbeats",
+            Self::HeartbeatsStretched => "acknowledgements that asked for fewer heartbeats",
             Self::Readmitted => "components readmitted on probation",
             Self::OldOrderRefused => "old orders refused",
             Self::StaleCommandRefused => "commands of deposed leaders refused (not required)",
@@ -290,7 +290,7 @@ impl Situation {
             Self::KilledBetween => "leaders killed between plan and commit",
             Self::Restored => "clusters restored from a backup",
             Self::RestoredAgain => "clusters restored from the same backup again",
-            Self::RanUnremembered => "running tasks unknown to the backup",
+            Self::RanUnknownToBackup => "running tasks unknown to the backup",
         }
     }
 }
@@ -375,7 +375,7 @@ impl Preemptions {
             EventKind::AttemptEnded { epoch, .. } => {
                 self.ending.remove(epoch);
             }
-            EventKind::LeaderBegan { .. } => {
+            EventKind::LeadershipStarted { .. } => {
                 let outlived = std::mem::take(&mut self.ending).len() as u64;
                 if outlived > 0 {
                     coverage.reached_times(Situation::PreemptedLeaderless, outlived);
@@ -395,8 +395,8 @@ fn of_hosts(state: &State, kind: &EventKind) -> Option<Situation> {
             rule,
             ..
         } => match state.health_rules.set.rule(rule)?.component {
-            ComponentKind::Host => Some(Situation::HostOut),
-            ComponentKind::Nic => Some(Situation::AdapterOut),
+            ComponentKind::Host => Some(Situation::HostBlocked),
+            ComponentKind::Nic => Some(Situation::AdapterBlocked),
             _ => None,
         },
         EventKind::HealthChanged {
@@ -409,22 +409,24 @@ fn of_hosts(state: &State, kind: &EventKind) -> Option<Situation> {
             note: HealthNote::Hold,
             detail,
             ..
-        } => detail.starts_with("rule ").then_some(Situation::KeptOff),
+        } => detail
+            .starts_with("rule ")
+            .then_some(Situation::WorkHeldOff),
         EventKind::HealthNoted {
             note: HealthNote::Refused,
             ..
-        } => Some(Situation::Railed),
+        } => Some(Situation::LimitedByRail),
         _ => None,
     }
 }
 
 fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
     match kind {
-        EventKind::LeaderBegan { .. } => Some(Situation::Leadership),
-        EventKind::ReplicaChanged(changed) => match changed.standing {
-            ReplicaStanding::Learner => None,
-            ReplicaStanding::Voter => Some(Situation::VoterAdded),
-            ReplicaStanding::Removed => Some(Situation::ReplicaRemoved),
+        EventKind::LeadershipStarted { .. } => Some(Situation::Leadership),
+        EventKind::ReplicaChanged(changed) => match changed.membership {
+            ReplicaMembership::Learner => None,
+            ReplicaMembership::Voter => Some(Situation::VoterAdded),
+            ReplicaMembership::Removed => Some(Situation::ReplicaRemoved),
         },
         EventKind::AttemptPlaced { job, .. } => state
             .job(*job)
@@ -434,11 +436,13 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
         EventKind::UnitRequeued {
             reason: RestartReason::Infra,
             ..
-        } => Some(Situation::RunAgain),
+        } => Some(Situation::UnitRestarted),
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
         EventKind::Blocked { block, .. } if block.planned.is_some() => Some(Situation::Maintained),
-        EventKind::Blocked { block, .. } if block.author == ADMIN => Some(Situation::BlockedByHand),
+        EventKind::Blocked { block, .. } if block.author == ADMIN => {
+            Some(Situation::BlockedByAdmin)
+        }
         EventKind::HealthChanged {
             to: Phase::Blocked, ..
         } => Some(Situation::BlockedByRule),
@@ -458,7 +462,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
                     ..
                 },
             ..
-        } => Some(Situation::GivenBack),
+        } => Some(Situation::ResourcesReleased),
         EventKind::AttemptStopping {
             cause:
                 StopCause {

@@ -3,10 +3,10 @@
 //! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, with the
 //! supervisors.
 
-mod beats;
 mod driver;
+mod heartbeats;
 mod power;
-mod senses;
+mod sensors;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ use muster_model::host::ENGINE_LABEL;
 use muster_model::ids::{GpuUuid, RequestId};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
-use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
+use muster_model::topology::{NamedCell, ReportedGpu, ReportedTopology};
 use power::Power;
-use senses::{Notes, Sensors};
+use sensors::{Notes, Sensors};
 
+use crate::sim::checkers::Checkers;
 use crate::sim::clock::SimClock;
-use crate::sim::draws::{Domain, seed_of};
 use crate::sim::faults::coverage::Situation;
 use crate::sim::gateway::Gateway;
-use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;
 use crate::sim::network::SimNetwork;
+use crate::sim::random_streams::{StreamOwner, seed_of};
 use crate::sim::runtime::NodeId;
 use crate::sim::supervisors::Supervisors;
 
@@ -63,17 +63,17 @@ pub struct SimPlace {
 }
 
 impl SimPlace {
-    fn tree(self, gpus: &[GpuUuid]) -> LearntTree {
+    fn tree(self, gpus: &[GpuUuid]) -> ReportedTopology {
         let named = |level: &str, number: u32| NamedCell {
             level: level.to_owned(),
             name: format!("{level}-{number}"),
         };
-        let gpus = gpus.iter().zip(0u32..).map(|(uuid, index)| LearntGpu {
+        let gpus = gpus.iter().zip(0u32..).map(|(uuid, index)| ReportedGpu {
             uuid: *uuid,
             pci_address: String::new(),
             cells: vec![(index / self.socket_gpus).to_string()],
         });
-        LearntTree {
+        ReportedTopology {
             above: vec![named("pod", self.pod), named("rack", self.rack)],
             inside: vec!["socket".to_owned()],
             gpus: gpus.collect(),
@@ -90,7 +90,7 @@ pub struct SimHost {
     gateway: Gateway,
     replicas: Vec<NodeId>,
     supervisors: Supervisors,
-    judges: Judges,
+    judges: Checkers,
     disk: Arc<Mutex<HostDisk>>,
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
     sensors: Arc<Mutex<Sensors>>,
@@ -132,7 +132,7 @@ impl SimHost {
         clock: SimClock,
         (network, gateway): (SimNetwork, Gateway),
         replicas: Vec<NodeId>,
-        judges: Judges,
+        judges: Checkers,
     ) -> Self {
         let by_wall = settings.mutant == Some(Mutant::WallClockLeases);
         let supervisors = Supervisors::new(clock.clone(), by_wall, judges.clone());
@@ -218,7 +218,7 @@ impl SimHost {
         lock(&self.gpus).keys().copied().collect()
     }
 
-    fn seed(&self, domain: Domain, life: u32) -> u64 {
+    fn seed(&self, domain: StreamOwner, life: u32) -> u64 {
         seed_of(self.settings.seed, domain, self.settings.number, life)
     }
 
@@ -254,7 +254,7 @@ impl SimHost {
         let number = self.settings.number;
         let gpus: Vec<GpuUuid> = self.gpus().into_iter().collect();
         let place = self.settings.place;
-        let learnt = place.map_or_else(LearntTree::default, |place| place.tree(&gpus));
+        let learnt = place.map_or_else(ReportedTopology::default, |place| place.tree(&gpus));
         let gpus = gpus.into_iter().zip(0..);
         Arc::new(HostRegistration {
             name: self.name(),

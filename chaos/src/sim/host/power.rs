@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::sim::draws::Domain;
 use crate::sim::faults::coverage::Situation;
 use crate::sim::host::driver::AgentDriver;
 use crate::sim::host::{SimHost, count, lock};
+use crate::sim::random_streams::StreamOwner;
 use crate::sim::runtime::{NodeId, freeze, kill, spawn_on, thaw};
 
 /// First node number of rebooters: these outlive everything else on the host.
@@ -26,7 +26,7 @@ impl SimHost {
     pub fn boot(&self) {
         lock(&self.power).is_on = true;
         let life = count(&mut lock(&self.disk).boots);
-        let seed = self.seed(Domain::Boot, life);
+        let seed = self.seed(StreamOwner::Boot, life);
         spawn_on(self.host_node(), seed, self.supervisors.clone().run());
         self.run_agent();
     }
@@ -45,7 +45,7 @@ impl SimHost {
         self.network.node_up(self.agent_node());
         spawn_on(
             self.agent_node(),
-            self.seed(Domain::Agent, life),
+            self.seed(StreamOwner::Agent, life),
             AgentDriver::recover(self.clone()).run(),
         );
     }
@@ -85,7 +85,7 @@ impl SimHost {
         let host = self.clone();
         let node = NodeId(REBOOT_NODES + self.settings.number);
         let life = lock(&self.disk).boots;
-        let seed = self.seed(Domain::Reboot, u32::try_from(life).unwrap_or(u32::MAX));
+        let seed = self.seed(StreamOwner::Reboot, u32::try_from(life).unwrap_or(u32::MAX));
         spawn_on(node, seed, async move {
             host.reached(Situation::Rebooted);
             host.kill_host();

@@ -33,7 +33,7 @@ impl<'a> Stepper<'a> {
     }
 
     /// Executes a command line and returns its output; `None` to quit.
-    pub fn obey(&mut self, line: &str) -> Option<String> {
+    pub fn execute(&mut self, line: &str) -> Option<String> {
         let mut words = line.split_whitespace();
         let command = words.next().unwrap_or("n");
         let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
@@ -161,7 +161,7 @@ mod tests {
         let record = record();
         let mut stepper = Stepper::new(&record, Filter::default().select(&record));
         let mut says = |line: &str, what: &str| {
-            let told = stepper.obey(line).unwrap();
+            let told = stepper.execute(line).unwrap();
             assert!(told.contains(what), "{line}: {told}");
         };
         says("n", "replica killed");
@@ -179,6 +179,6 @@ mod tests {
         says("s 999", "no state");
         says("what", "the first violation");
         says("n x", "numbers come after");
-        assert_eq!(stepper.obey("q"), None);
+        assert_eq!(stepper.execute("q"), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_raft_store::sim::{Founder, Observer, Seams};
+use muster_raft_store::sim::{Environment, FirstMember, Observer};
 use muster_raft_store::storage::disk::LogDisk as _;
 use muster_raft_store::{Config, Handle, OpenError, Peer, StateMachine, Timings};
 use rand::{Rng, RngCore as _};
@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::sim::clock::SimClock;
-use crate::sim::disk::{Deceit, Loss, SimDisk};
-use crate::sim::draws::{Domain, draws};
+use crate::sim::disk::{FalseDurability, Loss, SimDisk};
 use crate::sim::network::SimNetwork;
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::runtime::{NodeId, SimRuntime, kill, spawn_on};
 use crate::sim::transport::{Registry, SimTransport};
 
@@ -110,11 +110,11 @@ impl<M: StateMachine> Drop for Replicas<M> {
 impl<M: StateMachine> Replicas<M> {
     /// `count` machines with empty disks, which may deceive (a mutant).
     #[must_use]
-    pub fn new(count: u32, seed: u64, network: SimNetwork, deceit: Deceit) -> Self {
+    pub fn new(count: u32, seed: u64, network: SimNetwork, deceit: FalseDurability) -> Self {
         let began = Instant::now();
         let nodes: Vec<ReplicaNode> = (1..=count)
             .map(|id| {
-                let mut random = draws(seed, Domain::Replica, id, 0);
+                let mut random = draws(seed, StreamOwner::Replica, id, 0);
                 let drift = random.random_range(-DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX);
                 let clock = SimClock::new(began, drift);
                 ReplicaNode {
@@ -175,7 +175,7 @@ impl<M: StateMachine> Replicas<M> {
     ) -> Result<Handle<M>, StartError> {
         let replica = self.nodes[id as usize - 1].clone();
         self.lives[id as usize - 1] += 1;
-        let mut random = draws(self.seed, Domain::Replica, id, self.life(id));
+        let mut random = draws(self.seed, StreamOwner::Replica, id, self.life(id));
         let latency = Duration::from_micros(random.random_range(SYNC_US));
         let disk = Arc::new(replica.disk.mount(latency));
         let transport = SimTransport {
@@ -183,7 +183,7 @@ impl<M: StateMachine> Replicas<M> {
             network: self.network.clone(),
             registry: self.registry.clone(),
         };
-        let seams = Seams {
+        let seams = Environment {
             log: Arc::clone(&disk) as _,
             snapshots: disk,
             transport: Arc::new(transport),
@@ -216,14 +216,14 @@ impl<M: StateMachine> Replicas<M> {
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn found_anew(
+    pub fn restore(
         &self,
         id: u32,
         (term, index, now_ms): (u64, u64, u64),
         state: M,
     ) -> std::io::Result<()> {
-        let mut random = draws(self.seed, Domain::Replica, id, 0);
-        let founder = Founder {
+        let mut random = draws(self.seed, StreamOwner::Replica, id, 0);
+        let founder = FirstMember {
             cluster_id: CLUSTER,
             replica: &Self::peer(id),
             incarnation: random.next_u64(),
@@ -243,7 +243,7 @@ impl<M: StateMachine> Replicas<M> {
         self.network.node_down(replica.node);
         drop(self.registry.close(&Self::peer(id).address));
         kill(replica.node);
-        let mut random = draws(self.seed, Domain::Kill, id, self.life(id));
+        let mut random = draws(self.seed, StreamOwner::Kill, id, self.life(id));
         replica.disk.kill(random.random_range(0..=1_000))
     }
 

@@ -58,7 +58,7 @@ impl StateMachine for Numbers {
         0
     }
 
-    fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
+    fn carry_over(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
         unreachable!("no group is restored here");
     }
 
@@ -101,7 +101,7 @@ struct Outcome {
 }
 
 /// 60 simulated seconds of writes with a kill and restart every few of them, then a quiet end.
-fn simulate(seed: u64, deceit: Deceit) -> Outcome {
+fn simulate(seed: u64, deceit: FalseDurability) -> Outcome {
     run_world(seed, async move {
         let network = SimNetwork::new(seed ^ 1);
         let mut replicas = Replicas::<Numbers>::new(3, seed, network.clone(), deceit);
@@ -176,7 +176,7 @@ async fn write(replicas: &Replicas<Numbers>, number: u64, acknowledged: &mut BTr
 #[test]
 fn acknowledged_writes_survive_and_replicas_agree() {
     for seed in 0..8 {
-        let outcome = simulate(seed, Deceit::None);
+        let outcome = simulate(seed, FalseDurability::None);
         assert!(outcome.acknowledged.len() > 200, "seed {seed}: {outcome:?}");
         assert!(outcome.lost.is_empty(), "seed {seed}: {:?}", outcome.lost);
         assert_eq!(outcome.digests.len(), 1, "seed {seed}");
@@ -185,10 +185,10 @@ fn acknowledged_writes_survive_and_replicas_agree() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    let first = simulate(42, Deceit::None);
+    let first = simulate(42, FalseDurability::None);
     assert!(first.kills > 0);
-    assert_eq!(first, simulate(42, Deceit::None));
-    assert_ne!(first, simulate(43, Deceit::None));
+    assert_eq!(first, simulate(42, FalseDurability::None));
+    assert_ne!(first, simulate(43, FalseDurability::None));
 }
 
 #[test]
@@ -196,7 +196,8 @@ fn a_world_that_is_over_keeps_no_replica() {
     let observer = Arc::new(Nobody);
     let kept = Arc::downgrade(&observer);
     run_world(1, async move {
-        let mut replicas = Replicas::<Numbers>::new(1, 1, SimNetwork::new(1), Deceit::None);
+        let mut replicas =
+            Replicas::<Numbers>::new(1, 1, SimNetwork::new(1), FalseDurability::None);
         replicas.start(1, observer).await.unwrap();
         assert_eq!(replicas.registry.up().len(), 1);
     })

@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_control::agent::{Found, SupervisorReport};
-use muster_model::beat::WorkerTaskPhase;
+use muster_control::agent::{DiscoveredAttempt, SupervisorReport};
 use muster_model::command::{Exit, NO_ACCOUNT};
 use muster_model::desired::TaskAssignment;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::GpuUuid;
 use muster_model::time::MonotonicMs;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 pub use self::task::Behaviour;
-use self::task::{Supervised, Turn};
+use self::task::{Supervised, TaskChange};
 use crate::checkers::{Owner, UnitAttempt};
+use crate::sim::checkers::Checkers;
 use crate::sim::clock::SimClock;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::judges::Judges;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::runtime::current_node;
 
@@ -33,7 +33,7 @@ pub struct Supervisors {
     clock: SimClock,
     /// Whether they measure leases by a clock that can be set (a mutant).
     by_wall: bool,
-    judges: Judges,
+    judges: Checkers,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ fn scene_of(owner: Owner, what: &str, happened: impl std::fmt::Display) -> Scene
 impl Supervisors {
     /// Creates an empty set of supervisors.
     #[must_use]
-    pub fn new(clock: SimClock, by_wall: bool, judges: Judges) -> Self {
+    pub fn new(clock: SimClock, by_wall: bool, judges: Checkers) -> Self {
         Self {
             inner: Arc::default(),
             changed: Arc::default(),
@@ -116,8 +116,8 @@ impl Supervisors {
 
     /// State of each supervisor as found by a starting agent, in order.
     #[must_use]
-    pub fn found(&self) -> Vec<Found> {
-        let say = |(owner, task): (&Owner, &Supervised)| Found {
+    pub fn found(&self) -> Vec<DiscoveredAttempt> {
+        let say = |(owner, task): (&Owner, &Supervised)| DiscoveredAttempt {
             key: owner.key,
             epoch: owner.epoch,
             phase: match &task.exit {
@@ -179,7 +179,7 @@ impl Supervisors {
             let members = assignment.rank.world_size;
             let gang = gang_of(&assignment);
             self.judges
-                .with(|seen| seen.assembly.begun(owner, gang, members));
+                .with(|seen| seen.assembly.started(owner, gang, members));
             self.run_process(owner, &assignment);
         }
         self.changed.notify_one();
@@ -188,7 +188,7 @@ impl Supervisors {
     fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
         self.judges.with(|seen| {
             seen.scene(|| scene_of(owner, "a process of", "begins"));
-            seen.book
+            seen.gpu_ledger
                 .started(owner, gang_of(assignment), &assignment.gpus)
         });
         self.report(owner, SupervisorReport::Started);
@@ -208,7 +208,7 @@ impl Supervisors {
         }
         if suspended {
             self.judges
-                .with(|seen| seen.coverage.reached(Situation::StoodStill));
+                .with(|seen| seen.coverage.reached(Situation::TaskPaused));
         }
         self.changed.notify_one();
     }
@@ -260,8 +260,11 @@ impl Supervisors {
         let running = inner.tasks.iter().filter(|(_, task)| task.runs());
         let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
         drop(inner);
-        self.judges
-            .with(|seen| running.into_iter().for_each(|owner| seen.book.froze(owner)));
+        self.judges.with(|seen| {
+            running
+                .into_iter()
+                .for_each(|owner| seen.gpu_ledger.froze(owner))
+        });
     }
 
     /// Resumes the host: tasks with the rest of their work, supervisors by the clock.
@@ -283,7 +286,7 @@ impl Supervisors {
         self.judges.with(|seen| {
             running
                 .into_iter()
-                .for_each(|owner| seen.book.thawed(owner))
+                .for_each(|owner| seen.gpu_ledger.thawed(owner))
         });
         self.changed.notify_one();
     }
@@ -292,7 +295,7 @@ impl Supervisors {
     pub fn die(&self) {
         let mut inner = self.lock();
         for owner in std::mem::take(&mut inner.tasks).into_keys() {
-            self.judges.with(|seen| seen.book.ended(owner, None));
+            self.judges.with(|seen| seen.gpu_ledger.ended(owner, None));
         }
         inner.agent = None;
         inner.frozen_at = None;
@@ -329,16 +332,16 @@ impl Supervisors {
         drop(inner);
         for (owner, turn) in turns {
             match turn {
-                Turn::Killed => self.judges.with(|seen| {
+                TaskChange::Killed => self.judges.with(|seen| {
                     seen.scene(|| scene_of(owner, "a process of", "is killed and hangs"));
-                    seen.book.killed(owner);
+                    seen.gpu_ledger.killed(owner);
                 }),
-                Turn::Stuck => {
+                TaskChange::Stuck => {
                     self.judges
                         .with(|seen| seen.coverage.reached(Situation::Hung));
                     self.report_stuck(owner);
                 }
-                Turn::Ended(exit) => self.ended(owner, exit),
+                TaskChange::Ended(exit) => self.ended(owner, exit),
             }
         }
         due
@@ -347,13 +350,13 @@ impl Supervisors {
     fn ended(&self, owner: Owner, exit: Exit) {
         self.judges.with(|seen| {
             seen.scene(|| scene_of(owner, "a process of", format_args!("ends: {exit:?}")));
-            seen.book.ended(owner, exit.code);
+            seen.gpu_ledger.ended(owner, exit.code);
             if exit.start_error.is_some() {
-                seen.coverage.reached(Situation::PreparedInVain);
+                seen.coverage.reached(Situation::StoppedWhilePrepared);
             } else if exit.lease_expired {
-                seen.coverage.reached(Situation::LeaseRanOut);
+                seen.coverage.reached(Situation::LeaseExpired);
             } else if exit.signal.is_some() {
-                seen.coverage.reached(Situation::GraceRanOut);
+                seen.coverage.reached(Situation::GraceExpired);
             }
         });
         self.report(owner, SupervisorReport::Exited(exit));

@@ -57,7 +57,7 @@ pub(super) struct Hang {
 }
 
 /// A due change of a task.
-pub(super) enum Turn {
+pub(super) enum TaskChange {
     /// It was killed, and hangs.
     Killed,
     /// Its supervisor gives up killing it.
@@ -105,17 +105,17 @@ impl Supervised {
         Some(ends_at.min(self.deadline).min(kill_at))
     }
 
-    pub(super) fn settle(&mut self, now: MonotonicMs) -> Option<Turn> {
+    pub(super) fn settle(&mut self, now: MonotonicMs) -> Option<TaskChange> {
         if self.due()? > now {
             return None;
         }
         if let Some(hang) = &mut self.hang {
             if hang.until > now {
                 hang.told = true;
-                return Some(Turn::Stuck);
+                return Some(TaskChange::Stuck);
             }
             self.exit = Some(hang.exit.clone());
-            return self.exit.clone().map(Turn::Ended);
+            return self.exit.clone().map(TaskChange::Ended);
         }
         let mut exit = Exit {
             code: None,
@@ -141,10 +141,10 @@ impl Supervised {
                 until: now.after(self.behaviour.hang_ms),
                 exit,
             });
-            return Some(Turn::Killed);
+            return Some(TaskChange::Killed);
         }
         self.exit = Some(exit.clone());
-        Some(Turn::Ended(exit))
+        Some(TaskChange::Ended(exit))
     }
 
     /// Whether its program runs, or would if its host were not paused.

@@ -3,7 +3,7 @@
 
 mod meta;
 mod options;
-mod teller;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,10 +18,10 @@ use rustix::time::{ClockId, clock_gettime};
 pub use meta::Meta;
 use meta::meta_test;
 pub use options::SweepOptions;
-use teller::telling;
+use progress::with_progress;
 
+use crate::sim::checkers::Checkers;
 use crate::sim::faults::coverage::{Coverage, Situation};
-use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;
 use crate::sim::record::difference;
 use crate::sim::report::{Report, Violation};
@@ -49,13 +49,13 @@ pub struct SweepReport {
     /// Whether the first seed gave the same bytes every time.
     pub meta: Meta,
     /// Mutants, each with the seed and violation that revealed it.
-    pub mutants: Vec<(Mutant, Option<Find>)>,
+    pub mutants: Vec<(Mutant, Option<MutantFound>)>,
     sums: Sums,
 }
 
 /// Discovery of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Find {
+pub struct MutantFound {
     /// Seed of the world.
     pub seed: u64,
     /// The first violation of the expected kind.
@@ -184,7 +184,7 @@ impl SweepReport {
         writeln!(formatter, "  seed {first}: {}", self.meta)?;
         for (mutant, find) in &self.mutants {
             match find {
-                Some(Find { seed, violation }) => {
+                Some(MutantFound { seed, violation }) => {
                     let world = world_of(&self.options, *seed, Some(*mutant));
                     let (name, command) = (mutant.name(), world.command());
                     writeln!(
@@ -345,7 +345,7 @@ fn world_of(options: &SweepOptions, seed: u64, mutant: Option<Mutant>) -> WorldO
 }
 
 /// Searches for every mutant of the options, in their order.
-fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<Find>)>> {
+fn find_all(options: &SweepOptions) -> io::Result<Vec<(Mutant, Option<MutantFound>)>> {
     let next = AtomicUsize::new(0);
     let find_some = || {
         let mut found = Vec::new();
@@ -377,13 +377,13 @@ fn on_all_cores<T: Send>(work: impl Fn() -> io::Result<T> + Sync) -> io::Result<
 }
 
 /// The first seed that reveals a mutant by its expected violation.
-fn find(mutant: Mutant, options: &SweepOptions) -> io::Result<Option<Find>> {
+fn find(mutant: Mutant, options: &SweepOptions) -> io::Result<Option<MutantFound>> {
     let seeds = (options.first..).filter(|seed| mutant.can_show_in(*seed));
     for seed in seeds.zip(0..MUTANT_WORLDS_MAX).map(|(seed, _)| seed) {
         let report = simulate(&world_of(options, seed, Some(mutant)))?;
         let mut violations = report.violations.into_iter();
         if let Some(violation) = violations.find(|violation| mutant.shows_as(violation)) {
-            return Ok(Some(Find { seed, violation }));
+            return Ok(Some(MutantFound { seed, violation }));
         }
     }
     Ok(None)
@@ -416,14 +416,14 @@ impl<'a> Sweep<'a> {
             first: None,
             progress,
         });
-        let judges = Judges::default();
+        let judges = Checkers::default();
         if options.seeds == 1 {
             let only = || judges.clone();
             let tell = |sweep: &mut Sweep<'_>| sweep.tell_reached(judges.reached_ms());
-            telling(&sweep, tell, || run_some(&next, options, &sweep, only))?;
+            with_progress(&sweep, tell, || run_some(&next, options, &sweep, only))?;
         } else {
-            let run = || run_some(&next, options, &sweep, Judges::default);
-            telling(&sweep, Sweep::tell_worlds, || on_all_cores(run).map(drop))?;
+            let run = || run_some(&next, options, &sweep, Checkers::default);
+            with_progress(&sweep, Sweep::tell_worlds, || on_all_cores(run).map(drop))?;
         }
         let Self {
             sums,
@@ -465,7 +465,7 @@ fn run_some(
     next: &impl Fn() -> Option<u64>,
     options: &SweepOptions,
     sweep: &Mutex<Sweep<'_>>,
-    judges: impl Fn() -> Judges,
+    judges: impl Fn() -> Checkers,
 ) -> io::Result<()> {
     while let Some(seed) = next() {
         let before = core_time();

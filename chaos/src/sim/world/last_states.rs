@@ -1,7 +1,7 @@
 //! Checks of the replicas' final states and of their answers about the past.
 
 use muster_engine::state::State;
-use muster_raft_store::{Handle, PastError};
+use muster_raft_store::{Handle, StateHistoryError};
 
 use crate::sim::digest::Digest;
 use crate::sim::faults::coverage::Situation;
@@ -10,7 +10,7 @@ use crate::sim::world::World;
 
 impl World {
     /// Checks the final states.
-    pub(super) fn judge(&self) {
+    pub(super) fn check_final_states(&self) {
         let up = self.members_up();
         let mut revisions = Vec::new();
         for (node, handle) in &up {
@@ -27,7 +27,7 @@ impl World {
             self.judges.violate(Violation::Apart(revisions));
         }
         // In a world that ended early, deliveries to watchers are incomplete.
-        if self.judges.content() {
+        if self.judges.is_clean() {
             self.judges.with(|seen| {
                 let behind = seen.watching.behind().into_iter();
                 seen.violations.extend(behind.map(Violation::Watch));
@@ -38,16 +38,18 @@ impl World {
     /// Checks a replica's answers about past states against the states that replicas had then; it may have
     /// retained too little.
     fn judge_past(&self, id: u32, handle: &Handle<State>) {
-        let some: Vec<_> = self.judges.with(|seen| seen.agreement.some().collect());
+        let some: Vec<_> = self.judges.with(|seen| seen.agreement.sampled().collect());
         for (revision, hash) in some {
             let wrong = match handle.state_at(revision.get(), &|| true) {
                 Ok(state) if (state.revision, Digest::default().of(&state)) == (revision, hash) => {
-                    let told = Situation::PastTold;
+                    let told = Situation::PastRead;
                     self.judges.with(|seen| seen.coverage.reached(told));
                     continue;
                 }
                 Ok(state) => format!("returns revision {} with a different state", state.revision),
-                Err(PastError::TooOld { oldest, .. }) if oldest > revision.get() => continue,
+                Err(StateHistoryError::TooOld { oldest, .. }) if oldest > revision.get() => {
+                    continue;
+                }
                 Err(error) => error.to_string(),
             };
             let text = format!("({id}) cannot read the past at revision {revision}: {wrong}");

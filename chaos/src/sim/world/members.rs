@@ -4,8 +4,8 @@ use muster_engine::state::State;
 use muster_raft_store::{Handle, Status};
 use tokio::sync::oneshot;
 
-use crate::sim::draws::{Domain, seed_of};
-use crate::sim::operator::{Errand, OPERATOR_NODES, Operator};
+use crate::sim::operator::{MembershipChange, OPERATOR_NODES, Operator};
+use crate::sim::random_streams::{StreamOwner, seed_of};
 use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::world::World;
 
@@ -28,7 +28,7 @@ impl World {
 
     /// Sends an operator to change the membership; completes when it is done or has given up.
     #[must_use]
-    pub fn send_operator(&self, number: u32, errand: Errand) -> oneshot::Receiver<()> {
+    pub fn send_operator(&self, number: u32, errand: MembershipChange) -> oneshot::Receiver<()> {
         let operator = Operator {
             node: NodeId(OPERATOR_NODES + number),
             network: self.network.clone(),
@@ -37,7 +37,7 @@ impl World {
             judges: self.judges.clone(),
         };
         let (done, finished) = oneshot::channel();
-        let own = seed_of(self.options.seed, Domain::Errand, number, 0);
+        let own = seed_of(self.options.seed, StreamOwner::Errand, number, 0);
         spawn_on(operator.node, own, async move {
             operator.run(errand).await;
             // The world may have given up meanwhile.

@@ -1,12 +1,12 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the checkers.
 
-mod healed;
+mod health_check;
 mod last_states;
 mod members;
 mod options;
 mod quiet;
 mod raft;
-mod recovered;
+mod recovery_check;
 mod watchers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +17,12 @@ use std::time::Duration;
 use muster_engine::state::State;
 use muster_model::ids::ReplicaId;
 use muster_model::lifecycle::JobPhase;
-use muster_model::timings::BEATS_PER_SECOND_MAX;
+use muster_model::timings::HEARTBEATS_PER_SECOND_MAX;
 use muster_planner::Budget;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
-    LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
+    HeartbeatStore, LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, SharedHeartbeatStore,
+    WorkerDirectory,
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -29,18 +30,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::sim::clients::{CLIENT_NODES, Line, SimClient, is_beset};
+use crate::sim::checkers::Checkers;
+use crate::sim::clients::{CLIENT_NODES, Connection, SimClient, has_hostile_user};
 use crate::sim::clock::SimClock;
-use crate::sim::draws::{Domain, draws, seed_of};
 use crate::sim::faults::coverage::Situation;
 use crate::sim::faults::nemesis::Nemesis;
 use crate::sim::faults::plan::Plan;
 use crate::sim::gateway::Gateway;
 use crate::sim::host::{HostSettings, SimHost, SimPlace};
-use crate::sim::judges::Judges;
 use crate::sim::mutant::Mutant;
 use crate::sim::network::SimNetwork;
-use crate::sim::peers::{ShadowService, ShadowServices, SimPeers};
+use crate::sim::peers::{HeartbeatStore, HeartbeatStores, SimPeers};
+use crate::sim::random_streams::{StreamOwner, draws, seed_of};
 use crate::sim::record::Record;
 use crate::sim::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use crate::sim::report::{Report, Violation};
@@ -68,13 +69,13 @@ pub struct World {
     /// The network.
     pub network: SimNetwork,
     gateway: Gateway,
-    shadows: ShadowServices,
+    shadows: HeartbeatStores,
     hubs: Hubs,
     plan: Plan,
     /// Number of requests sent by operators.
     operators_requests: AtomicU64,
     /// The checkers.
-    pub judges: Judges,
+    pub judges: Checkers,
 }
 
 /// Runs one world to its end. A panic is a violation like any other.
@@ -82,7 +83,7 @@ pub struct World {
 /// # Errors
 /// If the operating system cannot create an event loop.
 pub fn simulate(options: &WorldOptions) -> std::io::Result<Report> {
-    judged(options, &Judges::default())
+    judged(options, &Checkers::default())
 }
 
 /// Runs one world to its end with a full record.
@@ -90,7 +91,7 @@ pub fn simulate(options: &WorldOptions) -> std::io::Result<Report> {
 /// # Errors
 /// If the operating system cannot create an event loop.
 pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
-    let judges = Judges::with_record();
+    let judges = Checkers::with_record();
     let report = judged(options, &judges)?;
     Ok((report, judges.take_record().unwrap_or_default()))
 }
@@ -99,7 +100,7 @@ pub fn record(options: &WorldOptions) -> std::io::Result<(Report, Record)> {
 ///
 /// # Errors
 /// If the operating system cannot create an event loop.
-pub fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report> {
+pub fn judged(options: &WorldOptions, judges: &Checkers) -> std::io::Result<Report> {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let (options, judges) = (options.clone(), judges.clone());
         run_world(options.seed, async move {
@@ -118,7 +119,7 @@ pub fn judged(options: &WorldOptions, judges: &Judges) -> std::io::Result<Report
 }
 
 impl World {
-    fn new(options: WorldOptions, judges: Judges) -> Self {
+    fn new(options: WorldOptions, judges: Checkers) -> Self {
         judges.begin();
         let seed = options.seed;
         let plan = options.plan();
@@ -132,7 +133,7 @@ impl World {
             hosts: Vec::new(),
             network,
             gateway: Gateway::default(),
-            shadows: ShadowServices::default(),
+            shadows: HeartbeatStores::default(),
             hubs: Hubs::default(),
             plan,
             operators_requests: AtomicU64::new(1),
@@ -152,7 +153,7 @@ impl World {
             .collect();
         let seed = self.options.seed;
         for (number, gpus) in (0..).zip(self.plan.shape.hosts.clone()) {
-            let mut random = draws(seed, Domain::Host, number, 0);
+            let mut random = draws(seed, StreamOwner::Host, number, 0);
             let settings = HostSettings {
                 seed,
                 number,
@@ -193,7 +194,7 @@ impl World {
         nemesis.repair(&mut self).await;
         let errands = nemesis.errands();
         self.quiet(users.into_iter().chain(errands).collect()).await;
-        self.judge();
+        self.check_final_states();
         let mut report = self.report();
         nemesis.tell(&mut report);
         report
@@ -207,7 +208,7 @@ impl World {
     }
 
     fn goes_on(&self) -> bool {
-        self.judges.content() || Mutant::goes_on(self.options.mutant)
+        self.judges.is_clean() || Mutant::continues_after_violation(self.options.mutant)
     }
 
     /// Starts all replicas and forms the group.
@@ -259,12 +260,12 @@ impl World {
         let onlooker = self.judges.onlooker(id);
         let handle = self.replicas.start(id, onlooker).await?;
         let machine = self.replicas.nodes[id as usize - 1].clone();
-        let shadows = Arc::new(SharedShadows::new(ShadowStore::new(
+        let shadows = Arc::new(SharedHeartbeatStore::new(HeartbeatStore::new(
             machine.clock.monotonic(),
         )));
         let (inputs, received) = mpsc::channel(LEADER_INPUTS_MAX);
         self.gateway.listen(machine.node, inputs);
-        let service = ShadowService {
+        let service = HeartbeatStore {
             shadows: Arc::clone(&shadows),
             clock: machine.clock.clone(),
             handle: handle.clone(),
@@ -285,18 +286,18 @@ impl World {
                 replica: ReplicaId(u64::from(id)),
                 timings: self.options.scale.tempo.timings(),
                 budget: Budget::default(),
-                beats_per_second_max: self.beats_per_second_max(),
+                heartbeats_per_second_max: self.beats_per_second_max(),
             },
         };
         let life = self.replicas.life(id);
         spawn_on(
             machine.node,
-            seed_of(self.options.seed, Domain::Leader, id, life),
+            seed_of(self.options.seed, StreamOwner::Leader, id, life),
             leader_loop.run(CancellationToken::new()),
         );
         self.start_hub(id, handle.clone());
         self.start_raft_watch(id, handle.clone());
-        self.start_warden(id, handle);
+        self.watch_replica_exit(id, handle);
         Ok(())
     }
 
@@ -306,7 +307,7 @@ impl World {
         if self.options.seed.is_multiple_of(BURDENED_WORLDS) {
             BEATS_PER_SECOND_BURDENED
         } else {
-            BEATS_PER_SECOND_MAX
+            HEARTBEATS_PER_SECOND_MAX
         }
     }
 
@@ -350,11 +351,12 @@ impl World {
         });
         // The answers of a lost group do not bind the next one.
         let tempo = self.options.scale.tempo;
-        let is_beset = is_beset(self.options.seed, tempo) && self.plan.shape.recovery_machines == 0;
+        let is_beset =
+            has_hostile_user(self.options.seed, tempo) && self.plan.shape.recovery_machines == 0;
         let hostile = is_beset.then(|| {
             let number = self.users();
             let client = self.client(number);
-            self.start_user(number, client.assail(jobs))
+            self.start_user(number, client.send_hostile(jobs))
         });
         users.chain(hostile).collect()
     }
@@ -364,11 +366,11 @@ impl World {
         let node = NodeId(CLIENT_NODES + number);
         let (network, judges) = (self.network.clone(), self.judges.clone());
         let registry = self.replicas.registry.clone();
-        let line = Line::new(
+        let line = Connection::new(
             (node, network.clone()),
             (registry.clone(), judges.clone()),
             self.plan.shape.known().map(Replicas::<State>::peer),
-            seed_of(seed, Domain::Jitter, number, 0),
+            seed_of(seed, StreamOwner::Jitter, number, 0),
         );
         SimClient {
             seed,
@@ -378,7 +380,7 @@ impl World {
             registry,
             line,
             judges,
-            random: draws(seed, Domain::User, number, 0),
+            random: draws(seed, StreamOwner::User, number, 0),
             tempo: self.options.scale.tempo,
             reads_stale: self.options.mutant == Some(Mutant::StaleReads),
         }
@@ -390,7 +392,7 @@ impl World {
         does: impl Future<Output = ()> + Send + 'static,
     ) -> oneshot::Receiver<()> {
         let (done, finished) = oneshot::channel();
-        let own = seed_of(self.options.seed, Domain::User, number, u32::MAX);
+        let own = seed_of(self.options.seed, StreamOwner::User, number, u32::MAX);
         spawn_on(NodeId(CLIENT_NODES + number), own, async move {
             does.await;
             // The world may have given up meanwhile.
@@ -400,7 +402,7 @@ impl World {
     }
 
     /// Checks that a replica stops by itself only because of its disk.
-    fn start_warden(&self, id: u32, handle: Handle<State>) {
+    fn watch_replica_exit(&self, id: u32, handle: Handle<State>) {
         let judges = self.judges.clone();
         let machine = self.replicas.nodes[id as usize - 1].clone();
         spawn_on(machine.node, u64::from(id), async move {
@@ -439,7 +441,8 @@ impl World {
                 seen.coverage.reached_times(situation, times);
             }
             let beside = seen.closed.avoided();
-            seen.coverage.reached_times(Situation::PlacedBeside, beside);
+            seen.coverage
+                .reached_times(Situation::PlacedDuringBlock, beside);
             Report {
                 seed: self.options.seed,
                 violations: seen.found().collect(),
@@ -447,7 +450,7 @@ impl World {
                 succeeded: in_phase(JobPhase::Succeeded),
                 failed: in_phase(JobPhase::Failed),
                 cancelled: in_phase(JobPhase::Cancelled),
-                task_starts: seen.book.starts(),
+                task_starts: seen.gpu_ledger.starts(),
                 messages: self.network.messages(),
                 trace: self.network.trace(),
                 audits: seen.audits,

@@ -15,8 +15,8 @@ use muster_raft_store::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::sim::diagnosis::describe_stuck;
 use crate::sim::report::Violation;
-use crate::sim::stuck::describe_stuck;
 use crate::sim::world::World;
 
 /// Maximum time for replicas to reach one revision.
@@ -89,7 +89,7 @@ impl World {
     /// Acts as the operator after all repairs: lifts the remaining blocks by rules, and resumes jobs whose
     /// resumption was known only to a lost group.
     pub async fn give_back(&self) {
-        let went_back = self.judges.with(|seen| seen.went_back);
+        let went_back = self.judges.with(|seen| seen.was_restored);
         let author = || "operator".to_owned();
         let request = || {
             let number = self.operators_requests.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl World {
     fn left(&self, hopeless: &mut BTreeSet<JobId>) -> (usize, usize) {
         let (running, jobs) = self.judges.with(|seen| {
             let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
-            (seen.book.running(), jobs)
+            (seen.gpu_ledger.running(), jobs)
         });
         let unended = |handle: &Handle<State>| {
             handle.with_state(|state| {

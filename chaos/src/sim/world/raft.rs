@@ -28,7 +28,7 @@ impl World {
                         seen.raft.leader_has(u64::from(id), now.term, last);
                     }
                     seen.raft
-                        .keeps(id, status.purged_index, status.snapshot_index);
+                        .log_bounds(id, status.purged_index, status.snapshot_index);
                     seen.scene(|| scene_of(node, &now));
                 });
                 let changed = tokio::time::timeout(LOOK, leadership.changed()).await;

@@ -41,7 +41,7 @@ fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup
         let report = simulate(&options(seed, None)).unwrap();
         assert!(report.violations.is_empty(), "{report}");
         restored += report.coverage.times(Situation::Restored);
-        unremembered += report.coverage.times(Situation::RanUnremembered);
+        unremembered += report.coverage.times(Situation::RanUnknownToBackup);
     }
     assert!(
         restored >= 4 && unremembered > 0,
@@ -52,7 +52,7 @@ fn a_cluster_that_is_restored_keeps_every_promise_but_what_came_after_its_backup
 #[test]
 fn replicas_that_do_not_come_together_again_are_noticed() {
     for (is_founded, kinds) in [(true, &[][..]), (false, &["recovery"][..])] {
-        let judges = Judges::default();
+        let judges = Checkers::default();
         let world = async {
             let mut world = World::new(options(1, None), judges.clone());
             if is_founded {

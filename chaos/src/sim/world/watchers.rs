@@ -7,8 +7,8 @@ use muster_raft_store::Handle;
 use muster_scheduler::watch_hub::WatchHub;
 use tokio_util::sync::CancellationToken;
 
-use crate::sim::draws::{Domain, draws, seed_of};
 use crate::sim::mutant::Mutant;
+use crate::sim::random_streams::{StreamOwner, draws, seed_of};
 use crate::sim::runtime::{NodeId, spawn_on};
 use crate::sim::watchers::{QUEUED_REVISIONS, SimWatcher, WATCHES_MAX};
 use crate::sim::world::World;
@@ -23,7 +23,12 @@ impl World {
         let hub = Arc::new(WatchHub::new(revision, WATCHES_MAX, QUEUED_REVISIONS));
         let node = NodeId(id);
         self.hubs.listen(node, Arc::clone(&hub), handle.clone());
-        let seed = seed_of(self.options.seed, Domain::Watch, id, self.replicas.life(id));
+        let seed = seed_of(
+            self.options.seed,
+            StreamOwner::Watch,
+            id,
+            self.replicas.life(id),
+        );
         spawn_on(node, seed, async move {
             let applied = handle.applied();
             hub.run(applied, || handle.fork(), CancellationToken::new())
@@ -40,10 +45,10 @@ impl World {
                 network: self.network.clone(),
                 hubs: self.hubs.clone(),
                 judges: self.judges.clone(),
-                random: draws(self.options.seed, Domain::Watcher, number, 0),
+                random: draws(self.options.seed, StreamOwner::Watcher, number, 0),
                 skips: self.options.mutant == Some(Mutant::SkipsOnResume),
             };
-            let seed = seed_of(self.options.seed, Domain::Watcher, number, 1);
+            let seed = seed_of(self.options.seed, StreamOwner::Watcher, number, 1);
             spawn_on(watcher.node(), seed, watcher.run());
         }
     }

@@ -89,7 +89,7 @@ impl Status {
             client.discover().await?;
         }
         loop {
-            let status = look(&client, self.freshness.consistency()).await?;
+            let status = read_status(&client, self.freshness.consistency()).await?;
             let text = render(&screen, &muster_documents::Status::from(status))?;
             if !self.watch {
                 screen.data(&text)?;
@@ -103,7 +103,7 @@ impl Status {
 
 /// Reads the status, from the leader if it answers: only the leader knows the positions of the other replicas
 /// and the last contact with them. A stale read accepts the answer of any replica.
-async fn look(
+async fn read_status(
     client: &Client,
     consistency: v1::Consistency,
 ) -> Result<v1::GetStatusResponse, ClientError> {
@@ -129,7 +129,7 @@ impl TransferLeader {
         let client = options.connect().await?;
         let asked = client.transfer_leader(self.to.map(ReplicaId)).await?;
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => {
                 format!("leadership transfer to replica {asked} requested\n")
             }
@@ -147,7 +147,7 @@ async fn snapshot(options: &Options) -> Result<Exit, Failure> {
     let client = options.connect().await?;
     let (replica, revision) = client.trigger_snapshot().await?;
     let screen = options.screen();
-    screen.tell(&match screen.format {
+    screen.report(&match screen.format {
         Format::Table | Format::Wide => {
             format!("replica {replica} writes a snapshot at revision {revision} or later\n")
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use muster_documents::{Instant, RecoveredReplica};
-use muster_scheduler::offline::{Peer, Survivor};
+use muster_scheduler::offline::{Peer, SourceReplica};
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -35,14 +35,14 @@ pub(crate) struct Recover {
 
 impl Recover {
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let survivor =
-            Survivor::read(&self.from_survivor).map_err(|error| Failure::new(chain(&error)))?;
+        let survivor = SourceReplica::read(&self.from_survivor)
+            .map_err(|error| Failure::new(chain(&error)))?;
         let screen = options.screen();
         if screen.is_table() || !self.dry_run {
-            note(&told(&survivor, screen.now()));
+            note(&describe(&survivor, screen.now()));
         }
         if self.dry_run {
-            return tell(&screen, &document(&survivor));
+            return print(&screen, &document(&survivor));
         }
         if !self.yes {
             confirm(survivor.cluster_id())?;
@@ -56,7 +56,7 @@ impl Recover {
         let kept = survivor
             .recover()
             .map_err(|error| Failure::new(chain(&error)))?;
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => {
                 let address = own.map_or_else(String::new, |(peer, _)| peer.address);
                 format!(
@@ -79,7 +79,7 @@ impl Recover {
 }
 
 /// Describes the data of the replica, and what may be lost.
-fn told(survivor: &Survivor, now: Timestamp) -> String {
+fn describe(survivor: &SourceReplica, now: Timestamp) -> String {
     let loss = survivor.loss();
     let id = survivor.replica_id();
     let others = survivor
@@ -137,7 +137,7 @@ fn told(survivor: &Survivor, now: Timestamp) -> String {
 }
 
 /// The document of the data found, before anything is changed.
-fn document(survivor: &Survivor) -> RecoveredReplica {
+fn document(survivor: &SourceReplica) -> RecoveredReplica {
     let loss = survivor.loss();
     RecoveredReplica {
         cluster_id: survivor.cluster_id().to_owned(),
@@ -153,11 +153,11 @@ fn document(survivor: &Survivor) -> RecoveredReplica {
     }
 }
 
-fn tell(screen: &Screen, found: &RecoveredReplica) -> Result<Exit, Failure> {
+fn print(screen: &Screen, found: &RecoveredReplica) -> Result<Exit, Failure> {
     match screen.format {
         Format::Table | Format::Wide => {}
-        Format::Name => screen.tell(&format!("{}\n", found.replica_id))?,
-        format => screen.tell(&render_document(format, found)?)?,
+        Format::Name => screen.report(&format!("{}\n", found.replica_id))?,
+        format => screen.report(&render_document(format, found)?)?,
     }
     Ok(Exit::Ok)
 }

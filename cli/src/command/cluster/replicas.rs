@@ -102,7 +102,7 @@ impl Members {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let client = options.connect_to_follow().await?;
         let screen = options.screen();
-        let status = super::look(&client, self.freshness.consistency()).await?;
+        let status = super::read_status(&client, self.freshness.consistency()).await?;
         let versions = versions(&client, &status.replicas).await;
         let rows: Vec<Member> = status
             .replicas
@@ -151,14 +151,14 @@ impl Add {
         let (id, address) = self.replica;
         let added = client.change_replicas(add(id, &address), false).await?;
         if self.learner {
-            return told(&screen, id, "is a learner", "was already a learner", &added);
+            return report_change(&screen, id, "is a learner", "was already a learner", &added);
         }
         screen.progress(&format!(
             "replica {id} at {address} added as a learner; it catches up before it votes"
         ));
         let change = Change::PromoteReplicaId(id.get());
         let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
-        told(&screen, id, "votes", "was already a voter", &promoted)
+        report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
 
@@ -169,7 +169,7 @@ impl Promote {
         let id = ReplicaId(self.replica);
         let change = Change::PromoteReplicaId(self.replica);
         let promoted = catch_up(&client, &screen, (id, change), self.patience).await?;
-        told(&screen, id, "votes", "was already a voter", &promoted)
+        report_change(&screen, id, "votes", "was already a voter", &promoted)
     }
 }
 
@@ -180,7 +180,7 @@ impl Remove {
         let change = Change::RemoveReplicaId(self.replica);
         let removed = client.change_replicas(change, self.force).await?;
         let id = ReplicaId(self.replica);
-        told(
+        report_change(
             &screen,
             id,
             "was removed",
@@ -208,7 +208,7 @@ impl Replace {
         });
         let replaced = catch_up(&client, &screen, (new, change), self.patience).await?;
         let done = format!("replaces replica {}", self.old);
-        told(&screen, new, &done, "had already replaced it", &replaced)
+        report_change(&screen, new, &done, "had already replaced it", &replaced)
     }
 }
 
@@ -268,7 +268,7 @@ fn lags(error: &ClientError) -> bool {
     })
 }
 
-fn told(
+fn report_change(
     screen: &Screen,
     id: ReplicaId,
     done: &str,
@@ -279,7 +279,7 @@ fn told(
         note(&format!("warning: {}", answer.warning));
     }
     let said = if answer.changed { done } else { was_so };
-    screen.tell(&match screen.format {
+    screen.report(&match screen.format {
         Format::Table | Format::Wide => format!("replica {id} {said}\n"),
         Format::Name => format!("{id}\n"),
         format => {

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, render_documents, span};
 use crate::parse;
-use crate::view::{ImpactView, Taken};
+use crate::view::{BlockedSoFar, ImpactView};
 
 /// Default time for tasks to leave: enough for a checkpoint of many GPUs.
 const DRAIN_DEADLINE_DEFAULT: Duration = Duration::from_secs(300);
@@ -146,7 +146,7 @@ impl BlockOptions {
     ) -> Result<Exit, Failure> {
         self.check(terms)?;
         let mut impacts = Vec::new();
-        let mut taken = Taken::default();
+        let mut taken = BlockedSoFar::default();
         let is_forced = terms.host.is_some_and(|host| host.force);
         let mut failed = false;
         for target in targets {
@@ -158,7 +158,7 @@ impl BlockOptions {
                     let mut impact =
                         ImpactView::new(name, is_host, self.dry_run, begins_at_ms, answer);
                     if self.dry_run || begins_at_ms.is_some() {
-                        taken.judge(&mut impact, is_forced);
+                        taken.evaluate(&mut impact, is_forced);
                     }
                     impacts.push(impact);
                 }
@@ -231,7 +231,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
             render_documents(format, &documents)?
         }
     };
-    screen.tell(&text)
+    screen.report(&text)
 }
 
 /// Unblocks every target, or cancels scheduled blocks; one target's failure does not affect the others.
@@ -254,8 +254,10 @@ pub(crate) async fn unblock(
             false => client.unblock(wire, &user).await,
         };
         match answer {
-            Ok(_) if screen.is_table() => screen.tell(&format!("{} {told}\n", target.name))?,
-            Ok(_) if screen.format == Format::Name => screen.tell(&format!("{}\n", target.name))?,
+            Ok(_) if screen.is_table() => screen.report(&format!("{} {told}\n", target.name))?,
+            Ok(_) if screen.format == Format::Name => {
+                screen.report(&format!("{}\n", target.name))?
+            }
             Ok(revision) => done.push(UnblockedTarget {
                 target: target.name.clone(),
                 revision: revision.get(),
@@ -267,7 +269,7 @@ pub(crate) async fn unblock(
         }
     }
     if !screen.is_table() && screen.format != Format::Name {
-        screen.tell(&render_documents(screen.format, &done)?)?;
+        screen.report(&render_documents(screen.format, &done)?)?;
     }
     Ok(exit)
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use clap::Args;
 use muster_client::ClientError;
-use muster_job_file::strict_yaml::{FileError, Places, parse_one};
+use muster_job_file::strict_yaml::{FileError, Positions, parse_one};
 use muster_model::limits::CONFIGURATION_BYTES_MAX;
 use serde::de::DeserializeOwned;
 
@@ -62,7 +62,7 @@ impl<T> ConfigFile<T> {
         &self,
         broken: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Vec<FileError> {
-        let places = Places::of(&self.text);
+        let places = Positions::of(&self.text);
         let errors = broken.map(|(field, rule)| FileError {
             file: self.name.clone(),
             position: places.find(field),

@@ -2,5 +2,5 @@
 
 pub(super) mod blocking;
 pub(super) mod configuration;
-pub(super) mod listing;
+pub(super) mod list_output;
 pub(super) mod tickets;

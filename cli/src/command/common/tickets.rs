@@ -78,7 +78,8 @@ impl Tickets {
             }
             match round {
                 // After the timeout, failed programs are retried even without events.
-                Ok((revision, _)) => match timeout(AGAIN, until_news(&client, revision)).await {
+                Ok((revision, _)) => match timeout(AGAIN, wait_for_change(&client, revision)).await
+                {
                     Ok(Ok(())) | Err(_) => {}
                     Ok(Err(failure)) => pause_after(&failure).await,
                 },
@@ -206,7 +207,7 @@ async fn pause_after(failure: &Failure) {
 }
 
 /// Waits until the health of a component changes.
-async fn until_news(client: &Client, revision: Revision) -> Result<(), Failure> {
+async fn wait_for_change(client: &Client, revision: Revision) -> Result<(), Failure> {
     let filter = WatchFilter {
         jobs: Vec::new(),
         kinds: vec![v1::EventKind::HealthChanged],

@@ -79,7 +79,7 @@ impl Bundle {
             note(&format!("{name} is missing: {why}"));
         }
         let (path, files) = (path.display().to_string(), collection.count());
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => {
                 format!("{path}: {files} files; review it before sharing it\n")
             }

@@ -29,7 +29,7 @@ const SPAN: Duration = Duration::from_secs(600);
 )]
 pub(crate) struct LogLevel {
     #[command(flatten)]
-    whose: Whose,
+    whose: Targets,
     /// The change: TARGET=LEVEL for a module as named in the logs, or LEVEL for everything; off, error, warn,
     /// info, debug, trace
     #[arg(value_name = "TARGET=LEVEL", value_parser = change)]
@@ -42,7 +42,7 @@ pub(crate) struct LogLevel {
 /// One or more processes.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-struct Whose {
+struct Targets {
     /// A replica, by id; repeatable
     #[arg(long, value_name = "ID")]
     replica: Vec<u64>,
@@ -85,7 +85,7 @@ impl LogLevel {
         }
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let span_text = format_duration(span_ms);
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide => {
                 let lines = done.iter().map(|(process, filter)| {
                     format!("{process} logs {change} for {span_text}; effective filter: {filter}\n")

@@ -48,9 +48,9 @@ impl Cancel {
                     asked.push(job);
                     match screen.format {
                         Format::Table | Format::Wide => {
-                            screen.tell(&format!("job {job} is being cancelled\n"))?;
+                            screen.report(&format!("job {job} is being cancelled\n"))?;
                         }
-                        Format::Name => screen.tell(&format!("{job}\n"))?,
+                        Format::Name => screen.report(&format!("{job}\n"))?,
                         _ => done.push(ChangedJob {
                             job: job.get(),
                             revision: revision.get(),
@@ -61,7 +61,7 @@ impl Cancel {
             }
         }
         if !screen.is_table() && screen.format != Format::Name {
-            screen.tell(&render_documents(screen.format, &done)?)?;
+            screen.report(&render_documents(screen.format, &done)?)?;
         }
         let exit = if asked.len() == self.jobs.len() {
             Exit::Ok

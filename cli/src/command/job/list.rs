@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use muster_documents::Job;
 use muster_proto::v1;
 
-use crate::command::common::listing::show;
+use crate::command::common::list_output::show;
 use crate::connection::{Moment, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -14,7 +14,7 @@ mod wait;
 
 use clap::Subcommand;
 
-use suspend::Wanted;
+use suspend::RequestedState;
 pub(super) use wait::{Ended, Goal, wait_for};
 
 use crate::connection::Options;
@@ -65,8 +65,8 @@ impl Verb {
             Self::Get(get) => get.run(options).await,
             Self::Explain(explain) => explain.run(options).await,
             Self::Cancel(cancel) => cancel.run(options).await,
-            Self::Suspend(suspend) => suspend.run(Wanted::Suspended, options).await,
-            Self::Resume(suspend) => suspend.run(Wanted::Resumed, options).await,
+            Self::Suspend(suspend) => suspend.run(RequestedState::Suspended, options).await,
+            Self::Resume(suspend) => suspend.run(RequestedState::Resumed, options).await,
             Self::Logs(logs) => logs.run(options).await,
             Self::Attach(attach) => attach.run(options).await,
             Self::Exec(exec) => exec.run(options).await,

@@ -23,7 +23,7 @@ pub(crate) struct Suspend {
 
 /// Requested state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedState {
     /// Suspended.
     Suspended,
     /// Resumed.
@@ -32,7 +32,11 @@ pub(crate) enum Wanted {
 
 impl Suspend {
     /// Runs the command. One job's failure does not affect the others.
-    pub(crate) async fn run(self, wanted: Wanted, options: &Options) -> Result<Exit, Failure> {
+    pub(crate) async fn run(
+        self,
+        wanted: RequestedState,
+        options: &Options,
+    ) -> Result<Exit, Failure> {
         let client = options.connect().await?;
         let screen = options.screen();
         let (mut done, mut exit) = (Vec::new(), Exit::Ok);
@@ -41,12 +45,12 @@ impl Suspend {
                 Ok(revision) => match screen.format {
                     Format::Table | Format::Wide => {
                         let text = match wanted {
-                            Wanted::Suspended => format!("job {job} suspended\n"),
-                            Wanted::Resumed => format!("job {job} resumed\n"),
+                            RequestedState::Suspended => format!("job {job} suspended\n"),
+                            RequestedState::Resumed => format!("job {job} resumed\n"),
                         };
-                        screen.tell(&text)?;
+                        screen.report(&text)?;
                     }
-                    Format::Name => screen.tell(&format!("{job}\n"))?,
+                    Format::Name => screen.report(&format!("{job}\n"))?,
                     _ => done.push(ChangedJob {
                         job: job.get(),
                         revision: revision.get(),
@@ -59,7 +63,7 @@ impl Suspend {
             }
         }
         if !screen.is_table() && screen.format != Format::Name {
-            screen.tell(&render_documents(screen.format, &done)?)?;
+            screen.report(&render_documents(screen.format, &done)?)?;
         }
         Ok(exit)
     }
@@ -67,14 +71,14 @@ impl Suspend {
 
 async fn ask(
     client: &Client,
-    wanted: Wanted,
+    wanted: RequestedState,
     job: JobId,
     reason: &str,
 ) -> Result<Revision, Failure> {
     let author = current_user();
     let asked = match wanted {
-        Wanted::Suspended => client.suspend_job(job, &author, reason).await,
-        Wanted::Resumed => client.resume_job(job, &author, reason).await,
+        RequestedState::Suspended => client.suspend_job(job, &author, reason).await,
+        RequestedState::Resumed => client.resume_job(job, &author, reason).await,
     };
     Ok(asked?)
 }

@@ -101,13 +101,13 @@ pub(crate) async fn wait_for(
         ended = wait_for_all(client, screen, jobs, goal, timeout) => ended,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::internal(&error))?;
-            Err(left_alone(jobs))
+            Err(interrupted(jobs))
         }
     }
 }
 
 /// The failure of an interrupted wait for these jobs.
-fn left_alone(jobs: &[JobId]) -> Failure {
+fn interrupted(jobs: &[JobId]) -> Failure {
     let go_on = match jobs {
         [job] => format!("job {job} continues"),
         jobs => format!("{} jobs continue", jobs.len()),
@@ -140,7 +140,7 @@ async fn wait_for_all(
             Some(detail) => ended(detail),
             None => out_of_time(client, screen, *job).await?,
         };
-        if let Some(became) = became(ended, reached.as_ref()) {
+        if let Some(became) = describe_outcome(ended, reached.as_ref()) {
             screen.progress(&format!("job {job} {became}"));
         }
         worst = worst.max(ended);
@@ -157,7 +157,7 @@ fn ended(detail: &JobDetail) -> Ended {
 }
 
 /// Describes a job that did not succeed, and why.
-fn became(ended: Ended, detail: Option<&JobDetail>) -> Option<String> {
+fn describe_outcome(ended: Ended, detail: Option<&JobDetail>) -> Option<String> {
     let became = match ended {
         Ended::Failed if detail.is_some_and(|detail| detail.job.skipped) => {
             return Some("was skipped: its dependencies did not end as required".to_owned());
@@ -207,7 +207,7 @@ async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), F
         revision = revision.max(detail.revision.get());
         rows.push(Job::from(detail.job));
     }
-    screen.tell(&render_rows(screen, revision, &rows)?)
+    screen.report(&render_rows(screen, revision, &rows)?)
 }
 
 #[cfg(test)]
@@ -231,24 +231,24 @@ mod tests {
     #[test]
     fn a_job_that_ended_badly_is_told_with_the_reason() {
         let failed = detail("task 0: exit code 1\u{1b}[2J", false);
-        let told = became(Ended::Failed, Some(&failed));
+        let told = describe_outcome(Ended::Failed, Some(&failed));
         assert_eq!(
             told.as_deref(),
             Some("failed: task 0: exit code 1\u{fffd}[2J")
         );
-        let cancelled = became(Ended::Cancelled, Some(&detail("", false)));
+        let cancelled = describe_outcome(Ended::Cancelled, Some(&detail("", false)));
         assert_eq!(cancelled.as_deref(), Some("was cancelled"));
-        let skipped = became(Ended::Failed, Some(&detail("job 3 failed", true)));
+        let skipped = describe_outcome(Ended::Failed, Some(&detail("job 3 failed", true)));
         assert!(skipped.is_some_and(|told| told.starts_with("was skipped")));
-        assert_eq!(became(Ended::Well, None), None);
+        assert_eq!(describe_outcome(Ended::Well, None), None);
     }
 
     #[test]
     fn whoever_waits_no_more_is_told_that_the_jobs_go_on() {
-        let one = left_alone(&[JobId(69)]);
+        let one = interrupted(&[JobId(69)]);
         assert!(one.text().ends_with("job 69 continues"), "{}", one.text());
         assert_eq!(one.exit().code(), INTERRUPTED);
-        let two = left_alone(&[JobId(69), JobId(70)]);
+        let two = interrupted(&[JobId(69), JobId(70)]);
         assert!(two.text().ends_with("2 jobs continue"), "{}", two.text());
     }
 }

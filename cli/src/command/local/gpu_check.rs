@@ -17,7 +17,7 @@ impl Check {
     /// Runs in this process: a driver that hangs blocks nothing else.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let report = muster_gpu_check::check(&self.checked);
-        options.screen().tell(&report.to_string())?;
+        options.screen().report(&report.to_string())?;
         Ok(Exit::Passed(report.exit_code()))
     }
 }

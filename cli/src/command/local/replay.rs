@@ -80,7 +80,7 @@ impl Replay {
             Format::Table | Format::Wide | Format::Name => report.sentences(),
             format => render_document(format, &report)?,
         };
-        screen.tell(&text)?;
+        screen.report(&text)?;
         Ok(report.exit())
     }
 
@@ -171,7 +171,7 @@ fn speed_up(text: &str) -> Result<f64, String> {
 
 /// Outcome of one job.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fate {
+struct JobOutcome {
     submitted: Option<TimeMs>,
     first_placed: Option<TimeMs>,
     ended: Option<JobPhase>,
@@ -180,7 +180,7 @@ struct Fate {
 /// Outcomes of all observed jobs; other users submit to the cluster too.
 #[derive(Debug, Default)]
 struct Tally {
-    fates: BTreeMap<JobId, Fate>,
+    fates: BTreeMap<JobId, JobOutcome>,
     mine: Vec<JobId>,
 }
 
@@ -206,7 +206,7 @@ impl Tally {
         }
     }
 
-    fn fates(&self) -> impl Iterator<Item = Fate> {
+    fn fates(&self) -> impl Iterator<Item = JobOutcome> {
         self.mine
             .iter()
             .map(|job| self.fates.get(job).copied().unwrap_or_default())
@@ -315,15 +315,15 @@ mod tests {
         assert!(!tally.is_complete(), "an unknown job has not ended");
         tally.fates.insert(
             JobId(1),
-            Fate {
+            JobOutcome {
                 submitted: Some(TimeMs(1_000)),
                 first_placed: Some(TimeMs(1_250)),
                 ended: Some(JobPhase::Succeeded),
             },
         );
-        let other = Fate {
+        let other = JobOutcome {
             ended: Some(JobPhase::Failed),
-            ..Fate::default()
+            ..JobOutcome::default()
         };
         tally.fates.insert(JobId(2), other);
         assert!(tally.is_complete());

@@ -51,7 +51,7 @@ impl Run {
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let name = self.file.display().to_string();
         let text = read(&self.file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-        let beside = Beside(self.file.parent().unwrap_or(Path::new("")).to_owned());
+        let beside = ScriptFolder(self.file.parent().unwrap_or(Path::new("")).to_owned());
         let parsed = Script::parse(&text, &beside);
         let mut script = parsed.map_err(|error| {
             let place = format!("{name}:{}:{}", error.line, error.column);
@@ -67,7 +67,7 @@ impl Run {
                 .map_err(|error| Failure::new(format!("cannot write {name}: {error}")))?;
         }
         let screen = options.screen();
-        screen.tell(&match screen.format {
+        screen.report(&match screen.format {
             Format::Table | Format::Wide | Format::Name => updated,
             format => documents(format, &outcome)?,
         })?;
@@ -104,9 +104,9 @@ fn verdict(name: &str, outcome: &Outcome) -> Result<Exit, Failure> {
 }
 
 /// Reads the files named by a script from the script's folder.
-struct Beside(PathBuf);
+struct ScriptFolder(PathBuf);
 
-impl Files for Beside {
+impl Files for ScriptFolder {
     fn read(&self, path: &str) -> Result<String, String> {
         read(&self.0.join(path)).map_err(|error| error.to_string())
     }

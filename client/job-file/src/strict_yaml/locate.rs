@@ -13,9 +13,9 @@ enum Node {
 }
 
 /// Positions of a document's fields. The document is parsed once for any number of lookups.
-pub struct Places(Option<Spanned<Node>>);
+pub struct Positions(Option<Spanned<Node>>);
 
-impl Places {
+impl Positions {
     /// Parses a document; empty if it cannot be parsed.
     #[must_use]
     pub fn of(text: &str) -> Self {
@@ -122,7 +122,7 @@ mod tests {
     const TEXT: &str = "name: x\ngroups:\n  - count: 1\n    command: [a]\n  - count: 0\n";
 
     fn locate(text: &str, path: &str) -> Option<(u64, u64)> {
-        Places::of(text).find(path)
+        Positions::of(text).find(path)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use muster_text::nearest;
 use serde::de::DeserializeOwned;
 
-pub use locate::Places;
+pub use locate::Positions;
 
 /// One document of a file.
 #[derive(Clone, Debug)]

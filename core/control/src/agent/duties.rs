@@ -1,9 +1,9 @@
 //! Pending health duties of a worker: unacknowledged findings, ordered repairs and checks.
 
 use muster_health::outbox::Outbox;
-use muster_model::beat::WorkDone;
 use muster_model::desired::HealthDuties;
 use muster_model::health::{Finding, Order};
+use muster_model::heartbeat::WorkDone;
 use muster_model::ids::Revision;
 
 use crate::agent::Action;
@@ -20,7 +20,7 @@ pub(super) struct Duties {
 }
 
 impl Duties {
-    pub(super) fn found(&mut self, findings: Vec<Finding>, actions: &mut Vec<Action>) {
+    pub(super) fn add_findings(&mut self, findings: Vec<Finding>, actions: &mut Vec<Action>) {
         if findings.is_empty() {
             return;
         }
@@ -31,9 +31,9 @@ impl Duties {
     }
 
     /// Applies the leader's reply: acknowledged findings and new orders.
-    pub(super) fn told(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
-        self.waiting.acknowledge(duties.heard);
-        self.rules = (duties.rules, duties.rules_sum);
+    pub(super) fn apply_reply(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
+        self.waiting.acknowledge(duties.acknowledged);
+        self.rules = (duties.rules, duties.rules_fingerprint);
         self.begun.retain(|order| duties.orders.contains(order));
         self.done.retain(|done| duties.orders.contains(&done.order));
         for order in duties.orders {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::desired::TaskAssignment;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::{AttemptEpoch, TaskKey};
 use muster_model::time::MonotonicMs;
 
 use crate::agent::task::is_alive;
-use crate::agent::{Action, Agent, AgentTask, Found, JournalRecord};
+use crate::agent::{Action, Agent, AgentTask, DiscoveredAttempt, JournalRecord};
 
 impl Agent {
     /// Recovers the agent from its journal and the supervisors that outlived it.
@@ -21,7 +21,7 @@ impl Agent {
     /// cannot be held (an older attempt of a task, or one with an unknown assignment) is stopped.
     pub fn recover(
         records: impl IntoIterator<Item = JournalRecord>,
-        found: impl IntoIterator<Item = Found>,
+        found: impl IntoIterator<Item = DiscoveredAttempt>,
     ) -> (Self, Vec<Action>) {
         let mut agent = Self::default();
         for record in records {
@@ -29,13 +29,13 @@ impl Agent {
         }
         let mut actions = Vec::new();
         // Older attempts first, so that a newer one of the same task replaces them.
-        let found: BTreeMap<_, Found> = found
+        let found: BTreeMap<_, DiscoveredAttempt> = found
             .into_iter()
             .map(|found| ((found.key, found.epoch), found))
             .collect();
         for one in found.values() {
             if !agent.adopt(one) {
-                agent.meet_stranger(one, &mut actions);
+                agent.adopt_unknown(one, &mut actions);
             }
         }
         for (key, task) in &mut agent.tasks {
@@ -125,8 +125,8 @@ impl Agent {
     }
 
     /// Handles a discovered attempt that is not held: adopts it if possible, otherwise stops it.
-    fn meet_stranger(&mut self, found: &Found, actions: &mut Vec<Action>) {
-        let Found { key, epoch, .. } = *found;
+    fn adopt_unknown(&mut self, found: &DiscoveredAttempt, actions: &mut Vec<Action>) {
+        let DiscoveredAttempt { key, epoch, .. } = *found;
         let held_epoch = self.tasks.get(&key).map(AgentTask::epoch);
         // An ended attempt that was already released has left only files behind.
         let is_news = is_alive(&found.phase) || self.started.allows(key, epoch);
@@ -137,12 +137,12 @@ impl Agent {
                 self.started.insert(key, epoch);
                 actions.push(Action::Journal(JournalRecord::Released { key, epoch }));
             }
-            actions.extend(end_of_stranger(key, epoch, &found.phase));
+            actions.extend(stop_unknown(key, epoch, &found.phase));
             return;
         };
         if let Some(older) = self.tasks.remove(&key) {
             // The older attempt had ended before the newer one started.
-            actions.extend(end_of_stranger(key, older.epoch(), &older.phase));
+            actions.extend(stop_unknown(key, older.epoch(), &older.phase));
         }
         actions.push(Action::Journal(JournalRecord::Starting(assignment.clone())));
         self.hold(assignment, found.deadline);
@@ -150,7 +150,7 @@ impl Agent {
     }
 
     /// Adopts a live supervisor; returns false if its attempt is not held.
-    fn adopt(&mut self, found: &Found) -> bool {
+    fn adopt(&mut self, found: &DiscoveredAttempt) -> bool {
         let Some(task) = self.held_mut(found.key, found.epoch) else {
             return false;
         };
@@ -164,7 +164,7 @@ impl Agent {
 }
 
 /// Stops an attempt that is not held, and removes its leftovers.
-fn end_of_stranger(key: TaskKey, epoch: AttemptEpoch, phase: &WorkerTaskPhase) -> Vec<Action> {
+fn stop_unknown(key: TaskKey, epoch: AttemptEpoch, phase: &WorkerTaskPhase) -> Vec<Action> {
     let stop = is_alive(phase).then(|| Action::Stop {
         key,
         epoch,

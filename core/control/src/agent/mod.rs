@@ -4,11 +4,11 @@
 //! follows from comparing the newest desired state with the worker's own state; the fencing numbers decide
 //! which desired state is newest.
 
-mod beats;
 mod duties;
+mod heartbeats;
 mod journal;
 mod reconcile;
-mod started;
+mod start_record;
 mod step;
 mod task;
 
@@ -16,23 +16,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use beats::BEATS_REMEMBERED_MAX;
-pub use started::RELEASED_REMEMBERED_MAX;
+pub use heartbeats::HEARTBEATS_REMEMBERED_MAX;
+pub use start_record::RELEASED_REMEMBERED_MAX;
 pub use task::AgentTask;
 
 use muster_health::outbox::Outbox;
-use muster_model::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
-};
 use muster_model::command::{Exit, GpuHealth};
 use muster_model::desired::{DesiredState, Rendezvous, TaskAssignment};
 use muster_model::health::{Finding, Order};
+use muster_model::heartbeat::{
+    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+};
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;
 
-use crate::agent::beats::Beats;
 use crate::agent::duties::Duties;
-use crate::agent::started::Started;
+use crate::agent::heartbeats::Heartbeats;
+use crate::agent::start_record::Started;
 
 /// Inputs of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub enum Input {
     /// acknowledged.
     StreamOpened,
     /// A heartbeat is about to be sent; its time is recorded first.
-    BeatSent {
+    HeartbeatSent {
         /// Sequence of the heartbeat.
         sequence: u64,
     },
     /// The leader acknowledged a heartbeat: leases run from the send time recorded for it.
-    BeatAcknowledged {
+    HeartbeatAcknowledged {
         /// The acknowledging leadership; one older than the newest seen is ignored.
         leader: LeadershipEpoch,
         /// Sequence of the heartbeat; one that the worker does not remember is ignored.
@@ -99,7 +99,7 @@ pub enum Input {
     },
     /// The health of this host, or of a component of it, changed; the agent assigns the numbers of the
     /// findings.
-    Found(Vec<Finding>),
+    Findings(Vec<Finding>),
     /// A repair or a check finished.
     HealthWorkDone(WorkDone),
     /// Time passed.
@@ -249,7 +249,7 @@ pub enum JournalRecord {
 
 /// An attempt discovered by the driver when the agent started: its supervisor, or the files that it left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredAttempt {
     /// The task.
     pub key: TaskKey,
     /// Epoch of the attempt.
@@ -284,7 +284,7 @@ pub struct Agent {
     /// Findings, repairs and checks.
     health: Duties,
     /// Heartbeats and their acknowledgements.
-    beats: Beats,
+    beats: Heartbeats,
 }
 
 /// A desired state in force.
@@ -330,8 +330,8 @@ impl Agent {
 
     /// Builds the heartbeat with this sequence; with `whole` it carries the whole status.
     #[must_use]
-    pub fn beat(&self, sequence: u64, whole: bool) -> Beat {
-        Beat {
+    pub fn heartbeat(&self, sequence: u64, whole: bool) -> Heartbeat {
+        Heartbeat {
             sequence,
             acknowledged: self.beats.acknowledged(),
             leader: self.leader,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::GpuHealth;
 use muster_model::desired::{Rendezvous, StopInstruction, TaskAssignment};
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::{GpuUuid, TaskKey};
 use muster_model::time::MonotonicMs;
 
@@ -12,7 +12,7 @@ use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, AgentTask, JournalRecord};
 
 /// Outcome of the comparison for a held task.
-enum Verdict {
+enum TaskDifference {
     /// No change.
     Keep,
     /// Stop it.
@@ -34,7 +34,7 @@ impl Agent {
         let Some(desired) = &self.desired else {
             return;
         };
-        let verdicts: Vec<(TaskKey, Verdict)> = self
+        let verdicts: Vec<(TaskKey, TaskDifference)> = self
             .tasks
             .iter()
             .map(|(key, task)| (*key, verdict(task, desired.tasks.get(key))))
@@ -44,7 +44,7 @@ impl Agent {
         }
         self.remove_checkpoints(actions);
         self.start_pending(now, actions);
-        self.has_pending = self.lacks_some();
+        self.has_pending = self.has_waiting_start();
     }
 
     /// Reconciles after news of one task: the others are unchanged, and pending starts may have waited for
@@ -63,19 +63,19 @@ impl Agent {
         }
     }
 
-    fn follow(&mut self, key: TaskKey, verdict: Verdict, actions: &mut Vec<Action>) {
+    fn follow(&mut self, key: TaskKey, verdict: TaskDifference, actions: &mut Vec<Action>) {
         match verdict {
-            Verdict::Keep => {}
-            Verdict::Stop(stop) => self.stop(key, stop, actions),
-            Verdict::Begin(master_port) => self.begin(key, master_port, actions),
-            Verdict::Renew(rendezvous) => self.renew(key, rendezvous, actions),
-            Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
-            Verdict::Release => self.release(key, actions),
+            TaskDifference::Keep => {}
+            TaskDifference::Stop(stop) => self.stop(key, stop, actions),
+            TaskDifference::Begin(master_port) => self.begin(key, master_port, actions),
+            TaskDifference::Renew(rendezvous) => self.renew(key, rendezvous, actions),
+            TaskDifference::Suspend(suspended) => self.suspend(key, suspended, actions),
+            TaskDifference::Release => self.release(key, actions),
         }
     }
 
     /// Whether an attempt that the worker will start is still waiting.
-    fn lacks_some(&self) -> bool {
+    fn has_waiting_start(&self) -> bool {
         let Some(desired) = &self.desired else {
             return false;
         };
@@ -94,16 +94,21 @@ impl Agent {
             let Some(task) = task.filter(|task| task.epoch() == assignment.epoch) else {
                 continue;
             };
-            task.removed
-                .retain(|path| assignment.care.removals.iter().any(|it| it.path == *path));
-            for removal in &assignment.care.removals {
+            task.removed.retain(|path| {
+                assignment
+                    .checkpoint_duties
+                    .removals
+                    .iter()
+                    .any(|it| it.path == *path)
+            });
+            for removal in &assignment.checkpoint_duties.removals {
                 if !task.removed.contains(&removal.path) {
                     task.removed.push(removal.path.clone());
                     actions.push(Action::RemoveCheckpoint {
                         key: assignment.key,
                         unit: assignment.unit,
                         path: removal.path.clone(),
-                        kept: assignment.care.kept.clone(),
+                        kept: assignment.checkpoint_duties.kept.clone(),
                     });
                 }
             }
@@ -117,7 +122,7 @@ impl Agent {
     }
 
     /// Whether the desired state contains an attempt that the worker neither holds nor will start.
-    pub(super) fn leaves_something_out(&self) -> bool {
+    pub(super) fn omits_desired_task(&self) -> bool {
         let Some(desired) = &self.desired else {
             return false;
         };
@@ -238,33 +243,37 @@ impl Agent {
 }
 
 /// Compares one held task with its desired assignment.
-fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
+fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> TaskDifference {
     let current = desired.filter(|assignment| assignment.epoch == task.epoch());
     match (current, task.is_alive()) {
-        (None, false) => Verdict::Release,
+        (None, false) => TaskDifference::Release,
         // Absent or superseded by a newer attempt: the cluster has given this one up.
-        (None, true) => Verdict::Stop(StopInstruction {
+        (None, true) => TaskDifference::Stop(StopInstruction {
             reason: "infra".to_owned(),
             grace_ms: 0,
         }),
-        (Some(assignment), false) if assignment.acknowledged.is_terminal() => Verdict::Release,
-        (Some(_), false) => Verdict::Keep,
+        (Some(assignment), false) if assignment.acknowledged.is_terminal() => {
+            TaskDifference::Release
+        }
+        (Some(_), false) => TaskDifference::Keep,
         (Some(assignment), true) => match &assignment.stop {
-            Some(stop) => Verdict::Stop(stop.clone()),
-            None if assignment.acknowledged.is_terminal() => Verdict::Stop(StopInstruction {
-                reason: "infra".to_owned(),
-                grace_ms: 0,
-            }),
+            Some(stop) => TaskDifference::Stop(stop.clone()),
+            None if assignment.acknowledged.is_terminal() => {
+                TaskDifference::Stop(StopInstruction {
+                    reason: "infra".to_owned(),
+                    grace_ms: 0,
+                })
+            }
             None if awaits_release(task) && assignment.released => {
-                Verdict::Begin(assignment.rank.master_port)
+                TaskDifference::Begin(assignment.rank.master_port)
             }
             None if is_to_renew(task, assignment) => {
-                Verdict::Renew(Box::new(assignment.rendezvous()))
+                TaskDifference::Renew(Box::new(assignment.rendezvous()))
             }
             None if task.is_suspended != assignment.suspended => {
-                Verdict::Suspend(assignment.suspended)
+                TaskDifference::Suspend(assignment.suspended)
             }
-            None => Verdict::Keep,
+            None => TaskDifference::Keep,
         },
     }
 }
@@ -274,7 +283,7 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
 /// listens.
 fn is_to_renew(task: &AgentTask, desired: &TaskAssignment) -> bool {
     let is_known = !desired.rank.awaits_port;
-    is_known && task.phase == WorkerTaskPhase::Running && !task.meets_as(desired)
+    is_known && task.phase == WorkerTaskPhase::Running && !task.has_rendezvous(desired)
 }
 
 /// Whether a task waits for its gang, and its supervisor was not yet notified of the release.

@@ -1,8 +1,8 @@
 //! The agent's transition function: one input in, actions out.
 
-use muster_model::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use muster_model::command::GpuHealth;
 use muster_model::desired::DesiredState;
+use muster_model::heartbeat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use muster_model::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, TaskKey};
 use muster_model::time::MonotonicMs;
 
@@ -17,8 +17,8 @@ impl Agent {
         match input {
             Input::Desired(desired) => self.desired(desired, now, &mut actions),
             Input::StreamOpened => self.beats.restart(),
-            Input::BeatSent { sequence } => self.beats.sent(sequence, now),
-            Input::BeatAcknowledged { leader, sequence } => {
+            Input::HeartbeatSent { sequence } => self.beats.sent(sequence, now),
+            Input::HeartbeatAcknowledged { leader, sequence } => {
                 self.acknowledged(leader, sequence, now, &mut actions);
             }
             Input::Supervisor { key, epoch, report } => {
@@ -31,7 +31,7 @@ impl Agent {
             Input::Progress { key, epoch, step } => self.progress(key, epoch, step, &mut actions),
             Input::Spoiled { key, epoch, report } => self.spoiled(key, epoch, report, &mut actions),
             Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
-            Input::Found(findings) => self.health.found(findings, &mut actions),
+            Input::Findings(findings) => self.health.add_findings(findings, &mut actions),
             Input::HealthWorkDone(done) => self.health.work_done(done, &mut actions),
             Input::Tick => self.reconcile(now, &mut actions),
         }
@@ -45,7 +45,7 @@ impl Agent {
         if outdated || !self.accept_leader(desired.leader, actions) {
             return;
         }
-        self.health.told(desired.health, actions);
+        self.health.apply_reply(desired.health, actions);
         let tasks = desired.tasks.into_iter();
         self.desired = Some(Desired {
             leader: desired.leader,
@@ -53,7 +53,7 @@ impl Agent {
             tasks: tasks.map(|task| (task.key, task)).collect(),
         });
         self.reconcile(now, actions);
-        if self.leaves_something_out() && !actions.contains(&Action::SendStatus) {
+        if self.omits_desired_task() && !actions.contains(&Action::SendStatus) {
             // The leader waits for these starts; without this it would learn only from the next whole status
             // that they will never happen.
             actions.push(Action::SendStatus);
@@ -110,7 +110,7 @@ impl Agent {
         actions: &mut Vec<Action>,
     ) {
         let Some(task) = self.held_mut(key, epoch) else {
-            actions.extend(dismissal(key, epoch, &report));
+            actions.extend(release_unknown(key, epoch, &report));
             return;
         };
         let phase = match (report, &task.phase) {
@@ -193,7 +193,7 @@ impl Agent {
 }
 
 /// Action for a supervisor whose attempt is not held; none while it is already killing its task.
-fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Option<Action> {
+fn release_unknown(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Option<Action> {
     Some(match report {
         SupervisorReport::Stuck { .. } => return None,
         SupervisorReport::Prepared { .. } | SupervisorReport::Started => Action::Stop {

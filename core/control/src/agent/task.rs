@@ -1,9 +1,9 @@
 //! A task held by its worker.
 
-use muster_model::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
 use muster_model::desired::{Rendezvous, TaskAssignment};
+use muster_model::heartbeat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
 use muster_model::ids::AttemptEpoch;
-use muster_model::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
+use muster_model::limits::{CHECKPOINTS_REPORTED_MAX, SPOILS_REPORTED_MAX};
 use muster_model::time::MonotonicMs;
 use muster_model::timings;
 
@@ -48,9 +48,9 @@ impl AgentTask {
     }
 
     /// Whether its supervisor has the rendezvous of `desired`.
-    pub(super) fn meets_as(&self, desired: &TaskAssignment) -> bool {
+    pub(super) fn has_rendezvous(&self, desired: &TaskAssignment) -> bool {
         match &self.rendezvous {
-            Some(known) => desired.meets_at(known),
+            Some(known) => desired.has_rendezvous(known),
             None => {
                 desired.rank.master_port == self.assignment.rank.master_port
                     && desired.rank.master_address == self.assignment.rank.master_address
@@ -65,7 +65,7 @@ impl AgentTask {
         if newest.is_some_and(|newest| report.step <= newest) {
             return false;
         }
-        if self.checkpoints.len() >= CHECKPOINTS_TOLD_MAX {
+        if self.checkpoints.len() >= CHECKPOINTS_REPORTED_MAX {
             self.checkpoints.remove(0);
         }
         self.checkpoints.push(report);
@@ -75,7 +75,7 @@ impl AgentTask {
     /// Records a checkpoint that it could not read; returns false if it is known or the list is full.
     pub(super) fn add_spoiled(&mut self, report: SpoilReport) -> bool {
         let is_known = self.spoiled.iter().any(|known| known.step == report.step);
-        if is_known || self.spoiled.len() >= SPOILS_TOLD_MAX {
+        if is_known || self.spoiled.len() >= SPOILS_REPORTED_MAX {
             return false;
         }
         self.spoiled.push(report);

@@ -1,28 +1,28 @@
 //! The leader's record of one worker.
 
-use muster_model::beat::{Beat, WorkerStatus};
+use muster_model::heartbeat::{Heartbeat, WorkerStatus};
 use muster_model::ids::Revision;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
 
 /// The leader's record of one worker's heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contact {
+pub struct HeartbeatRecord {
     /// Arrival time, here or at an earlier leader that passed it on, of the last heartbeat that showed that
     /// acknowledgements reach the worker; silence is measured from here.
-    pub heard_at: MonotonicMs,
+    pub last_contact_at: MonotonicMs,
     /// No leader can have acknowledged a heartbeat after this time; leases run from here.
     pub leased_at: MonotonicMs,
     /// Revision of the desired state that the worker reported.
     pub desired_revision: Revision,
 }
 
-impl Contact {
+impl HeartbeatRecord {
     /// A host without any record before this time.
     #[must_use]
     pub fn at(now: MonotonicMs) -> Self {
         Self {
-            heard_at: now,
+            last_contact_at: now,
             leased_at: now,
             desired_revision: Revision::default(),
         }
@@ -53,8 +53,8 @@ impl Report {
 
 /// Everything that the leader records of one host.
 #[derive(Clone, Debug)]
-pub(super) struct Watch {
-    pub(super) contact: Contact,
+pub(super) struct HostRecord {
+    pub(super) contact: HeartbeatRecord,
     /// Start of the silence: the time of the last heartbeat, shifted by the time without a leader.
     pub(super) silent_since: MonotonicMs,
     /// Sequence of the last heartbeat, and the newest acknowledged sequence that it named.
@@ -72,11 +72,11 @@ pub(super) struct Watch {
     shorter: Option<(u64, u64)>,
 }
 
-impl Watch {
-    pub(super) const fn new(contact: Contact) -> Self {
+impl HostRecord {
+    pub(super) const fn new(contact: HeartbeatRecord) -> Self {
         Self {
             contact,
-            silent_since: contact.heard_at,
+            silent_since: contact.last_contact_at,
             stream: None,
             unsettled: None,
             due: None,
@@ -100,7 +100,7 @@ impl Watch {
 
     /// Records that an acknowledgement set the worker's period to `period_ms`. A longer period counts
     /// immediately, a shorter one once the worker shows that it received it.
-    pub(super) fn told(&mut self, sequence: u64, period_ms: u64) {
+    pub(super) fn record_period(&mut self, sequence: u64, period_ms: u64) {
         if period_ms >= self.period_ms {
             self.period_ms = period_ms;
             self.shorter = None;
@@ -110,7 +110,7 @@ impl Watch {
     }
 
     /// Tracks the period that the worker knows: a new stream starts with the default period.
-    fn hear_period(&mut self, beat: &Beat) {
+    fn track_period(&mut self, beat: &Heartbeat) {
         let stream = self.stream;
         if stream.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
             self.period_ms = 0;
@@ -129,14 +129,14 @@ impl Watch {
     ///
     /// Over a link that carries heartbeats but no acknowledgements the worker will fence itself and cannot be
     /// reached: for failure detection it is as silent as a worker that is cut off in both directions.
-    pub(super) fn hear(&mut self, beat: Beat, now: MonotonicMs) -> bool {
-        self.hear_period(&beat);
+    pub(super) fn record_heartbeat(&mut self, beat: Heartbeat, now: MonotonicMs) -> bool {
+        self.track_period(&beat);
         let is_answered = self.stream.is_none_or(|(sequence, acknowledged)| {
             beat.sequence <= sequence || beat.acknowledged > acknowledged
         });
         self.stream = Some((beat.sequence, beat.acknowledged));
         if is_answered {
-            self.contact.heard_at = now;
+            self.contact.last_contact_at = now;
             self.silent_since = now;
         }
         self.beat_at = Some(now);
@@ -158,8 +158,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn beat(sequence: u64, acknowledged: u64) -> Beat {
-        Beat {
+    fn beat(sequence: u64, acknowledged: u64) -> Heartbeat {
+        Heartbeat {
             sequence,
             acknowledged,
             leader: muster_model::ids::LeadershipEpoch(1),
@@ -168,35 +168,35 @@ mod tests {
         }
     }
 
-    fn lost_ms(watch: &Watch) -> u64 {
+    fn lost_ms(watch: &HostRecord) -> u64 {
         Timings::default().stretched(watch.period_ms()).lost_ms
     }
 
     #[test]
     fn silence_is_judged_by_the_longest_period_that_may_be_in_force() {
         let now = MonotonicMs(1_000);
-        let mut watch = Watch::new(Contact::at(now));
-        watch.hear(beat(1, 0), now);
+        let mut watch = HostRecord::new(HeartbeatRecord::at(now));
+        watch.record_heartbeat(beat(1, 0), now);
         assert_eq!(lost_ms(&watch), 45_000);
-        watch.told(1, 10_000);
+        watch.record_period(1, 10_000);
         assert_eq!(lost_ms(&watch), 90_000);
-        watch.hear(beat(2, 1), now);
+        watch.record_heartbeat(beat(2, 1), now);
         // Shorter again: only once the worker shows that it received it.
-        watch.told(2, 5_000);
-        watch.hear(beat(3, 1), now);
-        watch.told(3, 5_000);
+        watch.record_period(2, 5_000);
+        watch.record_heartbeat(beat(3, 1), now);
+        watch.record_period(3, 5_000);
         assert_eq!(lost_ms(&watch), 90_000);
-        watch.hear(beat(4, 2), now);
+        watch.record_heartbeat(beat(4, 2), now);
         assert_eq!(lost_ms(&watch), 45_000);
     }
 
     #[test]
     fn a_new_stream_begins_with_the_usual_period() {
         let now = MonotonicMs(1_000);
-        let mut watch = Watch::new(Contact::at(now));
-        watch.hear(beat(7, 6), now);
-        watch.told(7, 15_000);
-        watch.hear(beat(1, 0), now);
+        let mut watch = HostRecord::new(HeartbeatRecord::at(now));
+        watch.record_heartbeat(beat(7, 6), now);
+        watch.record_period(7, 15_000);
+        watch.record_heartbeat(beat(1, 0), now);
         assert_eq!(lost_ms(&watch), 45_000);
     }
 }

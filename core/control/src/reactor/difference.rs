@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_engine::desired;
 use muster_engine::state::{Attempt, Job, Running, State, TaskRun};
-use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::command::{
     CheckpointCommand, CheckpointCommit, Command, HostCommand, TaskOutcome, TaskReport,
 };
+use muster_model::heartbeat::{TaskStatus, WorkerTaskPhase};
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch, TaskKey, UnitId, UnitIndex};
 use muster_model::job::Checkpoint;
@@ -16,7 +16,7 @@ use muster_model::limits;
 use muster_model::time::TimeMs;
 
 use crate::reactor::contact::Report;
-use crate::reactor::{damage, health};
+use crate::reactor::{health, unreadable_checkpoints};
 
 /// Commands that bring the state in line with the report of the worker of `host`; empty if they agree.
 ///
@@ -33,7 +33,9 @@ pub(super) fn commands(
     // All of these before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
     commands.extend(spoiled(state, leader, host, report));
-    commands.extend(damage::commands(state, leader, host, report));
+    commands.extend(unreadable_checkpoints::commands(
+        state, leader, host, report,
+    ));
     // GPU health first: the end of a task that died of its GPU is attributed by it.
     commands.extend(gpus(leader, host, report));
     commands.extend(health::findings(leader, state, host, report));

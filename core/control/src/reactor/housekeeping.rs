@@ -25,7 +25,7 @@ const LEMON_PERIOD_MS: u64 = 60_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Housekeeping {
     /// Back-offs that ended up to this time have been reported.
-    back_offs_told: TimeMs,
+    back_offs_reported: TimeMs,
     /// Number of commands of the last prune round; doubled while a round is not enough.
     prunes: usize,
     /// Earliest time of the next prune round.
@@ -76,7 +76,7 @@ impl Housekeeping {
         let dates = [
             next.map(|at| tick.now.after(at.since(tick.time).max(SETTLE_MS))),
             self.prune(tick, commands),
-            self.look_after_health(tick, commands),
+            self.run_health_work(tick, commands),
             self.look_for_lemons(tick, commands),
         ];
         self.wake_at = dates.into_iter().flatten().min();
@@ -89,7 +89,7 @@ impl Housekeeping {
     }
 
     /// Starts due repairs and checks and applies timed transitions; returns the time of the next look.
-    fn look_after_health(
+    fn run_health_work(
         &mut self,
         tick: Tick<'_>,
         commands: &mut Vec<Command>,
@@ -138,8 +138,8 @@ impl Housekeeping {
 
     /// End of the first back-off that was not reported before.
     fn back_off_end(&mut self, state: &State, time: TimeMs) -> Option<TimeMs> {
-        let after = self.back_offs_told.after(1);
-        self.back_offs_told = time;
+        let after = self.back_offs_reported.after(1);
+        self.back_offs_reported = time;
         let untold = (after, UnitId::MIN)..;
         let (end, _) = state.index.delayed.range(untold).next()?;
         Some(*end)

@@ -11,28 +11,28 @@
 //! harmless, as `apply` rejects the second.
 
 mod contact;
-mod damage;
 mod difference;
 pub mod health;
 mod housekeeping;
 mod pace;
 mod silence;
 pub mod timers;
+mod unreadable_checkpoints;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use contact::Contact;
-pub use pace::{BEAT_DELAY_MS_MAX, Pace};
+pub use contact::HeartbeatRecord;
+pub use pace::{HEARTBEAT_DELAY_MS_MAX, Pace};
 
 use muster_engine::state::State;
-use muster_model::beat::Beat;
 use muster_model::command::{Command, HostCommand, HostHealth};
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::{HostId, LeadershipEpoch};
 use muster_model::limits;
 use muster_model::time::{MonotonicMs, TimeMs};
 use muster_model::timings::Timings;
 
-use crate::reactor::contact::Watch;
+use crate::reactor::contact::HostRecord;
 use crate::reactor::housekeeping::{Housekeeping, Tick};
 use crate::reactor::silence::Silence;
 
@@ -43,11 +43,11 @@ const SETTLE_MS: u64 = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A worker's heartbeat arrived on its registered stream.
-    Beat {
+    Heartbeat {
         /// The host.
         host: HostId,
         /// The heartbeat.
-        beat: Beat,
+        beat: Heartbeat,
     },
     /// Time passed.
     Tick {
@@ -63,7 +63,7 @@ pub struct Reactor {
     timings: Timings,
     began_at: MonotonicMs,
     /// Every host known to this leader.
-    watches: BTreeMap<HostId, Watch>,
+    watches: BTreeMap<HostId, HostRecord>,
     /// Due time of each watch: no later than the first conclusion from its host's silence.
     due: BTreeSet<(MonotonicMs, HostId)>,
     housekeeping: Housekeeping,
@@ -97,7 +97,7 @@ impl Reactor {
         epoch: LeadershipEpoch,
         timings: Timings,
         now: MonotonicMs,
-        known: BTreeMap<HostId, Contact>,
+        known: BTreeMap<HostId, HeartbeatRecord>,
     ) -> Self {
         let mut reactor = Self {
             epoch,
@@ -107,12 +107,12 @@ impl Reactor {
             due: BTreeSet::new(),
             housekeeping: Housekeeping::default(),
         };
-        let last_heard = known.values().map(|contact| contact.heard_at).max();
+        let last_heard = known.values().map(|contact| contact.last_contact_at).max();
         let deaf_ms = last_heard.map_or(0, |heard_at| now.since(heard_at));
         for (host, contact) in known {
             reactor.watch(host, contact);
             if let Some(watch) = reactor.watches.get_mut(&host) {
-                watch.silent_since = now.min(contact.heard_at.after(deaf_ms));
+                watch.silent_since = now.min(contact.last_contact_at.after(deaf_ms));
             }
         }
         reactor
@@ -125,7 +125,7 @@ impl Reactor {
     }
 
     /// Heartbeat records of all hosts, for replication to the followers.
-    pub fn contacts(&self) -> impl Iterator<Item = (HostId, &Contact)> {
+    pub fn contacts(&self) -> impl Iterator<Item = (HostId, &HeartbeatRecord)> {
         self.watches
             .iter()
             .map(|(host, watch)| (*host, &watch.contact))
@@ -133,7 +133,7 @@ impl Reactor {
 
     /// Heartbeat record of one host.
     #[must_use]
-    pub fn contact(&self, host: HostId) -> Option<&Contact> {
+    pub fn contact(&self, host: HostId) -> Option<&HeartbeatRecord> {
         self.watches.get(&host).map(|watch| &watch.contact)
     }
 
@@ -146,18 +146,18 @@ impl Reactor {
 
     /// Records that the acknowledgement of a heartbeat set the period of the host's worker: its silence is
     /// judged by it from now on.
-    pub fn told_period(&mut self, host: HostId, sequence: u64, period_ms: u64) {
+    pub fn record_period(&mut self, host: HostId, sequence: u64, period_ms: u64) {
         if let Some(watch) = self.watches.get_mut(&host) {
-            watch.told(sequence, period_ms);
+            watch.record_period(sequence, period_ms);
         }
     }
 
     /// Whether a host's last heartbeat is so recent that nothing follows from its silence.
     #[must_use]
-    pub fn is_heard(&self, host: HostId, now: MonotonicMs) -> bool {
+    pub fn is_in_contact(&self, host: HostId, now: MonotonicMs) -> bool {
         self.watches.get(&host).is_some_and(|watch| {
             let timings = self.timings.stretched(watch.period_ms());
-            now.since(watch.contact.heard_at) < timings.suspect_ms
+            now.since(watch.contact.last_contact_at) < timings.suspect_ms
         })
     }
 
@@ -165,7 +165,7 @@ impl Reactor {
     /// called once for every state that is looked at.
     #[must_use]
     pub fn releases(&self, state: &State) -> Vec<Command> {
-        let whole = state.index.whole.iter().filter_map(|gang| {
+        let whole = state.index.prepared_gangs.iter().filter_map(|gang| {
             Some(Command::ReleaseGang {
                 leader: self.epoch,
                 job: gang.job,
@@ -179,7 +179,7 @@ impl Reactor {
     /// Applies one input and returns the reaction.
     pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
         let mut reaction = match input {
-            Input::Beat { host, beat } => self.beat(state, host, beat, now),
+            Input::Heartbeat { host, beat } => self.beat(state, host, beat, now),
             Input::Tick { time } => self.tick(state, time, now),
         };
         let first_due = self.due.first().map(|(at, _)| *at);
@@ -192,7 +192,7 @@ impl Reactor {
         reaction
     }
 
-    fn beat(&mut self, state: &State, host: HostId, beat: Beat, now: MonotonicMs) -> Reaction {
+    fn beat(&mut self, state: &State, host: HostId, beat: Heartbeat, now: MonotonicMs) -> Reaction {
         let mut reaction = Reaction::default();
         // A worker that has accepted a later leader shows that this leadership is over: its reports are for
         // that leader.
@@ -200,7 +200,7 @@ impl Reactor {
             return reaction;
         };
         if !self.watches.contains_key(&host) {
-            self.watch(host, Contact::at(now));
+            self.watch(host, HeartbeatRecord::at(now));
         }
         let Some(watch) = self.watches.get_mut(&host) else {
             return reaction;
@@ -208,7 +208,7 @@ impl Reactor {
         if beat.desired_revision < known.desired_revision || beat.leader < self.epoch {
             reaction.outdated.push(host);
         }
-        let is_answered = watch.hear(beat, now);
+        let is_answered = watch.record_heartbeat(beat, now);
         if is_answered && known.health != HostHealth::Up {
             reaction
                 .commands
@@ -274,15 +274,15 @@ impl Reactor {
             known,
             Silence {
                 since: watch.silent_since,
-                heard_at: watch.contact.heard_at,
-                not_before: self.began_at.after(self.timings.beat_ms),
+                heard_at: watch.contact.last_contact_at,
+                not_before: self.began_at.after(self.timings.heartbeat_ms),
                 one_way: watch.is_one_way(timings, now),
             },
             self.epoch,
             now,
             &mut conclusions,
         );
-        if now.since(watch.contact.heard_at) >= timings.suspect_ms {
+        if now.since(watch.contact.last_contact_at) >= timings.suspect_ms {
             let fence = silence::fence(
                 state,
                 known,
@@ -295,7 +295,7 @@ impl Reactor {
         }
         if !conclusions.is_empty() {
             // Check again whether they took effect.
-            let again = now.after(self.timings.beat_ms);
+            let again = now.after(self.timings.heartbeat_ms);
             next = Some(next.map_or(again, |next| next.min(again)));
         }
         reaction.commands.extend(conclusions);
@@ -318,13 +318,13 @@ impl Reactor {
         let first_look = self.housekeeping.is_first_tick();
         for host in newcomers {
             let since = if first_look { self.began_at } else { now };
-            self.watch(host, Contact::at(since));
+            self.watch(host, HeartbeatRecord::at(since));
         }
     }
 
-    fn watch(&mut self, host: HostId, contact: Contact) {
-        let first_due = contact.heard_at.after(self.timings.suspect_ms);
-        self.watches.insert(host, Watch::new(contact));
+    fn watch(&mut self, host: HostId, contact: HeartbeatRecord) {
+        let first_due = contact.last_contact_at.after(self.timings.suspect_ms);
+        self.watches.insert(host, HostRecord::new(contact));
         self.due_by(host, first_due);
     }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use muster_engine::desired;
 use muster_engine::state::State;
 use muster_model::ids::HostId;
-use muster_model::timings::{BEATS_PER_LEASE_MIN, Timings};
+use muster_model::timings::{HEARTBEATS_PER_LEASE_MIN, Timings};
 
 /// Milliseconds that a heartbeat may wait for its acknowledgement, from its arrival, before the heartbeat
 /// period grows: four rounds of replication of heartbeat times. The period grows in proportion to the excess.
-pub const BEAT_DELAY_MS_MAX: u64 = 1_000;
+pub const HEARTBEAT_DELAY_MS_MAX: u64 = 1_000;
 /// Number of consecutive slow rounds required: an election or one slow disk write is not load.
 const ROUNDS_JUDGED: usize = 8;
 /// Maximum decrease per round as a fraction of the period, against oscillation: all workers would speed up at
@@ -34,7 +34,7 @@ impl Pace {
             timings,
             beats_per_second_max: beats_per_second_max.max(1),
             delays_ms: VecDeque::with_capacity(ROUNDS_JUDGED),
-            period_ms: timings.beat_ms,
+            period_ms: timings.heartbeat_ms,
         }
     }
 
@@ -58,11 +58,11 @@ impl Pace {
     fn wanted_ms(&self, workers: usize) -> u64 {
         let workers = u64::try_from(workers).unwrap_or(u64::MAX);
         let by_number = workers.saturating_mul(1_000) / self.beats_per_second_max;
-        let beat_ms = self.timings.beat_ms;
-        let by_delay = beat_ms.saturating_mul(self.lasting_delay_ms()) / BEAT_DELAY_MS_MAX;
+        let beat_ms = self.timings.heartbeat_ms;
+        let by_delay = beat_ms.saturating_mul(self.lasting_delay_ms()) / HEARTBEAT_DELAY_MS_MAX;
         by_number
             .max(by_delay)
-            .clamp(beat_ms, self.timings.beat_ms_max())
+            .clamp(beat_ms, self.timings.heartbeat_ms_max())
     }
 
     /// Shortest delay among the last rounds; 0 until there are enough of them.
@@ -78,27 +78,27 @@ impl Pace {
 /// its tasks and that the host becomes suspect before a lease ends. A lease is the job's contract, and both
 /// sides measure it by the job's own setting: the heartbeat period adapts.
 pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, period_ms: u64) -> u64 {
-    if period_ms <= timings.beat_ms {
-        return timings.beat_ms;
+    if period_ms <= timings.heartbeat_ms {
+        return timings.heartbeat_ms;
     }
     let units = desired::units_on(state, host);
     let leases = units.map(|running| running.job.spec.partition_grace_ms);
     let longest_ms = leases.min().map_or(u64::MAX, |lease_ms| {
         let suspect_in_time_ms =
-            lease_ms.saturating_mul(timings.beat_ms) / timings.suspect_ms.max(1);
-        suspect_in_time_ms.min(lease_ms / BEATS_PER_LEASE_MIN)
+            lease_ms.saturating_mul(timings.heartbeat_ms) / timings.suspect_ms.max(1);
+        suspect_in_time_ms.min(lease_ms / HEARTBEATS_PER_LEASE_MIN)
     });
-    period_ms.min(longest_ms).max(timings.beat_ms)
+    period_ms.min(longest_ms).max(timings.heartbeat_ms)
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_model::timings::BEATS_PER_SECOND_MAX;
+    use muster_model::timings::HEARTBEATS_PER_SECOND_MAX;
 
     use super::*;
 
     fn pace() -> Pace {
-        Pace::new(Timings::default(), BEATS_PER_SECOND_MAX)
+        Pace::new(Timings::default(), HEARTBEATS_PER_SECOND_MAX)
     }
 
     fn after(pace: &mut Pace, rounds: usize, workers: usize, delay_ms: u64) -> u64 {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_period_never_falls_below_a_short_one_of_a_small_cluster() {
         let timings = Timings {
-            beat_ms: 3,
+            heartbeat_ms: 3,
             suspect_ms: 9,
             lost_ms: 27,
         };

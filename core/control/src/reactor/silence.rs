@@ -9,7 +9,7 @@ use muster_model::ids::LeadershipEpoch;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
 
-use crate::reactor::Contact;
+use crate::reactor::HeartbeatRecord;
 
 /// Measures of a host's silence.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(super) fn health(
 pub(super) fn fence(
     state: &State,
     host: &Host,
-    contact: &Contact,
+    contact: &HeartbeatRecord,
     leader: LeadershipEpoch,
     now: MonotonicMs,
     commands: &mut Vec<Command>,

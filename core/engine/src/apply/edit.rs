@@ -58,7 +58,7 @@ impl Step<'_> {
         let result = change(Arc::make_mut(host));
         let after = HostEntries::of(host);
         self.state.index.replace_host(id, &before, &after);
-        if !before.counts_as(&after) {
+        if !before.has_equal_pool_counts(&after) {
             self.count_in_pool(id);
         }
         result

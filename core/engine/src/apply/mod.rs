@@ -15,7 +15,7 @@ mod host;
 mod job;
 
 pub use claim::claim_check::check_claim;
-pub use job::admission::groundless;
+pub use job::admission::basis_mismatch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
 use muster_model::time::TimeMs;
 
-use crate::apply::attempt::retries::Stay;
+use crate::apply::attempt::retries::RetryInPlace;
 use crate::state::{Answer, State};
 
 /// Outcome of a command.
@@ -68,14 +68,14 @@ struct Step<'a> {
     /// Jobs ended by this command whose dependents are not settled yet.
     finished: VecDeque<JobId>,
     /// Units whose attempts were ended by this command and that may be retried in place.
-    stays: Vec<Stay>,
+    stays: Vec<RetryInPlace>,
 }
 
 impl Step<'_> {
     fn dispatch(&mut self, command: &Command) -> Result<Answer, Rejection> {
         self.require_leader(command)?;
         match command {
-            Command::LeaderBegan { replica } => Ok(self.leader_began(*replica)),
+            Command::LeadershipStarted { replica } => Ok(self.leader_began(*replica)),
             Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
             Command::SubmitPipeline { request, pipeline } => {
                 self.submit_pipeline(*request, pipeline)
@@ -132,7 +132,7 @@ impl Step<'_> {
             Command::DropClaim {
                 job, unit, reason, ..
             } => self.drop_claim(*job, *unit, reason),
-            Command::SetStanding {
+            Command::SetAllocationBasis {
                 job,
                 unit,
                 epoch,

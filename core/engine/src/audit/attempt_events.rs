@@ -33,7 +33,7 @@ impl fmt::Display for Key {
 
 /// History of an attempt according to the events so far.
 #[derive(Debug, Default)]
-struct Story {
+struct AttemptHistory {
     prepared: BTreeSet<TaskIndex>,
     started: BTreeSet<TaskIndex>,
     ended: BTreeSet<TaskIndex>,
@@ -50,7 +50,7 @@ struct Story {
 }
 
 /// One step in the history of an attempt.
-enum Chapter {
+enum AttemptStep {
     Placed,
     Prepared(TaskIndex),
     Released,
@@ -67,7 +67,7 @@ enum Chapter {
 }
 
 pub(super) fn check(state: &State, report: &mut Report) {
-    let mut stories: BTreeMap<Key, Story> = BTreeMap::new();
+    let mut stories: BTreeMap<Key, AttemptHistory> = BTreeMap::new();
     for (_, events) in state.events.iter() {
         for event in events.iter() {
             if let Some((key, chapter)) = chapter_of(&event.kind) {
@@ -83,34 +83,34 @@ pub(super) fn check(state: &State, report: &mut Report) {
     }
 }
 
-fn chapter_of(kind: &EventKind) -> Option<(Key, Chapter)> {
+fn chapter_of(kind: &EventKind) -> Option<(Key, AttemptStep)> {
     let (job, unit, epoch, chapter) = match kind {
         EventKind::AttemptPlaced {
             job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Placed),
+        } => (job, unit, epoch, AttemptStep::Placed),
         EventKind::GangReleased {
             job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Released),
-        EventKind::AttemptRunning { job, unit, epoch } => (job, unit, epoch, Chapter::Running),
+        } => (job, unit, epoch, AttemptStep::Released),
+        EventKind::AttemptRunning { job, unit, epoch } => (job, unit, epoch, AttemptStep::Running),
         EventKind::CheckpointCommitted {
             job,
             unit,
             epoch,
             step,
             ..
-        } => (job, unit, epoch, Chapter::Committed(*step)),
+        } => (job, unit, epoch, AttemptStep::Committed(*step)),
         EventKind::AttemptStopping {
             job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Stopping),
+        } => (job, unit, epoch, AttemptStep::Stopping),
         EventKind::AttemptEnded {
             job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Over),
+        } => (job, unit, epoch, AttemptStep::Over),
         _ => return chapter_of_a_task(kind),
     };
     Some((key(*job, *unit, *epoch), chapter))
 }
 
-fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
+fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, AttemptStep)> {
     let (job, unit, epoch, chapter) = match kind {
         EventKind::TaskPrepared {
             job,
@@ -118,14 +118,14 @@ fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
             epoch,
             task,
             ..
-        } => (job, unit, epoch, Chapter::Prepared(*task)),
+        } => (job, unit, epoch, AttemptStep::Prepared(*task)),
         EventKind::TaskStarted {
             job,
             unit,
             epoch,
             task,
             ..
-        } => (job, unit, epoch, Chapter::Started(*task)),
+        } => (job, unit, epoch, AttemptStep::Started(*task)),
         EventKind::TaskExited {
             job,
             unit,
@@ -139,7 +139,7 @@ fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
             epoch,
             task,
             ..
-        } => (job, unit, epoch, Chapter::TaskEnded(*task)),
+        } => (job, unit, epoch, AttemptStep::TaskEnded(*task)),
         EventKind::MemberVacated {
             job,
             unit,
@@ -147,7 +147,7 @@ fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
             task,
             member,
             ..
-        } => (job, unit, epoch, Chapter::Vacated(*task, *member)),
+        } => (job, unit, epoch, AttemptStep::Vacated(*task, *member)),
         EventKind::MemberSwapped {
             job,
             unit,
@@ -155,7 +155,7 @@ fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
             task,
             member,
             ..
-        } => (job, unit, epoch, Chapter::Swapped(*task, *member)),
+        } => (job, unit, epoch, AttemptStep::Swapped(*task, *member)),
         _ => return None,
     };
     Some((key(*job, *unit, *epoch), chapter))
@@ -165,19 +165,24 @@ const fn key(job: JobId, unit: UnitIndex, epoch: AttemptEpoch) -> Key {
     Key { job, unit, epoch }
 }
 
-fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report: &mut Report) {
-    if matches!(chapter, Chapter::Placed) {
-        let earlier = stories.insert(key, Story::default());
+fn read(
+    stories: &mut BTreeMap<Key, AttemptHistory>,
+    key: Key,
+    chapter: &AttemptStep,
+    report: &mut Report,
+) {
+    if matches!(chapter, AttemptStep::Placed) {
+        let earlier = stories.insert(key, AttemptHistory::default());
         report.require(earlier.is_none(), Rule::AttemptEvents, &key, || {
             "it was placed twice".to_owned()
         });
         return;
     }
-    if let Chapter::Vacated(task, member) = chapter {
+    if let AttemptStep::Vacated(task, member) = chapter {
         read_vacancy(stories, key, *member, *task, report);
         return;
     }
-    if let Chapter::Swapped(task, member) = chapter {
+    if let AttemptStep::Swapped(task, member) = chapter {
         read_swap(stories, key, *member, *task, report);
         return;
     }
@@ -189,8 +194,8 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
     };
     require(!story.is_over, "something happened after its end");
     match chapter {
-        Chapter::Placed | Chapter::Vacated(..) | Chapter::Swapped(..) => {}
-        Chapter::Prepared(task) => {
+        AttemptStep::Placed | AttemptStep::Vacated(..) | AttemptStep::Swapped(..) => {}
+        AttemptStep::Prepared(task) => {
             require(story.prepared.insert(*task), "a task was prepared twice");
             let has_begun = story.started.contains(task) || story.ended.contains(task);
             require(
@@ -198,12 +203,12 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
                 "a task was prepared after its start, its end or the release",
             );
         }
-        Chapter::Released => {
+        AttemptStep::Released => {
             require(!story.is_released, "it was released twice");
             require(!story.is_stopping, "it was released after its stop order");
             story.is_released = true;
         }
-        Chapter::Committed(step) => {
+        AttemptStep::Committed(step) => {
             let is_newer = story.steps.last().is_none_or(|newest| newest < step);
             require(
                 is_newer,
@@ -211,28 +216,28 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
             );
             story.steps.insert(*step);
         }
-        Chapter::Started(task) => {
+        AttemptStep::Started(task) => {
             let is_first = story.started.insert(*task) && !story.ended.contains(task);
             require(is_first, "a task started twice, or after its end");
         }
-        Chapter::Running => {
+        AttemptStep::Running => {
             require(!story.is_running, "it was running twice");
             story.is_running = true;
         }
-        Chapter::TaskEnded(task) => {
+        AttemptStep::TaskEnded(task) => {
             require(story.ended.insert(*task), "a task ended twice");
         }
-        Chapter::Stopping => {
+        AttemptStep::Stopping => {
             require(!story.is_stopping, "it was ordered to stop twice");
             story.is_stopping = true;
         }
-        Chapter::Over => story.is_over = true,
+        AttemptStep::Over => story.is_over = true,
     }
 }
 
 /// Reads a vacancy: the member's end was recorded before, under its epoch.
 fn read_vacancy(
-    stories: &mut BTreeMap<Key, Story>,
+    stories: &mut BTreeMap<Key, AttemptHistory>,
     key: Key,
     member: AttemptEpoch,
     task: TaskIndex,
@@ -263,7 +268,7 @@ fn read_vacancy(
 
 /// Reads a swap: the member's place was vacant.
 fn read_swap(
-    stories: &mut BTreeMap<Key, Story>,
+    stories: &mut BTreeMap<Key, AttemptHistory>,
     key: Key,
     member: AttemptEpoch,
     task: TaskIndex,
@@ -283,9 +288,9 @@ fn read_swap(
         epoch: member,
         ..key
     };
-    let begun = Story {
+    let begun = AttemptHistory {
         member: Some((key.epoch, task)),
-        ..Story::default()
+        ..AttemptHistory::default()
     };
     let earlier = stories.insert(of_member, begun);
     report.require(earlier.is_none(), Rule::AttemptEvents, &of_member, || {
@@ -294,7 +299,7 @@ fn read_swap(
 }
 
 /// Compares the history with the state.
-fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
+fn compare(job: &Job, key: Key, story: &AttemptHistory, report: &mut Report) {
     let known = job.unit(key.unit);
     if let Some((gang, task)) = story.member {
         compare_member(known, key, gang, task, story, report);
@@ -326,7 +331,7 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
 }
 
 /// Checks that every known checkpoint of the attempt has an event.
-fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mut Report) {
+fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &AttemptHistory, report: &mut Report) {
     let known = unit.map_or(&[][..], |unit| &unit.checkpoints);
     for checkpoint in known.iter().filter(|it| it.epoch == key.epoch) {
         let step = checkpoint.step;
@@ -354,7 +359,7 @@ fn compare_member(
     key: Key,
     gang: AttemptEpoch,
     task: TaskIndex,
-    story: &Story,
+    story: &AttemptHistory,
     report: &mut Report,
 ) {
     let attempt = unit.and_then(|unit| unit.attempt.as_deref());
@@ -375,7 +380,7 @@ fn compare_member(
     }
 }
 
-fn compare_task(run: &TaskRun, key: Key, story: &Story, report: &mut Report) {
+fn compare_task(run: &TaskRun, key: Key, story: &AttemptHistory, report: &mut Report) {
     let prepared = story.prepared.contains(&run.task);
     let started = story.started.contains(&run.task);
     let ended = story.ended.contains(&run.task);
@@ -398,7 +403,7 @@ fn compare_task(run: &TaskRun, key: Key, story: &Story, report: &mut Report) {
     );
 }
 
-fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report) {
+fn compare_tasks(attempt: &Attempt, key: Key, story: &AttemptHistory, report: &mut Report) {
     let membership = attempt.membership.as_deref();
     for run in &attempt.tasks {
         if membership.is_some_and(|membership| membership.joined.contains_key(&run.task)) {

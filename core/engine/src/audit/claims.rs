@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::command::{GpuHealth, HostHealth, Standing, StopReason};
+use muster_model::command::{AllocationBasis, GpuHealth, HostHealth, StopReason};
 use muster_model::host::Host;
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
@@ -52,7 +52,7 @@ fn check_unit(job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let is_destination = matches!(claim.purpose, Purpose::Destination { .. });
     let leaves = is_destination
         && unit.phase == UnitPhase::Stopping
-        && stop.is_some_and(|stop| stop.reason == StopReason::Moved);
+        && stop.is_some_and(|stop| stop.reason == StopReason::Defragmented);
     report.require(
         (unit.phase == UnitPhase::Waiting || leaves) && !claim.tasks.is_empty(),
         Rule::Claims,
@@ -90,7 +90,7 @@ fn check_purpose(claim: &Claim, subject: &str, report: &mut Report) {
         }
         Purpose::Destination { .. } => true,
     };
-    let plain = claim.victims.is_empty() && claim.standing == Standing::Share;
+    let plain = claim.victims.is_empty() && claim.standing == AllocationBasis::Share;
     let moves = claim.purpose != Purpose::Ordinary;
     report.require(sound && (plain || !moves), Rule::Claims, &subject, || {
         format!("its claim says {:?}", claim.purpose)
@@ -186,11 +186,13 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
 /// Checks that only virtual clusters hold resources by cells.
 fn check_cells(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let standings = [
-        unit.attempt.as_ref().map(|attempt| &attempt.standing),
+        unit.attempt
+            .as_ref()
+            .map(|attempt| &attempt.allocation_basis),
         unit.claim.as_ref().map(|claim| &claim.standing),
     ];
     for standing in standings.into_iter().flatten() {
-        let Standing::Cells(cells) = standing else {
+        let AllocationBasis::Cells(cells) = standing else {
             continue;
         };
         let queue = state.queues.get(job.spec.queue.as_str());

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::command::{GpuHealth, HostHealth, Standing};
+use muster_model::command::{AllocationBasis, GpuHealth, HostHealth};
 use muster_model::host::Host;
 use muster_model::ids::HostId;
 use muster_model::time::TimeMs;
 
 use crate::audit::{Report, Rule, jobs};
-use crate::state::{Ground, Index, State};
+use crate::state::{AllocationBasis, Index, State};
 
 pub(super) fn check(state: &State, report: &mut Report) {
     check_rebuilt(state, report);
@@ -28,7 +28,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("pools", kept.pools == rebuilt.pools),
         ("delayed", kept.delayed == rebuilt.delayed),
         ("free", kept.free == rebuilt.free),
-        ("on_host", kept.on_host == rebuilt.on_host),
+        ("on_host", kept.units_on_host == rebuilt.units_on_host),
         ("tasks", kept.tasks == rebuilt.tasks),
         ("finished", kept.finished == rebuilt.finished),
         ("block_changes", kept.block_changes == rebuilt.block_changes),
@@ -36,7 +36,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("usage", kept.usage == rebuilt.usage),
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
-        ("whole", kept.whole == rebuilt.whole),
+        ("whole", kept.prepared_gangs == rebuilt.prepared_gangs),
         ("vacant", kept.vacant == rebuilt.vacant),
         ("suspended", kept.suspended == rebuilt.suspended),
         ("tree", kept.tree == rebuilt.tree),
@@ -44,7 +44,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("host_cells", kept.host_cells == rebuilt.host_cells),
         ("cells", kept.cells == rebuilt.cells),
         ("attempts", kept.attempts == rebuilt.attempts),
-        ("held", kept.held == rebuilt.held),
+        ("held", kept.open_dependencies == rebuilt.open_dependencies),
         ("pipelines", kept.pipelines == rebuilt.pipelines),
         ("claims", kept.claims == rebuilt.claims),
     ];
@@ -103,7 +103,7 @@ fn check_waiting(state: &State, report: &mut Report) {
             let right = state
                 .job(*job)
                 .is_some_and(|job| *job.spec.queue == **queue);
-            report.require(right, Rule::Limbo, &format!("job {job}"), || {
+            report.require(right, Rule::Unindexed, &format!("job {job}"), || {
                 format!("it waits in queue `{queue}`, which is not its own")
             });
         }
@@ -113,7 +113,7 @@ fn check_waiting(state: &State, report: &mut Report) {
             job.counts.waiting > 0 && job.suspension.is_none() && !jobs::is_held(state, job);
         report.require(
             seen.get(id).copied().unwrap_or(0) == usize::from(waits),
-            Rule::Limbo,
+            Rule::Unindexed,
             &format!("job {id}"),
             || {
                 format!(
@@ -160,11 +160,11 @@ fn check_attempts(state: &State, report: &mut Report) {
             let Some(attempt) = &unit.attempt else {
                 continue;
             };
-            let ground = match (&attempt.stop, &attempt.standing) {
-                (Some(_), _) => Ground::Stopping,
-                (None, Standing::Opportunistic) => Ground::Opportunistic,
-                (None, Standing::Share) => Ground::Share,
-                (None, Standing::Cells(_)) => Ground::Cells,
+            let ground = match (&attempt.stop, &attempt.allocation_basis) {
+                (Some(_), _) => AllocationBasis::Stopping,
+                (None, AllocationBasis::Opportunistic) => AllocationBasis::Opportunistic,
+                (None, AllocationBasis::Share) => AllocationBasis::Share,
+                (None, AllocationBasis::Cells(_)) => AllocationBasis::Cells,
             };
             let own = { unit.checkpoints.iter() }.filter(|kept| kept.epoch == attempt.epoch);
             let saved = own.map(|kept| kept.committed_at).max();
@@ -181,7 +181,7 @@ fn check_attempts(state: &State, report: &mut Report) {
         }
     }
     let detail = || format!("it has {kept:?}, jobs have {expected:?}");
-    report.require(kept == expected, Rule::Limbo, &"index.attempts", detail);
+    report.require(kept == expected, Rule::Unindexed, &"index.attempts", detail);
 }
 
 /// Whether a retired queue without live jobs is kept for its children.

@@ -27,9 +27,9 @@ pub(super) fn check(state: &State, report: &mut Report) {
     check_plans(state, report);
     check_shared(state, report);
     let held = if state.health.has_conditions() {
-        Held::of(state)
+        AllocatedParts::of(state)
     } else {
-        Held::default()
+        AllocatedParts::default()
     };
     for (component, condition) in state.health.conditions() {
         let place = place_of(state, component);
@@ -132,7 +132,7 @@ fn check_in_time(state: &State, job: &Job, attempt: &Attempt, report: &mut Repor
         let Some(block) = planned.filter(|block| block.since < placed_at) else {
             continue;
         };
-        let is_in_time = block.lets_begin(placed_at, job.spec.scheduling.run_time_ms_max);
+        let is_in_time = block.allows_start(placed_at, job.spec.scheduling.run_time_ms_max);
         report.require(is_in_time, Rule::Health, &Component::Host(host), || {
             let at = block.planned.map(|planned| planned.at).unwrap_or_default();
             let job = job.id;
@@ -146,7 +146,7 @@ fn check_in_time(state: &State, job: &Job, attempt: &Attempt, report: &mut Repor
 fn check_block(state: &State, component: &Component, block: Option<&Block>, report: &mut Report) {
     let phase = state.health.phase(component);
     let condition = state.health.condition(component);
-    let keeps_off = |held: &component::Held| held.what == Hold::Everything;
+    let keeps_off = |held: &component::Restriction| held.what == Hold::Everything;
     let is_held = condition.and_then(Condition::held).is_some_and(keeps_off);
     let is_out = is_held || !phase.accepts_work();
     report.require(is_out == block.is_some(), Rule::Health, component, || {
@@ -207,12 +207,12 @@ fn place_of(state: &State, component: &Component) -> Option<HostId> {
 
 /// Resources held by attempts, according to the jobs.
 #[derive(Default)]
-struct Held {
+struct AllocatedParts {
     hosts: BTreeSet<HostId>,
     gpus: BTreeSet<GpuUuid>,
 }
 
-impl Held {
+impl AllocatedParts {
     fn of(state: &State) -> Self {
         let units = state.jobs.values().flat_map(|job| job.units.values());
         let attempts = units.filter_map(|unit| unit.attempt.as_deref());

@@ -11,7 +11,7 @@ use crate::state::{State, TaskRun};
 
 /// Allocations on a host, according to the attempts of all jobs.
 #[derive(Default)]
-struct Given {
+struct Allocated {
     cpus_milli: u64,
     memory_mib: u64,
     gpus: BTreeMap<GpuUuid, Holder>,
@@ -27,7 +27,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
             || "attempts run on it, and it does not exist".to_owned(),
         );
     }
-    let nothing = Given::default();
+    let nothing = Allocated::default();
     for (id, host) in &state.hosts {
         check_identity(state, *id, host, report);
         check_holders(host, given.get(id).unwrap_or(&nothing), report);
@@ -36,8 +36,8 @@ pub(super) fn check(state: &State, report: &mut Report) {
     check_gpu_hosts(state, report);
 }
 
-fn given_by_host(state: &State, report: &mut Report) -> BTreeMap<HostId, Given> {
-    let mut all: BTreeMap<HostId, Given> = BTreeMap::new();
+fn given_by_host(state: &State, report: &mut Report) -> BTreeMap<HostId, Allocated> {
+    let mut all: BTreeMap<HostId, Allocated> = BTreeMap::new();
     let mut owners: BTreeMap<GpuUuid, Holder> = BTreeMap::new();
     for (job, record) in &state.jobs {
         for (unit, known) in &record.units {
@@ -68,7 +68,7 @@ fn given_by_host(state: &State, report: &mut Report) -> BTreeMap<HostId, Given> 
 fn give_gpus(
     run: &TaskRun,
     holder: Holder,
-    given: &mut Given,
+    given: &mut Allocated,
     owners: &mut BTreeMap<GpuUuid, Holder>,
     report: &mut Report,
 ) {
@@ -103,7 +103,7 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
     );
 }
 
-fn check_holders(host: &Host, given: &Given, report: &mut Report) {
+fn check_holders(host: &Host, given: &Allocated, report: &mut Report) {
     for gpu in &host.gpus {
         let expected = given.gpus.get(&gpu.uuid).copied();
         report.require(
@@ -130,7 +130,7 @@ fn check_holders(host: &Host, given: &Given, report: &mut Report) {
 
 /// Checks the allocations of a host. A host that registers with less than it has allocated is over capacity
 /// until something ends; the sum of its allocations must be right at any time.
-fn check_capacity(host: &Host, given: &Given, report: &mut Report) {
+fn check_capacity(host: &Host, given: &Allocated, report: &mut Report) {
     report.require(
         u64::from(host.cpus_milli_used) == given.cpus_milli
             && host.memory_mib_used == given.memory_mib,

@@ -88,7 +88,7 @@ fn check_counts(job: &Job, report: &mut Report) {
     let known = u64::from(job.first_untouched.get());
     report.require(
         known <= units && job.units.len() as u64 == known,
-        Rule::Limbo,
+        Rule::Unindexed,
         &subject,
         || {
             format!(
@@ -113,7 +113,7 @@ fn check_counts(job: &Job, report: &mut Report) {
         .collect();
     report.require(
         waiting.iter().eq(job.requeued.iter()),
-        Rule::Limbo,
+        Rule::Unindexed,
         &subject,
         || format!("units {waiting:?} wait, it names {:?}", job.requeued),
     );

@@ -37,7 +37,7 @@ fn check_replicas(state: &State, report: &mut Report) {
 
 /// Checks that no job of the old group started anything while unknown tasks could have had a lease.
 fn check_refounding(state: &State, report: &mut Report) {
-    let Some(refounding) = state.refounding else {
+    let Some(refounding) = state.recovery else {
         return;
     };
     report.require(

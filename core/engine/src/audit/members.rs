@@ -12,7 +12,7 @@ use crate::audit::{Report, Rule};
 use crate::state::{Attempt, Job, Membership, State, Unit, Vacancy};
 
 /// Checks that exactly the gangs that lack a member are indexed for the planner.
-pub(super) fn check_sight(state: &State, report: &mut Report) {
+pub(super) fn check_vacancy_index(state: &State, report: &mut Report) {
     let mut expected: BTreeSet<UnitId> = BTreeSet::new();
     for job in state.jobs.values() {
         for (index, unit) in &job.units {
@@ -27,7 +27,7 @@ pub(super) fn check_sight(state: &State, report: &mut Report) {
         }
     }
     let kept: BTreeSet<_> = state.index.vacant.iter().copied().collect();
-    report.require(kept == expected, Rule::Limbo, &"index.vacant", || {
+    report.require(kept == expected, Rule::Unindexed, &"index.vacant", || {
         format!("it has {kept:?}, jobs have {expected:?}")
     });
 }

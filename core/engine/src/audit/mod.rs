@@ -12,10 +12,10 @@ mod derived;
 mod health;
 mod hosts;
 mod jobs;
+mod locations;
 mod logs;
 mod members;
 mod pipelines;
-mod places;
 mod units;
 mod usage;
 
@@ -49,7 +49,7 @@ pub enum Rule {
     VirtualClusters,
     /// I19: hosts are located as configured, else as reported by their workers without contradiction; cells
     /// nest.
-    Places,
+    Locations,
     /// I8: a queue counts its unfinished jobs and the usage of its work.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
@@ -59,7 +59,7 @@ pub enum Rule {
     /// I11: derived data equals its recomputation.
     Derived,
     /// I13: every live object is in an index that advances it.
-    Limbo,
+    Unindexed,
     /// I14: the retry budget is kept.
     RetryBudget,
     /// I20: nothing of a job is placed before its dependencies have ended as required.
@@ -106,13 +106,13 @@ pub fn audit(state: &State) -> Vec<Finding> {
     jobs::check(state, &mut report);
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
-    members::check_sight(state, &mut report);
+    members::check_vacancy_index(state, &mut report);
     logs::check(state, &mut report);
     pipelines::check(state, &mut report);
     attempt_events::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
-    places::check(state, &mut report);
+    locations::check(state, &mut report);
     cells::check(state, &mut report);
     health::check(state, &mut report);
     access::check(state, &mut report);

@@ -21,7 +21,7 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
     );
     report.require(
         unit.attempt.is_some() == holds,
-        Rule::Limbo,
+        Rule::Unindexed,
         &subject,
         || {
             let attempt = unit.attempt.as_ref().map(|attempt| attempt.epoch);
@@ -107,11 +107,11 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
     check_charges(unit, subject, report);
     check_rows(job, unit, subject, report);
     check_retention(job, unit, subject, report);
-    let halts = unit.attempt.as_ref().map_or(0, |it| it.halts.len());
+    let halts = unit.attempt.as_ref().map_or(0, |it| it.pauses.len());
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
             && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX
-            && halts <= limits::HALTS_PER_ATTEMPT_MAX,
+            && halts <= limits::PAUSES_PER_ATTEMPT_MAX,
         Rule::Limits,
         subject,
         || {
@@ -186,7 +186,7 @@ fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut R
     let removes = policy.is_some_and(|policy| policy.remove);
     let removals = unit.removals.as_slice();
     report.require(
-        removals.is_empty() || (removes && removals.len() <= limits::REMOVALS_TOLD_MAX),
+        removals.is_empty() || (removes && removals.len() <= limits::REMOVALS_PER_UNIT_MAX),
         Rule::Retention,
         subject,
         || format!("{} folders are to be removed by {policy:?}", removals.len()),
@@ -272,7 +272,7 @@ fn check_attempt(
         },
     );
     let ended = attempt.tasks.iter().all(|run| terminal(run.phase));
-    report.require(!ended, Rule::Limbo, subject, || {
+    report.require(!ended, Rule::Unindexed, subject, || {
         format!(
             "attempt {} continues although all its tasks ended",
             attempt.epoch

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::ids::{GpuUuid, TaskIndex};
 use muster_model::quota::Amounts;
 
@@ -49,7 +49,7 @@ fn add_job(sums: &mut Sums, models: &BTreeMap<GpuUuid, &str>, job: &Job) {
                 .iter()
                 .map(|run| (run.task, run.gpus.as_slice()));
             let amounts = sum(models, job, tasks);
-            let opportunistic = attempt.standing == Standing::Opportunistic;
+            let opportunistic = attempt.allocation_basis == AllocationBasis::Opportunistic;
             let stopping = attempt.stop.is_some();
             spread(sums, job, |usage| {
                 usage.held.add(&amounts);

@@ -10,7 +10,7 @@ use muster_model::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig};
 use muster_model::spec::{JobSpec, Violation};
 use muster_model::topology::{CellId, CellKind, ClusterTree, GpuMask};
 
-use crate::cells::{Allocation, BindError, Ground, cells_of};
+use crate::cells::{Allocation, BindError, CellTree, cells_of};
 use crate::state::State;
 
 /// Checks that the cluster can honour all guaranteed cells; returns every violated rule with its location and
@@ -26,7 +26,7 @@ pub fn check_quotas<'a>(
     if !has_gpus || !queues.clone().any(is_virtual_cluster) {
         return Vec::new();
     }
-    let ground = Ground::new(tree.topology(), cells_of(state, tree));
+    let ground = CellTree::new(tree.topology(), cells_of(state, tree));
     let allocation = Allocation::new(ground, queues.clone());
     let mut found = Vec::new();
     for (name, config) in queues {
@@ -205,7 +205,7 @@ fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Re
 /// The first GPU outside, or the first cell that holds none, human-readable.
 pub fn check_cover(
     state: &State,
-    ground: &Ground,
+    ground: &CellTree,
     cells: &[CellId],
     tasks: &[TaskPlacement],
 ) -> Result<(), String> {
@@ -244,7 +244,12 @@ fn positions<'a>(
 }
 
 /// Returns which of the cells, ascending, a GPU lies in.
-fn position_in(ground: &Ground, cells: &[CellId], host: HostId, position: usize) -> Option<usize> {
+fn position_in(
+    ground: &CellTree,
+    cells: &[CellId],
+    host: HostId,
+    position: usize,
+) -> Option<usize> {
     let gpu = CellId::Inside(host, ground.topology().gpu_level(), GpuMask::one(position));
     ground
         .around(&gpu)

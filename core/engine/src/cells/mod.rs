@@ -11,30 +11,30 @@
 //! [`settle()`] computes the effects of a change of hosts, topology or queues.
 
 mod allocation;
+mod cell_tree;
 mod check;
 mod choose;
-mod ground;
+mod holders;
+mod host_changes;
 mod load;
 mod pack;
-mod regrow;
+mod reassign;
+mod safety;
 mod serve;
-mod settle;
 mod shortage;
-mod surplus;
 mod upgrade;
-mod upkeep;
 
 use std::sync::Arc;
 
 pub use allocation::{Allocation, BindError, Bound, Quota};
+pub use cell_tree::CellTree;
 pub use check::{check_binding, check_cover, check_quotas};
 pub use choose::Wanted;
-pub use ground::Ground;
+pub use holders::OpportunisticAttempt;
 pub use load::{HostLoad, Load};
-pub use serve::{Piece, Price, Request, Room, Served, serve};
-pub use settle::{Settled, settle};
+pub use reassign::{Reassignment, settle};
+pub use serve::{CellPlacement, Price, Request, Room, TaskRequest, serve};
 pub use shortage::{CellShortage, CellsLeft};
-pub use upkeep::Guest;
 
 use muster_model::host::Host;
 use muster_model::topology::{ClusterTree, HostCells};

@@ -30,12 +30,12 @@ pub struct Request {
     /// The pinned cell that it must use, if any.
     pub pinned: Option<Arc<str>>,
     /// Its tasks with GPUs.
-    pub tasks: Vec<Piece>,
+    pub tasks: Vec<TaskRequest>,
 }
 
 /// A task with GPUs.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct TaskRequest {
     /// Index of its group in the unit.
     pub group: usize,
     /// Its GPUs, at least one.
@@ -50,7 +50,7 @@ pub trait Room: Clone {
     fn open(&self, host: HostId) -> GpuMask;
     /// Takes room for a task, with GPUs of those offered; `None` if the host has no room. GPUs without a
     /// holder go first.
-    fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask>;
+    fn take(&mut self, host: HostId, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask>;
     /// Whether GPUs are taken from others: then fully used cells are bound too.
     fn evicts(&self) -> bool;
     /// Returns the minimum loss of taking `gpus` of the GPUs offered; `None` if they are too few. Zero where
@@ -71,7 +71,7 @@ pub struct Price {
 
 /// Result: the placement of a unit.
 #[derive(Clone, Debug)]
-pub struct Served<R> {
+pub struct CellPlacement<R> {
     /// Host and GPUs of every task in the request.
     pub tasks: Vec<(HostId, GpuMask)>,
     /// The cells that it holds, ascending.
@@ -84,7 +84,11 @@ pub struct Served<R> {
 
 /// Places a unit; `None` if the virtual cluster has no room that the hosts can give.
 #[must_use]
-pub fn serve<R: Room>(allocation: &Allocation, request: &Request, room: &R) -> Option<Served<R>> {
+pub fn serve<R: Room>(
+    allocation: &Allocation,
+    request: &Request,
+    room: &R,
+) -> Option<CellPlacement<R>> {
     let mut order: Vec<usize> = (0..request.tasks.len()).collect();
     order.sort_by_key(|task| Reverse(request.tasks[*task].gpus));
     let mut serving = Serving::new(allocation, request, room);
@@ -150,7 +154,7 @@ impl<'a, R: Room> Serving<'a, R> {
         }
     }
 
-    fn one_by_one(&mut self, order: &[usize]) -> Option<Served<R>> {
+    fn one_by_one(&mut self, order: &[usize]) -> Option<CellPlacement<R>> {
         for task in order {
             if !self.put_where_bound(*task) && !self.put_in_new(*task) && !self.put_across(*task) {
                 return None;
@@ -382,7 +386,7 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     /// Packs all tasks into bound cells and open quota, then binds the cells used by the packing.
-    fn as_packed(&mut self, order: &[usize]) -> Option<Served<R>> {
+    fn as_packed(&mut self, order: &[usize]) -> Option<CellPlacement<R>> {
         let mut models: Vec<Arc<str>> = Vec::new();
         for piece in &self.request.tasks {
             if !models.contains(&piece.gpu_model) {
@@ -450,7 +454,7 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     /// Builds the result: cells that no task uses are released again.
-    fn finish(&mut self) -> Option<Served<R>> {
+    fn finish(&mut self) -> Option<CellPlacement<R>> {
         let tasks: Vec<(HostId, GpuMask)> = self.placed.values().copied().collect();
         if tasks.len() < self.request.tasks.len() {
             return None;
@@ -475,7 +479,7 @@ impl<'a, R: Room> Serving<'a, R> {
                 allocation.bind(&self.request.queue, cell).ok()?;
             }
         }
-        Some(Served {
+        Some(CellPlacement {
             tasks,
             cells,
             allocation,

@@ -8,7 +8,7 @@ use muster_model::topology::{CellId, CellKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::Allocation;
-use crate::cells::surplus::{self, Counts};
+use crate::cells::safety::{self, Counts};
 
 /// A shortage of healthy cells of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Allocation {
     pub fn shortages(&self) -> Vec<CellShortage> {
         let healthy = self.healthy();
         let owed: Vec<CellKind> = self.all_owed().map(|(kind, _)| kind.clone()).collect();
-        let sums = surplus::sums(self.ground(), None, owed.iter(), |kind| Counts {
+        let sums = safety::sums(self.ground(), None, owed.iter(), |kind| Counts {
             free: healthy.get(kind).copied().unwrap_or(0),
             owed: self.counts(kind).owed,
         });

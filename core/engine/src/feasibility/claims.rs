@@ -12,7 +12,7 @@ use crate::state::{Job, State};
 
 /// A unit that asks for resources at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct Requester<'a> {
     /// The owning job.
     pub job: &'a Job,
     /// Index of the unit within its job.
@@ -54,7 +54,7 @@ impl Freed {
     }
 }
 
-impl<'a> Asker<'a> {
+impl<'a> Requester<'a> {
     /// A unit that would start now.
     #[must_use]
     pub const fn at(job: &'a Job, unit: UnitIndex, now: TimeMs) -> Self {
@@ -111,7 +111,7 @@ impl<'a> Asker<'a> {
 
     /// Returns why the job may not use a host because of its name or its probation.
     #[must_use]
-    pub fn named_out(&self, host: &Host) -> Option<Misfit> {
+    pub fn name_or_probation_misfit(&self, host: &Host) -> Option<Misfit> {
         let scheduling = &self.job.spec.scheduling;
         let names = |names: &[String]| names.iter().any(|name| **name == *host.name);
         if !scheduling.hosts.is_empty() && !names(&scheduling.hosts) {
@@ -128,16 +128,16 @@ impl<'a> Asker<'a> {
         if !is_taken {
             return Some(Misfit::OnProbation);
         }
-        self.begins_too_late(host)
+        self.maintenance_misfit(host)
     }
 
     /// Returns a misfit if a host is to be blocked before the unit is sure to have ended there.
     #[must_use]
-    pub fn begins_too_late(&self, host: &Host) -> Option<Misfit> {
+    pub fn maintenance_misfit(&self, host: &Host) -> Option<Misfit> {
         let block = host.planned.as_ref()?;
         let planned = block.planned.as_ref()?;
         let run_time_ms_max = self.job.spec.scheduling.run_time_ms_max;
-        let is_in_time = block.lets_begin(self.now, run_time_ms_max);
+        let is_in_time = block.allows_start(self.now, run_time_ms_max);
         (!is_in_time).then(|| Misfit::Maintenance {
             in_ms: planned.at.since(self.now),
             reason: block.reason.clone(),
@@ -146,7 +146,7 @@ impl<'a> Asker<'a> {
 
     /// Returns why the job may not use a host because of other jobs that are there, or have claims there.
     #[must_use]
-    pub fn crowded_out(&self, state: &State, host: &Host, freed: &Freed) -> Option<Misfit> {
+    pub fn exclusivity_misfit(&self, state: &State, host: &Host, freed: &Freed) -> Option<Misfit> {
         if state.index.tasks.get(&host.id).is_some()
             && let Some(misfit) = self.tenants(state, host.id, freed)
         {
@@ -157,7 +157,7 @@ impl<'a> Asker<'a> {
             .map(HostClaim::unit_id)
             .filter(|claimant| claimant.job != self.job.id && !freed.claims.contains(claimant))
             .filter(|claimant| !self.may_use(state, *claimant))
-            .find_map(|claimant| self.against(state, claimant.job))
+            .find_map(|claimant| self.exclusivity_conflict(state, claimant.job))
     }
 
     fn tenants(&self, state: &State, host: HostId, freed: &Freed) -> Option<Misfit> {
@@ -167,15 +167,15 @@ impl<'a> Asker<'a> {
         let units = state.index.units_on(host);
         let mut tenants = units.filter(|tenant| !freed.attempts.contains(tenant));
         if self.is_exclusive() {
-            return tenants.find_map(|tenant| self.against(state, tenant.job));
+            return tenants.find_map(|tenant| self.exclusivity_conflict(state, tenant.job));
         }
         // An exclusive job is the only one on its host, so checking any unit is enough.
         let tenant = tenants.next()?;
-        self.against(state, tenant.job)
+        self.exclusivity_conflict(state, tenant.job)
     }
 
     /// Returns why the job may not share a host with another one.
-    fn against(&self, state: &State, other: JobId) -> Option<Misfit> {
+    fn exclusivity_conflict(&self, state: &State, other: JobId) -> Option<Misfit> {
         if other == self.job.id {
             return None;
         }

@@ -4,17 +4,17 @@ use muster_model::command::HostHealth;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{GpuUuid, UnitId};
 use muster_model::spec::TaskGroup;
-use muster_model::topology::{GpuMask, HostCells, Own};
+use muster_model::topology::{GpuMask, HostCells, TaskScope};
 
-use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group, unequipped};
+use crate::feasibility::{Freed, Misfit, Requester, Room, acceptable, tasks_of_group, unequipped};
 use crate::state::{Running, State};
 
 /// Remaining resources of a host while one unit is placed on it.
 #[derive(Clone, Debug)]
-pub struct Ledger<'a> {
+pub struct HostTrial<'a> {
     host: &'a Host,
     state: &'a State,
-    asker: Asker<'a>,
+    asker: Requester<'a>,
     freed: &'a Freed,
     room: Room,
     taken: GpuMask,
@@ -22,10 +22,10 @@ pub struct Ledger<'a> {
     tasks_by_group: Vec<(&'a str, u32)>,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> HostTrial<'a> {
     /// Opens the ledger of a host for a unit of a job; `freed` counts as free although it is in use.
     #[must_use]
-    pub fn open(state: &'a State, host: &'a Host, asker: Asker<'a>, freed: &'a Freed) -> Self {
+    pub fn open(state: &'a State, host: &'a Host, asker: Requester<'a>, freed: &'a Freed) -> Self {
         Self {
             host,
             state,
@@ -73,10 +73,13 @@ impl<'a> Ledger<'a> {
         }
         let refused = self
             .asker
-            .named_out(self.host)
+            .name_or_probation_misfit(self.host)
             .or_else(|| unequipped(group, self.host))
-            .or_else(|| self.asker.crowded_out(self.state, self.host, self.freed))
-            .or_else(|| self.room.misfit(&group.resources, group.places()));
+            .or_else(|| {
+                self.asker
+                    .exclusivity_misfit(self.state, self.host, self.freed)
+            })
+            .or_else(|| self.room.misfit(&group.resources, group.task_weight()));
         if let Some(misfit) = refused {
             return Err(misfit);
         }
@@ -124,8 +127,8 @@ impl<'a> Ledger<'a> {
         };
         let topology = &self.state.topology;
         let shared = topology.level(&within.level).is_some_and(|level| {
-            let own = Own::of(topology, level);
-            self.cells().map_or(own == Own::Host, |cells| {
+            let own = TaskScope::of(topology, level);
+            self.cells().map_or(own == TaskScope::Host, |cells| {
                 cells.tasks(own, mask, mask.count()) > 0
             })
         });
@@ -163,12 +166,12 @@ impl<'a> Ledger<'a> {
             Some(within) if within.required => {
                 let level = topology.level(&within.level);
                 level
-                    .map(|level| Own::of(topology, level))
+                    .map(|level| TaskScope::of(topology, level))
                     .ok_or_else(|| Misfit::NotWithin {
                         level: within.level.clone(),
                     })?
             }
-            _ => Own::Host,
+            _ => TaskScope::Host,
         };
         cells
             .models
@@ -191,7 +194,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn commit(&mut self, group: &'a TaskGroup, gpus: GpuMask) {
-        self.room.give(&group.resources, group.places(), 1);
+        self.room.give(&group.resources, group.task_weight(), 1);
         self.taken = self.taken.or(gpus);
         if group.tasks_per_host_max.is_some() {
             let tasks = self.tasks_of(group) + 1;
@@ -222,7 +225,7 @@ fn is_named(group: &TaskGroup, gpu: GpuUuid) -> bool {
 }
 
 /// Whether a unit may have a GPU now.
-fn is_free(state: &State, gpu: &Gpu, asker: Asker<'_>, freed: &Freed) -> bool {
+fn is_free(state: &State, gpu: &Gpu, asker: Requester<'_>, freed: &Freed) -> bool {
     gpu.usable()
         && gpu.holder.as_ref().is_none_or(|holder| freed.holds(holder))
         && gpu.claim.is_none_or(|claimant| {
@@ -231,7 +234,7 @@ fn is_free(state: &State, gpu: &Gpu, asker: Asker<'_>, freed: &Freed) -> bool {
 }
 
 /// Returns the resources of a host besides GPUs that a unit may use.
-fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
+fn room(state: &State, host: &Host, asker: Requester<'_>, freed: &Freed) -> Room {
     let mut room = if freed.all_attempts {
         Room::whole(host)
     } else {
@@ -253,7 +256,7 @@ fn room(state: &State, host: &Host, asker: Asker<'_>, freed: &Freed) -> Room {
 
 /// Counts what a unit's attempt holds on a host as free.
 fn give_back(state: &State, host: &Host, unit: UnitId, room: &mut Room) {
-    if !state.index.on_host.contains_key(&(host.id, unit)) {
+    if !state.index.units_on_host.contains_key(&(host.id, unit)) {
         return;
     }
     let Some(Running { job, attempt, .. }) = Running::of(state, unit) else {
@@ -261,7 +264,7 @@ fn give_back(state: &State, host: &Host, unit: UnitId, room: &mut Room) {
     };
     for run in attempt.tasks.iter().filter(|run| run.host == host.id) {
         if let Some((group, _)) = job.spec.group_of(run.task) {
-            room.take_back(&group.resources, group.places());
+            room.take_back(&group.resources, group.task_weight());
         }
     }
 }

@@ -9,8 +9,8 @@ mod misfit;
 mod room;
 mod unit;
 
-pub use claims::{Asker, Freed};
-pub use ledger::Ledger;
+pub use claims::{Freed, Requester};
+pub use ledger::HostTrial;
 pub use misfit::Misfit;
 pub use room::Room;
 pub use unit::{Unfit, check, check_member};

@@ -7,7 +7,7 @@ use muster_model::ids::{HostId, TaskIndex};
 use muster_model::spec::{JobSpec, TaskGroup, Within};
 use muster_model::topology::{CellId, GpuMask};
 
-use crate::feasibility::{Asker, Freed, Ledger, Misfit};
+use crate::feasibility::{Freed, HostTrial, Misfit, Requester};
 use crate::state::{Attempt, State, TaskRun};
 
 /// Reason why a unit cannot be placed as given.
@@ -29,11 +29,11 @@ pub enum Unfit {
 /// The first violation.
 pub fn check(
     state: &State,
-    asker: Asker<'_>,
+    asker: Requester<'_>,
     tasks: &[TaskPlacement],
     freed: &Freed,
 ) -> Result<BTreeMap<HostId, Vec<usize>>, Unfit> {
-    let mut ledgers: BTreeMap<HostId, (Ledger<'_>, Vec<usize>)> = BTreeMap::new();
+    let mut ledgers: BTreeMap<HostId, (HostTrial<'_>, Vec<usize>)> = BTreeMap::new();
     let mut masks = Vec::with_capacity(tasks.len());
     for (position, task) in tasks.iter().enumerate() {
         let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
@@ -44,7 +44,7 @@ pub fn check(
             .ok_or(Unfit::TaskUnknown(task.task))?;
         let (ledger, positions) = ledgers
             .entry(task.host)
-            .or_insert_with(|| (Ledger::open(state, host, asker, freed), Vec::new()));
+            .or_insert_with(|| (HostTrial::open(state, host, asker, freed), Vec::new()));
         let mask = ledger
             .take(group, &task.gpus)
             .map_err(|misfit| Unfit::Host(task.host, misfit))?;
@@ -67,7 +67,7 @@ pub fn check(
 /// The first violation.
 pub fn check_member(
     state: &State,
-    asker: Asker<'_>,
+    asker: Requester<'_>,
     attempt: &Attempt,
     task: &TaskPlacement,
 ) -> Result<(), Unfit> {
@@ -77,7 +77,7 @@ pub fn check_member(
         .group_of(task.task)
         .ok_or(Unfit::TaskUnknown(task.task))?;
     let nothing = Freed::default();
-    let mask = Ledger::open(state, host, asker, &nothing)
+    let mask = HostTrial::open(state, host, asker, &nothing)
         .take(group, &task.gpus)
         .map_err(|misfit| Unfit::Host(task.host, misfit))?;
     let others = attempt.tasks.iter().filter(|run| run.task != task.task);

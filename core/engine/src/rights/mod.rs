@@ -28,7 +28,7 @@ mod protection;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use muster_model::command::{Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, TaskPlacement};
 use muster_model::host::Host;
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_model::limits;
@@ -37,7 +37,7 @@ use muster_model::time::TimeMs;
 use muster_model::topology::CellId;
 
 use crate::state::{
-    Attempt, AttemptClass, Ground, Job, State, Unit, Usage, amounts_held, amounts_of,
+    AllocationBasis, Attempt, AttemptClass, Job, State, Unit, Usage, amounts_held, amounts_of,
 };
 pub use entry::may_enter;
 pub use protection::Protection;
@@ -63,7 +63,7 @@ pub struct Preemptor<'a> {
     /// Index of the unit within its job.
     pub unit: UnitIndex,
     /// Allocation basis of the requested resources.
-    pub standing: &'a Standing,
+    pub standing: &'a AllocationBasis,
     /// Requested amounts ([`crate::state::amounts_of`]).
     pub amounts: &'a Amounts,
 }
@@ -72,7 +72,7 @@ pub struct Preemptor<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     job: &'a Job,
-    standing: &'a Standing,
+    standing: &'a AllocationBasis,
     tasks: Tasks<'a>,
     is_stopping: bool,
     /// Start of its protection; `None` for claims.
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
     pub fn attempt(job: &'a Job, attempt: &'a Attempt) -> Self {
         Self {
             job,
-            standing: &attempt.standing,
+            standing: &attempt.allocation_basis,
             tasks: Tasks::Held(attempt),
             is_stopping: attempt.stop.is_some(),
             protected_since: Some(attempt.protected_since()),
@@ -190,21 +190,21 @@ impl<'a> Rights<'a> {
         }
         let ours = self.preemptor.standing;
         match (ours, victim.standing) {
-            (Standing::Opportunistic, _) => Err(Protection::PreemptorOpportunistic),
-            (_, Standing::Opportunistic) => Ok(Right::Opportunistic),
+            (AllocationBasis::Opportunistic, _) => Err(Protection::PreemptorOpportunistic),
+            (_, AllocationBasis::Opportunistic) => Ok(Right::Opportunistic),
             _ if victim.job.spec.queue == self.preemptor.job.spec.queue => {
-                let by_share = matches!(victim.standing, Standing::Share);
+                let by_share = matches!(victim.standing, AllocationBasis::Share);
                 self.by_priority(by_share, victim.job.spec.priority)
             }
-            (_, Standing::Cells(_)) => Err(Protection::OtherCells),
-            (Standing::Cells(cells), Standing::Share) => {
+            (_, AllocationBasis::Cells(_)) => Err(Protection::OtherCells),
+            (AllocationBasis::Cells(cells), AllocationBasis::Share) => {
                 if self.lies_in(victim, cells) {
                     Ok(Right::Cells)
                 } else {
                     Err(Protection::OtherCells)
                 }
             }
-            (Standing::Share, Standing::Share) => {
+            (AllocationBasis::Share, AllocationBasis::Share) => {
                 let is_held = matches!(victim.tasks, Tasks::Held(_));
                 self.by_reclaim(&victim.job.spec.queue, is_held)
             }
@@ -217,15 +217,17 @@ impl<'a> Rights<'a> {
     pub fn over_class(&self, class: &AttemptClass) -> Option<Right> {
         let same_queue = *class.queue == *self.preemptor.job.spec.queue;
         match (self.preemptor.standing, class.ground) {
-            (_, Ground::Stopping) | (Standing::Opportunistic, _) => None,
-            (_, Ground::Opportunistic) => Some(Right::Opportunistic),
-            (_, Ground::Share | Ground::Cells) if same_queue => {
-                let by_share = class.ground == Ground::Share;
+            (_, AllocationBasis::Stopping) | (AllocationBasis::Opportunistic, _) => None,
+            (_, AllocationBasis::Opportunistic) => Some(Right::Opportunistic),
+            (_, AllocationBasis::Share | AllocationBasis::Cells) if same_queue => {
+                let by_share = class.ground == AllocationBasis::Share;
                 self.by_priority(by_share, class.priority).ok()
             }
-            (_, Ground::Cells) => None,
-            (Standing::Cells(_), Ground::Share) => Some(Right::Cells),
-            (Standing::Share, Ground::Share) => self.by_reclaim(&class.queue, true).ok(),
+            (_, AllocationBasis::Cells) => None,
+            (AllocationBasis::Cells(_), AllocationBasis::Share) => Some(Right::Cells),
+            (AllocationBasis::Share, AllocationBasis::Share) => {
+                self.by_reclaim(&class.queue, true).ok()
+            }
         }
     }
 
@@ -236,7 +238,7 @@ impl<'a> Rights<'a> {
 
     /// Takes a victim, so that the usage of its queues no longer includes it.
     pub fn take(&mut self, victim: &Subject<'a>) {
-        if *victim.standing == Standing::Opportunistic {
+        if *victim.standing == AllocationBasis::Opportunistic {
             return;
         }
         let amounts = victim.amounts(self.state);
@@ -267,7 +269,7 @@ impl<'a> Rights<'a> {
         let spec = &self.preemptor.job.spec;
         let queue = self.state.queues.get(spec.queue.as_str());
         let allowed = queue.is_some_and(|queue| queue.config.preempt_by_priority);
-        let same_ground = matches!(self.preemptor.standing, Standing::Share) == by_share;
+        let same_ground = matches!(self.preemptor.standing, AllocationBasis::Share) == by_share;
         if allowed && same_ground && priority < spec.priority {
             Ok(Right::Priority)
         } else {

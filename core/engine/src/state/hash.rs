@@ -20,7 +20,7 @@ impl State {
     pub fn state_hash(&self) -> u64 {
         let mut chain = Chain::default();
         chain.add(&(self.revision, self.time, self.leadership));
-        chain.add(&self.refounding);
+        chain.add(&self.recovery);
         chain.add(self.replicas.as_ref());
         chain.add(&(self.requests.len(), self.requests.hash()));
         chain.add(&(

@@ -10,7 +10,7 @@ mod hosts;
 mod index;
 mod job;
 mod queue;
-mod refounding;
+mod recovery;
 mod replicas;
 mod requests;
 mod restore;
@@ -23,34 +23,34 @@ use imbl::OrdMap;
 use muster_model::host::{Gpu, Host};
 use serde::{Deserialize, Serialize};
 
-pub use events::{Compacted, EventLog, Losses};
+pub use events::{Compacted, EventGaps, EventLog};
 pub use hosts::pools::{POOL_LABEL, Pools, pool_of};
 pub use hosts::reliability::Reliability;
 pub(crate) use index::HostEntries;
-pub use index::attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
+pub use index::attempts::{AllocationBasis, AttemptClass, AttemptKey, Attempts, HeldInCells};
 pub use index::cell_index::CellIndex;
 pub(crate) use index::cells::guaranteed_levels;
-pub use index::handover::{Gone, Whose, counted_twice, taken_over};
-pub use index::line::{Line, WaitingKey};
+pub use index::claim_overlap::{ExcludedUsage, UsageScope, counted_twice, taken_over};
 pub use index::totals::Totals;
+pub use index::waiting_class::{WaitingClass, WaitingKey};
 pub use index::{BlockChange, ClaimProgress, HostClass, Index, TasksOnHost};
-pub use job::halts::Halt;
-pub use job::held::Held;
+pub use job::dependencies::OpenDependencies;
 pub use job::membership::{Joined, Leaving, Membership, Vacancy};
+pub use job::pauses::Pause;
+pub use job::placement_class::PlacementClass;
 pub use job::run_times::RunTimes;
-pub use job::shape::Shape;
 pub use job::{Attempt, Claim, Job, PastAttempt, PipelineMark, Purpose, TaskRun, Unit};
-pub use queue::usage::{Part, add as add_usage, remove as remove_usage};
 pub use queue::usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
+pub use queue::usage::{UsageKind, add as add_usage, remove as remove_usage};
 pub use queue::{History, Queue};
-pub use refounding::{Hold, Refounding};
+pub use recovery::{Recovery, RecoveryHold};
 pub use replicas::Replicas;
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use rules::HealthRules;
 pub use running::Running;
 
-use muster_health::book::Book;
+use muster_health::state::HealthState;
 use muster_model::access::{JoinToken, User};
 use muster_model::command::JobDefaults;
 use muster_model::ids::{
@@ -82,7 +82,7 @@ pub struct State {
     /// The current leadership.
     pub leadership: Leadership,
     /// Record of a disaster recovery from another group of replicas, if there was one.
-    pub refounding: Option<Refounding>,
+    pub recovery: Option<Recovery>,
     /// Current and highest replica ids.
     pub replicas: Arc<Replicas>,
     /// All jobs still kept.
@@ -106,7 +106,7 @@ pub struct State {
     /// GPU time of all jobs with GPUs, including forgotten ones.
     pub ledger: Ledger,
     /// Health state of hosts and GPUs.
-    pub health: Book,
+    pub health: HealthState,
     /// The health rules in force.
     pub health_rules: HealthRules,
     /// The topology as configured; hosts not named in it are located as their workers report.
@@ -135,7 +135,7 @@ impl Default for State {
             revision: Revision::default(),
             time: TimeMs::default(),
             leadership: Leadership::default(),
-            refounding: None,
+            recovery: None,
             replicas: Arc::default(),
             jobs: OrdMap::new(),
             hosts: OrdMap::new(),
@@ -147,7 +147,7 @@ impl Default for State {
             job_defaults: None,
             reliability: Reliability::default(),
             ledger: Ledger::default(),
-            health: Book::default(),
+            health: HealthState::default(),
             health_rules: HealthRules::default(),
             configured_topology: Arc::default(),
             topology: Arc::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_health::book::{Book, Part};
+use muster_health::state::{HealthState, Part};
 use muster_model::access::{JoinToken, User};
 use muster_model::command::{Block, JobDefaults};
 use muster_model::health::Component;
@@ -15,7 +15,7 @@ use muster_model::topology::Topology;
 
 use crate::apply::limits_of;
 use crate::state::{
-    EventLog, HealthRules, Index, Job, Leadership, Queue, Refounding, Reliability, Replicas,
+    EventLog, HealthRules, Index, Job, Leadership, Queue, Recovery, Reliability, Replicas,
     RequestLog, State, StoredAnswer,
 };
 
@@ -29,7 +29,7 @@ pub struct StateParts {
     /// The current leadership.
     pub leadership: Leadership,
     /// Record of a disaster recovery from another group of replicas.
-    pub refounding: Option<Refounding>,
+    pub refounding: Option<Recovery>,
     /// Current and highest replica ids.
     pub replicas: Arc<Replicas>,
     /// All jobs, in any order.
@@ -49,7 +49,7 @@ pub struct StateParts {
     /// GPU time of all jobs with GPUs.
     pub ledger: Ledger,
     /// Health state of hosts and GPUs.
-    pub health: Book,
+    pub health: HealthState,
     /// The health rules in force.
     pub health_rules: HealthRules,
     /// The topology as configured.
@@ -133,7 +133,7 @@ impl State {
             revision,
             time,
             leadership,
-            refounding,
+            recovery: refounding,
             replicas,
             jobs,
             hosts,
@@ -199,7 +199,7 @@ impl State {
                 return false;
             };
             let block = self.block_of(component);
-            block.is_some_and(|block| Book::of_block(block).as_ref() == Some(condition))
+            block.is_some_and(|block| HealthState::of_block(block).as_ref() == Some(condition))
         };
         self.health.parts().filter(move |part| !follows(part))
     }
@@ -222,7 +222,7 @@ impl State {
             let of_host = (Component::Host(host.id), &host.block);
             for (component, block) in blocks.chain([of_host]) {
                 if let Some(block) = block {
-                    health.take_over(&component, block);
+                    health.adopt_block(&component, block);
                 }
             }
         }
@@ -248,7 +248,7 @@ impl State {
             revision: parts.revision,
             time: parts.time,
             leadership: parts.leadership,
-            refounding: parts.refounding,
+            recovery: parts.refounding,
             replicas: parts.replicas,
             host_names: hosts
                 .iter()
@@ -291,7 +291,7 @@ impl State {
             events: parts.events,
             index: Index::default(),
         };
-        state.health.obey(&state.health_rules.set);
+        state.health.adopt_rules(&state.health_rules.set);
         state.take_over_blocks();
         state.index = Index::rebuild(&state);
         state.topology = Arc::clone(state.index.tree.topology());

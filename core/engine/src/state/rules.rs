@@ -49,13 +49,13 @@ impl HealthRules {
             text: Arc::clone(text),
             shipped,
             set,
-            sum: RuleSet::sum_of(text),
+            sum: RuleSet::fingerprint(text),
         })
     }
 
     /// Whether this version of the shipped file replaces them.
     #[must_use]
-    pub fn give_way_to(&self, version: u32) -> bool {
+    pub fn is_replaced_by(&self, version: u32) -> bool {
         self.shipped.is_some_and(|own| own < version)
     }
 }

@@ -8,14 +8,14 @@ mod blocks;
 mod container;
 mod health;
 mod lifecycle;
+mod locations;
 mod members;
-mod places;
 mod reports;
 mod scheduling;
 
 use std::sync::Arc;
 
-use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::feasibility::{Freed, HostTrial, Requester};
 use muster_engine::state::{Attempt, State};
 use muster_model::command::{
     CheckpointCommand, CheckpointCommit, Command, ConfigCommand, GpuHealth, HostCommand,
@@ -42,7 +42,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
     let mut draw = Draw { state, entropy };
     let time = draw.time();
     let command = match draw.below(100) {
-        0..2 => Command::LeaderBegan {
+        0..2 => Command::LeadershipStarted {
             replica: ReplicaId(1 + draw.below(3)),
         },
         2..12 => draw.registration(),
@@ -154,7 +154,7 @@ impl<'a> Draw<'a> {
         let state = self.state;
         let units = state
             .index
-            .on_host
+            .units_on_host
             .keys()
             .filter_map(|(_, id)| Some((id.job, id.unit, state.attempt(*id)?)))
             .collect();
@@ -308,7 +308,7 @@ impl<'a> Draw<'a> {
             leader: self.leader(),
             job,
             unit,
-            standing: self.standing_of(job, &tasks),
+            basis: self.standing_of(job, &tasks),
             tasks: Arc::from(tasks),
             barrier: self.once_in(3),
         })
@@ -320,7 +320,7 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
-        let asker = Asker::at(job, unit, state.time);
+        let asker = Requester::at(job, unit, state.time);
         let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
@@ -333,7 +333,7 @@ impl<'a> Draw<'a> {
                 if let Some(record) = state.host(host) {
                     let ledger = ledgers
                         .entry(host)
-                        .or_insert_with(|| Ledger::open(state, record, asker, &freed));
+                        .or_insert_with(|| HostTrial::open(state, record, asker, &freed));
                     if let Ok(chosen) = ledger.choose(group) {
                         gpus = chosen;
                         break;

@@ -49,7 +49,7 @@ impl Draw<'_> {
 
     /// Mostly a gang that waits for its release.
     pub(super) fn release(&mut self) -> Command {
-        let whole: Vec<_> = self.state.index.whole.iter().copied().collect();
+        let whole: Vec<_> = self.state.index.prepared_gangs.iter().copied().collect();
         let (job, unit, epoch) = match (self.pick(whole), self.active()) {
             (Some(gang), _) => {
                 let attempt = self.state.attempt(gang);

@@ -7,7 +7,7 @@ use muster_engine::moves::may_move;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Attempt, Job, Running, amounts_of};
 use muster_model::command::{
-    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+    AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
 };
 use muster_model::ids::{AttemptEpoch, JobId, UnitId, UnitIndex};
 use muster_model::quota::{
@@ -92,7 +92,7 @@ impl Draw<'_> {
     }
 
     /// Mostly the allocation basis that follows from the job's specification.
-    pub(super) fn standing_of(&mut self, job: JobId, tasks: &[TaskPlacement]) -> Standing {
+    pub(super) fn standing_of(&mut self, job: JobId, tasks: &[TaskPlacement]) -> AllocationBasis {
         let spec = self.state.job(job).map(|job| &job.spec);
         let opportunistic = spec.is_some_and(|spec| spec.scheduling.opportunistic);
         let queue = spec.and_then(|spec| self.state.queues.get(spec.queue.as_str()));
@@ -102,11 +102,11 @@ impl Draw<'_> {
         let cells = with_gpus.flat_map(|task| self.cells_of(task, sockets));
         let cells: BTreeSet<CellId> = cells.collect();
         if opportunistic ^ self.once_in(20) {
-            Standing::Opportunistic
+            AllocationBasis::Opportunistic
         } else if in_cells && !cells.is_empty() {
-            Standing::Cells(cells.into_iter().collect())
+            AllocationBasis::Cells(cells.into_iter().collect())
         } else {
-            Standing::Share
+            AllocationBasis::Share
         }
     }
 
@@ -240,7 +240,7 @@ impl Draw<'_> {
             victims.clear();
         }
         let now = self.state.time;
-        Command::Claim(Claiming {
+        Command::Claim(Claim {
             leader: self.leader(),
             job,
             unit,
@@ -249,7 +249,7 @@ impl Draw<'_> {
                 false => self.superseded(&tasks),
             },
             tasks: Arc::from(tasks),
-            standing,
+            basis: standing,
             victims,
             expected_at: self.once_in(2).then(|| now.after(self.below(120_000))),
             moving,
@@ -257,12 +257,12 @@ impl Draw<'_> {
     }
 
     /// A claim on the resources of a movable unit, which moves to a free place.
-    fn gathered(&mut self) -> Option<Claiming> {
+    fn gathered(&mut self) -> Option<Claim> {
         let config = self.state.defragment?;
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
         let record = self.state.job(job)?;
-        let running = self.state.index.on_host.keys();
+        let running = self.state.index.units_on_host.keys();
         let movers = running.filter_map(|(_, id)| {
             let mover = Running::of(self.state, *id)?;
             may_move(self.state, &config, mover).ok()?;
@@ -271,11 +271,11 @@ impl Draw<'_> {
         });
         let movers: Vec<_> = movers.collect();
         let (victim, tasks) = self.pick(movers)?;
-        Some(Claiming {
+        Some(Claim {
             leader: self.leader(),
             job,
             unit,
-            standing: self.standing_of(job, &tasks),
+            basis: self.standing_of(job, &tasks),
             tasks: Arc::from(tasks),
             victims: Vec::new(),
             supersedes: Vec::new(),
@@ -304,7 +304,7 @@ impl Draw<'_> {
         &mut self,
         job: &Job,
         unit: UnitIndex,
-        standing: &Standing,
+        standing: &AllocationBasis,
     ) -> Option<(Victim, Vec<TaskPlacement>)> {
         let state = self.state;
         for _ in 0..4 {
@@ -360,11 +360,11 @@ impl Draw<'_> {
             |(job, unit, attempt)| (job, unit, attempt.epoch, places(attempt)),
         );
         let standing = if self.once_in(2) {
-            Standing::Opportunistic
+            AllocationBasis::Opportunistic
         } else {
             self.standing_of(job, &tasks)
         };
-        Command::SetStanding {
+        Command::SetAllocationBasis {
             leader: self.leader(),
             job,
             unit,

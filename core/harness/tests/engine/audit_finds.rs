@@ -6,8 +6,8 @@ use muster_engine::audit::{Finding, Rule, audit};
 use muster_engine::state::{Attempt, EventLog, Job, Membership, Queue, State, Unit};
 use muster_harness::{Cluster, gang, single};
 use muster_model::command::{
-    Block, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostHealth, Placement,
-    Standing, StopCause, StopReason, TaskOutcome,
+    AllocationBasis, Block, CheckpointCommand, CheckpointCommit, Command, GpuHealth, HostHealth,
+    Placement, StopCause, StopReason, TaskOutcome,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Holder, Host};
@@ -140,7 +140,7 @@ fn a_vacant_place_that_is_none() {
             task: TaskIndex(2),
         });
     });
-    found_in_members(Rule::Limbo, |state, _| state.index.vacant.clear());
+    found_in_members(Rule::Unindexed, |state, _| state.index.vacant.clear());
     found_in_members(Rule::AttemptEvents, |state, train| {
         let vacancy = membership(state, train).vacancy.as_mut();
         vacancy.expect("member 2 is gone").run.task = TaskIndex(0);
@@ -187,15 +187,15 @@ fn phases_that_do_not_fit() {
 
 #[test]
 fn work_that_nobody_sees() {
-    found(Rule::Limbo, |state, _, _| state.index.waiting.clear());
-    found(Rule::Limbo, |state, _, sweep| {
+    found(Rule::Unindexed, |state, _, _| state.index.waiting.clear());
+    found(Rule::Unindexed, |state, _, sweep| {
         unit(state, sweep).attempt = None;
     });
-    found(Rule::Limbo, |state, _, sweep| {
+    found(Rule::Unindexed, |state, _, sweep| {
         job(state, sweep).requeued.clear();
         job(state, sweep).first_untouched = UnitIndex(0);
     });
-    found(Rule::Limbo, |state, train, _| {
+    found(Rule::Unindexed, |state, train, _| {
         for run in &mut attempt(state, train).tasks {
             run.phase = TaskPhase::Gone;
         }
@@ -238,10 +238,11 @@ fn claims_that_nobody_made() {
         host(state, 3).gpus[0].claim = Some(UnitId::new(train, UnitIndex(0)));
     });
     found(Rule::Claims, |state, train, _| {
-        attempt(state, train).standing = Standing::Cells(vec![CellId::Host(HostId(1))]);
+        attempt(state, train).allocation_basis =
+            AllocationBasis::Cells(vec![CellId::Host(HostId(1))]);
     });
     found(Rule::QueueUsage, |state, train, _| {
-        attempt(state, train).standing = Standing::Opportunistic;
+        attempt(state, train).allocation_basis = AllocationBasis::Opportunistic;
     });
     found(Rule::QueueUsage, |state, _, _| state.index.usage.clear());
     found(Rule::QueueUsage, |state, _, _| {
@@ -266,7 +267,9 @@ fn an_index_that_offers_what_is_out() {
         host(state, 1).gpus[1].holder = None;
         state.index.free.clear();
     });
-    found(Rule::Derived, |state, _, _| state.index.on_host.clear());
+    found(Rule::Derived, |state, _, _| {
+        state.index.units_on_host.clear()
+    });
     found(Rule::Derived, |state, _, _| state.index.finished.clear());
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_harness::{Cluster, gang, gpu_uuid, single};
 use muster_model::command::{
-    CheckpointCommand, CheckpointCommit, Claiming, Command, GpuHealth, Placement, Standing,
+    AllocationBasis, CheckpointCommand, CheckpointCommit, Claim, Command, GpuHealth, Placement,
     StopReason, TaskPlacement,
 };
 use muster_model::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
@@ -146,7 +146,7 @@ fn run_on(cluster: &mut Cluster, host: u32, index: u32, gpus: u32, bound: bool) 
             job,
             unit: FIRST,
             tasks: Arc::from([task]),
-            standing: Standing::Share,
+            basis: AllocationBasis::Share,
             barrier: false,
         }),
     );
@@ -201,7 +201,7 @@ fn settle(cluster: &mut Cluster) -> Vec<Command> {
 }
 
 /// Checks that the places of a claim with moves are disjoint and free by then.
-fn check_places(cluster: &Cluster, claiming: &Claiming) {
+fn check_places(cluster: &Cluster, claiming: &Claim) {
     let moves = claiming
         .moving
         .as_ref()
@@ -273,9 +273,9 @@ proptest! {
         let before = cluster.clone();
         let planned = plan(&before.state, before.now, Budget::default());
         let in_place = plan_in_place(&before.state, before.now, Budget::default());
-        prop_assert!(!in_place.moves_in_vain);
+        prop_assert!(!in_place.moves_not_worthwhile);
         prop_assert!(in_place.claims().all(|claiming| claiming.moving.is_none()));
-        if planned.moves_in_vain {
+        if planned.moves_not_worthwhile {
             prop_assert_eq!(&planned.steps, &in_place.steps, "skipping the search changes nothing");
             prop_assert_eq!(&planned.blocked, &in_place.blocked);
         }
@@ -284,7 +284,7 @@ proptest! {
             Command::Claim(claiming) if claiming.moving.is_some() => Some(claiming),
             _ => None,
         });
-        let claims: Vec<&Claiming> = claims.collect();
+        let claims: Vec<&Claim> = claims.collect();
         prop_assert!(claims.len() <= 1);
         let Some(claiming) = claims.first() else {
             let enough = case.free_in_all() >= case.tasks * case.gpus;
@@ -297,11 +297,11 @@ proptest! {
         check_places(&before, claiming);
 
         // Another leader continues: they stop, and every unit runs.
-        must(&mut cluster, &Command::LeaderBegan { replica: ReplicaId(2) });
+        must(&mut cluster, &Command::LeadershipStarted { replica: ReplicaId(2) });
         for job in &running {
             let stop = cluster.attempt(*job, FIRST).and_then(|attempt| attempt.stop.clone());
             if let Some(stop) = stop {
-                prop_assert_eq!(stop.reason, StopReason::Moved);
+                prop_assert_eq!(stop.reason, StopReason::Defragmented);
                 cluster.stop_all(*job);
                 settle(&mut cluster);
             }

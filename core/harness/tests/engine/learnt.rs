@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_harness::{Cluster, gang, host_of_model, single};
-use muster_model::command::{Command, ConfigCommand, HostRegistration, Standing};
+use muster_model::command::{AllocationBasis, Command, ConfigCommand, HostRegistration};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_model::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
 use muster_model::rejection::Rejection;
 use muster_model::spec::{JobSpec, Within};
 use muster_model::topology::{
-    CellPlace, CellSource, HostCells, LearntGpu, LearntTree, NamedCell, Topology, TreeFlaw,
+    CellPlace, CellSource, HostCells, IgnoredReport, NamedCell, ReportedGpu, ReportedTopology,
+    Topology,
 };
 use muster_planner::{Budget, plan};
 
@@ -29,10 +30,10 @@ fn host(number: u32, above: &[(&str, &str)]) -> HostRegistration {
 
 /// The host with two sockets of two switches each.
 fn with_switches(mut host: HostRegistration) -> HostRegistration {
-    host.learnt = LearntTree {
+    host.learnt = ReportedTopology {
         inside: vec!["socket".to_owned(), "switch".to_owned()],
         gpus: { host.gpus.iter() }
-            .map(|gpu| LearntGpu {
+            .map(|gpu| ReportedGpu {
                 uuid: gpu.uuid,
                 pci_address: String::new(),
                 cells: vec![(gpu.index / 4).to_string(), (gpu.index / 2).to_string()],
@@ -166,7 +167,7 @@ fn a_rack_in_two_pods_lies_where_most_hosts_say() {
         ["p1/r1", "p1/r1", ""],
         [1, 2, 3].map(|number| path(&cluster, number))
     );
-    let flaw = TreeFlaw::Elsewhere {
+    let flaw = IgnoredReport::Elsewhere {
         level: "rack".to_owned(),
         here: "p2/r1".to_owned(),
         by_most: "p1/r1".to_owned(),
@@ -215,12 +216,12 @@ fn what_is_configured_counts_before_any_word() {
     assert_eq!(cells(&cluster, 1).inside_by, CellSource::Worker);
     assert!(matches!(
         &*cells(&cluster, 1).flaws,
-        [TreeFlaw::Overruled { .. }]
+        [IgnoredReport::Overruled { .. }]
     ));
     // The configured rack is in another pod than this worker reports.
     assert!(matches!(
         &*cells(&cluster, 2).flaws,
-        [TreeFlaw::Elsewhere { .. }]
+        [IgnoredReport::Elsewhere { .. }]
     ));
     assert_eq!(cells(&cluster, 3).above_by, CellSource::Worker);
     assert_eq!(set_topology(&mut cluster, Topology::default()), Ok(()));
@@ -242,14 +243,14 @@ fn levels_that_do_not_fit_are_named() {
     let cluster = cluster(hosts);
     assert_eq!(cluster.state.topology.above, ["pod", "rack"]);
     assert!(
-        matches!(&*cells(&cluster, 3).flaws, [TreeFlaw::MissingLevel { level }] if level == "pod")
+        matches!(&*cells(&cluster, 3).flaws, [IgnoredReport::MissingLevel { level }] if level == "pod")
     );
     assert!(matches!(
         &*cells(&cluster, 4).flaws,
-        [TreeFlaw::LevelOrder { .. }]
+        [IgnoredReport::LevelOrder { .. }]
     ));
     assert!(
-        matches!(&*cells(&cluster, 5).flaws, [TreeFlaw::UnknownLevel { level, .. }] if level == "zone")
+        matches!(&*cells(&cluster, 5).flaws, [IgnoredReport::UnknownLevel { level, .. }] if level == "zone")
     );
     assert_eq!(
         ["", "", "p1/r1"],
@@ -264,7 +265,7 @@ fn cells_that_do_not_nest_count_as_none() {
     let cluster = cluster([bent]);
     let inside = cells(&cluster, 1);
     assert!(inside.inside.is_empty());
-    assert!(matches!(&*inside.flaws, [TreeFlaw::Straddles { cell, .. }] if cell == "2"));
+    assert!(matches!(&*inside.flaws, [IgnoredReport::Straddles { cell, .. }] if cell == "2"));
     assert_eq!(path(&cluster, 1), "p1/r1");
 }
 
@@ -343,11 +344,11 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     let standing = |cluster: &Cluster| {
         let attempt = cluster.attempt(job, UnitIndex(0)).expect("the job runs");
         assert_eq!(attempt.stop, None);
-        attempt.standing.clone()
+        attempt.allocation_basis.clone()
     };
-    assert!(matches!(standing(&cluster), Standing::Cells(_)));
+    assert!(matches!(standing(&cluster), AllocationBasis::Cells(_)));
     cluster.register(again(host(1, &[])));
-    assert_eq!(standing(&cluster), Standing::Opportunistic);
+    assert_eq!(standing(&cluster), AllocationBasis::Opportunistic);
     // The level remains because cells of it are guaranteed: the shortage is visible.
     assert!(cluster.state.topology.level("switch").is_some());
     assert_eq!(cluster.state.topology.level("socket"), None);
@@ -355,7 +356,7 @@ fn a_virtual_cluster_survives_that_its_cells_are_forgotten_and_learnt_again() {
     cluster.register(again(again(in_rack(1, "r1"))));
     assert!(cluster.state.index.allocation.shortages().is_empty());
     settle(&mut cluster);
-    assert!(matches!(standing(&cluster), Standing::Cells(_)));
+    assert!(matches!(standing(&cluster), AllocationBasis::Cells(_)));
     // No guarantee needs the level any more: it is removed with its last report.
     cluster.configure(QueueTree::default());
     let silent = host(1, &[]);

@@ -6,7 +6,7 @@ use muster_harness::{Cluster, single};
 use muster_model::ids::{HostId, JobId};
 use muster_model::limits::{TASK_TEXT_BYTES, TASKS_PER_HOST_MAX, WORKER_MESSAGE_BYTES_MAX};
 use muster_model::spec::JobSpec;
-use muster_planner::{Blocker, Budget, RoomShort, plan};
+use muster_planner::{Blocker, Budget, RoomShortage, plan};
 
 /// Bytes of the environment of a task with long texts.
 const LONG: usize = 900 << 10;
@@ -79,7 +79,7 @@ fn short_tasks_are_limited_by_their_number_alone() {
 #[test]
 fn whoever_lacks_neither_cpus_nor_memory_is_told_of_the_number_of_tasks() {
     let short = |free_cpus_milli_max| {
-        Blocker::Room(Box::new(RoomShort {
+        Blocker::Room(Box::new(RoomShortage {
             lacks_cpus: false,
             lacks_memory: false,
             need_cpus_milli: 1_000,

@@ -22,14 +22,14 @@ fn replica(id: u64) -> ReplicaRecord {
 /// The state in a new group, before its first leader.
 fn refounded(mut cluster: Cluster) -> Cluster {
     let former = [replica(1), replica(2), replica(3)];
-    cluster.state.refound(&former, cluster.now);
+    cluster.state.recover(&former, cluster.now);
     cluster
 }
 
 fn led(cluster: &mut Cluster) {
     let replica = ReplicaId(1);
     cluster
-        .apply(&Command::LeaderBegan { replica })
+        .apply(&Command::LeadershipStarted { replica })
         .result
         .unwrap();
 }
@@ -71,7 +71,7 @@ fn numbers_go_on_above_all_that_the_old_group_can_have_given() {
 /// The state carried into a new group at a time; its own time may be ahead of that.
 fn refounded_at(cluster: &Cluster, now: TimeMs) -> Cluster {
     let mut cluster = cluster.clone();
-    cluster.state.refound(&[replica(1)], now);
+    cluster.state.recover(&[replica(1)], now);
     cluster.now = now;
     led(&mut cluster);
     cluster

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_engine::rights::{Preemptor, Protection, Right, Rights, Subject, lost_work_ms};
 use muster_harness::{Cluster, gang};
 use muster_model::command::{
-    CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Placement, Standing,
+    AllocationBasis, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Placement,
 };
 use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
@@ -45,16 +45,16 @@ fn cluster() -> Cluster {
 }
 
 /// A running gang of `tasks` tasks with eight GPUs each.
-fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> JobId {
+fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: AllocationBasis) -> JobId {
     let mut spec = gang(queue, tasks, 8);
     spec.queue = queue.to_owned();
-    spec.scheduling.opportunistic = standing == Standing::Opportunistic;
+    spec.scheduling.opportunistic = standing == AllocationBasis::Opportunistic;
     let job = cluster.submit(spec);
     let Some(Command::Place(placement)) = cluster.first_fit(job, UnitIndex(0)) else {
         panic!("there is no room for {queue}");
     };
     let placement = Placement {
-        standing,
+        basis: standing,
         ..placement
     };
     cluster.apply(&Command::Place(placement)).result.unwrap();
@@ -68,7 +68,7 @@ fn asked(
     queue: &str,
     tasks: u32,
     priority: i32,
-    standing: &Standing,
+    standing: &AllocationBasis,
     victims: &[JobId],
 ) -> Vec<Result<Right, Protection>> {
     let mut spec = gang("asks", tasks, 8);
@@ -102,17 +102,17 @@ fn asked(
 fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
     let mut cluster = cluster();
     let jobs: Vec<JobId> = (0..3)
-        .map(|_| run(&mut cluster, "b", 1, Standing::Share))
+        .map(|_| run(&mut cluster, "b", 1, AllocationBasis::Share))
         .collect();
-    let young = asked(&mut cluster, "a", 2, 0, &Standing::Share, &jobs[..1]);
+    let young = asked(&mut cluster, "a", 2, 0, &AllocationBasis::Share, &jobs[..1]);
     assert!(
         matches!(young[0], Err(Protection::Young { .. })),
         "{young:?}"
     );
     cluster.wait(60_000);
     // Time advances only with a command.
-    let c = run(&mut cluster, "c", 1, Standing::Share);
-    let answers = asked(&mut cluster, "a", 2, 0, &Standing::Share, &jobs);
+    let c = run(&mut cluster, "c", 1, AllocationBasis::Share);
+    let answers = asked(&mut cluster, "a", 2, 0, &AllocationBasis::Share, &jobs);
     let within = Protection::WithinGuarantee {
         queue: "b".to_owned(),
     };
@@ -124,19 +124,27 @@ fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
     let over = |queue: &str| Protection::OverGuarantee {
         queue: queue.to_owned(),
     };
-    let answers = asked(&mut cluster, "a", 3, 0, &Standing::Share, &jobs[..1]);
+    let answers = asked(&mut cluster, "a", 3, 0, &AllocationBasis::Share, &jobs[..1]);
     assert_eq!(answers, [Err(over("a"))]);
-    let answers = asked(&mut cluster, "b", 1, 9, &Standing::Share, &[c]);
+    let answers = asked(&mut cluster, "b", 1, 9, &AllocationBasis::Share, &[c]);
     assert_eq!(answers, [Err(over("b"))]);
 }
 
 #[test]
 fn priorities_count_inside_a_queue_that_says_so() {
     let mut cluster = cluster();
-    let a = run(&mut cluster, "a", 1, Standing::Share);
-    let c = run(&mut cluster, "c", 1, Standing::Share);
+    let a = run(&mut cluster, "a", 1, AllocationBasis::Share);
+    let c = run(&mut cluster, "c", 1, AllocationBasis::Share);
     let ask = |cluster: &mut Cluster, queue, priority, victim| {
-        asked(cluster, queue, 1, priority, &Standing::Share, &[victim]).remove(0)
+        asked(
+            cluster,
+            queue,
+            1,
+            priority,
+            &AllocationBasis::Share,
+            &[victim],
+        )
+        .remove(0)
     };
     assert_eq!(ask(&mut cluster, "c", 1, c), Ok(Right::Priority));
     assert_eq!(ask(&mut cluster, "c", 0, c), Err(Protection::SameQueue));
@@ -146,21 +154,28 @@ fn priorities_count_inside_a_queue_that_says_so() {
 #[test]
 fn opportunistic_work_goes_first_and_preempts_nobody() {
     let mut cluster = cluster();
-    let idle = run(&mut cluster, "a", 1, Standing::Opportunistic);
-    let c = run(&mut cluster, "c", 1, Standing::Share);
-    let answers = asked(&mut cluster, "c", 4, 0, &Standing::Share, &[idle]);
+    let idle = run(&mut cluster, "a", 1, AllocationBasis::Opportunistic);
+    let c = run(&mut cluster, "c", 1, AllocationBasis::Share);
+    let answers = asked(&mut cluster, "c", 4, 0, &AllocationBasis::Share, &[idle]);
     assert_eq!(answers, [Ok(Right::Opportunistic)]);
-    let answers = asked(&mut cluster, "a", 1, 0, &Standing::Opportunistic, &[c]);
+    let answers = asked(
+        &mut cluster,
+        "a",
+        1,
+        0,
+        &AllocationBasis::Opportunistic,
+        &[c],
+    );
     assert_eq!(answers, [Err(Protection::PreemptorOpportunistic)]);
 }
 
 #[test]
 fn a_bound_cell_takes_what_lies_in_it() {
     let mut cluster = cluster();
-    let first = run(&mut cluster, "c", 1, Standing::Share);
-    let second = run(&mut cluster, "c", 1, Standing::Share);
+    let first = run(&mut cluster, "c", 1, AllocationBasis::Share);
+    let second = run(&mut cluster, "c", 1, AllocationBasis::Share);
     let host = cluster.hosts_of(first, UnitIndex(0))[0];
-    let cell = Standing::Cells(vec![CellId::Host(host)]);
+    let cell = AllocationBasis::Cells(vec![CellId::Host(host)]);
     let answers = asked(&mut cluster, "a", 1, 0, &cell, &[first, second]);
     assert_eq!(answers, [Ok(Right::Cells), Err(Protection::OtherCells)]);
 }
@@ -168,7 +183,7 @@ fn a_bound_cell_takes_what_lies_in_it() {
 #[test]
 fn lost_work_counts_from_the_newest_checkpoint() {
     let mut cluster = cluster();
-    let job = run(&mut cluster, "a", 2, Standing::Share);
+    let job = run(&mut cluster, "a", 2, AllocationBasis::Share);
     let lost = |cluster: &Cluster| {
         let unit = cluster.state.job(job).unwrap().unit(UnitIndex(0)).unwrap();
         lost_work_ms(unit, unit.attempt.as_deref().unwrap(), cluster.now)

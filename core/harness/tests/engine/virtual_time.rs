@@ -23,7 +23,7 @@ fn an_attempt_is_due_to_stop_at_its_time_limit_and_once() {
     let [stop @ Command::StopAttempt { reason, .. }] = due.as_slice() else {
         panic!("not one stop: {due:?}");
     };
-    assert_eq!(*reason, StopReason::RunTime);
+    assert_eq!(*reason, StopReason::TimeLimit);
     cluster.carry_out(stop).unwrap();
     assert_eq!(cluster.due().next(), None);
     assert_eq!(cluster.next_due(), None);

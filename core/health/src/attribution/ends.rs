@@ -29,16 +29,16 @@ const STORAGE_RULES: &[&str] = &[
 ];
 
 /// Attribution by the decisive end; `None` if it names no cause.
-pub(super) fn told(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
+pub(super) fn by_end(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     let exit = culprit.exit?;
     let line = exit.evidence.lines().next().unwrap_or_default();
     let how = describe(exit);
-    by_contract(ended)
+    by_exit_rules(ended)
         .or_else(|| by_start_error(ended, culprit, exit))
         .or_else(|| by_memory(culprit, exit))
-        .or_else(|| by_words(ended, culprit, &exit.evidence))
+        .or_else(|| by_output(ended, culprit, &exit.evidence))
         .or_else(|| by_exit(ended, culprit, exit))
-        .map(|found| found.because(line).because(how))
+        .map(|found| found.with_evidence(line).with_evidence(how))
 }
 
 fn user(confidence_permille: u16) -> Attribution {
@@ -56,7 +56,7 @@ fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> Attribution {
 }
 
 /// Attribution by the job's own exit rules.
-fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
+fn by_exit_rules(ended: &Ended<'_>) -> Option<Attribution> {
     match ended.meaning? {
         ExitMeaning::RetryFree | ExitMeaning::Succeed => Some(user(1_000).charged_to(Charge::None)),
         ExitMeaning::Fail => Some(no_retry(1_000)),
@@ -68,14 +68,14 @@ fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
 /// faulty, nor is one without files that the job names, unless several users miss files there.
 fn by_start_error(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let error = exit.start_error.as_ref()?;
-    if exit.names_what_is_not_there() {
-        return Some(not_there(ended).because(error));
+    if exit.is_missing_file() {
+        return Some(not_there(ended).with_evidence(error));
     }
-    if exit.lacked_an_account() {
-        let found = Attribution::new(Step::Telling, Class::Site, 1_000).because(error);
+    if exit.is_missing_account() {
+        let found = Attribution::new(Step::Telling, Class::Site, 1_000).with_evidence(error);
         return Some(found.then(&[Measure::Requeue, Measure::Avoid]));
     }
-    Some(host(culprit, 700).because(error))
+    Some(host(culprit, 700).with_evidence(error))
 }
 
 /// A file named by the job is missing: either the name is wrong, or this host lacks what others have. Another
@@ -84,9 +84,9 @@ fn not_there(ended: &Ended<'_>) -> Attribution {
     let users = ended.history.users_missing;
     let found = match users < MISSING_USERS_MIN {
         true => user(CERTAIN_PERMILLE),
-        false => Attribution::new(Step::Telling, Class::Site, CERTAIN_PERMILLE).because(format!(
-            "jobs of {users} users named missing files on this host"
-        )),
+        false => Attribution::new(Step::Telling, Class::Site, CERTAIN_PERMILLE).with_evidence(
+            format!("jobs of {users} users named missing files on this host"),
+        ),
     };
     found
         .charged_to(Charge::None)
@@ -101,13 +101,13 @@ fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
             let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
             format!("its memory limit of {limit} MiB was reached (it had {peak} MiB)")
         });
-        return Some(user(900).because(told.unwrap_or_default()));
+        return Some(user(900).with_evidence(told.unwrap_or_default()));
     }
-    exit.was_for_hosts_memory().then(|| host(culprit, 900))
+    exit.was_host_out_of_memory().then(|| host(culprit, 900))
 }
 
 /// Table of output patterns.
-fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attribution> {
+fn by_output(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attribution> {
     let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
     Some(match evidence::cause(text)? {
         Cause::Gpu => match culprit.gpus {
@@ -128,7 +128,7 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
             );
             found(Class::Gpu, 900)
                 .of(component)
-                .because(held)
+                .with_evidence(held)
                 .then(&[Measure::Requeue, Measure::Avoid])
         }
         Cause::GpuMemory => user(900),
@@ -151,7 +151,7 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
             .then(&[Measure::PreviousCheckpoint]),
         Cause::Rendezvous => {
             let missing = ended.tasks.iter().find(|task| !task.has_begun)?;
-            host(missing, 700).because(format!("task {} never began", missing.task))
+            host(missing, 700).with_evidence(format!("task {} never began", missing.task))
         }
     })
 }
@@ -160,7 +160,7 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
 fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
     let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
     if culprit.crashed_in_nccl {
-        return Some(found(Class::Software, 800).because("segmentation fault in NCCL"));
+        return Some(found(Class::Software, 800).with_evidence("segmentation fault in NCCL"));
     }
     let by_supervisor = exit.sender == Some(SignalSender::Supervisor);
     Some(match signal(exit) {
@@ -184,7 +184,7 @@ fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attr
 fn storage(finding: &Finding) -> Attribution {
     Attribution::new(Step::Telling, Class::Storage, 800)
         .of(finding.component.clone())
-        .because(with_detail(&finding.rule, &finding.evidence))
+        .with_evidence(with_detail(&finding.rule, &finding.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])
 }
 

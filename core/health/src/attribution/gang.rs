@@ -15,7 +15,7 @@ const BUSY_PERMILLE: u16 = 900;
 const IDLE_PERMILLE: u16 = 100;
 
 /// The task that failed first: among those whose error is not a consequence, the one with the earliest error.
-pub(super) fn culprit<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<'a>> {
+pub(super) fn decisive_task<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<'a>> {
     let failed = tasks.iter().filter(|task| has_failed(task));
     failed.min_by_key(|task| {
         let text = task.exit.map_or("", |exit| exit.evidence.as_str());
@@ -45,7 +45,7 @@ pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<A
         return None;
     }
     let line = exit.evidence.lines().next().unwrap_or_default();
-    let found = Attribution::new(Step::Hang, Class::Unknown, 300).because(line);
+    let found = Attribution::new(Step::Hang, Class::Unknown, 300).with_evidence(line);
     let Some((odd, why)) = odd_one(ended.tasks) else {
         return Some(found.then(&[Measure::RetryElsewhere]));
     };
@@ -62,7 +62,7 @@ pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<A
     });
     let mut found = found
         .of(Component::Host(odd.host))
-        .because(format!("task {} {why}", odd.task))
+        .with_evidence(format!("task {} {why}", odd.task))
         .then(&[Measure::RetryElsewhere]);
     found.suspicions = suspicions.collect();
     Some(found)

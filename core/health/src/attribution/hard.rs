@@ -27,7 +27,7 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
         .filter(|finding| is_in_window(ended, finding) && concerns(ended, &finding.component))
         .filter(|finding| is_hard(ended, finding))
         .collect();
-    drop_sympathy(&mut hard);
+    drop_consequences(&mut hard);
     let first = hard.iter().map(|finding| finding.at).min();
     let Some(first) = first else {
         return unfit(ended);
@@ -41,14 +41,14 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     };
     let mut found = Attribution::new(Step::Hard, class, 950)
         .of(guilty.component.clone())
-        .because(with_detail(&guilty.rule, &guilty.evidence))
+        .with_evidence(with_detail(&guilty.rule, &guilty.evidence))
         .then(&[Measure::Requeue, Measure::Avoid])
         .charged_to(Charge::Infra);
     for other in hard
         .iter()
         .filter(|other| other.sequence != guilty.sequence)
     {
-        found = found.because(with_detail(&other.rule, &other.evidence));
+        found = found.with_evidence(with_detail(&other.rule, &other.evidence));
     }
     Some(found)
 }
@@ -65,7 +65,7 @@ fn unfit(ended: &Ended<'_>) -> Option<Attribution> {
     let found = Attribution::new(Step::Hard, class, 950).of(component);
     Some(
         found
-            .because(reason)
+            .with_evidence(reason)
             .then(&[Measure::Requeue, Measure::Avoid]),
     )
 }
@@ -121,7 +121,7 @@ fn killed_its_task(policy: &XidPolicy) -> bool {
 }
 
 /// Drops NVLink errors that are consequences of another fault.
-fn drop_sympathy(hard: &mut Vec<&Finding>) {
+fn drop_consequences(hard: &mut Vec<&Finding>) {
     let others: Vec<_> = hard
         .iter()
         .filter(|it| it.code != Some(NVLINK))

@@ -45,7 +45,7 @@ impl Signature {
             code: exit.code.filter(|_| signal.is_none()),
             signal,
             cause: evidence::cause(&exit.evidence),
-            is_not_there: exit.names_what_is_not_there(),
+            is_not_there: exit.is_missing_file(),
         }
     }
 }
@@ -61,7 +61,7 @@ pub struct PastFailure {
 
 /// A failure on a GPU without a known cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ambiguous {
+pub struct UnexplainedFailure {
     /// The job.
     pub job: JobId,
     /// User who owns the job.
@@ -76,7 +76,7 @@ pub struct Ambiguous {
 
 /// Spread of failures with the same image within a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct ImageSpread {
     /// Number of jobs.
     pub jobs: u32,
     /// Number of hosts.
@@ -89,9 +89,9 @@ pub struct History {
     /// Failures of the same job since its last checkpoint, oldest first.
     pub attempts: Vec<PastFailure>,
     /// Failures on the attempt's GPUs.
-    pub gpus: BTreeMap<GpuUuid, Vec<Ambiguous>>,
+    pub gpus: BTreeMap<GpuUuid, Vec<UnexplainedFailure>>,
     /// Other failures with the same image.
-    pub image: Spread,
+    pub image: ImageSpread,
     /// Whether the user's image succeeds on other GPUs.
     pub runs_elsewhere: bool,
     /// Number of users, this one included, whose jobs missed files on the attempt's host within a day, and
@@ -119,7 +119,7 @@ pub(super) fn fails_everywhere(
         return None;
     }
     let mut found = Attribution::new(Step::Everywhere, Class::User, 900)
-        .because(format!(
+        .with_evidence(format!(
             "it failed the same way on {} sets of hosts",
             seen.len()
         ))
@@ -136,7 +136,7 @@ pub(super) fn fails_everywhere(
 pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
     let culprit = culprit?;
     on_gpu(ended, culprit).or_else(|| {
-        let Spread { jobs, hosts } = ended.history.image;
+        let ImageSpread { jobs, hosts } = ended.history.image;
         if jobs < SPREAD_JOBS_MIN || hosts < SPREAD_HOSTS_MIN {
             return None;
         }
@@ -144,7 +144,7 @@ pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Optio
         let found = Attribution::new(Step::Pattern, Class::Software, 600);
         Some(
             found
-                .because(told)
+                .with_evidence(told)
                 .charged_to(Charge::User)
                 .then(&[Measure::BackOff]),
         )
@@ -158,7 +158,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
     let often = ended.rules.often_or_usual(HISTORY);
     culprit.gpus.iter().find_map(|gpu| {
         let past = ended.history.gpus.get(gpu).map_or(&[][..], Vec::as_slice);
-        let recent: Vec<&Ambiguous> = past
+        let recent: Vec<&UnexplainedFailure> = past
             .iter()
             .filter(|it| ended.at.since(it.at) <= often.span_ms)
             .collect();
@@ -173,7 +173,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
         };
         let found = |confidence| {
             let found = Attribution::new(Step::Pattern, Class::Gpu, confidence);
-            found.of(Component::Gpu(*gpu)).because(told())
+            found.of(Component::Gpu(*gpu)).with_evidence(told())
         };
         let wrong: BTreeSet<JobId> = recent
             .iter()
@@ -204,7 +204,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
 pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribution {
     let how = culprit.and_then(|culprit| culprit.exit).map(describe);
     Attribution::new(Step::Open, Class::Unknown, 200)
-        .because(how.unwrap_or_default())
+        .with_evidence(how.unwrap_or_default())
         .then(&[next_try(ended)])
 }
 

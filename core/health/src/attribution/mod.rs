@@ -10,7 +10,7 @@ mod history;
 
 use muster_model::command::{Exit, StopReason};
 use muster_model::health::{
-    Blame, Charge, Class, Component, EVIDENCE_LINES_MAX, Finding, Measure, Step,
+    Attribution, Charge, Class, Component, EVIDENCE_LINES_MAX, Finding, Measure, Step,
 };
 use muster_model::ids::{GpuUuid, HostId, JobId, TaskIndex};
 use muster_model::spec::ExitMeaning;
@@ -18,7 +18,9 @@ use muster_model::time::{MINUTE_MS, TimeMs};
 
 use crate::rules::RuleSet;
 
-pub use self::history::{Ambiguous, History, PastFailure, Signature, Spread, suspects};
+pub use self::history::{
+    History, ImageSpread, PastFailure, Signature, UnexplainedFailure, suspects,
+};
 
 /// Findings up to this long before an end may explain it (Meta RSC: 10 minutes).
 pub const WINDOW_BEFORE_MS: u64 = 10 * MINUTE_MS;
@@ -94,7 +96,7 @@ pub struct Suspicion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribution {
     /// Attributed component, confidence and charge.
-    pub blame: Blame,
+    pub blame: Attribution,
     /// New suspicions.
     pub suspicions: Vec<Suspicion>,
     /// Whether all suspicions caused by the job are withdrawn.
@@ -111,7 +113,7 @@ impl Attribution {
             }
         };
         Self {
-            blame: Blame {
+            blame: Attribution {
                 class,
                 component: None,
                 confidence_permille,
@@ -130,7 +132,7 @@ impl Attribution {
         self
     }
 
-    fn because(mut self, evidence: impl Into<String>) -> Self {
+    fn with_evidence(mut self, evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
         let lines = &mut self.blame.evidence;
         if !evidence.is_empty() && lines.len() < EVIDENCE_LINES_MAX {
@@ -159,11 +161,11 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
     }
     let task_of = |of: TaskIndex| ended.tasks.iter().find(|task| task.task == of);
     let decisive = ended.decisive.and_then(task_of);
-    let culprit = decisive.or_else(|| gang::culprit(ended.tasks));
+    let culprit = decisive.or_else(|| gang::decisive_task(ended.tasks));
     if let Some(found) = history::fails_everywhere(ended, culprit) {
         return found;
     }
-    let told = culprit.and_then(|culprit| ends::told(ended, culprit));
+    let told = culprit.and_then(|culprit| ends::by_end(ended, culprit));
     // A result of low confidence yields to the history of others.
     match told {
         Some(told) if !told.blame.is_open() => told,
@@ -179,14 +181,14 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
     let reason = ended.stop?;
     let found = || Attribution::new(Step::Scheduler, Class::Scheduler, 1_000);
     match reason {
-        StopReason::Cancelled | StopReason::RunTime => {
-            Some(found().then(&[]).because(reason.to_string()))
+        StopReason::Cancelled | StopReason::TimeLimit => {
+            Some(found().then(&[]).with_evidence(reason.to_string()))
         }
         StopReason::Drain { .. }
         | StopReason::Preempted
-        | StopReason::Moved
+        | StopReason::Defragmented
         | StopReason::Suspended
-        | StopReason::Assembly => Some(found().because(reason.to_string())),
+        | StopReason::AssemblyTimeout => Some(found().with_evidence(reason.to_string())),
         // The cause is in the end of a member.
         StopReason::MemberFailed
         | StopReason::MemberLost
@@ -208,7 +210,7 @@ fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
     let found = Attribution::new(Step::HostGone, Class::Host, 950).of(Component::Host(host));
     Some(
         found
-            .because(format!("host {host} was lost"))
+            .with_evidence(format!("host {host} was lost"))
             .then(&[Measure::Requeue, Measure::Avoid]),
     )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_model::command::{MemoryEnd, SignalSender};
+use muster_model::command::{MemoryUsage, SignalSender};
 use muster_model::health::Severity;
 use muster_model::time::{DAY_MS, SECOND_MS};
 
@@ -264,7 +264,7 @@ fn every_kind_of_end_has_its_cause() {
             Play::of(&[Some(Exit {
                 signal: Some(9),
                 out_of_memory: true,
-                memory: Some(MemoryEnd {
+                memory: Some(MemoryUsage {
                     limit_bytes: 1 << 30,
                     peak_bytes: 1 << 30,
                 }),
@@ -496,7 +496,7 @@ fn what_is_not_there_is_its_jobs_until_several_users_miss_it_on_a_host() {
 fn a_component_that_says_its_class_is_named_alone() {
     let blame = Play::of(&[not_there()]).attribute().blame;
     let named = |class, name| {
-        Blame {
+        Attribution {
             class,
             ..blame.clone()
         }
@@ -653,8 +653,8 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
     assert_eq!(play.xid(79, 10, 1).attribute().blame.class, Class::Gpu);
 }
 
-fn ambiguous(job: u64, user: &str, hours_ago: u64) -> Ambiguous {
-    Ambiguous {
+fn ambiguous(job: u64, user: &str, hours_ago: u64) -> UnexplainedFailure {
+    UnexplainedFailure {
         job: JobId(job),
         user: user.to_owned(),
         at: TimeMs(NOW.0 - hours_ago * 3_600_000),
@@ -665,7 +665,7 @@ fn ambiguous(job: u64, user: &str, hours_ago: u64) -> Ambiguous {
 
 #[test]
 fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
-    let with = |past: Vec<Ambiguous>, runs_elsewhere: bool| {
+    let with = |past: Vec<UnexplainedFailure>, runs_elsewhere: bool| {
         let mut play = Play::of(&[code(
             1,
             "RuntimeError: CUDA error: unspecified launch failure",
@@ -728,16 +728,16 @@ fn a_certain_users_error_is_not_laid_on_a_gpu_with_a_past() {
 #[test]
 fn an_image_that_fails_for_many_is_software() {
     let mut play = Play::of(&[signal(6, "")]);
-    play.history.image = Spread { jobs: 3, hosts: 3 };
+    play.history.image = ImageSpread { jobs: 3, hosts: 3 };
     assert_eq!(play.told(), "software 600 user: back_off");
-    play.history.image = Spread { jobs: 3, hosts: 2 };
+    play.history.image = ImageSpread { jobs: 3, hosts: 2 };
     assert_eq!(play.attribute().blame.class, Class::Unknown);
 }
 
 #[test]
 fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
     let mut play = Play::of(&[code(1, "ValueError: loss is nan")]);
-    let wrong = |job, user| Ambiguous {
+    let wrong = |job, user| UnexplainedFailure {
         cause: Some(muster_model::evidence::Cause::Numbers),
         ..ambiguous(job, user, 2)
     };

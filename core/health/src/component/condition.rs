@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::component::strikes::MANUAL_STRIKES;
 use crate::component::transitions::next;
-use crate::component::{Actor, Change, Event, Patience, Strikes, Suspected};
+use crate::component::{Actor, Change, Event, RecoveryLimits, Strikes, Suspected};
 
 /// Changes remembered per component, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
@@ -31,7 +31,7 @@ pub struct Mute {
 
 /// Placement restriction of a component by a rule, also while it otherwise accepts work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct Restriction {
     /// Name of the health rule.
     pub rule: String,
     /// The restriction.
@@ -72,7 +72,7 @@ pub enum Outcome {
 
 /// Reason why a change is not permitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ChangeRejected {
     /// Not in the transition table.
     #[error("event {event} is not legal in phase {from}")]
     Illegal {
@@ -123,7 +123,7 @@ pub struct Condition {
     pub history: VecDeque<Change>,
     /// Placement restrictions by rules, also while it otherwise accepts work.
     #[serde(default)]
-    pub holds: Vec<Held>,
+    pub holds: Vec<Restriction>,
     /// Rules that suspect it, or did when another one caused a strike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspected: Vec<Suspected>,
@@ -150,12 +150,12 @@ impl Condition {
 
     /// Its strictest placement restriction.
     #[must_use]
-    pub fn held(&self) -> Option<&Held> {
+    pub fn held(&self) -> Option<&Restriction> {
         self.holds.iter().max_by_key(|held| held.what)
     }
 
     /// Adds a placement restriction, unless an admin muted the rule. Returns whether it is new.
-    pub fn hold(&mut self, held: Held) -> bool {
+    pub fn hold(&mut self, held: Restriction) -> bool {
         let mutes = |it: &Mute| it.rule == held.rule && it.until > held.since;
         if self.mutes.iter().any(mutes) {
             return false;
@@ -173,7 +173,7 @@ impl Condition {
     }
 
     /// Removes a rule's placement restriction. Returns whether there was one.
-    pub fn let_go(&mut self, rule: &str) -> bool {
+    pub fn lift_restriction(&mut self, rule: &str) -> bool {
         let before = self.holds.len();
         self.holds.retain(|held| held.rule != rule);
         self.holds.len() < before
@@ -202,13 +202,17 @@ impl Condition {
     ///
     /// # Errors
     /// The change is illegal, not permitted to the actor, muted, too early, or reserved for operators.
-    pub fn change(&mut self, change: Change, patience: Patience) -> Result<Outcome, Refusal> {
+    pub fn change(
+        &mut self,
+        change: Change,
+        patience: RecoveryLimits,
+    ) -> Result<Outcome, ChangeRejected> {
         let Change { event, at, .. } = change;
         if event.is_admins() != change.actor.is_admin() {
-            return Err(Refusal::NotTheirs(event));
+            return Err(ChangeRejected::NotTheirs(event));
         }
         if let Some(mute) = self.mute(&change) {
-            return Err(Refusal::Muted {
+            return Err(ChangeRejected::Muted {
                 rule: mute.rule.clone(),
                 until: mute.until,
             });
@@ -224,7 +228,7 @@ impl Condition {
         }
         let Some(to) = next(self.phase, event) else {
             let from = self.phase;
-            return Err(Refusal::Illegal { from, event });
+            return Err(ChangeRejected::Illegal { from, event });
         };
         self.check_patience(event, at)?;
         if event == Event::AdminUnblock {
@@ -267,23 +271,25 @@ impl Condition {
     }
 
     /// Whether the way back is already open.
-    fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), Refusal> {
+    fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), ChangeRejected> {
         match event {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
                 let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
-                if is_out && self.is_for_a_person(at) {
-                    return Err(Refusal::ByHand(self.strikes_at(at)));
+                if is_out && self.needs_operator(at) {
+                    return Err(ChangeRejected::ByHand(self.strikes_at(at)));
                 }
                 if event == Event::CheckPassed && at < self.ready_at {
-                    return Err(Refusal::TooEarly(self.ready_at));
+                    return Err(ChangeRejected::TooEarly(self.ready_at));
                 }
                 Ok(())
             }
-            Event::ProbationPassed if at < self.ready_at => Err(Refusal::TooEarly(self.ready_at)),
+            Event::ProbationPassed if at < self.ready_at => {
+                Err(ChangeRejected::TooEarly(self.ready_at))
+            }
             Event::Expired => match self.expires_at {
                 Some(expires_at) if at >= expires_at => Ok(()),
-                Some(expires_at) => Err(Refusal::TooEarly(expires_at)),
-                None => Err(Refusal::ByHand(self.strikes_at(at))),
+                Some(expires_at) => Err(ChangeRejected::TooEarly(expires_at)),
+                None => Err(ChangeRejected::ByHand(self.strikes_at(at))),
             },
             _ => Ok(()),
         }
@@ -359,7 +365,7 @@ impl Condition {
         u32::try_from(failed.count()).unwrap_or(u32::MAX)
     }
 
-    fn enter(&mut self, event: Event, to: Phase, at: TimeMs, patience: Patience) {
+    fn enter(&mut self, event: Event, to: Phase, at: TimeMs, patience: RecoveryLimits) {
         let strikes = self.strikes_at(at);
         if !self.phase.accepts_work() && strikes > 0 {
             self.strikes.count_from(at);
@@ -408,7 +414,7 @@ impl Condition {
 
     /// Whether nothing automatic unblocks it.
     #[must_use]
-    pub const fn is_for_a_person(&self, now: TimeMs) -> bool {
+    pub const fn needs_operator(&self, now: TimeMs) -> bool {
         self.by_hand || self.strikes_at(now) >= MANUAL_STRIKES
     }
 

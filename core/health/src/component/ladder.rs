@@ -6,7 +6,7 @@ use muster_model::health::DeviceAction;
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::component::Patience;
+use crate::component::RecoveryLimits;
 
 /// Repairs remembered per component: the newest ones.
 pub const REPAIRS_KEPT_MAX: u32 = 16;
@@ -29,7 +29,7 @@ impl Repairs {
     /// Whether a component was repaired so often recently that an operator must look, and only an operator
     /// can unblock it.
     #[must_use]
-    pub fn is_worn_out(&self, now: TimeMs, patience: Patience) -> bool {
+    pub fn exceeds_repair_limit(&self, now: TimeMs, patience: RecoveryLimits) -> bool {
         let is_recent =
             |(at, _): &&(TimeMs, DeviceAction)| now.since(*at) <= patience.repairs_span_ms;
         self.done.iter().filter(is_recent).count() >= patience.repairs_max as usize
@@ -37,7 +37,12 @@ impl Repairs {
 
     /// Repair to carry out instead of the wanted one: the next step of the ladder, if this one did not help.
     #[must_use]
-    pub fn next(&self, now: TimeMs, wanted: DeviceAction, patience: Patience) -> DeviceAction {
+    pub fn next(
+        &self,
+        now: TimeMs,
+        wanted: DeviceAction,
+        patience: RecoveryLimits,
+    ) -> DeviceAction {
         let reboots = self.done.iter().filter(|(at, action)| {
             *action == DeviceAction::Reboot && now.since(*at) <= patience.reboots_span_ms
         });
@@ -47,7 +52,7 @@ impl Repairs {
         );
         let reboots_helped =
             wanted != DeviceAction::Reboot || reboots.count() < patience.reboots_max as usize;
-        if is_repair && (self.is_worn_out(now, patience) || !reboots_helped) {
+        if is_repair && (self.exceeds_repair_limit(now, patience) || !reboots_helped) {
             return DeviceAction::Inspect;
         }
         wanted

@@ -5,20 +5,20 @@
 //! rule, evidence and time.
 
 mod condition;
-mod excuse;
 mod ladder;
 mod pending;
 mod strikes;
 mod suspected;
 mod transitions;
+mod withdrawal;
 
 use muster_model::time::TimeMs;
 use muster_model::word_enum;
 use serde::{Deserialize, Serialize};
 
-pub use self::condition::{Condition, Held, Mute, Outcome, Refusal, Restart};
+pub use self::condition::{ChangeRejected, Condition, Mute, Outcome, Restart, Restriction};
 pub use self::ladder::{REPAIRS_KEPT_MAX, Repairs};
-pub use self::strikes::{Patience, Strikes};
+pub use self::strikes::{RecoveryLimits, Strikes};
 pub use self::suspected::Suspected;
 pub use self::transitions::{TRANSITIONS, next};
 

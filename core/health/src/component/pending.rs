@@ -2,7 +2,7 @@
 
 use muster_model::health::Phase;
 
-use crate::component::{Change, Condition, Event, Outcome, Patience};
+use crate::component::{Change, Condition, Event, Outcome, RecoveryLimits};
 
 impl Condition {
     /// Whether an admin holds it, and an accusation reaches farther than the pending one.
@@ -52,7 +52,7 @@ impl Condition {
     }
 
     /// Applies the pending accusation once the admin's block is over.
-    pub(super) fn take_up_pending(&mut self, event: Event, patience: Patience) {
+    pub(super) fn take_up_pending(&mut self, event: Event, patience: RecoveryLimits) {
         if event != Event::Expired {
             return;
         }

@@ -65,7 +65,7 @@ impl Strikes {
 /// Waits, probation and repair limits after faults. Part of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Patience {
+pub struct RecoveryLimits {
     /// Milliseconds from a first block until its check may readmit; four times as many for each further
     /// strike, at most a day or this.
     pub first_wait_ms: u64,
@@ -84,7 +84,7 @@ pub struct Patience {
     pub reboots_span_ms: u64,
 }
 
-impl Default for Patience {
+impl Default for RecoveryLimits {
     /// 15 minutes and an hour: our proposals. No limit on repairs where no rule sets one; reboots as in gpud.
     fn default() -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl RecoveryLimits {
     /// Milliseconds from a block until its check may readmit.
     #[must_use]
     pub fn wait_ms(self, strikes: u32) -> u64 {

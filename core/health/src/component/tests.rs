@@ -1,6 +1,6 @@
 //! Components through days of faults, repairs and admin actions.
 
-use muster_model::health::{DeviceAction, Phase, Work};
+use muster_model::health::{DeviceAction, Phase, PlacementRequest};
 use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS};
 
 use super::*;
@@ -31,8 +31,15 @@ fn by_rule(event: Event, rule: &str, at: TimeMs) -> Change {
     }
 }
 
-fn change(condition: &mut Condition, event: Event, minutes: u64) -> Result<Outcome, Refusal> {
-    condition.change(by_rule(event, "ecc", minute(minutes)), Patience::default())
+fn change(
+    condition: &mut Condition,
+    event: Event,
+    minutes: u64,
+) -> Result<Outcome, ChangeRejected> {
+    condition.change(
+        by_rule(event, "ecc", minute(minutes)),
+        RecoveryLimits::default(),
+    )
 }
 
 /// Plays events at the given minutes, all of which are permitted.
@@ -99,7 +106,7 @@ fn a_fault_is_repaired_checked_and_proven() {
     assert_eq!((gpu.phase, gpu.strikes.at(minute(3))), (Phase::Checking, 1));
     assert_eq!(
         change(&mut gpu, Event::CheckPassed, 5),
-        Err(Refusal::TooEarly(minute(15)))
+        Err(ChangeRejected::TooEarly(minute(15)))
     );
     assert_eq!(
         change(&mut gpu, Event::CheckPassed, 15),
@@ -108,7 +115,7 @@ fn a_fault_is_repaired_checked_and_proven() {
     assert_eq!(gpu.phase, Phase::Probation);
     assert_eq!(
         change(&mut gpu, Event::ProbationPassed, 20),
-        Err(Refusal::TooEarly(minute(75)))
+        Err(ChangeRejected::TooEarly(minute(75)))
     );
     assert!(
         gpu.may_leave_probation(minute(20), true) && !gpu.may_leave_probation(minute(20), false)
@@ -140,7 +147,7 @@ fn a_repair_without_a_passed_check_never_readmits() {
     ]);
     assert_eq!(
         change(&mut gpu, Event::ProbationPassed, 100),
-        Err(Refusal::Illegal {
+        Err(ChangeRejected::Illegal {
             from: Phase::Checking,
             event: Event::ProbationPassed
         })
@@ -156,11 +163,11 @@ fn a_repair_without_a_passed_check_never_readmits() {
 #[test]
 fn waits_grow_and_the_fourth_strike_is_for_a_person() {
     let waits: Vec<u64> = (0..=6)
-        .map(|strikes| Patience::default().wait_ms(strikes) / MINUTE_MS)
+        .map(|strikes| RecoveryLimits::default().wait_ms(strikes) / MINUTE_MS)
         .collect();
     assert_eq!(waits, [0, 15, 60, 240, 960, 1_440, 1_440]);
     let probations: Vec<u64> = (1..=4)
-        .map(|strikes| Patience::default().probation_ms(strikes) / HOUR_MS)
+        .map(|strikes| RecoveryLimits::default().probation_ms(strikes) / HOUR_MS)
         .collect();
     assert_eq!(probations, [1, 6, 24, 24]);
     let mut gpu = Condition::new(TimeMs(0));
@@ -179,7 +186,7 @@ fn waits_grow_and_the_fourth_strike_is_for_a_person() {
     for event in [Event::RepairBegan, Event::CheckBegan, Event::Clear] {
         assert_eq!(
             change(&mut gpu, event, at + 10_000),
-            Err(Refusal::ByHand(4))
+            Err(ChangeRejected::ByHand(4))
         );
     }
     change(&mut gpu, Event::AdminUnblock, at + 10_000).expect("a person may");
@@ -230,7 +237,8 @@ fn an_incident_is_no_strike() {
     let mut host = Condition::new(TimeMs(0));
     let mut incident = by_rule(Event::Block, "mount_missing", minute(1));
     incident.is_strike = false;
-    host.change(incident, Patience::default()).expect("legal");
+    host.change(incident, RecoveryLimits::default())
+        .expect("legal");
     assert_eq!(
         (host.phase, host.strikes.at(minute(1))),
         (Phase::Blocked, 0)
@@ -263,7 +271,7 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
     ] {
         assert_eq!(
             change(&mut gpu, event, 3),
-            Err(Refusal::Illegal {
+            Err(ChangeRejected::Illegal {
                 from: Phase::BlockedAdmin,
                 event
             })
@@ -277,8 +285,8 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
     let mut forged = by_rule(Event::AdminUnblock, "ecc", minute(5));
     forged.actor = Actor::Rule("ecc".to_owned());
     assert_eq!(
-        gpu.change(forged, Patience::default()),
-        Err(Refusal::NotTheirs(Event::AdminUnblock))
+        gpu.change(forged, RecoveryLimits::default()),
+        Err(ChangeRejected::NotTheirs(Event::AdminUnblock))
     );
 }
 
@@ -286,7 +294,7 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
 fn an_admins_unblock_silences_the_rule_for_a_day() {
     let mut gpu = play(&[(Event::Block, 0), (Event::AdminUnblock, 10)]);
     let until = minute(10).after(DAY_MS);
-    let muted = Refusal::Muted {
+    let muted = ChangeRejected::Muted {
         rule: "ecc".to_owned(),
         until,
     };
@@ -294,7 +302,10 @@ fn an_admins_unblock_silences_the_rule_for_a_day() {
     assert_eq!(change(&mut gpu, Event::Suspect, 12), Err(muted));
     // Another rule still counts, and so does this one a day later.
     let other = by_rule(Event::Block, "xid", minute(13));
-    assert_eq!(gpu.change(other, Patience::default()), Ok(Outcome::Changed));
+    assert_eq!(
+        gpu.change(other, RecoveryLimits::default()),
+        Ok(Outcome::Changed)
+    );
     change(&mut gpu, Event::AdminUnblock, 14).expect("legal");
     assert_eq!(
         change(&mut gpu, Event::Block, 14 + 24 * 60),
@@ -307,12 +318,12 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
     let mut gpu = Condition::new(TimeMs(0));
     let mut block = by_rule(Event::AdminBlock, "", minute(0));
     block.expires_at = Some(minute(60));
-    gpu.change(block.clone(), Patience::default())
+    gpu.change(block.clone(), RecoveryLimits::default())
         .expect("legal");
     assert_eq!(change(&mut gpu, Event::Block, 5), Ok(Outcome::Remembered));
     assert_eq!(
         change(&mut gpu, Event::Expired, 59),
-        Err(Refusal::TooEarly(minute(60)))
+        Err(ChangeRejected::TooEarly(minute(60)))
     );
     assert_eq!(change(&mut gpu, Event::Expired, 60), Ok(Outcome::Changed));
     assert_eq!(
@@ -321,13 +332,14 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
     );
     // Without a fault it is simply over; without an end it never is.
     let mut free = Condition::new(TimeMs(0));
-    free.change(block, Patience::default()).expect("legal");
+    free.change(block, RecoveryLimits::default())
+        .expect("legal");
     change(&mut free, Event::Expired, 60).expect("legal");
     assert_eq!(free.phase, Phase::Healthy);
     let mut kept = play(&[(Event::AdminBlock, 0)]);
     assert_eq!(
         change(&mut kept, Event::Expired, 60),
-        Err(Refusal::ByHand(0))
+        Err(ChangeRejected::ByHand(0))
     );
 }
 
@@ -336,7 +348,7 @@ fn block_for_an_hour(condition: &mut Condition, at: u64) {
     let mut block = by_rule(Event::AdminBlock, "", minute(at));
     block.expires_at = Some(minute(at + 60));
     condition
-        .change(block, Patience::default())
+        .change(block, RecoveryLimits::default())
         .expect("a person may");
 }
 
@@ -347,7 +359,7 @@ fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
     let mut find = |event, rule, by_hand| {
         let mut found = by_rule(event, rule, minute(5));
         found.by_hand = by_hand;
-        gpu.change(found, Patience::default())
+        gpu.change(found, RecoveryLimits::default())
     };
     let remembered = [
         (Event::Suspect, "temp_core", false),
@@ -364,7 +376,7 @@ fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
     change(&mut gpu, Event::Expired, 60).expect("legal");
     assert_eq!(gpu.phase, Phase::Blocked);
     assert_eq!(gpu.cause().map(|cause| &*cause.rule), Some("row_remap"));
-    assert!(gpu.by_hand && gpu.is_for_a_person(minute(100_000)));
+    assert!(gpu.by_hand && gpu.needs_operator(minute(100_000)));
     assert_eq!((gpu.strikes_at(minute(60)), gpu.ready_at), (1, minute(75)));
 }
 
@@ -414,7 +426,7 @@ fn what_was_only_for_a_person_still_is_after_an_admins_block() {
     let mut gpu = Condition::new(TimeMs(0));
     let mut fault = by_rule(Event::Block, "row_remap", minute(0));
     fault.by_hand = true;
-    gpu.change(fault, Patience::default()).expect("legal");
+    gpu.change(fault, RecoveryLimits::default()).expect("legal");
     block_for_an_hour(&mut gpu, 1);
     assert!(!gpu.by_hand, "it ends by itself");
     change(&mut gpu, Event::Expired, 61).expect("legal");
@@ -426,7 +438,8 @@ fn an_admin_who_gives_back_clears_what_was_kept_for_later() {
     let mut gpu = play(&[(Event::Block, 0)]);
     block_for_an_hour(&mut gpu, 1);
     let other = by_rule(Event::Condemn, "xid", minute(2));
-    gpu.change(other, Patience::default()).expect("it is kept");
+    gpu.change(other, RecoveryLimits::default())
+        .expect("it is kept");
     change(&mut gpu, Event::AdminUnblock, 3).expect("legal");
     assert_eq!((gpu.phase, gpu.pending.clone()), (Phase::Healthy, None));
     let mut muted: Vec<&str> = gpu.mutes.iter().map(|mute| &*mute.rule).collect();
@@ -440,7 +453,7 @@ fn an_incident_takes_back_what_was_kept_for_later() {
     block_for_an_hour(&mut gpu, 0);
     change(&mut gpu, Event::Block, 5).expect("it is kept");
     assert!(
-        !gpu.forgive("ecc", minute(5), Patience::default()),
+        !gpu.withdraw("ecc", minute(5), RecoveryLimits::default()),
         "it stays the admin's"
     );
     change(&mut gpu, Event::Expired, 60).expect("legal");
@@ -481,7 +494,7 @@ fn what_a_component_remembers_is_bounded() {
         let rule = format!("rule{round}");
         gpu.change(
             by_rule(Event::Block, &rule, minute(round)),
-            Patience::default(),
+            RecoveryLimits::default(),
         )
         .expect("legal");
         change(&mut gpu, Event::AdminUnblock, round).expect("legal");
@@ -496,9 +509,9 @@ fn what_a_component_remembers_is_bounded() {
 fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
     let mut repairs = Repairs::default();
     let day = |days: u64| TimeMs(days * DAY_MS);
-    let patience = Patience {
+    let patience = RecoveryLimits {
         repairs_max: 5,
-        ..Patience::default()
+        ..RecoveryLimits::default()
     };
     let next = |repairs: &Repairs, now, wanted| repairs.next(now, wanted, patience);
     for at in [0, 1] {
@@ -533,7 +546,7 @@ fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
         DeviceAction::Reset
     );
     // Where no rule sets a limit, there is none.
-    let unlimited = Patience::default();
+    let unlimited = RecoveryLimits::default();
     assert_eq!(
         repairs.next(day(5), DeviceAction::Reset, unlimited),
         DeviceAction::Reset
@@ -542,29 +555,29 @@ fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
 
 #[test]
 fn probation_takes_only_work_that_can_be_lost() {
-    let gang = Work {
+    let gang = PlacementRequest {
         is_gang: true,
         gpus_per_task: 8,
         is_preemptible: false,
         has_retry: true,
     };
-    let small = Work {
+    let small = PlacementRequest {
         is_gang: false,
         gpus_per_task: 1,
         ..gang
     };
     assert!(!Phase::Probation.takes(gang) && Phase::Probation.takes(small));
-    assert!(Phase::Probation.takes(Work {
+    assert!(Phase::Probation.takes(PlacementRequest {
         is_preemptible: true,
         ..gang
     }));
-    assert!(!Phase::Probation.takes(Work {
+    assert!(!Phase::Probation.takes(PlacementRequest {
         has_retry: false,
         ..small
     }));
     for phase in Phase::ALL {
         assert_eq!(
-            phase.takes(Work {
+            phase.takes(PlacementRequest {
                 is_preemptible: true,
                 ..small
             }),
@@ -605,7 +618,7 @@ fn no_walk_breaks_a_promise() {
                 wanted.expires_at = Some(minute(now + 100));
             }
             let mut before = gpu.clone();
-            let outcome = gpu.change(wanted, Patience::default());
+            let outcome = gpu.change(wanted, RecoveryLimits::default());
             if outcome != Ok(Outcome::Changed) {
                 if before.phase == Phase::Suspect && event == Event::Suspect {
                     // Other rules that suspect it are remembered.

@@ -8,7 +8,7 @@ use muster_model::time::{DAY_MS, HOUR_MS, MINUTE_MS, TimeMs};
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{
-    Blame, Distinct, Often, RepeatPolicy, RuleSet, XID_13, XID_31, XID_REPEAT, XidPolicy,
+    Blame, Distinct, Frequency, RepeatPolicy, RuleSet, XID_13, XID_31, XID_REPEAT, XidPolicy,
     XidSeverity,
 };
 
@@ -35,7 +35,7 @@ const XID: &str = "xid";
 
 /// A reported XID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct XidSeen {
+pub struct XidReport {
     /// The GPU.
     pub gpu: GpuUuid,
     /// Number of the code.
@@ -112,7 +112,7 @@ struct GpuXids {
 
 /// GPUs on which a job had a code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Spread {
+struct JobSpread {
     gpu: GpuUuid,
     at: TimeMs,
     is_wide: bool,
@@ -122,12 +122,12 @@ struct Spread {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xids {
     gpus: BTreeMap<GpuUuid, GpuXids>,
-    jobs: BTreeMap<(JobId, u32), Spread>,
+    jobs: BTreeMap<(JobId, u32), JobSpread>,
 }
 
 impl Xids {
     /// Records an XID. Times never go back.
-    pub fn see(&mut self, rules: &RuleSet, seen: &XidSeen) -> XidOutcome {
+    pub fn record(&mut self, rules: &RuleSet, seen: &XidReport) -> XidOutcome {
         let Some(policy) = rules.codes.xid(seen.code) else {
             return XidOutcome::default();
         };
@@ -146,7 +146,7 @@ impl Xids {
             is_new: true,
             ..XidOutcome::default()
         };
-        if may_be_jobs_own(policy) && self.is_wide(seen) {
+        if may_be_jobs_own(policy) && self.is_on_several_gpus(seen) {
             outcome.taken_back = self.take_back(seen);
             outcome.is_jobs_own = true;
             return outcome;
@@ -173,7 +173,7 @@ impl Xids {
     }
 
     /// Whether the job of an XID has had it on another GPU within a day.
-    fn is_wide(&mut self, seen: &XidSeen) -> bool {
+    fn is_on_several_gpus(&mut self, seen: &XidReport) -> bool {
         let Some(job) = seen.job else {
             return false;
         };
@@ -185,7 +185,7 @@ impl Xids {
                 self.jobs.remove(&key);
             }
         }
-        let spread = self.jobs.entry((job, seen.code)).or_insert(Spread {
+        let spread = self.jobs.entry((job, seen.code)).or_insert(JobSpread {
             gpu: seen.gpu,
             at: seen.at,
             is_wide: false,
@@ -196,7 +196,7 @@ impl Xids {
     }
 
     /// Drops a job's occurrences of a code on all GPUs; returns the affected GPUs.
-    fn take_back(&mut self, seen: &XidSeen) -> Vec<GpuUuid> {
+    fn take_back(&mut self, seen: &XidReport) -> Vec<GpuUuid> {
         let is_its = |it: &Occurrence| it.code == seen.code && it.job == seen.job;
         let mut had_some = Vec::new();
         for (uuid, gpu) in &mut self.gpus {
@@ -232,8 +232,8 @@ impl GpuXids {
     }
 
     /// Adds an XID; returns whether it is the first of its code in a burst.
-    fn add(&mut self, policy: &XidPolicy, seen: &XidSeen) -> bool {
-        let XidSeen { code, at, .. } = *seen;
+    fn add(&mut self, policy: &XidPolicy, seen: &XidReport) -> bool {
+        let XidReport { code, at, .. } = *seen;
         self.occurrences
             .retain(|it| at.since(it.last) <= OCCURRENCE_KEPT_MS);
         if at.since(self.last) > BURST_MS || self.burst == 0 {
@@ -275,7 +275,12 @@ impl GpuXids {
     }
 
     /// Escalation if the XID came often enough: for its own rule, or else for its policy.
-    fn repeated(&self, rules: &RuleSet, policy: &XidPolicy, seen: &XidSeen) -> Option<Escalation> {
+    fn repeated(
+        &self,
+        rules: &RuleSet,
+        policy: &XidPolicy,
+        seen: &XidReport,
+    ) -> Option<Escalation> {
         let repeat = policy.repeat?;
         let id = match (policy.code, seen.cluster) {
             (PAGE_FAULT, _) => XID_31,
@@ -284,7 +289,7 @@ impl GpuXids {
         };
         let own = rules.rule(id).filter(|_| id != XID);
         let then = own.map_or(repeat.then, |rule| rule.fatal.device());
-        let often = rules.often(id).unwrap_or(Often {
+        let often = rules.often(id).unwrap_or(Frequency {
             times: repeat.count,
             span_ms: repeat.span_ms,
         });

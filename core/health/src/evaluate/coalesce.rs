@@ -12,7 +12,7 @@ const PAIRS_MAX: usize = 4_096;
 
 /// Classification of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum LineKind {
     /// The first of its kind in a while.
     New {
         /// Number of equal lines since the last reported one that were suppressed.
@@ -37,16 +37,16 @@ pub struct Coalescer {
 impl Coalescer {
     /// Records a line. Each further one within five seconds of the last belongs to it, and so on: a flood is
     /// reported once.
-    pub fn see(&mut self, now: TimeMs, gpu: Option<GpuUuid>, code: u32) -> Seen {
+    pub fn record(&mut self, now: TimeMs, gpu: Option<GpuUuid>, code: u32) -> LineKind {
         if let Some(pair) = self.pairs.get_mut(&(gpu, code)) {
             let is_same = now.since(pair.last) < SPAN_MS;
             pair.last = now;
             if is_same {
                 pair.untold += 1;
-                return Seen::Again;
+                return LineKind::Again;
             }
             let untold = std::mem::take(&mut pair.untold);
-            return Seen::New { untold };
+            return LineKind::New { untold };
         }
         if self.pairs.len() >= PAIRS_MAX {
             let oldest = self.pairs.iter().min_by_key(|(_, pair)| pair.last);
@@ -59,6 +59,6 @@ impl Coalescer {
             untold: 0,
         };
         self.pairs.insert((gpu, code), pair);
-        Seen::New { untold: 0 }
+        LineKind::New { untold: 0 }
     }
 }

@@ -79,7 +79,7 @@ impl Readings {
 
     /// Resumes from the findings of an earlier agent: the component has this severity of a rule, which is not
     /// reported again. Its recovery starts now.
-    pub fn stand(&mut self, now: TimeMs, rule: &Rule, component: &Component, severity: Severity) {
+    pub fn resume(&mut self, now: TimeMs, rule: &Rule, component: &Component, severity: Severity) {
         let mut track = Track::new(rule);
         track.severity = severity;
         track.met_at = now;
@@ -89,7 +89,7 @@ impl Readings {
 
     /// Resumes from findings before the host booted: a fault that the repair cleared is reported again if it
     /// still holds, or as over if it does not.
-    pub fn doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
+    pub fn resume_in_doubt(&mut self, now: TimeMs, rule: &Rule, component: &Component) {
         let mut track = Track::new(rule);
         track.is_in_doubt = true;
         track.met_at = now;

@@ -7,7 +7,7 @@ use muster_model::time::{HOUR_MS, MINUTE_MS, SECOND_MS, TimeMs};
 use super::*;
 use crate::evaluate::bursts::GPUS_MAX;
 use crate::evaluate::readings::TRACKS_MAX;
-use crate::kernel_log::{BusMap, Cursor, Event, Scanner, Trust};
+use crate::kernel_log::{BusMap, Cursor, Event, Scanner, TrustedWriters};
 use crate::rules::{Hold, RuleSet};
 
 fn second(seconds: u64) -> TimeMs {
@@ -283,13 +283,13 @@ fn a_flood_is_told_once_and_no_code_is_missed() {
         } else {
             31 + (line % 2) as u32 * 63
         };
-        if coalescer.see(TimeMs(line / 10), Some(GpuUuid(1)), code) != Seen::Again {
+        if coalescer.record(TimeMs(line / 10), Some(GpuUuid(1)), code) != LineKind::Again {
             told.push(code);
         }
     }
     assert_eq!(told, [31, 94, 79]);
-    let later = coalescer.see(TimeMs(60_000), Some(GpuUuid(1)), 31);
-    assert_eq!(later, Seen::New { untold: 9_999 });
+    let later = coalescer.record(TimeMs(60_000), Some(GpuUuid(1)), 31);
+    assert_eq!(later, LineKind::New { untold: 9_999 });
 }
 
 struct Player {
@@ -318,7 +318,7 @@ impl Player {
     }
 
     fn see_of(&mut self, minute: u64, gpu: u128, code: u32, job: u64, user: u64) -> XidOutcome {
-        let seen = XidSeen {
+        let seen = XidReport {
             gpu: GpuUuid(gpu),
             code,
             cluster: (code == 13).then_some((1, 3)),
@@ -327,7 +327,7 @@ impl Player {
             at: TimeMs(minute * MINUTE_MS),
             is_ours: false,
         };
-        self.xids.see(&self.rules, &seen)
+        self.xids.record(&self.rules, &seen)
     }
 }
 
@@ -398,7 +398,7 @@ fn consequences_are_folded_into_what_they_follow_from() {
         .map(|it| it.code)
         .collect();
     assert_eq!(codes, [48]);
-    let ours = XidSeen {
+    let ours = XidReport {
         gpu: GpuUuid(2),
         code: 45,
         cluster: None,
@@ -407,7 +407,7 @@ fn consequences_are_folded_into_what_they_follow_from() {
         at: TimeMs(10 * MINUTE_MS),
         is_ours: true,
     };
-    assert!(player.xids.see(&player.rules, &ours).is_folded);
+    assert!(player.xids.record(&player.rules, &ours).is_folded);
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn bursts_are_counted_and_sticky_codes_belong_to_theirs_for_hours() {
 fn an_exception_counts_on_the_same_cluster_only() {
     let mut player = Player::new();
     let mut see = |minute: u64, cluster, job: u64| {
-        let seen = XidSeen {
+        let seen = XidReport {
             gpu: GpuUuid(1),
             code: 13,
             cluster: Some(cluster),
@@ -442,7 +442,7 @@ fn an_exception_counts_on_the_same_cluster_only() {
             at: TimeMs(minute * MINUTE_MS),
             is_ours: false,
         };
-        rules(&player.xids.see(&player.rules, &seen))
+        rules(&player.xids.record(&player.rules, &seen))
     };
     assert_eq!(see(0, (1, 3), 1), []);
     assert_eq!(see(60, (2, 3), 2), []);
@@ -495,14 +495,14 @@ fn what_is_remembered_of_xids_is_bounded() {
 /// Assessment of a line of the kernel's log.
 fn judged(line: &str, release: Option<u32>) -> String {
     let codes = RuleSet::shipped().expect("the shipped rules parse").codes;
-    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let scanned = scanner.read("boot", &format!("3,1,1,-;{line}"));
     let judged = match scanned.expect("a record").event.expect("it says something") {
         Event::Xid { xid, .. } => judge_xid(&codes, &xid, release),
         Event::Sxid { sxid, .. } => judge_sxid(&codes, &sxid),
         Event::Host(_) => panic!("not about a device"),
     };
-    let Judged {
+    let Assessment {
         severity,
         block,
         task,
@@ -635,7 +635,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     let host = Component::Host(HostId(1));
     let told = |values: &[i64]| {
         let mut readings = Readings::default();
-        readings.doubt(second(0), rule, &host);
+        readings.resume_in_doubt(second(0), rule, &host);
         let told = values.iter().zip(1..).map(|(value, at)| {
             let metrics = [("readonly", *value)];
             let reading = Reading {
@@ -654,7 +654,7 @@ fn what_is_in_doubt_is_told_either_way_and_once() {
     // An event-based fault is over once it was quiet for long enough.
     let panics = rules.rule("kernel_panic").expect("a rule");
     let mut readings = Readings::default();
-    readings.doubt(second(0), panics, &host);
+    readings.resume_in_doubt(second(0), panics, &host);
     assert!(readings.quiet(second(3_600)).is_empty());
     let over = readings.quiet(second(25 * 3_600));
     assert_eq!(over, [("kernel_panic".to_owned(), host)]);

@@ -88,7 +88,12 @@ impl Incidents {
     /// A host failed: it fell silent, or a component of it broke. Groups come with their number of hosts.
     /// Returns the incident that it starts or joins, if any; of several groups, the smallest one that
     /// explains it.
-    pub fn see(&mut self, now: TimeMs, host: HostId, groups: &[(Group, u32)]) -> Option<&Incident> {
+    pub fn record_failure(
+        &mut self,
+        now: TimeMs,
+        host: HostId,
+        groups: &[(Group, u32)],
+    ) -> Option<&Incident> {
         let joined = self.open.iter().position(|incident| {
             now < incident.until && groups.iter().any(|(group, _)| *group == incident.group)
         });

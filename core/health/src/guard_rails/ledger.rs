@@ -64,7 +64,7 @@ impl Default for RailsLimits {
 
 /// A recorded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Put {
+struct RecordedBlock {
     at: TimeMs,
     host: HostId,
     gpus: u32,
@@ -72,7 +72,7 @@ struct Put {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pool {
-    recent: VecDeque<Put>,
+    recent: VecDeque<RecordedBlock>,
     breaker: Breaker,
 }
 
@@ -265,7 +265,7 @@ impl Rails {
         if pool.recent.len() >= RECENT_MAX {
             pool.recent.pop_front();
         }
-        pool.recent.push_back(Put {
+        pool.recent.push_back(RecordedBlock {
             at: proposal.at,
             host: proposal.host,
             gpus: proposal.gpus,

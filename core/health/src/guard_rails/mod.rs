@@ -102,7 +102,7 @@ pub enum Verdict {
 
 /// The refusing rail with its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{rail}: it would be {would_be} of at most {limit}; {way_out}", way_out = way_out(*rail))]
+#[error("{rail}: it would be {would_be} of at most {limit}; {way_out}", way_out = remedy(*rail))]
 pub struct Refused {
     /// The rail.
     pub rail: Rail,
@@ -113,7 +113,7 @@ pub struct Refused {
 }
 
 /// Suggested remedy.
-const fn way_out(rail: Rail) -> &'static str {
+const fn remedy(rail: Rail) -> &'static str {
     match rail {
         Rail::Hour | Rail::Outstanding | Rail::Breaker => {
             "look at the rule that blocks so much, then reset the breaker or block by hand"

@@ -286,7 +286,9 @@ fn a_rack_that_goes_at_once_is_one_incident() {
     let mut found = None;
     for host in 0..20u32 {
         let now = TimeMs(u64::from(host) * SECOND_MS);
-        let is_incident = incidents.see(now, HostId(host), &groups).is_some();
+        let is_incident = incidents
+            .record_failure(now, HostId(host), &groups)
+            .is_some();
         if is_incident && found.is_none() {
             found = Some(host);
         }
@@ -315,7 +317,7 @@ fn faults_apart_are_no_incident() {
     for host in 0..8u32 {
         let now = TimeMs(u64::from(host) * 31 * SECOND_MS);
         assert_eq!(
-            incidents.see(now, HostId(host % 4), &groups),
+            incidents.record_failure(now, HostId(host % 4), &groups),
             None,
             "{host}"
         );
@@ -323,7 +325,10 @@ fn faults_apart_are_no_incident() {
     // Two hosts of a rack of two do not count as a rack.
     let small = [(group(GroupKind::Rack, "r2"), 2)];
     for host in 0..2 {
-        assert_eq!(incidents.see(TimeMs(0), HostId(host), &small), None);
+        assert_eq!(
+            incidents.record_failure(TimeMs(0), HostId(host), &small),
+            None
+        );
     }
 }
 
@@ -338,7 +343,7 @@ fn a_storage_system_explains_what_racks_do_not() {
             (group(GroupKind::Storage, "lustre"), 60),
             (group(GroupKind::Cluster, ""), 100),
         ];
-        if let Some(incident) = incidents.see(TimeMs(1), HostId(host), &groups) {
+        if let Some(incident) = incidents.record_failure(TimeMs(1), HostId(host), &groups) {
             found.push(incident.group.kind);
         }
     }
@@ -353,7 +358,7 @@ fn a_storage_system_explains_what_racks_do_not() {
     let kinds: Vec<_> = (0..4)
         .filter_map(|host| {
             fresh
-                .see(TimeMs(1), HostId(host), &groups)
+                .record_failure(TimeMs(1), HostId(host), &groups)
                 .map(|it| it.group.kind)
         })
         .collect();
@@ -366,7 +371,7 @@ fn the_smallest_group_that_has_them_all_names_an_incident() {
         let mut incidents = Incidents::default();
         let mut found = None;
         for host in 0..hosts {
-            let incident = incidents.see(TimeMs(1), HostId(host), &groups(host));
+            let incident = incidents.record_failure(TimeMs(1), HostId(host), &groups(host));
             found = found.or(incident.map(|it| it.group.kind));
         }
         found
@@ -401,7 +406,10 @@ fn groups_are_bounded() {
     let mut incidents = Incidents::default();
     for name in 0..GROUPS_MAX as u64 + 10 {
         let groups = [(group(GroupKind::Switch, &name.to_string()), 8)];
-        assert_eq!(incidents.see(TimeMs(name), HostId(1), &groups), None);
+        assert_eq!(
+            incidents.record_failure(TimeMs(name), HostId(1), &groups),
+            None
+        );
     }
 }
 

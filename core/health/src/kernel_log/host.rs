@@ -4,7 +4,7 @@ use crate::kernel_log::bus::BusId;
 
 /// A line that a rule counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostSign {
+pub struct HostFinding {
     /// Name of the health rule.
     pub rule: &'static str,
     /// Metric of the rule.
@@ -94,7 +94,7 @@ const VITAL: &[&str] = &[
 ];
 
 /// Parses a line about the host.
-pub(super) fn parse(line: &str) -> Option<HostSign> {
+pub(super) fn parse(line: &str) -> Option<HostFinding> {
     let line = line.trim();
     if let Some(sign) = hung_task(line).or_else(|| segfault(line)) {
         return Some(sign);
@@ -108,7 +108,7 @@ pub(super) fn parse(line: &str) -> Option<HostSign> {
     let words = bus
         .split([' ', ','])
         .map(|word| word.trim_matches([':', '.']));
-    (!pattern.rule.is_empty()).then_some(HostSign {
+    (!pattern.rule.is_empty()).then_some(HostFinding {
         rule: pattern.rule,
         metric: pattern.metric,
         value: pattern.value,
@@ -130,7 +130,7 @@ fn has_in_order(line: &str, words: &[&str]) -> bool {
 }
 
 /// `INFO: task python:1234 blocked for more than 120 seconds.`
-fn hung_task(line: &str) -> Option<HostSign> {
+fn hung_task(line: &str) -> Option<HostFinding> {
     let rest = line.strip_prefix("INFO: task ")?;
     let (task, _) = rest.split_once(" blocked for more than ")?;
     let is_vital = VITAL.iter().any(|name| task.starts_with(name));
@@ -146,7 +146,7 @@ fn hung_task(line: &str) -> Option<HostSign> {
 
 /// `python[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2.19[7f+1000]`: the faulting
 /// library is the last word.
-fn segfault(line: &str) -> Option<HostSign> {
+fn segfault(line: &str) -> Option<HostFinding> {
     let (_, rest) = line.split_once("]: segfault at ")?;
     let (_, library) = rest.rsplit_once(" in ")?;
     library
@@ -154,8 +154,8 @@ fn segfault(line: &str) -> Option<HostSign> {
         .then(|| sign("nccl_segv", "faults"))
 }
 
-const fn sign(rule: &'static str, metric: &'static str) -> HostSign {
-    HostSign {
+const fn sign(rule: &'static str, metric: &'static str) -> HostFinding {
+    HostFinding {
         rule,
         metric,
         value: 1,

@@ -11,10 +11,10 @@ mod record;
 mod scanner;
 
 pub use self::bus::{BusId, BusMap};
-pub use self::host::HostSign;
-pub use self::nvidia::{Place, Process, Recovery, Sxid, Xid};
-pub use self::record::{Cursor, Heard, Record, RecordError};
-pub use self::scanner::{Event, Scanned, Scanner, Trust};
+pub use self::host::HostFinding;
+pub use self::nvidia::{Process, Recovery, SmLocation, Sxid, Xid};
+pub use self::record::{Cursor, Record, RecordError, SequenceCheck};
+pub use self::scanner::{Event, Scanned, Scanner, TrustedWriters};
 
 #[cfg(test)]
 mod tests;

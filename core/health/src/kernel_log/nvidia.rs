@@ -49,7 +49,7 @@ pub struct Process {
 
 /// Location of an XID 13 on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SmLocation {
     /// Graphics processing cluster.
     pub gpc: u16,
     /// Texture processing cluster in it.
@@ -66,7 +66,7 @@ pub struct Xid {
     /// The process.
     pub process: Option<Process>,
     /// Location on the GPU.
-    pub place: Option<Place>,
+    pub place: Option<SmLocation>,
     /// Number of the link.
     pub link: Option<u32>,
     /// Severity in the line: fatal or not; `None` if it says neither.
@@ -201,14 +201,14 @@ fn unquoted(text: &str) -> &str {
 }
 
 /// `(GPC 1, TPC 3, SM 0)`.
-fn find_place(text: &str) -> Option<Place> {
+fn find_place(text: &str) -> Option<SmLocation> {
     let (_, rest) = text.split_once("(GPC ")?;
     let inside = rest.split(')').next()?;
     let mut parts = inside.split(',').map(str::trim);
     let gpc = parts.next()?.parse().ok()?;
     let tpc = parts.next()?.strip_prefix("TPC ")?.parse().ok()?;
     let sm = parts.next()?.strip_prefix("SM ")?.parse().ok()?;
-    Some(Place { gpc, tpc, sm })
+    Some(SmLocation { gpc, tpc, sm })
 }
 
 /// `Link 08` or `link 6(0x10000, ...)`.

@@ -92,7 +92,7 @@ pub struct Cursor {
 
 /// Relation of a record to the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SequenceCheck {
     /// The next record.
     New,
     /// A record that was read before.
@@ -103,7 +103,7 @@ pub enum Heard {
 
 impl Cursor {
     /// Advances to a record.
-    pub fn accept(&mut self, boot_id: &str, sequence: u64) -> Heard {
+    pub fn accept(&mut self, boot_id: &str, sequence: u64) -> SequenceCheck {
         let is_first = self.boot_id.is_empty();
         if self.boot_id != boot_id {
             boot_id.clone_into(&mut self.boot_id);
@@ -112,12 +112,12 @@ impl Cursor {
         }
         let expected = self.next;
         if sequence < expected {
-            return Heard::Known;
+            return SequenceCheck::Known;
         }
         self.next = sequence.saturating_add(1);
         match sequence - expected {
-            0 => Heard::New,
-            lost => Heard::AfterGap(lost),
+            0 => SequenceCheck::New,
+            lost => SequenceCheck::AfterGap(lost),
         }
     }
 }

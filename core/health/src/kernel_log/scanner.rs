@@ -3,9 +3,9 @@
 use muster_model::ids::GpuUuid;
 
 use crate::kernel_log::bus::{BusId, BusMap};
-use crate::kernel_log::host::{self, HostSign};
+use crate::kernel_log::host::{self, HostFinding};
 use crate::kernel_log::nvidia::{self, Line, Sxid, Xid};
-use crate::kernel_log::record::{Cursor, Heard, Record, RecordError};
+use crate::kernel_log::record::{Cursor, Record, RecordError, SequenceCheck};
 
 /// Maximum number of records between the lines that together report a GPU as gone.
 const PARTS_APART_MAX: u64 = 16;
@@ -14,7 +14,7 @@ const USER_FACILITY: u32 = 1;
 
 /// Trusted writers of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum TrustedWriters {
     /// The kernel only: a container may write to the log, but not with the kernel's facility.
     Kernel,
     /// User space too, so that faults can be simulated.
@@ -41,7 +41,7 @@ pub enum Event {
         sxid: Sxid,
     },
     /// Something about the host.
-    Host(HostSign),
+    Host(HostFinding),
 }
 
 /// Result of reading one record.
@@ -58,7 +58,7 @@ pub struct Scanned {
 /// Reads records in order.
 #[derive(Clone, Debug)]
 pub struct Scanner {
-    trust: Trust,
+    trust: TrustedWriters,
     cursor: Cursor,
     buses: BusMap,
     /// The GPU named by a first line, and that line's sequence.
@@ -69,7 +69,7 @@ pub struct Scanner {
 impl Scanner {
     /// A scanner that continues at a cursor with known addresses.
     #[must_use]
-    pub const fn new(trust: Trust, cursor: Cursor, buses: BusMap) -> Self {
+    pub const fn new(trust: TrustedWriters, cursor: Cursor, buses: BusMap) -> Self {
         Self {
             trust,
             cursor,
@@ -98,13 +98,13 @@ impl Scanner {
     pub fn read(&mut self, boot_id: &str, raw: &str) -> Result<Scanned, RecordError> {
         let record = Record::parse(raw)?;
         let lost = match self.cursor.accept(boot_id, record.sequence) {
-            Heard::Known => return Ok(Scanned::default()),
-            Heard::New => 0,
-            Heard::AfterGap(lost) => lost,
+            SequenceCheck::Known => return Ok(Scanned::default()),
+            SequenceCheck::New => 0,
+            SequenceCheck::AfterGap(lost) => lost,
         };
         let trusted = match self.trust {
-            Trust::Kernel => record.is_kernels(),
-            Trust::Tests => record.is_kernels() || record.facility == USER_FACILITY,
+            TrustedWriters::Kernel => record.is_kernels(),
+            TrustedWriters::Tests => record.is_kernels() || record.facility == USER_FACILITY,
         };
         if !trusted {
             let would_count = nvidia::parse(&record.text).is_some();

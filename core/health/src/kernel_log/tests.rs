@@ -10,7 +10,7 @@ fn bus(text: &str) -> BusId {
     BusId::parse(text).expect("a place")
 }
 
-fn scanner(trust: Trust) -> Scanner {
+fn scanner(trust: TrustedWriters) -> Scanner {
     let mut buses = BusMap::default();
     buses.learn(bus("0000:18:00"), GpuUuid(0x18));
     buses.learn(bus("0000:0f:00"), GpuUuid(0x0f));
@@ -19,7 +19,7 @@ fn scanner(trust: Trust) -> Scanner {
 
 /// Interpretation of a kernel line, in one line.
 fn told(line: &str) -> String {
-    let mut scanner = scanner(Trust::Kernel);
+    let mut scanner = scanner(TrustedWriters::Kernel);
     let raw = format!("3,1,1000,-;{line}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n");
     let scanned = scanner.read(BOOT, &raw).expect("a record");
     scanned
@@ -41,7 +41,7 @@ fn describe(event: &Event) -> String {
                     add(format!(" {name}"));
                 }
             }
-            if let Some(Place { gpc, tpc, sm }) = xid.place {
+            if let Some(SmLocation { gpc, tpc, sm }) = xid.place {
                 add(format!(" in {gpc}/{tpc}/{sm}"));
             }
             if let Some(link) = xid.link {
@@ -313,7 +313,7 @@ fn lines_about_the_host_are_read() {
 
 #[test]
 fn a_gpu_that_fell_off_in_several_records_is_one_xid_79() {
-    let mut scanner = scanner(Trust::Kernel);
+    let mut scanner = scanner(TrustedWriters::Kernel);
     let lines = [
         "NVRM: The NVIDIA GPU 0000:18:00.0",
         "NVRM: (PCI ID: 10de:2330) installed in this system has",
@@ -332,10 +332,10 @@ fn a_gpu_that_fell_off_in_several_records_is_one_xid_79() {
 #[test]
 fn a_line_of_user_space_counts_in_tests_only() {
     let raw = "12,1,1,-;NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.";
-    let mut production = scanner(Trust::Kernel);
+    let mut production = scanner(TrustedWriters::Kernel);
     assert_eq!(production.read(BOOT, raw).expect("a record").event, None);
     assert_eq!(production.forged(), 1);
-    let mut test = scanner(Trust::Tests);
+    let mut test = scanner(TrustedWriters::Tests);
     assert!(test.read(BOOT, raw).expect("a record").event.is_some());
     assert_eq!(test.forged(), 0);
     // Records with a daemon's facility count nowhere.
@@ -358,7 +358,7 @@ fn a_process_that_is_named_like_an_error_makes_none() {
 
 #[test]
 fn a_restarted_reader_reads_nothing_twice_and_knows_what_it_lost() {
-    let mut scanner = scanner(Trust::Kernel);
+    let mut scanner = scanner(TrustedWriters::Kernel);
     let mut read = |boot: &str, sequence: u64| {
         let raw = format!("3,{sequence},1,-;NVRM: Xid (PCI:0000:18:00): 48");
         let scanned = scanner.read(boot, &raw).expect("a record");
@@ -389,7 +389,7 @@ fn what_is_no_record_is_refused() {
 
 #[test]
 fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
-    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let uuid = "GPU-01234567-89ab-cdef-0011-223344556677";
     let known = format!("6,1,1,-;NVRM: GPU at PCI:0000:18:00: {uuid}");
     assert_eq!(scanner.read(BOOT, &known).expect("a record").event, None);
@@ -402,7 +402,7 @@ fn the_map_outlives_the_gpu_and_is_told_by_the_driver() {
 
 #[test]
 fn the_highest_sequence_that_there_is_can_be_read() {
-    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let last = format!("3,{},1000,-;nothing", u64::MAX);
     assert_eq!(scanner.read(BOOT, &last), Ok(Scanned::default()));
     assert_eq!(
@@ -413,7 +413,7 @@ fn the_highest_sequence_that_there_is_can_be_read() {
 
 #[test]
 fn lines_of_two_boots_say_nothing_together() {
-    let mut scanner = scanner(Trust::Kernel);
+    let mut scanner = scanner(TrustedWriters::Kernel);
     let first = "3,900,1000,-;NVRM: The NVIDIA GPU 0000:18:00.0";
     let last = "3,1,1000,-;NVRM: fallen off the bus and is not responding to commands.";
     assert_eq!(scanner.read(BOOT, first), Ok(Scanned::default()));

@@ -7,9 +7,9 @@ use muster_model::time::{DAY_MS, MINUTE_MS, TimeMs};
 
 use super::*;
 use crate::attribution::{self, Attribution, Ended, History, TaskEnd};
-use crate::book::{BadEnd, Book, Excludes, Place, Program};
 use crate::guard_rails::PoolView;
 use crate::rules::RuleSet;
+use crate::state::{Circumstances, Excludes, FailedEnd, HealthState, Program};
 
 /// The tail in parts per billion.
 fn ppb(trials: u32, failures: u32, rate: Rate) -> u64 {
@@ -183,8 +183,8 @@ fn classic_ends() -> Vec<Exit> {
 fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Vec<Option<u32>> {
     let rules = RuleSet::shipped().expect("the shipped rules parse");
     let mut draw = Draw(seed);
-    let mut book = Book::default();
-    book.obey(&rules);
+    let mut book = HealthState::default();
+    book.adopt_rules(&rules);
     let mut found = vec![None; hosts as usize];
     let certain = Exit {
         code: Some(1),
@@ -205,14 +205,14 @@ fn found_by_words(seed: u64, hosts: u32, starts: u32, usual_permille: u64) -> Ve
             let drawn = &ends[draw.next() as usize % ends.len()];
             let exit = if is_certain { &certain } else { drawn };
             let blame = blamed(&rules, exit, host, at);
-            let end = BadEnd {
+            let end = FailedEnd {
                 at,
                 job: JobId(u64::from(round * hosts + of)),
                 program: Program::default(),
                 hosts: vec![host],
-                ..BadEnd::default()
+                ..FailedEnd::default()
             };
-            let place = Place {
+            let place = Circumstances {
                 host,
                 gpus: 8,
                 pool: "all",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_model::health::{Component, Finding, Scope, Severity};
 use muster_model::time::TimeMs;
 
-use crate::evaluate::{XidSeen, Xids};
+use crate::evaluate::{XidReport, Xids};
 use crate::rules::{Condition, Hold, Rule, RuleSet, XID_REPEAT, XidSeverity, rails};
 
 /// The rule of all XIDs, which are judged by their codes.
@@ -141,7 +141,7 @@ fn again<'a>(set: &'a RuleSet, xids: &mut Xids, finding: &Finding) -> Option<(&'
     let (Component::Gpu(gpu), Some(code)) = (&finding.component, finding.code) else {
         return None;
     };
-    let seen = XidSeen {
+    let seen = XidReport {
         gpu: *gpu,
         code,
         cluster: finding.cluster,
@@ -150,7 +150,7 @@ fn again<'a>(set: &'a RuleSet, xids: &mut Xids, finding: &Finding) -> Option<(&'
         at: finding.at,
         is_ours: false,
     };
-    let mut escalations = xids.see(set, &seen).escalations.into_iter();
+    let mut escalations = xids.record(set, &seen).escalations.into_iter();
     let often = escalations.find(|it| it.rule == XID_REPEAT)?;
     Some((set.rule(XID_REPEAT)?, often.evidence))
 }

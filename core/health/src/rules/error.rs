@@ -13,7 +13,7 @@ pub struct RuleError {
     /// Description of the problem.
     pub problem: String,
     /// Suggested remedy.
-    pub way_out: String,
+    pub remedy: String,
 }
 
 impl RuleError {
@@ -25,7 +25,7 @@ impl RuleError {
             rule: String::new(),
             field: String::new(),
             problem: problem.into(),
-            way_out: way_out.into(),
+            remedy: way_out.into(),
         }
     }
 

@@ -9,10 +9,10 @@ mod codes;
 mod condition;
 mod dry_run;
 mod error;
-mod figures;
 mod parse;
 mod rails;
 mod text;
+mod thresholds;
 
 use muster_model::health::{
     Action, Charge, ComponentKind, DeviceAction, Hold as Kept, Scope, Severity, Weight,
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::checks;
-use crate::component::Patience;
+use crate::component::RecoveryLimits;
 use crate::guard_rails::RailsLimits;
 
 pub use self::codes::{
@@ -32,8 +32,8 @@ pub use self::codes::{
 pub use self::condition::{Condition, Hold, Operator};
 pub use self::dry_run::{DryRun, WouldBlock, dry_run};
 pub use self::error::RuleError;
-pub use self::figures::{
-    FLAPPING, HISTORY, LEMON, Often, REMEDIATIONS, XID_13, XID_31, XID_REPEAT,
+pub use self::thresholds::{
+    FLAPPING, Frequency, HISTORY, LEMON, REMEDIATIONS, XID_13, XID_31, XID_REPEAT,
 };
 
 /// Name of the table of codes.
@@ -120,7 +120,7 @@ impl Side {
 
     /// Placement restriction while it holds.
     #[must_use]
-    pub fn keeps_off(&self) -> Option<Kept> {
+    pub fn restriction(&self) -> Option<Kept> {
         let has = |action: Action| self.actions.contains(&action);
         if has(Action::NoNewTask) {
             Some(Kept::Everything)
@@ -191,7 +191,7 @@ pub struct RuleSet {
     /// The rules, by name.
     pub rules: Vec<Rule>,
     /// Waits, probation and repair limits.
-    pub patience: Patience,
+    pub patience: RecoveryLimits,
     /// Limits of the guard rails.
     pub rails: RailsLimits,
     /// Tables of codes.
@@ -217,7 +217,7 @@ impl RuleSet {
 
     /// Fingerprint of a rule file: XXH3 of the text, but never 0, which means none.
     #[must_use]
-    pub fn sum_of(text: &str) -> u64 {
+    pub fn fingerprint(text: &str) -> u64 {
         xxh3_64(text.as_bytes()).max(1)
     }
 
@@ -268,9 +268,9 @@ impl RuleSet {
         Self::parse_whole(&Self::whole_text(text)?)
     }
 
-    fn of(rules: Vec<Rule>, patience: Patience, rails: RailsLimits, codes: Codes) -> Self {
-        let patience = match figures::repairs(&rules) {
-            Some(often) => Patience {
+    fn of(rules: Vec<Rule>, patience: RecoveryLimits, rails: RailsLimits, codes: Codes) -> Self {
+        let patience = match thresholds::repairs(&rules) {
+            Some(often) => RecoveryLimits {
                 repairs_max: often.times,
                 repairs_span_ms: often.span_ms,
                 ..patience

@@ -6,12 +6,12 @@ use muster_model::health::{Action, Charge, ComponentKind, Scope, Weight};
 use muster_model::limits;
 use muster_model::time::{DAY_MS, SECOND_MS};
 
-use crate::component::{Patience, REPAIRS_KEPT_MAX};
+use crate::component::{REPAIRS_KEPT_MAX, RecoveryLimits};
 use crate::guard_rails::RailsLimits;
 use crate::rules::text::{self, Entry, Table, Value};
 use crate::rules::{
     CODES, CONDITIONS_PER_SIDE_MAX, Clears, Codes, Condition, FORMAT, Hold, Mode, Origin,
-    RULES_MAX, Rule, RuleError, Side, figures, rails,
+    RULES_MAX, Rule, RuleError, Side, rails, thresholds,
 };
 
 /// Entries allowed before the first rule.
@@ -46,7 +46,7 @@ pub(super) struct File {
     /// All rules, by name.
     pub(super) rules: Vec<Rule>,
     /// Entries before the first rule.
-    pub(super) patience: Patience,
+    pub(super) patience: RecoveryLimits,
     pub(super) rails: RailsLimits,
     /// Tables of codes, if the file has them.
     pub(super) codes: Option<Codes>,
@@ -95,9 +95,9 @@ pub(super) fn file(text: &str) -> Result<File, RuleError> {
 }
 
 /// Parses the entries before the first rule: the format, and the waits.
-fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
+fn read_head(head: Option<&Table>) -> Result<RecoveryLimits, RuleError> {
     let entries = head.map_or(&[][..], |head| &head.entries);
-    let mut patience = Patience::default();
+    let mut patience = RecoveryLimits::default();
     let mut has_format = false;
     for entry in entries {
         let wrong = |problem: &str, way_out: String| {
@@ -133,7 +133,7 @@ fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
     Err(RuleError::at(0, "the file names no format", way_out))
 }
 
-fn span_of<'a>(patience: &'a mut Patience, name: &str) -> Option<&'a mut u64> {
+fn span_of<'a>(patience: &'a mut RecoveryLimits, name: &str) -> Option<&'a mut u64> {
     match name {
         "first_wait_s" => Some(&mut patience.first_wait_ms),
         "first_probation_s" => Some(&mut patience.first_probation_ms),
@@ -193,7 +193,7 @@ fn read_rule(table: &Table) -> Result<Rule, RuleError> {
         figure: fields.text("figure")?.to_owned(),
     };
     check_sense(&rule, &fields)?;
-    figures::check(&rule)
+    thresholds::check(&rule)
         .map_err(|(field, problem, way_out)| fields.error(field, problem, way_out))?;
     Ok(rule)
 }
@@ -318,7 +318,7 @@ impl<'a> Fields<'a> {
         }
         let choice = || format!("write one of {}", all_words());
         let text = self.text(name).map_err(|error| RuleError {
-            way_out: choice(),
+            remedy: choice(),
             ..error
         })?;
         of(text).ok_or_else(|| self.error(name, format!("there is no `{text}`"), choice()))

@@ -49,7 +49,7 @@ impl JoinToken {
 
     /// Why it admits no worker any more; `None` while it is valid.
     #[must_use]
-    pub fn spent(&self, now: TimeMs) -> Option<String> {
+    pub fn invalid_reason(&self, now: TimeMs) -> Option<String> {
         if now >= self.expires_at() {
             let seconds = now.since(self.expires_at()) / 1_000;
             return Some(format!("expired {seconds} s ago"));
@@ -137,12 +137,12 @@ mod tests {
     fn it_counts_for_its_time_and_for_so_many() {
         let mut token = token(5_000, 2, None);
         assert_eq!(token.expires_at(), TimeMs(6_000));
-        assert_eq!(token.spent(TimeMs(5_999)), None);
-        let said = token.spent(TimeMs(8_500)).unwrap_or_default();
+        assert_eq!(token.invalid_reason(TimeMs(5_999)), None);
+        let said = token.invalid_reason(TimeMs(8_500)).unwrap_or_default();
         assert_eq!(said, "expired 2 s ago");
         token.uses = 2;
         assert_eq!(token.uses_left(), 0);
-        let used_up = token.spent(TimeMs(1_000)).unwrap_or_default();
+        let used_up = token.invalid_reason(TimeMs(1_000)).unwrap_or_default();
         assert!(used_up.contains("2 workers"), "{used_up}");
     }
 }

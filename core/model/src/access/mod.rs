@@ -46,7 +46,7 @@ impl Role {
 
     /// Whether the role can be restricted to queues; the other roles apply to the whole cluster.
     #[must_use]
-    pub const fn is_of_queues(self) -> bool {
+    pub const fn is_restricted_to_queues(self) -> bool {
         matches!(self, Self::Viewer | Self::User)
     }
 }
@@ -111,7 +111,7 @@ impl User {
     /// Whether the user may submit to a queue; to any queue if none is listed.
     #[must_use]
     pub fn submits_to(&self, queue: &str) -> bool {
-        let everywhere = !self.role.is_of_queues() || self.queues.is_empty();
+        let everywhere = !self.role.is_restricted_to_queues() || self.queues.is_empty();
         self.role >= Role::User && (everywhere || self.is_bound_to(queue))
     }
 

@@ -70,13 +70,13 @@ impl Planned {
     /// Whether work that starts at this time with this run time limit (`None`: unlimited) has enough time
     /// before the block.
     #[must_use]
-    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
+    pub fn allows_start(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
         begins_at.after(self.needed_ms(run_time_ms_max)) <= self.at
     }
 
     /// Time from which the block prevents placement of work with this run time limit.
     #[must_use]
-    pub fn keeps_off_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
+    pub fn blocks_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
         TimeMs(self.at.0.saturating_sub(self.needed_ms(run_time_ms_max))).after(1)
     }
 }
@@ -85,15 +85,15 @@ impl Block {
     /// Whether work that starts at this time with this run time limit (`None`: unlimited) does not conflict
     /// with the block: a planned block leaves it enough time before, or is over by then.
     #[must_use]
-    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
+    pub fn allows_start(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
         self.planned.is_some_and(|planned| {
-            planned.lets_begin(begins_at, run_time_ms_max) || self.is_over_by(begins_at)
+            planned.allows_start(begins_at, run_time_ms_max) || self.has_expired_at(begins_at)
         })
     }
 
     /// Whether it has expired by this time.
     #[must_use]
-    pub fn is_over_by(&self, instant: TimeMs) -> bool {
+    pub fn has_expired_at(&self, instant: TimeMs) -> bool {
         self.expires_at
             .is_some_and(|expires_at| expires_at <= instant)
     }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Standing, TaskPlacement};
+use crate::command::{AllocationBasis, TaskPlacement};
 use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use crate::time::TimeMs;
 
 /// A reservation for one waiting unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claiming {
+pub struct Claim {
     /// The leader that planned it.
     pub leader: LeadershipEpoch,
     /// Job of the unit.
@@ -20,7 +20,7 @@ pub struct Claiming {
     /// Planned placement in task order. Every GPU is free or held by another attempt.
     pub tasks: Arc<[TaskPlacement]>,
     /// Allocation basis (guaranteed share, cells, opportunistic).
-    pub standing: Standing,
+    pub basis: AllocationBasis,
     /// Attempts to stop, ascending. Each holds something that is claimed.
     pub victims: Vec<Victim>,
     /// Overlapping claims of other units that this claim replaces, ascending.
@@ -61,7 +61,7 @@ pub struct Victim {
     pub epoch: AttemptEpoch,
 }
 
-impl Claiming {
+impl Claim {
     /// The unit that claims.
     #[must_use]
     pub const fn unit_id(&self) -> UnitId {

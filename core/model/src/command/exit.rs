@@ -14,7 +14,7 @@ pub const NO_ACCOUNT: &str = "NO_ACCOUNT";
 
 /// Prefix of the start error of a task that names a missing program, working directory or secret. The job is
 /// at fault unless other jobs see the same error on that host.
-pub const NOT_THERE: &str = "NOT_THERE";
+pub const MISSING_FILE: &str = "NOT_THERE";
 
 /// Exit of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Exit {
     pub start_error: Option<String>,
     /// Memory use, where a limit was set.
     #[serde(default)]
-    pub memory: Option<MemoryEnd>,
+    pub memory: Option<MemoryUsage>,
     /// Sender of the signal that killed it, or, where it failed on its own, of the signal that killed one of
     /// its processes before; as far as its supervisor knows.
     #[serde(default)]
@@ -41,21 +41,21 @@ pub struct Exit {
     pub evidence: String,
     /// Last measurements of its worker; `None` if there are none.
     #[serde(default)]
-    pub last_seen: Option<Box<LastSeen>>,
+    pub last_measurements: Option<Box<LastMeasurements>>,
 }
 
 impl Exit {
     /// Whether it failed because the kernel killed it or one of its children while the host, not the task
     /// itself, was out of memory.
     #[must_use]
-    pub fn was_for_hosts_memory(&self) -> bool {
+    pub fn was_host_out_of_memory(&self) -> bool {
         let is_bad = self.signal == Some(SIGKILL) || self.code.is_some_and(|code| code != 0);
         is_bad && self.sender == Some(SignalSender::Kernel) && !self.out_of_memory
     }
 
     /// Whether it could not start because its user has no account on the host that tasks may run as.
     #[must_use]
-    pub fn lacked_an_account(&self) -> bool {
+    pub fn is_missing_account(&self) -> bool {
         let error = self.start_error.as_deref();
         error.is_some_and(|error| error.starts_with(NO_ACCOUNT))
     }
@@ -63,15 +63,15 @@ impl Exit {
     /// Whether it could not start because a program, a working directory or a secret named by its job is
     /// missing.
     #[must_use]
-    pub fn names_what_is_not_there(&self) -> bool {
+    pub fn is_missing_file(&self) -> bool {
         let error = self.start_error.as_deref();
-        error.is_some_and(|error| error.starts_with(NOT_THERE))
+        error.is_some_and(|error| error.starts_with(MISSING_FILE))
     }
 }
 
 /// Memory use of an ended task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryEnd {
+pub struct MemoryUsage {
     /// Its limit in bytes.
     pub limit_bytes: u64,
     /// Peak use in bytes; 0 if unknown.
@@ -81,11 +81,11 @@ pub struct MemoryEnd {
 /// Last measurements of a task before its end: they identify the outlier of a hanging gang, and the process
 /// that used the memory a task lacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastSeen {
+pub struct LastMeasurements {
     /// Mean utilization of its GPUs over its last minute, per mille; `None` if not measured.
     pub busy_permille: Option<u16>,
     /// MiB in use on its GPUs before its start, the maximum over the GPUs; `None` if not measured.
-    pub held_before_mib: Option<u64>,
+    pub leftover_mib: Option<u64>,
     /// Last training step it reported; `None` if it reported none.
     pub step: Option<u64>,
 }

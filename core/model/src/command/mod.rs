@@ -25,31 +25,31 @@ use serde::{Deserialize, Serialize};
 pub use crate::command::access::AccessCommand;
 pub use crate::command::block::{Block, BlockTarget, Planned};
 pub use crate::command::checkpoint::{CheckpointCommand, CheckpointCommit};
-pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::claim::{Claim, Move, Moving, Victim};
 pub use crate::command::config::ConfigCommand;
 pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
-    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastSeen, MemoryEnd, NO_ACCOUNT, NOT_THERE,
-    SignalSender,
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, LastMeasurements, MISSING_FILE, MemoryUsage,
+    NO_ACCOUNT, SignalSender,
 };
 pub use crate::command::health::HealthCommand;
 pub use crate::command::host::HostCommand;
 pub use crate::command::member::MemberSwap;
-pub use crate::command::placement::{Placement, Standing, TaskPlacement};
-pub use crate::command::replicas::{ReplicaRecord, ReplicaStanding};
+pub use crate::command::placement::{AllocationBasis, Placement, TaskPlacement};
+pub use crate::command::replicas::{ReplicaMembership, ReplicaRecord};
 pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
     AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey, TaskIndex,
     UnitIndex,
 };
 use crate::spec::{JobSpec, Pipeline};
-use crate::topology::LearntTree;
+use crate::topology::ReportedTopology;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// A replica starts to lead; the revision of this command is its leadership epoch.
-    LeaderBegan {
+    LeadershipStarted {
         /// The new leader.
         replica: ReplicaId,
     },
@@ -165,7 +165,7 @@ pub enum Command {
     /// A command about queues, the topology, or the defaults of jobs.
     Config(ConfigCommand),
     /// Reserves resources for a waiting unit, and stops the attempts that it preempts, all or nothing.
-    Claim(Claiming),
+    Claim(Claim),
     /// Gives up a unit's claim.
     DropClaim {
         /// The leader that decided it.
@@ -178,7 +178,7 @@ pub enum Command {
         reason: String,
     },
     /// Changes the allocation basis of an attempt; nothing is stopped.
-    SetStanding {
+    SetAllocationBasis {
         /// The leader that decided it.
         leader: LeadershipEpoch,
         /// Job of the attempt.
@@ -188,7 +188,7 @@ pub enum Command {
         /// Epoch of the attempt; an older epoch is rejected.
         epoch: AttemptEpoch,
         /// Allocation basis (guaranteed share, cells, opportunistic).
-        standing: Standing,
+        standing: AllocationBasis,
     },
     /// Records the replicas of the cluster.
     RecordReplicas {
@@ -217,7 +217,7 @@ impl Command {
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
             | Self::DropClaim { leader, .. }
-            | Self::SetStanding { leader, .. }
+            | Self::SetAllocationBasis { leader, .. }
             | Self::RecordReplicas { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Host(command) => Some(command.leader()),
@@ -228,7 +228,7 @@ impl Command {
             Self::SwapMember(swap) => Some(swap.leader),
             Self::Claim(claiming) => Some(claiming.leader),
             Self::ReportTask(report) => Some(report.leader),
-            Self::LeaderBegan { .. }
+            Self::LeadershipStarted { .. }
             | Self::SubmitJob { .. }
             | Self::SubmitPipeline { .. }
             | Self::CancelJob { .. }
@@ -263,7 +263,7 @@ pub struct HostRegistration {
     /// User-defined labels.
     pub labels: BTreeMap<String, String>,
     /// Location of the host and its GPUs, as far as its worker knows it.
-    pub learnt: LearntTree,
+    pub learnt: ReportedTopology,
 }
 
 /// A GPU as its driver describes it.

@@ -20,7 +20,7 @@ pub struct Placement {
     /// the first tasks of each group.
     pub tasks: Arc<[TaskPlacement]>,
     /// Allocation basis of the attempt.
-    pub standing: Standing,
+    pub basis: AllocationBasis,
     /// Whether its tasks wait, prepared, until all of them are.
     pub barrier: bool,
 }
@@ -35,7 +35,7 @@ impl Placement {
 
 /// Allocation basis of an attempt: the right by which it holds its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
+pub enum AllocationBasis {
     /// Share of its queue: what others may reclaim follows from the queues' guarantees and usage.
     #[default]
     Share,
@@ -46,7 +46,7 @@ pub enum Standing {
     Opportunistic,
 }
 
-impl Standing {
+impl AllocationBasis {
     /// Its cells, if its basis is a virtual cluster's guarantee.
     #[must_use]
     pub fn cells(&self) -> Option<&[CellId]> {

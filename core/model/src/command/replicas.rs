@@ -17,7 +17,7 @@ pub struct ReplicaRecord {
 
 /// Membership of a replica in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReplicaStanding {
+pub enum ReplicaMembership {
     /// Receives the log without a vote.
     Learner,
     /// Votes.

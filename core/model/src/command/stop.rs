@@ -33,11 +33,11 @@ pub enum StopReason {
     /// Work of higher priority needs the resources.
     Preempted,
     /// Its time limit is reached.
-    RunTime,
+    TimeLimit,
     /// Its members did not all start in time.
-    Assembly,
+    AssemblyTimeout,
     /// It is moved to make contiguous room for a gang.
-    Moved,
+    Defragmented,
     /// Its job is suspended and releases its resources meanwhile.
     Suspended,
     /// A vacancy was not filled in time, or the replacement did not start in time.
@@ -48,7 +48,7 @@ impl StopReason {
     /// Separator between the reason and its detail: a space after the act of a user or a rule, a colon before
     /// an explanation.
     #[must_use]
-    pub const fn joint(&self) -> &'static str {
+    pub const fn separator(&self) -> &'static str {
         match self {
             Self::Cancelled | Self::Drain { .. } | Self::Suspended => " ",
             Self::MemberFailed
@@ -56,9 +56,9 @@ impl StopReason {
             | Self::HostFault { .. }
             | Self::GpuFault { .. }
             | Self::Preempted
-            | Self::RunTime
-            | Self::Assembly
-            | Self::Moved
+            | Self::TimeLimit
+            | Self::AssemblyTimeout
+            | Self::Defragmented
             | Self::NotSwapped => ": ",
         }
     }
@@ -74,9 +74,9 @@ impl fmt::Display for StopReason {
             Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
             Self::Drain { host } => write!(formatter, "host {host} is drained"),
             Self::Preempted => formatter.write_str("a higher priority needs the resources"),
-            Self::RunTime => formatter.write_str("time limit reached"),
-            Self::Assembly => formatter.write_str("its members did not all start in time"),
-            Self::Moved => formatter.write_str("moved to make contiguous room"),
+            Self::TimeLimit => formatter.write_str("time limit reached"),
+            Self::AssemblyTimeout => formatter.write_str("its members did not all start in time"),
+            Self::Defragmented => formatter.write_str("moved to make contiguous room"),
             Self::Suspended => formatter.write_str("the job was suspended"),
             Self::NotSwapped => formatter.write_str("a vacancy was not filled in time"),
         }
@@ -107,6 +107,6 @@ impl fmt::Display for StopCause {
         if detail.is_empty() {
             return reason.fmt(formatter);
         }
-        write!(formatter, "{reason}{}{detail}", reason.joint())
+        write!(formatter, "{reason}{}{detail}", reason.separator())
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, Standing, StopCause, Victim,
+    AllocationBasis, Block, BlockTarget, Exit, GpuHealth, HostHealth, JobDefaults, StopCause,
+    Victim,
 };
 use crate::desired::RestartReason;
 use crate::event::{AccessChange, HealthNote, ReplicaChanged};
-use crate::health::{Blame, Component, Phase};
+use crate::health::{Attribution, Component, Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
@@ -21,7 +22,7 @@ use crate::time::TimeMs;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     /// A replica started to lead.
-    LeaderBegan {
+    LeadershipStarted {
         /// The replica.
         replica: ReplicaId,
         /// Its leadership epoch, which fences its commands.
@@ -200,7 +201,7 @@ pub enum EventKind {
         /// Outcome, for users.
         detail: String,
         /// Attribution of the end; `None` if it succeeded, or before attribution was introduced.
-        blame: Option<Arc<Blame>>,
+        attribution: Option<Arc<Attribution>>,
     },
     /// A unit waits again.
     UnitRequeued {
@@ -484,7 +485,7 @@ pub enum EventKind {
         reason: String,
     },
     /// The allocation basis of an attempt changed.
-    StandingChanged {
+    AllocationBasisChanged {
         /// The job.
         job: JobId,
         /// Index of the unit within its job.
@@ -492,7 +493,7 @@ pub enum EventKind {
         /// Epoch of the attempt.
         epoch: AttemptEpoch,
         /// Allocation basis (guaranteed share, cells, opportunistic).
-        standing: Standing,
+        standing: AllocationBasis,
     },
     /// Users or join tokens changed, or a worker was admitted.
     AccessChanged(AccessChange),

@@ -35,9 +35,9 @@ impl EventKind {
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }
             | Self::ClaimDropped { job, .. }
-            | Self::StandingChanged { job, .. } => Some(*job),
+            | Self::AllocationBasisChanged { job, .. } => Some(*job),
             Self::HealthNoted { job, .. } => *job,
-            Self::LeaderBegan { .. }
+            Self::LeadershipStarted { .. }
             | Self::HostRegistered { .. }
             | Self::HostHealthChanged { .. }
             | Self::GpuHealthChanged { .. }

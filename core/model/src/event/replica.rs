@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::ReplicaStanding;
+use crate::command::ReplicaMembership;
 use crate::ids::ReplicaId;
 
 /// A replica that was added, became a voter or a learner, or was removed.
@@ -13,5 +13,5 @@ pub struct ReplicaChanged {
     /// Address of the replica.
     pub address: String,
     /// New membership.
-    pub standing: ReplicaStanding,
+    pub membership: ReplicaMembership,
 }

@@ -1,6 +1,6 @@
 //! Health types in commands, events and heartbeats. `muster_health` makes the decisions about them.
 
-mod blame;
+mod attribution;
 mod order;
 mod phase;
 
@@ -12,9 +12,11 @@ use crate::ids::{GpuUuid, HostId};
 use crate::time::TimeMs;
 use crate::word_enum;
 
-pub use self::blame::{Blame, CERTAIN_PERMILLE, Class, EVIDENCE_LINES_MAX, Measure, Step};
+pub use self::attribution::{
+    Attribution, CERTAIN_PERMILLE, Class, EVIDENCE_LINES_MAX, Measure, Step,
+};
 pub use self::order::{DeviceAction, Order, WorkStep};
-pub use self::phase::{Phase, Work};
+pub use self::phase::{Phase, PlacementRequest};
 
 /// Maximum number of findings per heartbeat, in the order of their numbers; the rest waits for the next one.
 pub const FINDINGS_PER_REPORT_MAX: usize = 64;

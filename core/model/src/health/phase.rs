@@ -44,7 +44,7 @@ impl Phase {
 
 /// Work that is to be placed on a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct PlacementRequest {
     /// Whether it has more than one task.
     pub is_gang: bool,
     /// GPUs per task.
@@ -59,7 +59,7 @@ impl Phase {
     /// Whether a component in this phase accepts the work. In probation only work that can be lost:
     /// preemptible, or one task on one GPU that can be retried.
     #[must_use]
-    pub const fn takes(self, work: Work) -> bool {
+    pub const fn takes(self, work: PlacementRequest) -> bool {
         let is_small = !work.is_gang && work.gpus_per_task <= 1 && work.has_retry;
         match self {
             Self::Healthy | Self::Suspect => true,

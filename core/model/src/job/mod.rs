@@ -77,7 +77,7 @@ impl StopOrder {
         if detail.is_empty() {
             return what.to_owned();
         }
-        format!("{what}{}{detail}", reason.joint())
+        format!("{what}{}{detail}", reason.separator())
     }
 
     /// Returns the reason with its evidence.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::{Phase, Work};
+use crate::health::{Phase, PlacementRequest};
 
 pub use container::{Container, GPU_DEVICE, GPU_PLACEHOLDER, Mount, PullPolicy};
 pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
@@ -24,7 +24,7 @@ pub use lifecycle::{
 };
 pub use pipeline::{Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 pub use submission::check_submission;
-pub use texts::Places;
+pub use texts::TaskWeights;
 pub use validate::{Violation, validate};
 
 /// The default queue of jobs that name none; it always exists.
@@ -129,7 +129,7 @@ impl JobSpec {
     #[must_use]
     pub fn may_be_lost(&self) -> bool {
         let gpus = self.groups.iter().map(|group| group.resources.gpus);
-        Phase::Probation.takes(Work {
+        Phase::Probation.takes(PlacementRequest {
             is_gang: self.gang && self.tasks() > 1,
             gpus_per_task: gpus.max().unwrap_or(0),
             is_preemptible: self.scheduling.opportunistic,

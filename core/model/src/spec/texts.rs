@@ -11,7 +11,7 @@ impl TaskGroup {
     /// Weight of each of these tasks in the limit of its host (`TASKS_PER_HOST_MAX`): one per started
     /// `TASK_TEXT_BYTES` of its texts, because all assignments of a worker are one message.
     #[must_use]
-    pub fn places(&self) -> u32 {
+    pub fn task_weight(&self) -> u32 {
         let places = self.text_bytes().div_ceil(TASK_TEXT_BYTES).max(1);
         u32::try_from(places).unwrap_or(u32::MAX)
     }
@@ -29,12 +29,12 @@ impl TaskGroup {
 
 /// Weight of each task of a job in the limit of its host ([`TaskGroup::places`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct TaskWeights {
     /// For each group: the index of the first task after it, and the weight of each of its tasks.
     groups: Vec<(u32, u32)>,
 }
 
-impl Places {
+impl TaskWeights {
     /// Weight of a task.
     #[must_use]
     pub fn of(&self, task: TaskIndex) -> u32 {
@@ -46,13 +46,13 @@ impl Places {
 impl JobSpec {
     /// Weights of the job's tasks.
     #[must_use]
-    pub fn places(&self) -> Places {
+    pub fn task_weights(&self) -> TaskWeights {
         let mut end = 0u32;
         let groups = self.groups.iter().map(|group| {
             end = end.saturating_add(group.count);
-            (end, group.places())
+            (end, group.task_weight())
         });
-        Places {
+        TaskWeights {
             groups: groups.collect(),
         }
     }
@@ -103,20 +103,24 @@ mod tests {
     #[test]
     fn a_task_counts_as_one_for_each_piece_of_its_texts() {
         let mut group = testing::single("job", 1, 0).groups.remove(0);
-        assert_eq!(group.places(), 1);
+        assert_eq!(group.task_weight(), 1);
         let text = |bytes: usize| "x".repeat(bytes);
         group.command = vec![text(TASK_TEXT_BYTES)];
         group.environment.clear();
-        assert_eq!(group.places(), 2, "the bytes beside the text count as well");
+        assert_eq!(
+            group.task_weight(),
+            2,
+            "the bytes beside the text count as well"
+        );
         group
             .environment
             .insert(text(100), text(10 * TASK_TEXT_BYTES));
-        assert_eq!(group.places(), 12);
+        assert_eq!(group.task_weight(), 12);
         group.execution.container = Some(Container {
             image: text(TASK_TEXT_BYTES),
             ..Container::default()
         });
-        assert_eq!(group.places(), 13);
+        assert_eq!(group.task_weight(), 13);
     }
 
     #[test]
@@ -126,7 +130,7 @@ mod tests {
         spec.groups[0].command = vec!["x".repeat(TASK_TEXT_BYTES)];
         short.count = 2;
         spec.groups.push(short);
-        let places = spec.places();
+        let places = spec.task_weights();
         let counted = [0, 2, 3, 4, 5].map(|task| places.of(TaskIndex(task)));
         assert_eq!(counted, [2, 2, 1, 1, 1], "there is no task 5");
     }

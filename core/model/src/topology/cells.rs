@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::Host;
 use crate::ids::HostId;
 use crate::limits;
-use crate::topology::{Level, Topology, TreeFlaw};
+use crate::topology::{IgnoredReport, Level, Topology};
 
 /// Separates the names in a cell's path.
 const SEPARATOR: &str = "/";
@@ -137,13 +137,13 @@ pub struct InsideCell {
 
 /// Paths of the cells around every host in a configuration, largest first, by host name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct CellPaths {
     around: BTreeMap<Box<str>, Arc<[Arc<str>]>>,
     /// Paths of the configured cells with a name, by level.
     named: BTreeMap<(usize, Box<str>), Vec<Arc<str>>>,
 }
 
-impl Places {
+impl CellPaths {
     /// The locations in a topology.
     #[must_use]
     pub fn of(topology: &Topology) -> Self {
@@ -188,7 +188,7 @@ impl Places {
 pub enum CellSource {
     /// The host has none.
     #[default]
-    Nobody,
+    None,
     /// The configured topology lists the host, or hosts of its kind.
     Configuration,
     /// Its worker reported them.
@@ -209,7 +209,7 @@ pub struct HostCells {
     /// Source of the cells inside it.
     pub inside_by: CellSource,
     /// Ignored parts of its worker's report, with reasons.
-    pub flaws: Arc<[TreeFlaw]>,
+    pub flaws: Arc<[IgnoredReport]>,
 }
 
 impl HostCells {

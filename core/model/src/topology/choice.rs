@@ -7,7 +7,7 @@ use crate::topology::{GpuMask, HostCells, InsideCell, Level, Topology};
 
 /// Scope that one task's own GPUs must share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Own {
+pub enum TaskScope {
     /// The host.
     Host,
     /// A cell of this level inside the host.
@@ -16,7 +16,7 @@ pub enum Own {
     Gpu,
 }
 
-impl Own {
+impl TaskScope {
     /// Requirement of a level on one task's GPUs; `Host` for levels from `host` upwards.
     #[must_use]
     pub fn of(topology: &Topology, level: Level) -> Self {
@@ -33,31 +33,31 @@ impl Own {
 impl HostCells {
     /// Number of tasks with this many GPUs each that fit on the free ones.
     #[must_use]
-    pub fn tasks(&self, own: Own, free: GpuMask, gpus: u32) -> u32 {
+    pub fn tasks(&self, own: TaskScope, free: GpuMask, gpus: u32) -> u32 {
         if gpus == 0 {
             return u32::MAX;
         }
         match own {
-            Own::Host => free.count() / gpus,
-            Own::Cell(level) => self
+            TaskScope::Host => free.count() / gpus,
+            TaskScope::Cell(level) => self
                 .on_level(level)
                 .map(|cell| cell.gpus.and(free).count() / gpus)
                 .sum(),
-            Own::Gpu if gpus == 1 => free.count(),
-            Own::Gpu => 0,
+            TaskScope::Gpu if gpus == 1 => free.count(),
+            TaskScope::Gpu => 0,
         }
     }
 
     /// Chooses the GPUs of one task among the free ones: those of the smallest cell that has enough (among
     /// equals, the one with the fewest), within it from the subcells with the fewest first.
     #[must_use]
-    pub fn choose(&self, own: Own, free: GpuMask, gpus: u32) -> Option<GpuMask> {
+    pub fn choose(&self, own: TaskScope, free: GpuMask, gpus: u32) -> Option<GpuMask> {
         if self.tasks(own, free, gpus) == 0 {
             return None;
         }
         let level_max = match own {
-            Own::Cell(level) => Some(level),
-            Own::Host | Own::Gpu => None,
+            TaskScope::Cell(level) => Some(level),
+            TaskScope::Host | TaskScope::Gpu => None,
         };
         let region = self
             .smallest(level_max, free, gpus)
@@ -150,7 +150,7 @@ mod tests {
         let cells = eight();
         let chosen = |free, gpus| {
             cells
-                .choose(Own::Host, GpuMask(free), gpus)
+                .choose(TaskScope::Host, GpuMask(free), gpus)
                 .map(|mask| mask.0)
         };
         assert_eq!(chosen(0b1111_1111, 1), Some(0b0000_0001));
@@ -166,12 +166,12 @@ mod tests {
     fn own_gpus_share_the_cell_that_is_asked_for() {
         let cells = eight();
         let free = GpuMask(0b0110_0110);
-        assert_eq!(cells.tasks(Own::Host, free, 2), 2);
-        assert_eq!(cells.tasks(Own::Cell(Level(1)), free, 2), 2);
-        assert_eq!(cells.tasks(Own::Cell(Level(2)), free, 2), 0);
-        assert_eq!(cells.tasks(Own::Gpu, free, 1), 4);
-        assert_eq!(cells.choose(Own::Cell(Level(2)), free, 2), None);
-        let chosen = cells.choose(Own::Cell(Level(1)), free, 2);
+        assert_eq!(cells.tasks(TaskScope::Host, free, 2), 2);
+        assert_eq!(cells.tasks(TaskScope::Cell(Level(1)), free, 2), 2);
+        assert_eq!(cells.tasks(TaskScope::Cell(Level(2)), free, 2), 0);
+        assert_eq!(cells.tasks(TaskScope::Gpu, free, 1), 4);
+        assert_eq!(cells.choose(TaskScope::Cell(Level(2)), free, 2), None);
+        let chosen = cells.choose(TaskScope::Cell(Level(1)), free, 2);
         assert_eq!(chosen, Some(GpuMask(0b0000_0110)));
     }
 
@@ -183,7 +183,7 @@ mod tests {
         };
         let chosen = |free, gpus| {
             cells
-                .choose(Own::Host, GpuMask(free), gpus)
+                .choose(TaskScope::Host, GpuMask(free), gpus)
                 .map(|mask| mask.0)
         };
         assert_eq!(chosen(0b111_1111, 6), Some(0b110_1111));

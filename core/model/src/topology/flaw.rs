@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A part of a worker's topology report that the cluster cannot accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum TreeFlaw {
+pub enum IgnoredReport {
     /// The cluster has no such level; the host's other levels are used.
     UnknownLevel {
         /// Name of the level.
@@ -53,7 +53,7 @@ pub enum TreeFlaw {
     },
 }
 
-impl fmt::Display for TreeFlaw {
+impl fmt::Display for IgnoredReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownLevel { level, levels } => write!(

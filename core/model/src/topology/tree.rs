@@ -11,7 +11,8 @@ use crate::ids::HostId;
 use crate::topology::cells::{configured_inside, models, paths};
 use crate::topology::levels::{LevelVotes, Levels, in_order};
 use crate::topology::{
-    CellSource, GpuMask, HostCells, InsideCell, LearntTree, Places, Topology, TreeFlaw,
+    CellPaths, CellSource, GpuMask, HostCells, IgnoredReport, InsideCell, ReportedTopology,
+    Topology,
 };
 
 /// Paths of the cells around a host, largest first.
@@ -31,7 +32,7 @@ type CellName = (usize, Arc<str>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterTree {
     topology: Arc<Topology>,
-    places: Arc<Places>,
+    places: Arc<CellPaths>,
     above: LevelVotes,
     inside: LevelVotes,
     /// Hosts that report a path for a cell.
@@ -40,7 +41,7 @@ pub struct ClusterTree {
 
 /// Reach of a change of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ChangeScope {
     /// The host only.
     Host,
     /// Other hosts too: the tree must be rebuilt.
@@ -56,12 +57,15 @@ impl ClusterTree {
         guaranteed: &BTreeSet<&str>,
     ) -> Self {
         let mut tree = Self {
-            places: Arc::new(Places::of(configured)),
+            places: Arc::new(CellPaths::of(configured)),
             ..Self::default()
         };
-        for host in hosts.values().filter(|host| !host.learnt.is_empty()) {
-            tree.above.add(host.learnt.above_levels());
-            tree.inside.add(host.learnt.inside.clone());
+        for host in hosts
+            .values()
+            .filter(|host| !host.reported_topology.is_empty())
+        {
+            tree.above.add(host.reported_topology.above_levels());
+            tree.inside.add(host.reported_topology.inside.clone());
         }
         let mut levels = Levels::of(configured, &tree.above, &tree.inside);
         levels.keep(guaranteed);
@@ -70,8 +74,11 @@ impl ClusterTree {
             inside: levels.inside,
             ..configured.clone()
         });
-        for host in hosts.values().filter(|host| !host.learnt.above.is_empty()) {
-            tree.vote(host, &host.learnt);
+        for host in hosts
+            .values()
+            .filter(|host| !host.reported_topology.above.is_empty())
+        {
+            tree.vote(host, &host.reported_topology);
         }
         tree
     }
@@ -94,13 +101,13 @@ impl ClusterTree {
     pub fn replace(
         &mut self,
         host: &Host,
-        before: &LearntTree,
+        before: &ReportedTopology,
         configured: &Topology,
         guaranteed: &BTreeSet<&str>,
-    ) -> Reach {
-        let after = &*host.learnt;
+    ) -> ChangeScope {
+        let after = &*host.reported_topology;
         if before.above == after.above && before.inside == after.inside {
-            return Reach::Host;
+            return ChangeScope::Host;
         }
         self.above.remove(&before.above_levels());
         self.inside.remove(&before.inside);
@@ -109,11 +116,11 @@ impl ClusterTree {
         let mut levels = Levels::of(configured, &self.above, &self.inside);
         levels.keep(guaranteed);
         if levels.above != self.topology.above || levels.inside != self.topology.inside {
-            return Reach::Cluster;
+            return ChangeScope::Cluster;
         }
         let touched: Vec<CellName> = [before, after]
             .into_iter()
-            .filter_map(|tree| self.place_by_word(&host.name, tree).ok())
+            .filter_map(|tree| self.reported_paths(&host.name, tree).ok())
             .flat_map(|place| named(&place))
             .collect();
         let known: Vec<Option<Arc<str>>> =
@@ -125,8 +132,8 @@ impl ClusterTree {
             .zip(known)
             .any(|(cell, known)| known != self.path_by_most(cell) && !self.is_alone(cell, host.id));
         match reaches_others {
-            true => Reach::Cluster,
-            false => Reach::Host,
+            true => ChangeScope::Cluster,
+            false => ChangeScope::Host,
         }
     }
 
@@ -139,8 +146,8 @@ impl ClusterTree {
         })
     }
 
-    fn vote(&mut self, host: &Host, tree: &LearntTree) {
-        let Ok(place) = self.place_by_word(&host.name, tree) else {
+    fn vote(&mut self, host: &Host, tree: &ReportedTopology) {
+        let Ok(place) = self.reported_paths(&host.name, tree) else {
             return;
         };
         for (cell, path) in named(&place).into_iter().zip(place.iter()) {
@@ -149,8 +156,8 @@ impl ClusterTree {
         }
     }
 
-    fn withdraw(&mut self, host: &Host, tree: &LearntTree) {
-        let Ok(place) = self.place_by_word(&host.name, tree) else {
+    fn withdraw(&mut self, host: &Host, tree: &ReportedTopology) {
+        let Ok(place) = self.reported_paths(&host.name, tree) else {
             return;
         };
         for (cell, path) in named(&place).into_iter().zip(place.iter()) {
@@ -179,14 +186,18 @@ impl ClusterTree {
 
     /// Paths around a host as reported by its worker, without regard to others; `Err` if a level is missing,
     /// or if the configuration places the host.
-    fn place_by_word(&self, name: &str, tree: &LearntTree) -> Result<Around, Option<TreeFlaw>> {
+    fn reported_paths(
+        &self,
+        name: &str,
+        tree: &ReportedTopology,
+    ) -> Result<Around, Option<IgnoredReport>> {
         if tree.above.is_empty()
             || self.topology.above.is_empty()
             || !self.places.around(name).is_empty()
         {
             return Err(None);
         }
-        word(&self.topology.above, tree).map_err(Some)
+        paths_from_report(&self.topology.above, tree).map_err(Some)
     }
 
     /// The cells around and inside a host.
@@ -208,22 +219,22 @@ impl ClusterTree {
         }
     }
 
-    fn place(&self, host: &Host, flaws: &mut Vec<TreeFlaw>) -> (Around, CellSource) {
-        let nowhere = (Around::default(), CellSource::Nobody);
-        let tree = &host.learnt;
+    fn place(&self, host: &Host, flaws: &mut Vec<IgnoredReport>) -> (Around, CellSource) {
+        let nowhere = (Around::default(), CellSource::None);
+        let tree = &host.reported_topology;
         flaws.extend(unknown(&tree.above_levels(), &self.topology.above));
         let configured = self.places.around(&host.name);
         if let Some(innermost) = configured.last() {
-            let here = word(&self.topology.above, tree).unwrap_or_default();
+            let here = paths_from_report(&self.topology.above, tree).unwrap_or_default();
             if let Some(here) = here.last().filter(|here| *here != innermost) {
-                flaws.push(TreeFlaw::Overruled {
+                flaws.push(IgnoredReport::Overruled {
                     here: here.to_string(),
                     configured: innermost.to_string(),
                 });
             }
             return (configured, CellSource::Configuration);
         }
-        let place = match self.place_by_word(&host.name, tree) {
+        let place = match self.reported_paths(&host.name, tree) {
             Ok(place) => place,
             Err(flaw) => {
                 flaws.extend(flaw);
@@ -235,7 +246,7 @@ impl ClusterTree {
             .zip(place.iter())
             .find_map(|(cell, here)| {
                 let by_most = self.contradiction(&cell, here)?;
-                Some(TreeFlaw::Elsewhere {
+                Some(IgnoredReport::Elsewhere {
                     level: self.topology.above[cell.0].clone(),
                     here: here.to_string(),
                     by_most,
@@ -275,29 +286,29 @@ impl ClusterTree {
     fn learnt_inside(
         &self,
         host: &Host,
-        flaws: &mut Vec<TreeFlaw>,
+        flaws: &mut Vec<IgnoredReport>,
     ) -> (Vec<InsideCell>, CellSource) {
-        let tree = &host.learnt;
+        let tree = &host.reported_topology;
         let levels = &self.topology.inside;
         flaws.extend(unknown(&tree.inside, levels));
         let Some(known) = in_order(levels, &tree.inside) else {
-            flaws.push(TreeFlaw::LevelOrder {
+            flaws.push(IgnoredReport::LevelOrder {
                 here: tree.inside.clone(),
                 levels: levels.clone(),
             });
-            return (Vec::new(), CellSource::Nobody);
+            return (Vec::new(), CellSource::None);
         };
         let mut cells: Vec<InsideCell> = Vec::new();
         for (position, (there, here)) in known.iter().enumerate() {
             let outer: Vec<usize> = known[..position].iter().map(|(_, here)| *here).collect();
             for (name, gpus) in groups(host, *here) {
-                if let Some(outer) = parted(host, gpus, &outer) {
-                    flaws.push(TreeFlaw::Straddles {
+                if let Some(outer) = first_split_level(host, gpus, &outer) {
+                    flaws.push(IgnoredReport::Straddles {
                         level: tree.inside[*here].clone(),
                         cell: name.to_owned(),
                         outer: tree.inside[outer].clone(),
                     });
-                    return (Vec::new(), CellSource::Nobody);
+                    return (Vec::new(), CellSource::None);
                 }
                 let depth = self.topology.above.len() + 1 + there;
                 let level = crate::topology::Level(u8::try_from(depth).unwrap_or(u8::MAX));
@@ -306,7 +317,7 @@ impl ClusterTree {
         }
         cells.sort_unstable_by_key(|cell| (cell.level, cell.gpus.0.trailing_zeros()));
         let source = if cells.is_empty() {
-            CellSource::Nobody
+            CellSource::None
         } else {
             CellSource::Worker
         };
@@ -324,16 +335,16 @@ fn named(place: &Around) -> Vec<CellName> {
 }
 
 /// Paths around a host as reported by its worker.
-fn word(levels: &[String], tree: &LearntTree) -> Result<Around, TreeFlaw> {
+fn paths_from_report(levels: &[String], tree: &ReportedTopology) -> Result<Around, IgnoredReport> {
     let here = tree.above_levels();
     let Some(known) = in_order(levels, &here) else {
         let levels = levels.to_vec();
-        return Err(TreeFlaw::LevelOrder { here, levels });
+        return Err(IgnoredReport::LevelOrder { here, levels });
     };
     let missing = |depth: &usize| !known.iter().any(|(there, _)| there == depth);
     if let Some(depth) = (0..levels.len()).find(missing) {
         let level = levels[depth].clone();
-        return Err(TreeFlaw::MissingLevel { level });
+        return Err(IgnoredReport::MissingLevel { level });
     }
     let names: Vec<String> = known
         .iter()
@@ -343,9 +354,9 @@ fn word(levels: &[String], tree: &LearntTree) -> Result<Around, TreeFlaw> {
 }
 
 /// Levels of a host that the cluster does not have.
-fn unknown(here: &[String], levels: &[String]) -> impl Iterator<Item = TreeFlaw> {
+fn unknown(here: &[String], levels: &[String]) -> impl Iterator<Item = IgnoredReport> {
     let unknown = here.iter().filter(|level| !levels.contains(level));
-    unknown.map(|level| TreeFlaw::UnknownLevel {
+    unknown.map(|level| IgnoredReport::UnknownLevel {
         level: level.clone(),
         levels: levels.to_vec(),
     })
@@ -369,13 +380,13 @@ fn groups(host: &Host, level: usize) -> Vec<(&str, GpuMask)> {
 }
 
 fn cell_name(host: &Host, uuid: crate::ids::GpuUuid, level: usize) -> &str {
-    let gpu = host.learnt.gpu(uuid);
+    let gpu = host.reported_topology.gpu(uuid);
     gpu.and_then(|gpu| gpu.cells.get(level))
         .map_or("", String::as_str)
 }
 
 /// The first of these levels on which the given GPUs are neither all in one cell nor all in none.
-fn parted(host: &Host, gpus: GpuMask, levels: &[usize]) -> Option<usize> {
+fn first_split_level(host: &Host, gpus: GpuMask, levels: &[usize]) -> Option<usize> {
     let parts = |level: &&usize| {
         let mut names = gpus
             .positions()

@@ -8,7 +8,7 @@ use muster_engine::state::{CellIndex, HostClass, State};
 use muster_model::host::Host;
 use muster_model::topology::GpuMask;
 
-use crate::capacity::left::{Left, Newcomers};
+use crate::capacity::left::{PlacedJobs, Remaining};
 use crate::capacity::{Capacity, FreeHosts};
 
 impl<'a> Capacity<'a> {
@@ -35,11 +35,11 @@ impl<'a> Capacity<'a> {
         let Some(cells) = self.cells(host.id) else {
             return;
         };
-        let left = Left {
+        let left = Remaining {
             room: Room::whole(host),
             free: cells.of_model(""),
             taken: GpuMask::default(),
-            newcomers: Newcomers::Nobody,
+            newcomers: PlacedJobs::Nobody,
         };
         self.left.insert(host.id, left);
         let any: &mut FreeHosts = self.free.entry(HostClass::from("")).or_default();

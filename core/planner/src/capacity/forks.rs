@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_engine::state::{CellIndex, HostClass, Job, Running};
 use muster_model::command::Victim;
 use muster_model::host::{Gpu, Host};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::topology::GpuMask;
 
-use crate::capacity::left::Left;
+use crate::capacity::left::Remaining;
 use crate::capacity::{Capacity, FreeHosts, Masks};
 
 impl<'a> Capacity<'a> {
@@ -53,7 +53,7 @@ impl<'a> Capacity<'a> {
     }
 
     /// Units whose claimed resources the asking unit may use.
-    fn claimants(&self, asker: Asker<'_>) -> BTreeSet<UnitId> {
+    fn claimants(&self, asker: Requester<'_>) -> BTreeSet<UnitId> {
         let own = asker.unit_id();
         let claims = asker
             .job
@@ -84,7 +84,7 @@ impl<'a> Capacity<'a> {
                 continue;
             };
             let unmasked = self.left_of(host);
-            let left = Left {
+            let left = Remaining {
                 free: unmasked.free.and(*mask),
                 ..unmasked
             };
@@ -115,8 +115,8 @@ impl<'a> Capacity<'a> {
     }
 
     /// The unit that asks, at the present time.
-    pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Asker<'b> {
-        Asker::at(job, unit, self.now)
+    pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Requester<'b> {
+        Requester::at(job, unit, self.now)
     }
 
     fn fork(&self) -> Self {
@@ -144,7 +144,7 @@ impl<'a> Capacity<'a> {
             let group = job.spec.group_of(run.task);
             if let (Some(host), Some((group, _))) = (host, group) {
                 let mut left = self.left_of(host);
-                left.room.take_back(&group.resources, group.places());
+                left.room.take_back(&group.resources, group.task_weight());
                 self.replace(host, left);
             }
         }
@@ -196,7 +196,7 @@ impl<'a> Capacity<'a> {
         self.reorder(host, before, left.free);
     }
 
-    fn replace(&mut self, host: &Host, left: Left) {
+    fn replace(&mut self, host: &Host, left: Remaining) {
         self.left.insert(host.id, left);
     }
 

@@ -1,6 +1,6 @@
 //! Remaining resources of a host within a round.
 
-use muster_engine::feasibility::{Asker, Room};
+use muster_engine::feasibility::{Requester, Room};
 use muster_model::host::Host;
 use muster_model::ids::JobId;
 use muster_model::topology::GpuMask;
@@ -9,7 +9,7 @@ use crate::capacity::Capacity;
 
 /// Remaining resources of a host within a round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Left {
+pub(super) struct Remaining {
     /// CPUs, memory and task slots neither held nor claimed.
     pub(super) room: Room,
     /// GPUs neither held nor claimed.
@@ -17,59 +17,62 @@ pub(super) struct Left {
     /// GPUs given out in the round.
     pub(super) taken: GpuMask,
     /// Jobs placed on the host in the round.
-    pub(super) newcomers: Newcomers,
+    pub(super) newcomers: PlacedJobs,
 }
 
 /// Jobs placed on a host in the round.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Newcomers {
+pub(super) enum PlacedJobs {
     Nobody,
     One { job: JobId, exclusive: bool },
     Several,
 }
 
-impl Left {
+impl Remaining {
     /// Whether the jobs placed in the round admit the unit.
-    pub(super) fn admits(&self, asker: Asker<'_>) -> bool {
+    pub(super) fn admits(&self, asker: Requester<'_>) -> bool {
         match self.newcomers {
-            Newcomers::Nobody => true,
-            Newcomers::One { job, exclusive } => {
+            PlacedJobs::Nobody => true,
+            PlacedJobs::One { job, exclusive } => {
                 job == asker.job.id || (!exclusive && !asker.is_exclusive())
             }
-            Newcomers::Several => !asker.is_exclusive(),
+            PlacedJobs::Several => !asker.is_exclusive(),
         }
     }
 
     /// Whether the round placed a task of the job here (possibly, if several jobs were placed).
     pub(super) fn holds(&self, job: JobId) -> bool {
         match self.newcomers {
-            Newcomers::Nobody => false,
-            Newcomers::One { job: one, .. } => one == job,
-            Newcomers::Several => true,
+            PlacedJobs::Nobody => false,
+            PlacedJobs::One { job: one, .. } => one == job,
+            PlacedJobs::Several => true,
         }
     }
 
     /// Records that a unit is placed on the host.
-    pub(super) fn enter(&mut self, asker: Asker<'_>) {
+    pub(super) fn enter(&mut self, asker: Requester<'_>) {
         self.newcomers = match self.newcomers {
-            Newcomers::Nobody => Newcomers::One {
+            PlacedJobs::Nobody => PlacedJobs::One {
                 job: asker.job.id,
                 exclusive: asker.is_exclusive(),
             },
-            Newcomers::One { job, .. } if job != asker.job.id => Newcomers::Several,
+            PlacedJobs::One { job, .. } if job != asker.job.id => PlacedJobs::Several,
             known => known,
         };
     }
 }
 
 impl Capacity<'_> {
-    pub(super) fn left_of(&self, host: &Host) -> Left {
-        self.left.get(&host.id).copied().unwrap_or_else(|| Left {
-            room: self.unclaimed_room(host),
-            free: self.unclaimed_gpus(host),
-            taken: GpuMask::default(),
-            newcomers: Newcomers::Nobody,
-        })
+    pub(super) fn left_of(&self, host: &Host) -> Remaining {
+        self.left
+            .get(&host.id)
+            .copied()
+            .unwrap_or_else(|| Remaining {
+                room: self.unclaimed_room(host),
+                free: self.unclaimed_gpus(host),
+                taken: GpuMask::default(),
+                newcomers: PlacedJobs::Nobody,
+            })
     }
 
     /// CPUs, memory and task slots of a host, found without looking at its GPUs.

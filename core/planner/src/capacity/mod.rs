@@ -19,9 +19,9 @@ use muster_engine::feasibility::{Freed, unequipped};
 use muster_model::command::Planned;
 use muster_model::ids::{HostId, JobId};
 
-use crate::capacity::left::Left;
-use crate::capacity::need::Likeness;
+use crate::capacity::left::Remaining;
 pub(crate) use crate::capacity::need::Need;
+use crate::capacity::need::NeedKey;
 pub use crate::capacity::take::positions;
 pub(crate) use crate::capacity::take::uuids;
 use muster_engine::state::{CellIndex, HostClass, State};
@@ -56,7 +56,7 @@ pub(crate) struct Capacity<'a> {
     free: OrdMap<HostClass, FreeHosts>,
     /// Free GPUs by cell above hosts.
     places: CellIndex,
-    left: OrdMap<HostId, Left>,
+    left: OrdMap<HostId, Remaining>,
     /// Tasks that the round placed on a host, by job and group position, for groups with a limit per host.
     spread: OrdMap<(JobId, usize, HostId), u32>,
     /// Resources that count as free although they are held.
@@ -69,7 +69,7 @@ pub(crate) struct Capacity<'a> {
     avoided: Arc<[HostId]>,
     /// Free hosts minus those that lack another resource for a need: they stay unsuitable within a round,
     /// so none is examined twice.
-    narrowed: BTreeMap<Likeness, FreeHosts>,
+    narrowed: BTreeMap<NeedKey, FreeHosts>,
     /// For each class whose hosts all have a planned block: the block that admits the longest work. `None`
     /// for other classes.
     last_blocks: BTreeMap<HostClass, Option<Planned>>,
@@ -217,7 +217,7 @@ impl<'a> Capacity<'a> {
             }
         };
         let run_time_ms_max = need.asker.job.spec.scheduling.run_time_ms_max;
-        last.is_some_and(|last| !last.lets_begin(self.now, run_time_ms_max))
+        last.is_some_and(|last| !last.allows_start(self.now, run_time_ms_max))
     }
 
     /// The latest planned block of all these hosts, with the shortest notice.
@@ -225,7 +225,7 @@ impl<'a> Capacity<'a> {
         let mut last: Option<Planned> = None;
         for (_, host) in hosts {
             let block = self.state.host(*host)?.planned.as_ref()?;
-            let planned = block.planned.filter(|_| !block.is_over_by(self.now))?;
+            let planned = block.planned.filter(|_| !block.has_expired_at(self.now))?;
             let before = last.unwrap_or(planned);
             last = Some(Planned {
                 at: before.at.max(planned.at),
@@ -343,12 +343,12 @@ impl<'a> Capacity<'a> {
                 .only
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
-            && need.asker.named_out(host).is_none()
+            && need.asker.name_or_probation_misfit(host).is_none()
             && unequipped(need.group, host).is_none()
             && (self.all_hosts
                 || need
                     .asker
-                    .crowded_out(self.state, host, &self.freed)
+                    .exclusivity_misfit(self.state, host, &self.freed)
                     .is_none())
             && self
                 .left

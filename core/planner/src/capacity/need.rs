@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_engine::state::{HostClass, State};
 use muster_model::ids::{HostId, JobId};
 use muster_model::spec::TaskGroup;
-use muster_model::topology::{GpuMask, Own};
+use muster_model::topology::{GpuMask, TaskScope};
 
 use crate::capacity::Masks;
 
@@ -14,7 +14,7 @@ use crate::capacity::Masks;
 #[derive(Clone, Copy)]
 pub(crate) struct Need<'a> {
     /// The unit that owns the task.
-    pub(crate) asker: Asker<'a>,
+    pub(crate) asker: Requester<'a>,
     /// The task's group.
     pub(crate) group: &'a TaskGroup,
     /// Number of tasks that it counts as on its host.
@@ -24,7 +24,7 @@ pub(crate) struct Need<'a> {
     /// The model of its GPUs; empty if it needs none.
     pub(crate) class: &'a HostClass,
     /// Level that the task's own GPUs must share.
-    pub(crate) own: Own,
+    pub(crate) own: TaskScope,
     /// The only GPUs allowed, if the group names any.
     pub(crate) named: Option<&'a Masks>,
     /// The only hosts allowed, if they are few and known.
@@ -33,22 +33,22 @@ pub(crate) struct Need<'a> {
 
 /// Key of equivalent needs: the resource amounts, the hosts that accept such work, and the job and group
 /// where they matter.
-pub(super) type Likeness = (
+pub(super) type NeedKey = (
     HostClass,
     (u32, u32, u64, u32),
-    Own,
-    Takers,
+    TaskScope,
+    AcceptanceKey,
     Option<(JobId, usize)>,
 );
 
 /// Properties that decide which hosts accept the work: gang, tolerance of a lost host, and maximum run time
 /// where it matters.
-type Takers = (bool, bool, Option<u64>);
+type AcceptanceKey = (bool, bool, Option<u64>);
 
 impl Need<'_> {
     /// Whether any free GPUs of the class will do.
     pub(super) fn any_gpus(&self) -> bool {
-        self.own == Own::Host && self.named.is_none()
+        self.own == TaskScope::Host && self.named.is_none()
     }
 
     /// The given GPUs of a host that the group names.
@@ -59,7 +59,7 @@ impl Need<'_> {
         }
     }
 
-    pub(super) fn likeness(&self, state: &State) -> Likeness {
+    pub(super) fn likeness(&self, state: &State) -> NeedKey {
         let needs = &self.group.resources;
         let spec = &self.asker.job.spec;
         let scheduling = &spec.scheduling;

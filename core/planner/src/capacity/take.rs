@@ -1,6 +1,6 @@
 //! Allocation of free resources within a round.
 
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_model::command::TaskPlacement;
 use muster_model::host::Host;
 use muster_model::ids::{GpuUuid, HostId, TaskIndex};
@@ -42,7 +42,7 @@ impl Capacity<'_> {
 
     /// Allocates what a unit received in a fork of this capacity, and releases what it claimed and does not
     /// need.
-    pub(crate) fn commit(&mut self, asker: Asker<'_>, tasks: &[TaskPlacement]) {
+    pub(crate) fn commit(&mut self, asker: Requester<'_>, tasks: &[TaskPlacement]) {
         self.free_claim(asker.unit_id());
         for task in tasks {
             let host = self.state.host(task.host);
@@ -53,7 +53,7 @@ impl Capacity<'_> {
                 let mask = positions(host, &task.gpus);
                 left.free = left.free.without(mask);
                 left.taken = left.taken.or(mask);
-                left.room.give(&group.resources, group.places(), 1);
+                left.room.give(&group.resources, group.task_weight(), 1);
                 left.enter(asker);
                 self.left.insert(host.id, left);
                 if group.tasks_per_host_max.is_some() {
@@ -111,7 +111,7 @@ pub fn positions(host: &Host, gpus: &[GpuUuid]) -> GpuMask {
 }
 
 /// Position of a task's group in its job.
-fn position_of(asker: Asker<'_>, task: TaskIndex) -> usize {
+fn position_of(asker: Requester<'_>, task: TaskIndex) -> usize {
     let mut end = 0;
     let groups = asker.job.spec.groups.iter();
     groups

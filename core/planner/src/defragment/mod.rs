@@ -23,7 +23,7 @@ use muster_model::quota::Defragment;
 use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
-use crate::defragment::search::{FREED_MAX, Found, Search};
+use crate::defragment::search::{FREED_MAX, Moves, Search};
 use crate::reserve;
 use crate::running::{self, End};
 use crate::unit::{self, Lack, Shortage};
@@ -130,7 +130,7 @@ impl Gain {
         self.otherwise_at.since(at).saturating_mul(gpus)
     }
 
-    fn settle(&self, config: &Defragment, found: Found, now: TimeMs) -> Option<Proposal> {
+    fn settle(&self, config: &Defragment, found: Moves, now: TimeMs) -> Option<Proposal> {
         let expected_at = now.after(found.grace_ms);
         let gain_gpu_ms = self.from(expected_at, gpus(&found.tasks));
         moves::is_worth(config, found.cost_gpu_ms, gain_gpu_ms).then_some(Proposal {

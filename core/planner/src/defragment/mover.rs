@@ -28,7 +28,7 @@ pub(super) fn all<'a>(
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
         let is_movable = moves::may_move(state, config, *running).is_ok()
             && useful.has(state, running)
-            && !running.unit.hangs(state);
+            && !running.unit.has_stuck_task(state);
         is_movable.then(|| Mover {
             running: *running,
             cost_gpu_ms: moves::cost_gpu_ms(config, *running, state.time),

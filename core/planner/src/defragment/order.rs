@@ -9,7 +9,7 @@ use muster_model::spec::Within;
 use crate::defragment::mover::Mover;
 
 /// Path of the cell above hosts; the host itself if its cell is unknown.
-type Place<'s> = (&'s str, HostId);
+type CellOrHost<'s> = (&'s str, HostId);
 
 /// Orders: cheapest unit first; cheapest host first; host with the fewest units first; and if the unit must
 /// be in one cell above hosts, the cell that is cheapest to clear first.
@@ -66,7 +66,7 @@ fn cell_asked(job: &Job) -> Option<&Within> {
     of_gang.chain(of_groups).find(|within| within.required)
 }
 
-fn cell_of<'s>(state: &'s State, within: &Within, host: HostId) -> Place<'s> {
+fn cell_of<'s>(state: &'s State, within: &Within, host: HostId) -> CellOrHost<'s> {
     let level = state.topology.level(&within.level);
     let cells = state.index.host_cells.get(&host);
     let path = level.and_then(|level| cells?.above.get(usize::from(level.0)));

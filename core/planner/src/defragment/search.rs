@@ -14,7 +14,7 @@ use muster_model::spec::Packing;
 
 use crate::capacity::Capacity;
 use crate::defragment::mover::Mover;
-use crate::{prefix, unit};
+use crate::{smallest_prefix, unit};
 
 /// Restarts of a search because a unit fits nowhere else or too many would have to move.
 const TRIES_MAX: usize = 16;
@@ -49,7 +49,7 @@ pub(super) struct Search<'s, 'a> {
 
 /// Moves that make room.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Moves {
     pub(super) tasks: Vec<TaskPlacement>,
     /// The moves, ascending.
     pub(super) moves: Vec<Move>,
@@ -62,14 +62,14 @@ pub(super) struct Found {
 type Cleared = (Vec<usize>, Vec<TaskPlacement>);
 
 impl Search<'_, '_> {
-    pub(super) fn run(&self) -> Option<Found> {
+    pub(super) fn run(&self) -> Option<Moves> {
         let mut order: Vec<usize> = (0..self.order.len().min(LOOKED_AT_MAX)).collect();
         for _ in 0..TRIES_MAX {
             let (chosen, tasks) = self.clear(&order)?;
             let stays = if chosen.len() > self.moves_max {
                 self.dearest(&chosen)
             } else {
-                match self.rehouse(&chosen, &tasks) {
+                match self.relocate(&chosen, &tasks) {
                     Ok(moves) => return Some(self.found(&chosen, tasks, moves)),
                     Err(stays) => stays,
                 }
@@ -80,10 +80,10 @@ impl Search<'_, '_> {
     }
 
     /// The first unit of the order that suffices alone.
-    pub(super) fn run_alone(&self) -> Option<Found> {
+    pub(super) fn run_alone(&self) -> Option<Moves> {
         (0..self.order.len().min(ALONE_MAX)).find_map(|one| {
             let tasks = self.try_without(&[one])?;
-            let moves = self.rehouse(&[one], &tasks).ok()?;
+            let moves = self.relocate(&[one], &tasks).ok()?;
             Some(self.found(&[one], tasks, moves))
         })
     }
@@ -112,10 +112,11 @@ impl Search<'_, '_> {
     fn clear(&self, left: &[usize]) -> Option<Cleared> {
         // Exponential search, then bisection.
         self.spend(left.len() * 2)?;
-        let (enough, mut tasks) = prefix::smallest(self.capacity, &self.named(left), |fork, _| {
-            let placed = unit::place_unborrowed(fork, self.job, self.unit).ok()?;
-            Some(placed.tasks)
-        })?;
+        let (enough, mut tasks) =
+            smallest_prefix::smallest(self.capacity, &self.named(left), |fork, _| {
+                let placed = unit::place_unborrowed(fork, self.job, self.unit).ok()?;
+                Some(placed.tasks)
+            })?;
         let mut chosen = left[..enough].to_vec();
         self.keep_in_the_way(&mut chosen, &tasks);
         if chosen.len() > self.moves_max * HOPELESS_TIMES {
@@ -166,7 +167,7 @@ impl Search<'_, '_> {
 
     /// New placements of all units in the way, or the unit that fits nowhere else. Units that are hard to
     /// place come first.
-    fn rehouse(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
+    fn relocate(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
         fork.commit(fork.asker(self.job, self.unit), tasks);
         let mut hardest_first = chosen.to_vec();
@@ -194,10 +195,10 @@ impl Search<'_, '_> {
         Ok(moves)
     }
 
-    fn found(&self, chosen: &[usize], tasks: Vec<TaskPlacement>, moves: Vec<Move>) -> Found {
+    fn found(&self, chosen: &[usize], tasks: Vec<TaskPlacement>, moves: Vec<Move>) -> Moves {
         let movers = || chosen.iter().map(|one| &self.order[*one]);
         let graces = movers().map(|mover| mover.running.job.spec.stop_grace_ms);
-        Found {
+        Moves {
             tasks,
             moves,
             cost_gpu_ms: movers()

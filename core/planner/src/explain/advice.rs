@@ -15,13 +15,13 @@ use muster_model::quota::QueueConfig;
 use muster_model::spec::TaskGroup;
 use muster_model::time::TimeMs;
 
-use crate::blocker::{RoomShort, TopologyShort};
+use crate::blocker::{RoomShortage, TopologyShortage};
 use crate::diagnose::first_group;
-use crate::explain::patience::Patience;
 use crate::explain::remedy::Remedy;
-use crate::explain::turn::Met;
+use crate::explain::search_budget::SearchBudget;
+use crate::explain::turn::TurnOutcome;
 use crate::explain::{helps, queues};
-use crate::potential::describe;
+use crate::feasibility::describe;
 use crate::{Blocker, Change, LimitKind, LimitReached};
 
 /// Blocks tried as the reason, first one by one, then together.
@@ -67,15 +67,15 @@ impl Advice {
 struct Search<'s, 'a> {
     state: &'s State,
     job: &'s Job,
-    met: &'s Met<'a>,
-    patience: &'s Patience<'s>,
+    met: &'s TurnOutcome<'a>,
+    patience: &'s SearchBudget<'s>,
 }
 
 pub(super) fn find(
     state: &State,
     job: &Job,
-    met: &Met<'_>,
-    patience: &Patience<'_>,
+    met: &TurnOutcome<'_>,
+    patience: &SearchBudget<'_>,
 ) -> Option<Advice> {
     let search = Search {
         state,
@@ -102,7 +102,7 @@ pub(super) fn find(
             let until = (*until)?;
             Some(Advice::needed(wait(until)))
         }),
-        Blocker::Behind { ahead } => Some(Advice::needed(Remedy::PlaceAhead { ahead: *ahead })),
+        Blocker::BehindHead { ahead } => Some(Advice::needed(Remedy::PlaceAhead { ahead: *ahead })),
         Blocker::NoSuchHost { need } => Some(Advice::needed(Remedy::Grow { need: need.clone() })),
         Blocker::ExceedsCluster {
             need_gpus,
@@ -113,10 +113,10 @@ pub(super) fn find(
         Blocker::Limit(limit) => Some(search.past_limit(limit)),
         blocker => search
             .unblock()
-            .or_else(|| search.otherwise(blocker))
+            .or_else(|| search.changed_request(blocker))
             .or_else(|| search.fewer_tasks())
-            .or_else(|| search.beside_cells(blocker))
-            .or_else(|| search.free(blocker)),
+            .or_else(|| search.outside_cells(blocker))
+            .or_else(|| search.resources_to_free(blocker)),
     }
 }
 
@@ -130,13 +130,13 @@ impl Search<'_, '_> {
     fn fits(self, job: &Job) -> bool {
         let round = self.met.round.as_ref();
         round.is_some_and(|(round, turn, unit)| {
-            self.patience.lasts() && round.finds_room(*turn, job, *unit)
+            self.patience.try_spend() && round.finds_room(*turn, job, *unit)
         })
     }
 
     /// Whether the job could proceed in another state.
     fn is_helped(self, fork: &State) -> bool {
-        self.patience.lasts() && helps(fork, self.job, self.met)
+        self.patience.try_spend() && helps(fork, self.job, self.met)
     }
 
     fn change(self, change: Change) -> Option<Advice> {
@@ -221,9 +221,9 @@ impl Search<'_, '_> {
     }
 
     /// A changed request without the constraint that blocks the job.
-    fn otherwise(self, blocker: &Blocker) -> Option<Advice> {
+    fn changed_request(self, blocker: &Blocker) -> Option<Advice> {
         match blocker {
-            Blocker::Topology(short) => self.first_that_fits(self.wider(short)),
+            Blocker::Topology(short) => self.first_that_fits(self.larger_levels(short)),
             Blocker::TasksPerHost { group, limit, .. } => {
                 let doubling = std::iter::successors(Some(limit + 1), |tasks| tasks.checked_mul(2));
                 let most = self.job.spec.tasks();
@@ -236,10 +236,10 @@ impl Search<'_, '_> {
                     tasks,
                 }))
             }
-            Blocker::OwnHosts { .. } => self.change(Change::ShareHosts),
+            Blocker::ExclusiveHosts { .. } => self.change(Change::ShareHosts),
             Blocker::Named { .. } => self
                 .change(Change::AnyPlace)
-                .or_else(|| self.first_that_fits(self.sooner_over())),
+                .or_else(|| self.first_that_fits(self.shorter_run_times())),
             Blocker::Excluded { hosts } => {
                 let singly = hosts
                     .iter()
@@ -254,13 +254,13 @@ impl Search<'_, '_> {
                 let sets = singly.chain([others.clone()]);
                 self.first_that_fits(sets.map(|models| Change::AcceptModels { models }))
             }
-            Blocker::Room(short) => self.first_that_fits(less(short)),
+            Blocker::Room(short) => self.first_that_fits(smaller_requests(short)),
             _ => None,
         }
     }
 
     /// Run times with which the job would end before planned host blocks, longest first.
-    fn sooner_over(self) -> Vec<Change> {
+    fn shorter_run_times(self) -> Vec<Change> {
         let changes = self.state.index.block_changes.iter();
         let begins = changes.filter(|(_, _, change)| *change == BlockChange::Begins);
         let asked = self.job.spec.scheduling.run_time_ms_max;
@@ -276,7 +276,7 @@ impl Search<'_, '_> {
     }
 
     /// Larger cells than the required one, smallest first, then the same level as a preference.
-    fn wider(self, short: &TopologyShort) -> Vec<Change> {
+    fn larger_levels(self, short: &TopologyShortage) -> Vec<Change> {
         let topology = &self.state.topology;
         let within = |level: &str, required| Change::Within {
             group: short.group.clone(),
@@ -316,7 +316,7 @@ impl Search<'_, '_> {
     }
 
     /// Remedies for a job of a virtual cluster that has no cells for it.
-    fn beside_cells(self, blocker: &Blocker) -> Option<Advice> {
+    fn outside_cells(self, blocker: &Blocker) -> Option<Advice> {
         let Blocker::Cells(short) = blocker else {
             return None;
         };
@@ -331,14 +331,14 @@ impl Search<'_, '_> {
     }
 
     /// Resources that would have to become free for the job's next unit.
-    fn free(self, blocker: &Blocker) -> Option<Advice> {
+    fn resources_to_free(self, blocker: &Blocker) -> Option<Advice> {
         let (fits_tasks, need_tasks) = match blocker {
             Blocker::Resources {
                 fits_tasks,
                 need_tasks,
                 ..
             }
-            | Blocker::OwnHosts {
+            | Blocker::ExclusiveHosts {
                 fits_tasks,
                 need_tasks,
                 ..
@@ -371,7 +371,7 @@ impl Search<'_, '_> {
 }
 
 /// CPUs and memory that are free on hosts with free GPUs, for one task and then for several on a host.
-fn less(short: &RoomShort) -> Vec<Change> {
+fn smaller_requests(short: &RoomShortage) -> Vec<Change> {
     let halves = std::iter::successors(Some(1), |tasks: &u32| tasks.checked_mul(2)).take(7);
     halves
         .map(|tasks| Change::Less {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_engine::feasibility::unequipped;
-use muster_engine::state::{HostClass, Job, Shape, State};
+use muster_engine::state::{HostClass, Job, PlacementClass, State};
 use muster_model::command::{GpuHealth, HostHealth};
 use muster_model::host::Host;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct ClassCount {
 
 /// Counts the hosts and GPUs that the job may use.
 pub(super) fn class_counts(state: &State, job: &Job) -> Vec<ClassCount> {
-    let needs_gpus = Shape::of(job).needs_gpus();
+    let needs_gpus = PlacementClass::of(job).needs_gpus();
     let acceptable = |model: &str| {
         let mut groups = job.spec.groups.iter();
         groups.any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model))

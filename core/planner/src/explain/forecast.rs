@@ -14,8 +14,8 @@ use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::patience::Patience;
-use crate::explain::turn::Met;
+use crate::explain::search_budget::SearchBudget;
+use crate::explain::turn::TurnOutcome;
 use crate::running::{End, by_end};
 use crate::{Blocker, Budget, Plan, plan};
 
@@ -45,17 +45,17 @@ pub enum Basis {
     /// A reservation with an expected time.
     Reserved,
     /// The awaited work ends by its time limit, or when work of its kind usually does.
-    Told,
+    Known,
     /// Some of the awaited work is only assumed to run as long again as it has run.
-    Guessed,
+    Estimated,
 }
 
 /// Expected start of the job's next unit; `None` if unknown.
 pub(super) fn start(
     state: &State,
     job: &Job,
-    met: &Met<'_>,
-    patience: &Patience<'_>,
+    met: &TurnOutcome<'_>,
+    patience: &SearchBudget<'_>,
 ) -> Option<Start> {
     let now = met.now.max(state.time);
     match &met.blocker {
@@ -118,9 +118,9 @@ impl Forecast {
         }
     }
 
-    fn run(mut self, job: JobId, patience: &Patience<'_>) -> Option<Start> {
+    fn run(mut self, job: JobId, patience: &SearchBudget<'_>) -> Option<Start> {
         for _ in 0..ROUNDS_MAX {
-            if !patience.lasts() {
+            if !patience.try_spend() {
                 return None;
             }
             let plan = plan(&self.state, self.now, Budget::default());
@@ -140,7 +140,11 @@ impl Forecast {
         let guessed = hosts.any(|host| self.guessed.contains(&host));
         Start {
             at: self.now,
-            basis: if guessed { Basis::Guessed } else { Basis::Told },
+            basis: if guessed {
+                Basis::Estimated
+            } else {
+                Basis::Known
+            },
         }
     }
 
@@ -213,11 +217,11 @@ fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
         .attempt
         .running_at
         .unwrap_or(running.attempt.placed_at);
-    let says_something = end.is_told || now.since(since) >= AGE_MS_MIN;
+    let says_something = end.is_known || now.since(since) >= AGE_MS_MIN;
     says_something.then_some(Ending {
         at: end.at,
         attempt: running.named(),
-        is_told: end.is_told,
+        is_told: end.is_known,
     })
 }
 

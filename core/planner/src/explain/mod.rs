@@ -8,10 +8,10 @@
 mod advice;
 mod classes;
 mod forecast;
-mod patience;
 mod position;
 mod queues;
 mod remedy;
+mod search_budget;
 mod turn;
 
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ use muster_engine::state::{Job, State};
 use muster_model::ids::JobId;
 use muster_model::time::TimeMs;
 
-use crate::explain::patience::Patience;
-use crate::explain::turn::Met;
+use crate::explain::search_budget::SearchBudget;
+use crate::explain::turn::TurnOutcome;
 use crate::{Blocker, at, rounds};
 
 /// The reason why a job waits, and what would let it run.
@@ -76,7 +76,7 @@ pub fn explain_while(
     now: TimeMs,
     lasts: &dyn Fn() -> bool,
 ) -> Option<Explanation> {
-    let patience = Patience::new(lasts);
+    let patience = SearchBudget::new(lasts);
     let seen = at(state, now);
     let job = seen.job(job)?;
     let last = rounds::last(&seen, now);
@@ -116,12 +116,12 @@ pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
 }
 
 /// Whether the first result is better for the job: more units are placed, or it has no blocker.
-fn is_better(met: &Met<'_>, before: &Met<'_>) -> bool {
+fn is_better(met: &TurnOutcome<'_>, before: &TurnOutcome<'_>) -> bool {
     met.blocker.is_none() || met.placed > before.placed
 }
 
 /// Whether a job could proceed in another state.
-fn helps(fork: &State, job: &Job, before: &Met<'_>) -> bool {
+fn helps(fork: &State, job: &Job, before: &TurnOutcome<'_>) -> bool {
     let now = before.now;
     let seen = at(fork, now);
     let known = seen.job(job.id);

@@ -1,6 +1,6 @@
 //! Position of a job among the waiting jobs.
 
-use muster_engine::state::{Job, Line, State};
+use muster_engine::state::{Job, State, WaitingClass};
 use serde::{Deserialize, Serialize};
 
 use crate::order::Order;
@@ -43,7 +43,7 @@ pub(super) fn of(state: &State, job: &Job) -> Position {
 
 /// Jobs ahead of it in the same queue that compete for the same hosts.
 fn ahead_in_queue(state: &State, job: &Job) -> u64 {
-    let (line, own) = Line::of(&state.queues, job);
+    let (line, own) = WaitingClass::of(&state.queues, job);
     let lines = state.index.waiting.iter();
     lines
         .filter(|(other, _)| other.queue == line.queue && line.shape.meets(&other.shape))

@@ -1,6 +1,6 @@
 //! Replay of a job's turn in the last round, which takes account of all earlier decisions.
 
-use muster_engine::state::{Job, Line, State};
+use muster_engine::state::{Job, State, WaitingClass};
 use muster_model::command::Command;
 use muster_model::ids::{UnitId, UnitIndex};
 use muster_model::time::TimeMs;
@@ -14,7 +14,7 @@ use crate::rounds::Last;
 const DEPENDENCIES_NAMED_MAX: usize = 8;
 
 /// Result of a job's turn.
-pub(super) struct Met<'a> {
+pub(super) struct TurnOutcome<'a> {
     /// Time of the turn.
     pub(super) now: TimeMs,
     /// Reason why its next unit is not placed now or ever; `None` if no unit is left waiting.
@@ -26,16 +26,16 @@ pub(super) struct Met<'a> {
 }
 
 /// Replays the last round up to the job's turn.
-pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
+pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> TurnOutcome<'a> {
     let waiting_before = before.counts.waiting;
-    let nothing = Met {
+    let nothing = TurnOutcome {
         now,
         blocker: None,
         placed: waiting_before,
         round: None,
     };
     if before.cancel.is_some() && !before.phase.is_terminal() {
-        return Met {
+        return TurnOutcome {
             blocker: Some(Blocker::Cancelling),
             ..nothing
         };
@@ -43,21 +43,21 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     let known = last.state.job(before.id);
     let kept_back = |job: &Job| suspension(job).or_else(|| dependencies(&last.state, job));
     if let Some(blocker) = known.and_then(kept_back) {
-        return Met {
+        return TurnOutcome {
             blocker: Some(blocker),
             placed: 0,
             ..nothing
         };
     }
     let Some(job) = known.filter(|job| job.counts.waiting > 0) else {
-        return Met {
+        return TurnOutcome {
             blocker: known
                 .filter(|job| !is_filled(last, job, now))
                 .and_then(vacancy),
             ..nothing
         };
     };
-    let (line, _) = Line::of(&last.state.queues, job);
+    let (line, _) = WaitingClass::of(&last.state.queues, job);
     let mut round = last.round(now);
     round.fill_vacancies();
     round.place_claimed();
@@ -77,7 +77,7 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     };
     let next = job.waiting_units().skip(placed).find(waiting);
     let unit = next.or_else(|| job.waiting_units().next());
-    Met {
+    TurnOutcome {
         blocker,
         placed: waiting_before.saturating_sub(job.counts.waiting) + placed as u64,
         round: unit.map(|unit| (round, turn, unit)),

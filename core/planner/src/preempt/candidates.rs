@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 use muster_engine::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
-use muster_engine::state::{AttemptClass, AttemptKey, Ground, Job, Running, State};
+use muster_engine::state::{AllocationBasis, AttemptClass, AttemptKey, Job, Running, State};
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::quota::{Amounts, within};
 use muster_model::time::TimeMs;
 
 use crate::capacity::Capacity;
-use crate::preempt::{Cost, Wanting};
+use crate::preempt::{Claimant, Cost};
 use crate::running::Useful;
 
 /// An attempt that may be stopped, and the cost of stopping it.
@@ -24,12 +24,12 @@ pub(super) struct Candidate<'a> {
 
 /// The only attempts whose end helps, because a limit blocks the unit.
 #[derive(Clone, Debug)]
-pub(super) struct Only {
+pub(super) struct LimitScope {
     pub(super) queue: String,
     pub(super) user: Option<String>,
 }
 
-impl Only {
+impl LimitScope {
     fn counts(&self, job: &Job) -> bool {
         let user = self.user.as_ref();
         user.is_none_or(|user| *user == job.spec.user)
@@ -45,7 +45,7 @@ pub(super) struct Gathered<'a> {
 }
 
 /// Attempts of one class that the unit has a right to preempt.
-struct Open<'a> {
+struct ClassCursor<'a> {
     class: &'a AttemptClass,
     right: Right,
     keys: &'a OrdSet<AttemptKey>,
@@ -55,9 +55,9 @@ struct Open<'a> {
 /// All attempts that a unit has a right to preempt, protected ones included.
 pub(super) struct Pool<'r, 'a> {
     capacity: &'r Capacity<'a>,
-    wanting: Wanting<'r>,
-    open: Vec<Open<'a>>,
-    only: Option<Only>,
+    wanting: Claimant<'r>,
+    open: Vec<ClassCursor<'a>>,
+    only: Option<LimitScope>,
     useful: Useful<'r>,
     protection_ends: Option<TimeMs>,
 }
@@ -65,7 +65,7 @@ pub(super) struct Pool<'r, 'a> {
 impl<'r, 'a> Pool<'r, 'a> {
     pub(super) fn open(
         capacity: &'r Capacity<'a>,
-        wanting: Wanting<'r>,
+        wanting: Claimant<'r>,
         rights: &Rights<'_>,
     ) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl<'r, 'a> Pool<'r, 'a> {
     }
 
     /// Restricts the pool to attempts that count towards the limit.
-    pub(super) fn narrow(&mut self, only: Only) {
+    pub(super) fn narrow(&mut self, only: LimitScope) {
         self.open
             .retain(|open| within(&open.class.queue).any(|queue| *queue == *only.queue));
         self.only = Some(only);
@@ -120,17 +120,17 @@ impl<'r, 'a> Pool<'r, 'a> {
             .collect();
         for (unit, open) in least {
             known.insert(unit);
-            let Open {
+            let ClassCursor {
                 right,
                 protected_ms,
                 ..
             } = self.open[open];
-            candidates.extend(self.look_at(unit, right, protected_ms));
+            candidates.extend(self.candidate(unit, right, protected_ms));
         }
         if !is_all {
             for unit in self.on_roomy_hosts(most - cheapest) {
                 if known.insert(unit) {
-                    candidates.extend(self.meet(unit));
+                    candidates.extend(self.candidate_on_host(unit));
                 }
             }
         }
@@ -143,7 +143,12 @@ impl<'r, 'a> Pool<'r, 'a> {
 
     /// A preemptible attempt as a candidate, unless it is protected or holds nothing that the unit could
     /// use.
-    fn look_at(&mut self, unit: UnitId, right: Right, protected_ms: u64) -> Option<Candidate<'a>> {
+    fn candidate(
+        &mut self,
+        unit: UnitId,
+        right: Right,
+        protected_ms: u64,
+    ) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
         let running = Running::of(state, unit)?;
         let counts = match &self.only {
@@ -154,7 +159,7 @@ impl<'r, 'a> Pool<'r, 'a> {
             return None;
         }
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
-        if running.unit.hangs(state) {
+        if running.unit.has_stuck_task(state) {
             return None;
         }
         let attempt = running.attempt;
@@ -171,10 +176,14 @@ impl<'r, 'a> Pool<'r, 'a> {
     }
 
     /// An attempt on a host as a candidate, if it may be preempted.
-    fn meet(&mut self, unit: UnitId) -> Option<Candidate<'a>> {
+    fn candidate_on_host(&mut self, unit: UnitId) -> Option<Candidate<'a>> {
         let state = self.capacity.state();
         let Running { job, attempt, .. } = Running::of(state, unit)?;
-        let kind = (Ground::of(attempt), job.spec.priority, attempt.gpus());
+        let kind = (
+            AllocationBasis::of(attempt),
+            job.spec.priority,
+            attempt.gpus(),
+        );
         let open = self.open.iter().find(|open| {
             let AttemptClass {
                 ground,
@@ -185,7 +194,7 @@ impl<'r, 'a> Pool<'r, 'a> {
             (*ground, *priority, *gpus) == kind && **queue == *job.spec.queue
         })?;
         let (right, protected_ms) = (open.right, open.protected_ms);
-        self.look_at(unit, right, protected_ms)
+        self.candidate(unit, right, protected_ms)
     }
 
     /// Up to `most` attempts on the hosts with the most room.
@@ -216,7 +225,11 @@ fn cost(right: Right, priority: i32, lost_ms: u64) -> Cost {
 
 /// Classes that a unit has a right to preempt: opportunistic ones, those of its queue, and if a guarantee
 /// covers it, those of queues above their own guarantee.
-fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> Vec<Open<'a>> {
+fn classes<'a>(
+    state: &'a State,
+    wanting: Claimant<'_>,
+    rights: &Rights<'_>,
+) -> Vec<ClassCursor<'a>> {
     let attempts = &state.index.attempts;
     let first = |ground, queue: &str| AttemptClass {
         ground,
@@ -225,8 +238,8 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         gpus: 0,
     };
     let opportunistic = attempts
-        .range(first(Ground::Opportunistic, "")..)
-        .take_while(|(class, _)| class.ground == Ground::Opportunistic);
+        .range(first(AllocationBasis::Opportunistic, "")..)
+        .take_while(|(class, _)| class.ground == AllocationBasis::Opportunistic);
     let own = &wanting.job.spec.queue;
     let by_priority = state
         .queues
@@ -234,13 +247,15 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         .is_some_and(|queue| queue.config.preempt_by_priority);
     let of_queue = by_priority.then(|| {
         attempts
-            .range(first(Ground::Share, own)..)
-            .take_while(|(class, _)| class.ground == Ground::Share && *class.queue == **own)
+            .range(first(AllocationBasis::Share, own)..)
+            .take_while(|(class, _)| {
+                class.ground == AllocationBasis::Share && *class.queue == **own
+            })
     });
     let shares = rights.reclaims().then(|| {
         attempts
-            .range(first(Ground::Share, "")..)
-            .take_while(|(class, _)| class.ground == Ground::Share)
+            .range(first(AllocationBasis::Share, "")..)
+            .take_while(|(class, _)| class.ground == AllocationBasis::Share)
     });
     let of_others = shares
         .into_iter()
@@ -255,7 +270,7 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         };
         last = Some((&class.queue, right));
         let right = right?;
-        Some(Open {
+        Some(ClassCursor {
             class,
             right,
             keys,
@@ -267,7 +282,7 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
         .chain(own_classes)
         .filter_map(|(class, keys)| {
             let right = rights.over_class(class)?;
-            Some(Open {
+            Some(ClassCursor {
                 class,
                 right,
                 keys,
@@ -279,7 +294,7 @@ fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> V
 
 /// Attempts of several classes in ascending order of lost work.
 struct Cheapest<'o, 'a> {
-    open: &'o [Open<'a>],
+    open: &'o [ClassCursor<'a>],
     now: TimeMs,
     rest: Vec<Box<dyn Iterator<Item = &'a AttemptKey> + 'a>>,
     heads: BinaryHeap<Reverse<Head>>,
@@ -289,7 +304,7 @@ struct Cheapest<'o, 'a> {
 type Head = (Cost, Reverse<JobId>, UnitIndex, usize);
 
 impl<'o, 'a> Cheapest<'o, 'a> {
-    fn of(open: &'o [Open<'a>], now: TimeMs) -> Self {
+    fn of(open: &'o [ClassCursor<'a>], now: TimeMs) -> Self {
         let mut merged = Self {
             open,
             now,
@@ -304,7 +319,7 @@ impl<'o, 'a> Cheapest<'o, 'a> {
     }
 
     fn refill(&mut self, position: usize) {
-        let Open { class, right, .. } = &self.open[position];
+        let ClassCursor { class, right, .. } = &self.open[position];
         if let Some(key) = self.rest[position].next() {
             let lost_ms = lost_since_ms(key.unkept_since.0, class.gpus, self.now);
             let cost = cost(*right, class.priority, lost_ms);

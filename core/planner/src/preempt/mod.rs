@@ -10,7 +10,7 @@
 //!
 //! The result is a proposal without side effects. It is empty if the unit would not fit.
 
-mod asking;
+mod amounts;
 mod candidates;
 mod cost;
 mod exact;
@@ -22,12 +22,12 @@ mod tests;
 
 use std::cell::OnceCell;
 
-use muster_model::command::{Standing, TaskPlacement, Victim};
+use muster_model::command::{AllocationBasis, TaskPlacement, Victim};
 use muster_model::ids::UnitIndex;
 
 use crate::allowance::{Allowance, is_limited};
 use crate::capacity::Capacity;
-use crate::preempt::candidates::{Candidate, Only, Pool};
+use crate::preempt::candidates::{Candidate, LimitScope, Pool};
 pub(super) use crate::preempt::cost::Cost;
 use muster_engine::rights::{Preemptor, Rights, Subject};
 use muster_engine::state::{Job, Running, State, amounts_of};
@@ -46,10 +46,10 @@ const WINDOWS: [usize; 3] = [128, 2_048, usize::MAX];
 
 /// A unit that finds no room or would exceed a limit.
 #[derive(Clone, Copy)]
-pub(super) struct Wanting<'a> {
+pub(super) struct Claimant<'a> {
     pub(super) job: &'a Job,
     pub(super) unit: UnitIndex,
-    pub(super) standing: &'a Standing,
+    pub(super) standing: &'a AllocationBasis,
     pub(super) now: TimeMs,
 }
 
@@ -78,7 +78,7 @@ struct Search<'s, 'a> {
     coming: &'s Capacity<'a>,
     /// Allowance of its queue, if a limit applies.
     allowance: Option<&'s Allowance<'a>>,
-    wanting: Wanting<'s>,
+    wanting: Claimant<'s>,
     /// Amounts that the unit would hold.
     amounts: &'s Amounts,
 }
@@ -87,13 +87,13 @@ struct Search<'s, 'a> {
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     allowance: &Allowance<'_>,
-    wanting: Wanting<'_>,
+    wanting: Claimant<'_>,
 ) -> Proposed {
     let mut proposed = Proposed::default();
     let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
     let allowance = limited.then(|| allowance.without_stopping());
     let coming = OnceCell::new();
-    for amounts in asking::by_model(capacity, wanting.job, wanting.unit) {
+    for amounts in amounts::by_model(capacity, wanting.job, wanting.unit) {
         let rights = rights(capacity.state(), wanting, &amounts);
         let mut pool = Pool::open(capacity, wanting, &rights);
         if pool.is_empty() {
@@ -105,9 +105,9 @@ pub(super) fn propose(
         }
         match limit_alone(coming, allowance.as_ref(), wanting) {
             // Resources that become free anyway suffice: no further attempt has to stop.
-            Alone::Nothing => return proposed,
-            Alone::Limit(only) => pool.narrow(only),
-            Alone::Room => {}
+            RemainingBlocker::Nothing => return proposed,
+            RemainingBlocker::Limit(only) => pool.narrow(only),
+            RemainingBlocker::Room => {}
         }
         let search = Search {
             coming,
@@ -130,39 +130,39 @@ fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
 }
 
 /// What still blocks a unit after all attempts being stopped have ended.
-enum Alone {
+enum RemainingBlocker {
     Nothing,
     /// A limit; only stopping these attempts helps.
-    Limit(Only),
+    Limit(LimitScope),
     Room,
 }
 
 fn limit_alone(
     coming: &Capacity<'_>,
     allowance: Option<&Allowance<'_>>,
-    wanting: Wanting<'_>,
-) -> Alone {
-    let Wanting {
+    wanting: Claimant<'_>,
+) -> RemainingBlocker {
+    let Claimant {
         job,
         unit,
         standing,
         ..
     } = wanting;
     let Ok(placed) = unit::place_unborrowed(&mut coming.clone(), job, unit) else {
-        return Alone::Room;
+        return RemainingBlocker::Room;
     };
     let amounts = amounts_of(&coming.state().hosts, &job.spec, &placed.tasks);
     match allowance.and_then(|allowance| allowance.reached(&job.spec, standing, &amounts)) {
-        Some(limit) => Alone::Limit(Only {
+        Some(limit) => RemainingBlocker::Limit(LimitScope {
             queue: limit.queue,
             user: limit.user,
         }),
-        None => Alone::Nothing,
+        None => RemainingBlocker::Nothing,
     }
 }
 
-fn rights<'s>(state: &'s State, wanting: Wanting<'s>, amounts: &'s Amounts) -> Rights<'s> {
-    let Wanting {
+fn rights<'s>(state: &'s State, wanting: Claimant<'s>, amounts: &'s Amounts) -> Rights<'s> {
+    let Claimant {
         job,
         unit,
         standing,
@@ -222,14 +222,14 @@ impl<'a> Search<'_, 'a> {
     /// Whether the unit has no room, or would exceed a limit, even if all of these end: then no subset
     /// suffices.
     fn is_hopeless_without(&self, all: &[&Candidate<'_>], room: &Capacity<'a>) -> bool {
-        let Wanting { job, unit, .. } = self.wanting;
-        let mut fork = room.free_attempts(&names(all));
+        let Claimant { job, unit, .. } = self.wanting;
+        let mut fork = room.free_attempts(&victims(all));
         self.is_limited_without(all) || unit::place_unborrowed(&mut fork, job, unit).is_err()
     }
 
     /// Whether the unit would exceed a limit even if all of these end.
     fn is_limited_without(&self, all: &[&Candidate<'_>]) -> bool {
-        let Wanting { job, standing, .. } = self.wanting;
+        let Claimant { job, standing, .. } = self.wanting;
         self.allowance.cloned().is_some_and(|mut allowance| {
             for one in all {
                 allowance.take_back(&one.running);
@@ -245,7 +245,7 @@ impl<'a> Search<'_, 'a> {
         fork: &mut Capacity<'_>,
         victims: &[&Candidate<'_>],
     ) -> Option<Vec<TaskPlacement>> {
-        let Wanting {
+        let Claimant {
             job,
             unit,
             standing,
@@ -274,7 +274,7 @@ impl<'a> Search<'_, 'a> {
 
     /// The proposal, if the unit has a right to all victims and to the amounts.
     fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
-        let Wanting { job, now, .. } = self.wanting;
+        let Claimant { job, now, .. } = self.wanting;
         let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
         if victims.is_empty() || !self.may_take(victims, &amounts) {
             return None;
@@ -298,6 +298,6 @@ fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
 }
 
 /// The candidates as commands name them.
-fn names(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
+fn victims(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
     candidates.iter().map(|one| one.running.named()).collect()
 }

@@ -11,8 +11,8 @@ use muster_model::limits;
 
 use crate::preempt::candidates::Candidate;
 use crate::preempt::in_the_way::InTheWay;
-use crate::preempt::{Cost, Preemption, Search, names, subject};
-use crate::prefix;
+use crate::preempt::{Cost, Preemption, Search, subject, victims};
+use crate::smallest_prefix;
 
 /// Attempts that the last pass frees in total while it tries to restore victims one by one; beyond it all
 /// attempts in the way stay victims.
@@ -50,8 +50,8 @@ impl<'a> Search<'_, 'a> {
 
     /// Victims along one order: the shortest prefix that makes room, without those that are not needed.
     fn along(&self, order: &[&Candidate<'a>]) -> Option<Preemption> {
-        let named = names(order);
-        let (count, tasks) = prefix::smallest(self.coming, &named, |fork, count| {
+        let named = victims(order);
+        let (count, tasks) = smallest_prefix::smallest(self.coming, &named, |fork, count| {
             self.fits_in(fork, &order[..count])
         })?;
         let victims = order[..count].to_vec();
@@ -88,7 +88,7 @@ impl<'a> Search<'_, 'a> {
         if victims.len() == chosen.victims.len() {
             return None;
         }
-        let mut fork = self.coming.free_attempts(&names(&victims));
+        let mut fork = self.coming.free_attempts(&victims(&victims));
         let tasks = self.fits_in(&mut fork, &victims)?;
         Some(Chosen { victims, tasks })
     }

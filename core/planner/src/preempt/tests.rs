@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_engine::rights::lost_work_ms;
 use muster_harness::{Cluster, gang, single};
-use muster_model::command::{Claiming, Command, GpuHealth};
+use muster_model::command::{Claim, Command, GpuHealth};
 use muster_model::ids::JobId;
 use muster_model::quota::{Guarantee, QueueConfig, QueueTree};
 use muster_model::spec::JobSpec;
@@ -89,7 +89,7 @@ fn draw_case(seed: u64) -> (Cluster, JobId) {
 }
 
 /// The cheapest of all sets, found by trying every one.
-fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
+fn brute_force(capacity: &Capacity<'_>, wanting: Claimant<'_>) -> Option<Cost> {
     let state = capacity.state();
     let keys = state.index.attempts.values().flatten();
     let running: Vec<Running<'_>> = keys
@@ -115,7 +115,7 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
         }
         let cost = victims.iter().fold(Cost::default(), |sum, victim| {
             let lost_ms = lost_work_ms(victim.unit, victim.attempt, wanting.now);
-            let opportunistic = victim.attempt.standing == Standing::Opportunistic;
+            let opportunistic = victim.attempt.allocation_basis == AllocationBasis::Opportunistic;
             sum.plus(Cost {
                 firm_ms: if opportunistic { 0 } else { lost_ms },
                 opportunistic_ms: if opportunistic { lost_ms } else { 0 },
@@ -130,14 +130,14 @@ fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
 
 /// Checks a case if its last job does not fit at once; passes the state, the job, and the cost by brute
 /// force.
-fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Wanting<'_>, Option<Cost>)) {
+fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Claimant<'_>, Option<Cost>)) {
     let (mut cluster, job) = draw_case(seed);
     cluster.state.time = cluster.now;
     let record = cluster.state.job(job).unwrap();
-    let wanting = Wanting {
+    let wanting = Claimant {
         job: record,
         unit: UnitIndex(0),
-        standing: &Standing::Share,
+        standing: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
@@ -157,12 +157,12 @@ fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
             assert_eq!(cost, best, "seed {seed}");
             let Some(proposed) = proposed else { return };
             found += 1;
-            let claim = Command::Claim(Claiming {
+            let claim = Command::Claim(Claim {
                 leader: capacity.state().leadership.epoch,
                 job: wanting.job.id,
                 unit: wanting.unit,
                 tasks: Arc::from(proposed.tasks),
-                standing: Standing::Share,
+                basis: AllocationBasis::Share,
                 victims: proposed.victims,
                 supersedes: Vec::new(),
                 expected_at: Some(proposed.expected_at),
@@ -194,14 +194,14 @@ fn where_all_are_not_enough_no_set_of_them_is_tried() {
     wide.groups[0].resources.memory_mib = muster_model::limits::MEMORY_MIB_PER_TASK_MAX;
     let job = cluster.submit(wide);
     cluster.state.time = cluster.now;
-    let wanting = Wanting {
+    let wanting = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
-        standing: &Standing::Share,
+        standing: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
-    let amounts = asking::by_model(&capacity, wanting.job, wanting.unit).remove(0);
+    let amounts = amounts::by_model(&capacity, wanting.job, wanting.unit).remove(0);
     let rights = rights(capacity.state(), wanting, &amounts);
     let candidates = Pool::open(&capacity, wanting, &rights)
         .gather(usize::MAX)
@@ -240,10 +240,10 @@ fn is_victim_beside(signal: &str) -> bool {
     urgent.priority = 5;
     let job = cluster.submit(urgent);
     cluster.state.time = cluster.now;
-    let wanting = Wanting {
+    let wanting = Claimant {
         job: cluster.state.job(job).unwrap(),
         unit: UnitIndex(0),
-        standing: &Standing::Share,
+        standing: &AllocationBasis::Share,
         now: cluster.now,
     };
     let capacity = Capacity::new(&cluster.state);
@@ -273,7 +273,7 @@ fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
         compare(seed, |capacity, wanting, best| {
             let Some(best) = best else { return };
             cases += 1;
-            let amounts = asking::by_model(capacity, wanting.job, wanting.unit).remove(0);
+            let amounts = amounts::by_model(capacity, wanting.job, wanting.unit).remove(0);
             let rights = rights(capacity.state(), wanting, &amounts);
             let mut pool = Pool::open(capacity, wanting, &rights);
             let coming = coming_free(capacity);

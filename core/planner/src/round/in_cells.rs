@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use muster_engine::state::{Job, amounts_of};
-use muster_model::command::{Claiming, Command, Standing};
+use muster_model::command::{AllocationBasis, Claim, Command};
 use muster_model::ids::{UnitId, UnitIndex};
 
 use crate::Blocker;
 use crate::order::Turn;
-use crate::round::{Refusal, Round, Wanting, reserved};
-use crate::vc::Found;
+use crate::round::{Missing, Refusal, Round, reserved};
+use crate::vc::ClusterPlacement;
 
 impl Round<'_> {
     /// Places a unit in cells of its virtual cluster, claims room there by preempting others, or places it
@@ -38,20 +38,20 @@ impl Round<'_> {
             return Err(reserved(claim).into());
         }
         let barred = self.barred.contains(&UnitId::new(job.id, unit));
-        let by_force = self.clusters.find_by_force(&self.capacity, job, unit);
+        let by_force = self.clusters.find_by_preemption(&self.capacity, job, unit);
         if let Some(found) = by_force.filter(|found| found.is_free || !barred) {
             return self.take_cells(turn, job, unit, found);
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());
         if queue.is_some_and(|queue| queue.config.borrow) {
-            let standing = Standing::Opportunistic;
+            let standing = AllocationBasis::Opportunistic;
             return match self.find_within_limits(job, unit, &standing) {
                 Ok(tasks) => {
                     self.give(turn, job, unit, tasks, standing);
                     Ok(())
                 }
-                Err(Wanting::Allowance(refusal)) => Err(refusal),
-                Err(Wanting::Room(shortage)) => {
+                Err(Missing::Allowance(refusal)) => Err(refusal),
+                Err(Missing::Room(shortage)) => {
                     Err(self.refusal_in_cells(job, unit, Some(shortage)))
                 }
             };
@@ -78,7 +78,7 @@ impl Round<'_> {
         turn: Turn,
         job: &Job,
         unit: UnitIndex,
-        found: Found,
+        found: ClusterPlacement,
     ) -> Result<(), Refusal> {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
         let allowance = self.allowance.for_unit(job, unit);
@@ -97,12 +97,12 @@ impl Round<'_> {
             self.give(turn, job, unit, found.tasks, found.standing);
             return Ok(());
         }
-        let claiming = Claiming {
+        let claiming = Claim {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(found.tasks),
-            standing: found.standing,
+            basis: found.standing,
             victims: found.victims,
             supersedes: found.supersedes,
             expected_at: None,

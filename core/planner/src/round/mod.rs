@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::state::{Claim, Job, Purpose, Running, State, amounts_of};
-use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, Command, Placement, TaskPlacement};
 use muster_model::ids::{JobId, TaskIndex, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
@@ -27,7 +27,7 @@ pub(super) type Demand = (usize, usize, Option<u64>);
 
 /// Key of whether a unit may preempt: its demand, its queue, its user if limits count per user, and its
 /// priority.
-pub(super) type Powerless = (Demand, Arc<str>, Option<Arc<str>>, i32);
+pub(super) type PreemptionKey = (Demand, Arc<str>, Option<Arc<str>>, i32);
 
 /// Reason why a unit is not placed in this round.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub(super) struct Round<'a> {
     /// All attempts by expected end, computed when a reservation first needs them.
     pub(super) ending: Option<Arc<[(End, Running<'a>)]>>,
     /// Demands with queue and priority for which no attempt can be preempted.
-    pub(super) powerless: BTreeSet<Powerless>,
+    pub(super) failed_preemptions: BTreeSet<PreemptionKey>,
     /// Jobs of several units of which one has a claim and no other was refused so far.
     pub(super) reserved: BTreeMap<JobId, Blocker>,
     /// Jobs of several units of which some wait for the end of their back-off, with the earliest end.
@@ -78,7 +78,7 @@ pub(super) struct Round<'a> {
 }
 
 /// Result of a round.
-pub(super) struct Ran {
+pub(super) struct RoundOutcome {
     pub(super) plan: Plan,
     /// Whether the rest is left to another round that takes account of its decisions.
     pub(super) ended: bool,
@@ -102,7 +102,7 @@ impl<'a> Round<'a> {
             placed_early: BTreeSet::new(),
             done_early: BTreeSet::new(),
             ending: None,
-            powerless: BTreeSet::new(),
+            failed_preemptions: BTreeSet::new(),
             reserved: BTreeMap::new(),
             back_offs: BTreeMap::new(),
             unclaimed: None,
@@ -121,7 +121,7 @@ impl<'a> Round<'a> {
         self
     }
 
-    pub(super) fn run(mut self) -> Ran {
+    pub(super) fn run(mut self) -> RoundOutcome {
         self.fill_vacancies();
         self.place_claimed();
         while self.step().is_some() {}
@@ -134,7 +134,7 @@ impl<'a> Round<'a> {
         for at in delayed_until.into_iter().chain(held_until) {
             self.again_at(at);
         }
-        Ran {
+        RoundOutcome {
             plan: self.plan,
             ended: self.ended,
             examined: self.examined,
@@ -301,7 +301,7 @@ impl<'a> Round<'a> {
         }
         let ahead = turn.job;
         for line in self.order.competing(turn.line, lacks_gpus) {
-            self.close(line, Blocker::Behind { ahead });
+            self.close(line, Blocker::BehindHead { ahead });
         }
         true
     }
@@ -335,22 +335,22 @@ impl<'a> Round<'a> {
         {
             return Err(refusal.clone());
         }
-        let standing = self.standing_without_gpus(job);
+        let standing = self.allocation_basis_without_gpus(job);
         match self.find(turn, job, unit, &standing) {
             Ok(tasks) => {
                 self.give(turn, job, unit, tasks, standing);
                 Ok(())
             }
             // Attempts being stopped count until they have ended.
-            Err(Wanting::Allowance(_))
+            Err(Missing::Allowance(_))
                 if let Some(claim) = claim
-                    && self.may_have_soon(job, unit, claim) =>
+                    && self.is_entitled_after_stops(job, unit, claim) =>
             {
                 Err(reserved(claim).into())
             }
-            Err(Wanting::Allowance(refusal)) => Err(refusal),
-            Err(Wanting::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
-            Err(Wanting::Room(shortage)) => {
+            Err(Missing::Allowance(refusal)) => Err(refusal),
+            Err(Missing::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
+            Err(Missing::Room(shortage)) => {
                 let refusal = self.refusal(job, unit, shortage);
                 self.refused.insert(demand, refusal.clone());
                 Err(refusal)
@@ -364,24 +364,24 @@ impl<'a> Round<'a> {
         turn: Turn,
         job: &Job,
         unit: UnitIndex,
-        standing: &Standing,
-    ) -> Result<Vec<TaskPlacement>, Wanting> {
+        standing: &AllocationBasis,
+    ) -> Result<Vec<TaskPlacement>, Missing> {
         if self.order.line(turn.line).limited {
             self.check_limits(job, standing, unit)
-                .map_err(Wanting::Allowance)?;
+                .map_err(Missing::Allowance)?;
             return self.find_within_limits(job, unit, standing);
         }
         unit::place(&mut self.capacity, job, unit)
             .map(|placed| placed.tasks)
-            .map_err(Wanting::Room)
+            .map_err(Missing::Room)
     }
 
     /// Allocation basis of a unit without GPUs in cells: work of a virtual cluster without GPUs still
     /// counts as guaranteed.
-    fn standing_without_gpus(&self, job: &Job) -> Standing {
+    fn allocation_basis_without_gpus(&self, job: &Job) -> AllocationBasis {
         let is_firm = !job.spec.scheduling.opportunistic;
         match is_firm && self.clusters.is_cluster(&job.spec.queue) {
-            true => Standing::Cells(Vec::new()),
+            true => AllocationBasis::Cells(Vec::new()),
             false => standing_of(self.state, job),
         }
     }
@@ -396,10 +396,15 @@ impl<'a> Round<'a> {
         let index = &self.state.index;
         let counts = !index.claims.is_empty() || !index.planned.is_empty();
         let run_time_ms = shape.run_time_ms().filter(|_| counts);
-        (queued.places, group, run_time_ms)
+        (queued.placement_class, group, run_time_ms)
     }
 
-    fn check_limits(&self, job: &Job, standing: &Standing, unit: UnitIndex) -> Result<(), Refusal> {
+    fn check_limits(
+        &self,
+        job: &Job,
+        standing: &AllocationBasis,
+        unit: UnitIndex,
+    ) -> Result<(), Refusal> {
         let asked = amounts_asked(job, unit);
         let allowance = self.allowance.for_unit(job, unit);
         match allowance.reached(&job.spec, standing, &asked) {
@@ -413,16 +418,16 @@ impl<'a> Round<'a> {
         &mut self,
         job: &Job,
         unit: UnitIndex,
-        standing: &Standing,
-    ) -> Result<Vec<TaskPlacement>, Wanting> {
+        standing: &AllocationBasis,
+    ) -> Result<Vec<TaskPlacement>, Missing> {
         let mut trial = self.capacity.clone();
         let tasks = unit::place(&mut trial, job, unit)
-            .map_err(Wanting::Room)?
+            .map_err(Missing::Room)?
             .tasks;
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         let allowance = self.allowance.for_unit(job, unit);
         if let Some(limit) = allowance.reached(&job.spec, standing, &amounts) {
-            return Err(Wanting::Allowance(Blocker::Limit(Box::new(limit)).into()));
+            return Err(Missing::Allowance(Blocker::Limit(Box::new(limit)).into()));
         }
         self.capacity = trial;
         Ok(tasks)
@@ -434,7 +439,7 @@ impl<'a> Round<'a> {
         job: &Job,
         unit: UnitIndex,
         tasks: Vec<TaskPlacement>,
-        standing: Standing,
+        standing: AllocationBasis,
     ) {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         if self.order.line(turn.line).limited {
@@ -444,14 +449,14 @@ impl<'a> Round<'a> {
         if job.spec.lifecycle.tasks_at_once_max.is_some() {
             *self.placed_at_once.entry(job.id).or_default() += 1;
         }
-        let opportunistic = standing == Standing::Opportunistic;
+        let opportunistic = standing == AllocationBasis::Opportunistic;
         self.order.give(turn.line, &amounts, opportunistic);
         self.plan.steps.push(Command::Place(Placement {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
             tasks: Arc::from(tasks),
-            standing,
+            basis: standing,
             barrier: false,
         }));
     }
@@ -478,16 +483,16 @@ fn reserved(claim: &Claim) -> Blocker {
 }
 
 /// What a unit is missing.
-enum Wanting {
+enum Missing {
     Room(Shortage),
     Allowance(Refusal),
 }
 
 /// Allocation basis of a job. Work of a virtual cluster that is given no cells runs as opportunistic.
-pub(super) fn standing_of(state: &State, job: &Job) -> Standing {
+pub(super) fn standing_of(state: &State, job: &Job) -> AllocationBasis {
     match job.spec.scheduling.opportunistic || wants_cells(state, job) {
-        true => Standing::Opportunistic,
-        false => Standing::Share,
+        true => AllocationBasis::Opportunistic,
+        false => AllocationBasis::Share,
     }
 }
 

@@ -9,11 +9,11 @@ use muster_model::ids::{JobId, UnitId, UnitIndex};
 use muster_model::time::TimeMs;
 
 use crate::allowance::amounts_asked;
-use crate::blocker::{CellsShort, KindQuota};
-use crate::diagnose::Lacking;
+use crate::blocker::{CellsShortage, KindQuota};
+use crate::diagnose::Diagnosis;
 use crate::round::{Refusal, Round};
 use crate::unit::{self, Lack, Shortage};
-use crate::{Blocker, potential};
+use crate::{Blocker, feasibility};
 
 /// Maximum number of units per round whose lack of room is diagnosed. Beyond it they are reported as
 /// lacking resources, which is true of all.
@@ -34,7 +34,7 @@ impl From<Blocker> for Refusal {
 impl Round<'_> {
     /// Reason why a unit that found no room waits.
     pub(super) fn refusal(&mut self, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
-        if let Some(blocker) = potential::impossible(self.state, job, unit) {
+        if let Some(blocker) = feasibility::impossible(self.state, job, unit) {
             return blocker.into();
         }
         let mut blocker = Blocker::Resources {
@@ -46,7 +46,7 @@ impl Round<'_> {
         if self.diagnosed < DIAGNOSED_MAX {
             self.diagnosed += 1;
             blocker = self.reserved_by_others(job, unit).unwrap_or_else(|| {
-                let lacking = Lacking {
+                let lacking = Diagnosis {
                     capacity: &self.capacity,
                     job,
                     unit,
@@ -69,7 +69,7 @@ impl Round<'_> {
         unit: UnitIndex,
         outside: Option<Shortage>,
     ) -> Refusal {
-        if let Some(blocker) = potential::impossible(self.state, job, unit) {
+        if let Some(blocker) = feasibility::impossible(self.state, job, unit) {
             return blocker.into();
         }
         let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
@@ -80,7 +80,7 @@ impl Round<'_> {
             bound: quota.bound,
         });
         let left_gpus = self.clusters.gpus_left(&queue);
-        let short = CellsShort {
+        let short = CellsShortage {
             queue: queue.to_string(),
             need_gpus: amounts_asked(job, unit).gpus,
             left_gpus,

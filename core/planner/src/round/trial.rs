@@ -1,7 +1,7 @@
 //! Trial of a job in its turn, as it is or with another specification.
 
 use muster_engine::state::{Job, amounts_of};
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::ids::UnitIndex;
 
 use crate::order::Turn;
@@ -12,12 +12,12 @@ impl Round<'_> {
     /// Whether a unit would be placed now, without preemption and within all limits. Allocates nothing.
     pub(crate) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
         let limited = self.order.line(turn.line).limited;
-        let within_limits = |standing: &Standing, tasks: &[_]| {
+        let within_limits = |standing: &AllocationBasis, tasks: &[_]| {
             let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
             let allowance = self.allowance.for_unit(job, unit);
             !limited || allowance.reached(&job.spec, standing, &amounts).is_none()
         };
-        let mut standing = self.standing_without_gpus(job);
+        let mut standing = self.allocation_basis_without_gpus(job);
         if self.clusters.serves(job, unit) {
             if let Some(found) = self.clusters.find(&self.capacity, job, unit) {
                 return within_limits(&found.standing, &found.tasks);
@@ -26,7 +26,7 @@ impl Round<'_> {
             if !queue.is_some_and(|queue| queue.config.borrow) {
                 return false;
             }
-            standing = Standing::Opportunistic;
+            standing = AllocationBasis::Opportunistic;
         }
         unit::place(&mut self.capacity.clone(), job, unit)
             .is_ok_and(|placed| within_limits(&standing, &placed.tasks))

@@ -41,7 +41,7 @@ impl Round<'_> {
         if is_limited(self.state, &job.spec.queue) {
             let hosts = &self.state.hosts;
             let amounts = amounts_of(hosts, &job.spec, std::slice::from_ref(&task));
-            let standing = &attempt.standing;
+            let standing = &attempt.allocation_basis;
             if self
                 .allowance
                 .reached(&job.spec, standing, &amounts)

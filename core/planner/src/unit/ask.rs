@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_engine::state::{HostClass, State};
 use muster_model::ids::{HostId, TaskIndex};
 use muster_model::spec::{Packing, TaskGroup, Within};
-use muster_model::topology::{GpuMask, Level, Own, Topology};
+use muster_model::topology::{GpuMask, Level, TaskScope, Topology};
 
 use crate::capacity::{Capacity, Masks, Need};
 
@@ -34,9 +34,9 @@ pub(super) struct Part<'a> {
     /// Acceptable GPU models, preferred ones first; one without a name if no GPU is needed.
     pub(super) classes: Vec<HostClass>,
     /// Level that the GPUs of one task must share.
-    pub(super) own: Own,
+    pub(super) own: TaskScope,
     /// Level that they should preferably share.
-    pub(super) own_preferred: Own,
+    pub(super) own_preferred: TaskScope,
     /// The cell that each subgroup shares.
     pub(super) shared: Option<Shared>,
     /// Tasks of a subgroup.
@@ -48,15 +48,15 @@ pub(super) struct Part<'a> {
 }
 
 /// Request of a unit.
-pub(super) struct Ask<'a> {
-    pub(super) asker: Asker<'a>,
+pub(super) struct UnitRequest<'a> {
+    pub(super) asker: Requester<'a>,
     pub(super) parts: Vec<Part<'a>>,
     /// The cell that all tasks of a gang share.
     pub(super) shared: Option<Shared>,
 }
 
-impl<'a> Ask<'a> {
-    pub(super) fn of(capacity: &Capacity<'_>, asker: Asker<'a>) -> Self {
+impl<'a> UnitRequest<'a> {
+    pub(super) fn of(capacity: &Capacity<'_>, asker: Requester<'a>) -> Self {
         let spec = &asker.job.spec;
         let mut parts = Vec::new();
         let mut first_task = 0;
@@ -111,7 +111,7 @@ impl Shared {
 impl<'a> Part<'a> {
     fn of(
         capacity: &Capacity<'_>,
-        asker: Asker<'a>,
+        asker: Requester<'a>,
         group: &'a TaskGroup,
         position: usize,
         first_task: u32,
@@ -120,13 +120,13 @@ impl<'a> Part<'a> {
         let topology = &state.topology;
         let within = group.layout.within.as_ref();
         let level = within.and_then(|within| topology.level(&within.level));
-        let own = level.map_or(Own::Host, |level| Own::of(topology, level));
+        let own = level.map_or(TaskScope::Host, |level| TaskScope::of(topology, level));
         let required = within.is_some_and(|within| within.required);
-        let inside = own != Own::Host;
+        let inside = own != TaskScope::Host;
         let named = named(state, group);
         Self {
             group,
-            places: group.places(),
+            places: group.task_weight(),
             position,
             first_task,
             count: group.count,
@@ -136,7 +136,7 @@ impl<'a> Part<'a> {
                 .unwrap_or(group.count)
                 .min(group.count),
             classes: classes(capacity, group),
-            own: if required { own } else { Own::Host },
+            own: if required { own } else { TaskScope::Host },
             own_preferred: own,
             shared: within
                 .filter(|_| !inside)
@@ -148,7 +148,12 @@ impl<'a> Part<'a> {
     }
 
     /// Requirements of one task on GPUs of a class.
-    pub(super) fn need<'n>(&'n self, asker: Asker<'n>, class: &'n HostClass, own: Own) -> Need<'n>
+    pub(super) fn need<'n>(
+        &'n self,
+        asker: Requester<'n>,
+        class: &'n HostClass,
+        own: TaskScope,
+    ) -> Need<'n>
     where
         'a: 'n,
     {
@@ -201,7 +206,11 @@ fn named(state: &State, group: &TaskGroup) -> Option<Masks> {
     Some(masks)
 }
 
-fn few_hosts(state: &State, asker: Asker<'_>, named: Option<&Masks>) -> Option<BTreeSet<HostId>> {
+fn few_hosts(
+    state: &State,
+    asker: Requester<'_>,
+    named: Option<&Masks>,
+) -> Option<BTreeSet<HostId>> {
     let names = &asker.job.spec.scheduling.hosts;
     if let Some(named) = named {
         return Some(named.keys().copied().collect());

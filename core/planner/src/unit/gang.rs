@@ -12,9 +12,9 @@ use muster_model::ids::HostId;
 use muster_model::topology::{GpuMask, Level};
 
 use crate::capacity::{Capacity, Masks};
-use crate::unit::ask::{Ask, Part, Shared};
-use crate::unit::exact::{self, Found};
-use crate::unit::greedy::{self, Short};
+use crate::unit::ask::{Part, Shared, UnitRequest};
+use crate::unit::exact::{self, SearchResult};
+use crate::unit::greedy::{self, PartialFit};
 use crate::unit::{Placed, Shortage, shortage};
 
 /// Maximum number of assignments of models to groups: those with one model for all groups come first.
@@ -32,7 +32,7 @@ pub(super) enum Preferences {
 }
 
 /// A way to place a gang.
-pub(super) struct Way<'w> {
+pub(super) struct GangVariant<'w> {
     /// The model of each part.
     pub(super) classes: &'w [HostClass],
     /// Tasks of each part.
@@ -40,7 +40,10 @@ pub(super) struct Way<'w> {
     pub(super) preferences: Preferences,
 }
 
-pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
+pub(super) fn place(
+    capacity: &mut Capacity<'_>,
+    ask: &UnitRequest<'_>,
+) -> Result<Placed, Shortage> {
     let most: Vec<u32> = ask.parts.iter().map(|part| part.count).collect();
     let fewest: Vec<u32> = ask.parts.iter().map(|part| part.count_min).collect();
     let short = match place_count(capacity, ask, &most) {
@@ -78,7 +81,7 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
 }
 
 /// The largest number of tasks that a part requests beyond its minimum.
-fn spare_max(ask: &Ask<'_>) -> u32 {
+fn spare_max(ask: &UnitRequest<'_>) -> u32 {
     let spare = ask.parts.iter().map(|part| part.count - part.count_min);
     spare.max().unwrap_or(0)
 }
@@ -86,14 +89,14 @@ fn spare_max(ask: &Ask<'_>) -> u32 {
 /// Places the given number of tasks of each part, or returns the shortage and takes nothing.
 fn place_count(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
+    ask: &UnitRequest<'_>,
     counts: &[u32],
-) -> Result<Vec<TaskPlacement>, Short> {
-    let mut nearest: Option<Short> = None;
+) -> Result<Vec<TaskPlacement>, PartialFit> {
+    let mut nearest: Option<PartialFit> = None;
     let choices = model_choices(ask);
     for preferences in preferences(ask) {
         for classes in &choices {
-            let way = Way {
+            let way = GangVariant {
                 classes,
                 counts,
                 preferences: *preferences,
@@ -108,7 +111,7 @@ fn place_count(
 }
 
 /// Order in which preferences are given up.
-fn preferences(ask: &Ask<'_>) -> &'static [Preferences] {
+fn preferences(ask: &UnitRequest<'_>) -> &'static [Preferences] {
     let prefers = |shared: &Option<Shared>| shared.is_some_and(|shared| !shared.required);
     let any = prefers(&ask.shared)
         || ask
@@ -127,7 +130,7 @@ fn preferences(ask: &Ask<'_>) -> &'static [Preferences] {
 }
 
 /// Models for the parts: the same one for all first, in the order in which the first group names them.
-fn model_choices(ask: &Ask<'_>) -> Vec<Vec<HostClass>> {
+fn model_choices(ask: &UnitRequest<'_>) -> Vec<Vec<HostClass>> {
     let mut choices: Vec<Vec<HostClass>> = vec![Vec::new()];
     for part in &ask.parts {
         let extended = choices.iter().flat_map(|choice| {
@@ -152,9 +155,9 @@ fn models_of(choice: &[HostClass]) -> BTreeSet<&HostClass> {
 
 fn place_way(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
-) -> Result<Vec<TaskPlacement>, Short> {
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> Result<Vec<TaskPlacement>, PartialFit> {
     let shared = ask
         .shared
         .filter(|shared| shared.required || way.preferences == Preferences::Required);
@@ -165,9 +168,9 @@ fn place_way(
         return Ok(tasks);
     };
     let Some(level) = shared.level else {
-        return Err(Short::unknown_level());
+        return Err(PartialFit::unknown_level());
     };
-    let mut nearest = Short::no_cell(level);
+    let mut nearest = PartialFit::no_cell(level);
     for masks in regions(capacity, ask, way, level) {
         let mut region = capacity.within(masks);
         match place_anywhere(&mut region, ask, way) {
@@ -176,7 +179,7 @@ fn place_way(
                 return Ok(tasks);
             }
             Err(short) => {
-                nearest = nearest.nearer(Short {
+                nearest = nearest.nearer(PartialFit {
                     level: Some(level),
                     ..short
                 })
@@ -189,9 +192,9 @@ fn place_way(
 /// Places the parts greedily, and by an exact search where the greedy one may miss room.
 fn place_anywhere(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
-) -> Result<Vec<TaskPlacement>, Short> {
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> Result<Vec<TaskPlacement>, PartialFit> {
     let mut trial = capacity.clone();
     let short = match greedy::place(&mut trial, ask, way) {
         Ok(tasks) => {
@@ -204,12 +207,12 @@ fn place_anywhere(
         return Err(short);
     }
     match exact::search(capacity, ask, way) {
-        Found::Room(tasks) => {
+        SearchResult::Room(tasks) => {
             capacity.commit(ask.asker, &tasks);
             Ok(tasks)
         }
-        Found::Nothing => Err(short),
-        Found::OverBound => Err(Short {
+        SearchResult::Nothing => Err(short),
+        SearchResult::OverBound => Err(PartialFit {
             over_bound: true,
             ..short
         }),
@@ -217,7 +220,12 @@ fn place_anywhere(
 }
 
 /// The cells of a level that may have room for all parts, fullest first.
-fn regions(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>, level: Level) -> Vec<Masks> {
+fn regions(
+    capacity: &Capacity<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+    level: Level,
+) -> Vec<Masks> {
     let topology = &capacity.state().topology;
     let host_level = topology.host_level();
     if level < host_level {
@@ -245,8 +253,8 @@ fn regions(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>, level: Level) 
 
 fn cells_with_room(
     capacity: &Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
     level: Level,
 ) -> Vec<Masks> {
     let places = capacity.places();
@@ -271,7 +279,7 @@ fn cells_with_room(
 }
 
 /// The model of which the parts request the most GPUs, with that number.
-fn largest_share<'w>(ask: &Ask<'_>, way: &Way<'w>) -> (Option<&'w HostClass>, u64) {
+fn largest_share<'w>(ask: &UnitRequest<'_>, way: &GangVariant<'w>) -> (Option<&'w HostClass>, u64) {
     let gpus_of = |class: &HostClass| -> u64 {
         let parts = ask.parts.iter().zip(way.counts).zip(way.classes);
         parts
@@ -285,7 +293,11 @@ fn largest_share<'w>(ask: &Ask<'_>, way: &Way<'w>) -> (Option<&'w HostClass>, u6
 }
 
 /// Hosts that may have room for all parts, fullest first.
-fn hosts_with_room(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Vec<HostId> {
+fn hosts_with_room(
+    capacity: &Capacity<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> Vec<HostId> {
     let (class, gpus) = largest_share(ask, way);
     let any = HostClass::from("");
     let hosts = capacity.hosts(class.unwrap_or(&any));

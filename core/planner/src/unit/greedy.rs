@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 
 use muster_model::command::TaskPlacement;
 use muster_model::ids::HostId;
-use muster_model::topology::{GpuMask, Level, Own};
+use muster_model::topology::{GpuMask, Level, TaskScope};
 
 use crate::capacity::{Capacity, FreeHosts, Need, uuids};
-use crate::unit::ask::{Ask, Part, task_of};
-use crate::unit::gang::{Preferences, Way, subgroups};
+use crate::unit::ask::{Part, UnitRequest, task_of};
+use crate::unit::gang::{GangVariant, Preferences, subgroups};
 
 /// Progress of a gang that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Short {
+pub(super) struct PartialFit {
     /// Tasks that found room.
     pub(super) fits_tasks: u64,
     /// Whether no other order or choice would place more.
@@ -31,7 +31,7 @@ pub(super) struct Short {
     pub(super) over_bound: bool,
 }
 
-impl Short {
+impl PartialFit {
     pub(super) fn unknown_level() -> Self {
         Self {
             certain: true,
@@ -65,16 +65,16 @@ impl Short {
 }
 
 /// Placement of a task of a part.
-type Spot = (HostId, GpuMask);
+type TaskSlot = (HostId, GpuMask);
 
 /// Places every part in its class, the part with the largest tasks first because it is the hardest.
 pub(super) fn place(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
-) -> Result<Vec<TaskPlacement>, Short> {
-    let mut placed: Vec<Vec<Spot>> = vec![Vec::new(); ask.parts.len()];
-    let mut short = Short::default();
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> Result<Vec<TaskPlacement>, PartialFit> {
+    let mut placed: Vec<Vec<TaskSlot>> = vec![Vec::new(); ask.parts.len()];
+    let mut short = PartialFit::default();
     let mut whole = true;
     for (turn, position) in hardest_first(ask, way).into_iter().enumerate() {
         let part = &ask.parts[position];
@@ -108,7 +108,7 @@ pub(super) fn place(
 
 /// Parts whose GPUs share small cells or that name their GPUs first, then those with large subgroups and
 /// tasks.
-pub(super) fn hardest_first(ask: &Ask<'_>, way: &Way<'_>) -> Vec<usize> {
+pub(super) fn hardest_first(ask: &UnitRequest<'_>, way: &GangVariant<'_>) -> Vec<usize> {
     let mut parts: Vec<usize> = (0..ask.parts.len()).collect();
     parts.sort_by_key(|&position| {
         let part = &ask.parts[position];
@@ -129,7 +129,7 @@ pub(super) fn hardest_first(ask: &Ask<'_>, way: &Way<'_>) -> Vec<usize> {
 }
 
 /// Level that the GPUs of a task of a part must share.
-pub(super) fn own(part: &Part<'_>, way: &Way<'_>) -> Own {
+pub(super) fn own(part: &Part<'_>, way: &GangVariant<'_>) -> TaskScope {
     match way.preferences {
         Preferences::Required => part.own_preferred,
         Preferences::Tried | Preferences::Ignored => part.own,
@@ -137,7 +137,7 @@ pub(super) fn own(part: &Part<'_>, way: &Way<'_>) -> Own {
 }
 
 /// Whether the subgroups of a part must share cells.
-pub(super) fn is_shared(part: &Part<'_>, way: &Way<'_>) -> bool {
+pub(super) fn is_shared(part: &Part<'_>, way: &GangVariant<'_>) -> bool {
     part.shared
         .is_some_and(|shared| shared.required || way.preferences == Preferences::Required)
 }
@@ -145,10 +145,10 @@ pub(super) fn is_shared(part: &Part<'_>, way: &Way<'_>) -> bool {
 /// Places as many tasks of a part as possible, in task order; returns the level of which a cell is missing.
 fn place_part(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
     position: usize,
-) -> (Vec<Spot>, Option<Level>) {
+) -> (Vec<TaskSlot>, Option<Level>) {
     let part = &ask.parts[position];
     let need = part.need(ask.asker, &way.classes[position], own(part, way));
     let count = way.counts[position];
@@ -180,11 +180,11 @@ fn place_part(
 /// Places the given tasks in one cell of a level, the fullest with room; places nothing if there is none.
 fn fill_cell(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
+    ask: &UnitRequest<'_>,
     need: Need<'_>,
     level: Level,
     count: u32,
-) -> Option<Vec<Spot>> {
+) -> Option<Vec<TaskSlot>> {
     let host_level = capacity.state().topology.host_level();
     if level >= host_level {
         let host = capacity.fitting_host(need, count)?;
@@ -234,11 +234,11 @@ enum Pool {
 /// a host.
 fn fill(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
+    ask: &UnitRequest<'_>,
     need: Need<'_>,
     pool: Pool,
     count: u32,
-) -> Vec<Spot> {
+) -> Vec<TaskSlot> {
     let pool = match (pool, need.few_hosts) {
         (Pool::Class, Some(hosts)) => Pool::Hosts(capacity.sized(hosts.iter().copied(), need)),
         (pool, _) => pool,

@@ -1,14 +1,14 @@
 //! New member of a running gang: placed where its group allows it, near the others, by best fit.
 
-use muster_engine::feasibility::{Asker, check_member};
+use muster_engine::feasibility::{Requester, check_member};
 use muster_engine::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
 use muster_model::command::TaskPlacement;
 use muster_model::ids::{HostId, UnitIndex};
 use muster_model::spec::TaskGroup;
-use muster_model::topology::{GpuMask, Own};
+use muster_model::topology::{GpuMask, TaskScope};
 
 use crate::capacity::{Capacity, Masks, uuids};
-use crate::unit::ask::{Ask, Part, Shared};
+use crate::unit::ask::{Part, Shared, UnitRequest};
 
 /// Allocates room for the new member of a vacancy, preferably away from where the previous member was lost;
 /// `None` if there is none.
@@ -20,7 +20,7 @@ pub(crate) fn place_member(
     vacancy: &Vacancy,
 ) -> Option<TaskPlacement> {
     let asker = capacity.asker(job, unit);
-    let sought = Sought::of(capacity, asker, attempt, vacancy)?;
+    let sought = MemberSearch::of(capacity, asker, attempt, vacancy)?;
     let found = sought
         .elsewhere(capacity)
         .or_else(|| sought.anywhere(capacity))?;
@@ -30,8 +30,8 @@ pub(crate) fn place_member(
 }
 
 /// Requirements of the place for one member.
-struct Sought<'a> {
-    asker: Asker<'a>,
+struct MemberSearch<'a> {
+    asker: Requester<'a>,
     attempt: &'a Attempt,
     vacancy: &'a Vacancy,
     part: Part<'a>,
@@ -40,14 +40,14 @@ struct Sought<'a> {
     spreads: bool,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> MemberSearch<'a> {
     fn of(
         capacity: &Capacity<'_>,
-        asker: Asker<'a>,
+        asker: Requester<'a>,
         attempt: &'a Attempt,
         vacancy: &'a Vacancy,
     ) -> Option<Self> {
-        let ask = Ask::of(capacity, asker);
+        let ask = UnitRequest::of(capacity, asker);
         let (spreads, shared) = (ask.spreads(), ask.shared);
         let task = vacancy.run.task.get();
         let holds = |part: &Part<'_>| {
@@ -111,7 +111,7 @@ impl<'a> Sought<'a> {
         if self.vacancy.run.gpus.is_empty() {
             return None;
         }
-        let cells = self.attempt.standing.cells()?;
+        let cells = self.attempt.allocation_basis.cells()?;
         let ground = state.index.allocation.ground();
         let mut masks = Masks::new();
         for (host, gpus) in cells.iter().flat_map(|cell| ground.gpus(cell)) {
@@ -136,7 +136,7 @@ impl<'a> Sought<'a> {
             .collect()
     }
 
-    fn best_fit(&self, capacity: &mut Capacity<'_>, own: Own) -> Option<TaskPlacement> {
+    fn best_fit(&self, capacity: &mut Capacity<'_>, own: TaskScope) -> Option<TaskPlacement> {
         let classes = self.part.classes.iter().enumerate();
         let best: Option<(u32, usize, HostId)> = classes
             .filter_map(|(preference, class)| {

@@ -8,12 +8,12 @@ mod member;
 mod shortage;
 mod single;
 
-use muster_engine::feasibility::Asker;
+use muster_engine::feasibility::Requester;
 use muster_model::command::TaskPlacement;
 use muster_model::ids::UnitIndex;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::Ask;
+use crate::unit::ask::UnitRequest;
 pub(crate) use crate::unit::member::place_member;
 pub(crate) use crate::unit::shortage::Lack;
 pub(crate) use crate::unit::shortage::Shortage;
@@ -86,7 +86,7 @@ pub(crate) fn place_unborrowed(
     job: &Job,
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
-    let asker = Asker::for_later(job, unit, capacity.now());
+    let asker = Requester::for_later(job, unit, capacity.now());
     place_for(capacity, asker)
 }
 
@@ -99,8 +99,8 @@ fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result
     place_for(capacity, capacity.asker(job, unit))
 }
 
-fn place_for(capacity: &mut Capacity<'_>, asker: Asker<'_>) -> Result<Placed, Shortage> {
-    let ask = Ask::of(capacity, asker);
+fn place_for(capacity: &mut Capacity<'_>, asker: Requester<'_>) -> Result<Placed, Shortage> {
+    let ask = UnitRequest::of(capacity, asker);
     if asker.job.spec.gang {
         gang::place(capacity, &ask)
     } else {

@@ -3,8 +3,8 @@
 use muster_engine::state::HostClass;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::{Ask, Part};
-use crate::unit::greedy::Short;
+use crate::unit::ask::{Part, UnitRequest};
+use crate::unit::greedy::PartialFit;
 
 /// Reason why a unit does not fit now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,11 @@ pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
 }
 
 /// The shortage of a gang.
-pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> Shortage {
+pub(super) fn of_gang(
+    capacity: &Capacity<'_>,
+    ask: &UnitRequest<'_>,
+    short: &PartialFit,
+) -> Shortage {
     let asking = || {
         ask.parts
             .iter()

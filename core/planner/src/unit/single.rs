@@ -1,13 +1,16 @@
 //! Independent task: best fit over the acceptable models.
 
 use muster_model::command::TaskPlacement;
-use muster_model::topology::Own;
+use muster_model::topology::TaskScope;
 
 use crate::capacity::{Capacity, uuids};
-use crate::unit::ask::{Ask, Part, Shared, task_of};
+use crate::unit::ask::{Part, Shared, UnitRequest, task_of};
 use crate::unit::{Lack, Placed, Shortage, shortage};
 
-pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
+pub(super) fn place(
+    capacity: &mut Capacity<'_>,
+    ask: &UnitRequest<'_>,
+) -> Result<Placed, Shortage> {
     let Some(part) = ask.parts.first() else {
         return Ok(Placed { tasks: Vec::new() });
     };
@@ -30,9 +33,9 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
 
 fn place_with(
     capacity: &mut Capacity<'_>,
-    ask: &Ask<'_>,
+    ask: &UnitRequest<'_>,
     part: &Part<'_>,
-    own: Own,
+    own: TaskScope,
 ) -> Option<TaskPlacement> {
     let best = part
         .classes

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_engine::cells::{Allocation, Piece, Request};
+use muster_engine::cells::{Allocation, Request, TaskRequest};
 use muster_engine::state::{Job, State};
 use muster_model::command::TaskPlacement;
 use muster_model::ids::{HostId, TaskIndex, UnitIndex};
@@ -39,13 +39,13 @@ impl Block {
 }
 
 /// A unit's tasks.
-pub(super) struct Ask<'a> {
+pub(super) struct CellRequest<'a> {
     job: &'a Job,
     /// Task, position of its group, and the group.
     tasks: Vec<(TaskIndex, usize, &'a TaskGroup)>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> CellRequest<'a> {
     /// All tasks of a unit or, with `least`, only the minimum of a gang's groups.
     pub(super) fn new(job: &'a Job, unit: UnitIndex, least: bool) -> Self {
         let mut tasks = Vec::new();
@@ -107,7 +107,7 @@ impl<'a> Ask<'a> {
                 pinned: pinned.clone(),
                 tasks: self
                     .with_gpus()
-                    .map(|(_, group, spec)| Piece {
+                    .map(|(_, group, spec)| TaskRequest {
                         group: *group,
                         gpus: spec.resources.gpus,
                         gpu_model: Arc::clone(&models[*group]),

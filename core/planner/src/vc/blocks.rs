@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_engine::cells::{Allocation, Request, Served, serve};
+use muster_engine::cells::{Allocation, CellPlacement, Request, serve};
 use muster_model::ids::HostId;
 use muster_model::topology::{CellId, GpuMask, Level};
 
@@ -21,7 +21,7 @@ pub(super) fn serve_all<'r, 'a>(
     request: &Request,
     hosts: &Hosts<'r, 'a>,
     blocks: &[Block],
-) -> Option<Served<Hosts<'r, 'a>>> {
+) -> Option<CellPlacement<Hosts<'r, 'a>>> {
     if blocks.iter().all(|block| block.shared.is_none()) {
         return serve(allocation, request, hosts);
     }
@@ -41,7 +41,7 @@ pub(super) fn serve_all<'r, 'a>(
     for cell in &done.cells {
         bound.bind(&request.queue, cell).ok()?;
     }
-    Some(Served {
+    Some(CellPlacement {
         tasks: done.placed.into_iter().collect::<Option<Vec<_>>>()?,
         cells: done.cells.into_iter().collect(),
         allocation: bound,

@@ -13,9 +13,9 @@ use muster_engine::cells::Allocation;
 use muster_model::ids::UnitId;
 
 use crate::preempt::Cost;
-use crate::vc::ask::Ask;
+use crate::vc::ask::CellRequest;
 use crate::vc::hosts::Hosts;
-use crate::vc::{Clusters, Found};
+use crate::vc::{ClusterPlacement, Clusters};
 
 /// Maximum number of searches for one unit.
 const TRIES_MAX: usize = 128;
@@ -35,13 +35,13 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &Ask<'_>,
-    ) -> Option<Found> {
+        ask: &CellRequest<'_>,
+    ) -> Option<ClusterPlacement> {
         let hosts_there = self.state.hosts.len().max(1);
         let tries = TRIES_MAX
             .min(TASKS_SERVED_MAX / ask.tasks().max(1))
             .min(HOSTS_SEEN_MAX / hosts_there);
-        let mut best: Option<(Cost, Found)> = None;
+        let mut best: Option<(Cost, ClusterPlacement)> = None;
         let mut seen: BTreeSet<Spared> = BTreeSet::new();
         // The next victim to spare: from the cheapest result so far, in the order in which they were found.
         let mut open: BTreeMap<(Cost, usize), Spared> = BTreeMap::new();

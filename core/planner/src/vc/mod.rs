@@ -16,24 +16,24 @@
 mod ask;
 mod blocks;
 mod cheapest;
-mod force;
+mod compact;
 mod hosts;
-mod reach;
-mod tidy;
+mod preemption;
+mod upper_bound;
 
 use std::sync::Arc;
 
 use muster_engine::cells::{Allocation, Request};
 use muster_engine::feasibility::{self, Freed};
 use muster_engine::state::{Job, Running, State};
-use muster_model::command::{Command, Standing, TaskPlacement, Victim};
+use muster_model::command::{AllocationBasis, Command, TaskPlacement, Victim};
 use muster_model::ids::{TaskIndex, UnitId, UnitIndex};
 use muster_model::spec::TaskGroup;
 use muster_model::topology::{CellId, Level};
 
 use crate::capacity::Capacity;
-use crate::vc::ask::Ask;
-use crate::vc::hosts::{Force, Hosts};
+use crate::vc::ask::CellRequest;
+use crate::vc::hosts::{Hosts, PreemptionScope};
 
 /// Cells tried for a gang whose tasks must share one. Beyond it a gang may wait although a cell has room.
 const SHARED_TRIED_MAX: usize = 128;
@@ -47,11 +47,11 @@ pub(super) struct Clusters<'a> {
 
 /// Placement of a unit of a virtual cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct ClusterPlacement {
     /// Its tasks, in task order.
     pub(super) tasks: Vec<TaskPlacement>,
     /// Its cells.
-    pub(super) standing: Standing,
+    pub(super) standing: AllocationBasis,
     /// Attempts of the virtual cluster that continue outside their cells; to be decided before the
     /// placement.
     pub(super) downgrades: Vec<Command>,
@@ -99,11 +99,11 @@ impl<'a> Clusters<'a> {
         capacity: &Capacity<'a>,
         job: &Job,
         unit: UnitIndex,
-    ) -> Option<Found> {
+    ) -> Option<ClusterPlacement> {
         let claim = job.unit(unit)?.claim.as_deref()?;
         let asker = capacity.asker(job, unit);
         feasibility::check(self.state, asker, &claim.tasks, &Freed::default()).ok()?;
-        Some(Found {
+        Some(ClusterPlacement {
             tasks: claim.tasks.to_vec(),
             standing: claim.standing.clone(),
             downgrades: Vec::new(),
@@ -126,11 +126,11 @@ impl<'a> Clusters<'a> {
         capacity: &Capacity<'a>,
         job: &Job,
         unit: UnitIndex,
-    ) -> Option<Found> {
+    ) -> Option<ClusterPlacement> {
         let allocation = self.without_claim(job, unit);
         let fork = capacity.for_unit(job, unit);
         let capacity = fork.as_ref().unwrap_or(capacity);
-        self.find_in(&allocation, capacity, Force::None, job, unit)
+        self.find_in(&allocation, capacity, PreemptionScope::None, job, unit)
     }
 
     /// Records in the round what was found for a unit. What it claims and does not get becomes free.
@@ -139,7 +139,7 @@ impl<'a> Clusters<'a> {
         capacity: &mut Capacity<'a>,
         job: &Job,
         unit: UnitIndex,
-        found: &Found,
+        found: &ClusterPlacement,
     ) {
         self.allocation = found.allocation.clone();
         for task in &found.tasks {
@@ -158,7 +158,7 @@ impl<'a> Clusters<'a> {
         let mut steps = Vec::new();
         for (epoch, id) in guests {
             if let Some(standing) = self.upgrade(id) {
-                steps.push(Command::SetStanding {
+                steps.push(Command::SetAllocationBasis {
                     leader: self.state.leadership.epoch,
                     job: id.job,
                     unit: id.unit,
@@ -170,7 +170,7 @@ impl<'a> Clusters<'a> {
         steps
     }
 
-    fn upgrade(&mut self, id: UnitId) -> Option<Standing> {
+    fn upgrade(&mut self, id: UnitId) -> Option<AllocationBasis> {
         let Running { job, attempt, .. } = Running::of(self.state, id)?;
         if attempt.stop.is_some() {
             return None;
@@ -188,7 +188,7 @@ impl<'a> Clusters<'a> {
         let pinned = job.spec.scheduling.pinned_cell.as_deref();
         let (cells, allocation) = self.allocation.cells_around(&queue, pinned, &gpus)?;
         self.allocation = allocation;
-        Some(Standing::Cells(cells))
+        Some(AllocationBasis::Cells(cells))
     }
 
     /// The allocation without what the unit itself claims.
@@ -196,7 +196,7 @@ impl<'a> Clusters<'a> {
         let mut allocation = self.allocation.clone();
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         if let Some(cells) = claim.and_then(|claim| claim.standing.cells()) {
-            allocation.let_go(&Arc::from(job.spec.queue.as_str()), cells);
+            allocation.release_cells(&Arc::from(job.spec.queue.as_str()), cells);
         }
         allocation
     }
@@ -207,15 +207,15 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         capacity: &Capacity<'a>,
-        force: Force,
+        force: PreemptionScope,
         job: &Job,
         unit: UnitIndex,
-    ) -> Option<Found> {
+    ) -> Option<ClusterPlacement> {
         let hosts = Hosts::new(self.state, capacity, job, unit, force);
-        let ask = Ask::new(job, unit, false);
-        let least = Ask::new(job, unit, true);
-        let find = |ask: &Ask<'_>| match force {
-            Force::None => self.find_for(allocation, &hosts, ask),
+        let ask = CellRequest::new(job, unit, false);
+        let least = CellRequest::new(job, unit, true);
+        let find = |ask: &CellRequest<'_>| match force {
+            PreemptionScope::None => self.find_for(allocation, &hosts, ask),
             _ => self.cheapest_for(allocation, &hosts, ask),
         };
         let found = find(&ask);
@@ -229,8 +229,8 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &Ask<'_>,
-    ) -> Option<Found> {
+        ask: &CellRequest<'_>,
+    ) -> Option<ClusterPlacement> {
         let requests = ask.requests(allocation);
         let shared = ask.shared(self.state);
         if let Some((level, required)) = shared {
@@ -260,13 +260,13 @@ impl<'a> Clusters<'a> {
         &self,
         allocation: &Allocation,
         hosts: &Hosts<'_, 'a>,
-        ask: &Ask<'_>,
+        ask: &CellRequest<'_>,
         request: &Request,
-    ) -> Option<Found> {
+    ) -> Option<ClusterPlacement> {
         let served = blocks::serve_all(allocation, request, hosts, &ask.blocks(self.state))?;
         let mut room = served.room;
         let placed = hosts
-            .tidied(request, &served.tasks, &served.cells)
+            .compacted(request, &served.tasks, &served.cells)
             .unwrap_or(served.tasks);
         let tasks = ask.placements(self.state, &placed, &mut room)?;
         let (victims, is_free) = room.victims(&tasks);
@@ -278,9 +278,9 @@ impl<'a> Clusters<'a> {
         };
         let asker = hosts.asker();
         feasibility::check(self.state, asker, &tasks, &freed).ok()?;
-        Some(Found {
+        Some(ClusterPlacement {
             tasks,
-            standing: Standing::Cells(served.cells),
+            standing: AllocationBasis::Cells(served.cells),
             downgrades: Vec::new(),
             victims,
             supersedes,

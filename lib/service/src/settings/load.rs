@@ -8,10 +8,10 @@ use muster_text::nearest;
 use serde_json::{Map, Value};
 
 use crate::settings::Settings;
-use crate::settings::given::{Given, Origin};
 use crate::settings::option::{SettingsOption, defaults, options};
 use crate::settings::position::{Positions, position};
-use crate::settings::problem::{Problem, Problems, way_out};
+use crate::settings::problem::{Problem, Problems, hint};
+use crate::settings::value::{OptionValue, Origin};
 
 /// Settings, with the origin of each value.
 #[derive(Clone, Debug)]
@@ -41,7 +41,10 @@ impl<S: Settings> Loaded<S> {
 ///
 /// # Errors
 /// All problems found: an unreadable file, unknown options, values of the wrong type, violated rules.
-pub fn load<S: Settings>(file: Option<&Path>, given: &[Given]) -> Result<Loaded<S>, Problems> {
+pub fn load<S: Settings>(
+    file: Option<&Path>,
+    given: &[OptionValue],
+) -> Result<Loaded<S>, Problems> {
     let options = options::<S>();
     let failed = |problems| Problems {
         role: S::ROLE,
@@ -116,7 +119,7 @@ fn problem_at(
     let option = options.iter().find(|option| holds(&option.key, key));
     let way_out = option
         .filter(|option| option.key == key)
-        .map_or_else(String::new, way_out);
+        .map_or_else(String::new, hint);
     let origin = option.and_then(|option| origins.get(&option.key));
     Problem::new(origin, key, format!("{message}{way_out}"))
 }
@@ -128,7 +131,7 @@ pub(crate) fn holds(around: &str, key: &str) -> bool {
 }
 
 /// Reads the options of a file.
-fn read_file(file: &Path, options: &[SettingsOption]) -> Result<Vec<Given>, Vec<Problem>> {
+fn read_file(file: &Path, options: &[SettingsOption]) -> Result<Vec<OptionValue>, Vec<Problem>> {
     let name = file.display().to_string();
     let in_file = |position| Origin::File {
         file: name.clone(),
@@ -170,7 +173,7 @@ fn read_file(file: &Path, options: &[SettingsOption]) -> Result<Vec<Given>, Vec<
 struct Reader<'a, Place> {
     options: &'a [SettingsOption],
     place: Place,
-    given: Vec<Given>,
+    given: Vec<OptionValue>,
     problems: Vec<Problem>,
 }
 
@@ -189,7 +192,7 @@ impl<Place: Fn(&str) -> Origin> Reader<'_, Place> {
     fn read_key(&mut self, key: String, value: &Value) {
         let origin = (self.place)(&key);
         if let Some(option) = self.options.iter().find(|option| option.key == key) {
-            let given = Given {
+            let given = OptionValue {
                 key,
                 value: value.clone(),
                 origin,
@@ -215,7 +218,7 @@ impl<Place: Fn(&str) -> Origin> Reader<'_, Place> {
         }
     }
 
-    fn finish(mut self) -> Result<Vec<Given>, Vec<Problem>> {
+    fn finish(mut self) -> Result<Vec<OptionValue>, Vec<Problem>> {
         if self.problems.is_empty() {
             return Ok(self.given);
         }

@@ -5,7 +5,6 @@
 //! file, and the file the default ([`load`]).
 #![forbid(unsafe_code)]
 
-mod given;
 mod load;
 mod logging;
 mod option;
@@ -14,12 +13,12 @@ mod print;
 mod problem;
 mod reload;
 mod tracing;
+mod value;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use given::{Given, Origin};
 pub use load::{Loaded, load};
 pub use logging::{LogFormat, LoggingSettings};
 pub use option::{Kind, SettingsOption, options};
@@ -27,6 +26,7 @@ pub use print::{default_file, reference};
 pub use problem::{Problem, Problems};
 pub use reload::{Changes, changes};
 pub use tracing::TracingSettings;
+pub use value::{OptionValue, Origin};
 
 /// Version of options that do not specify the version of their introduction.
 pub const FIRST_VERSION: &str = "0.1.0";

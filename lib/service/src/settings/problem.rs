@@ -5,8 +5,8 @@ use std::fmt;
 use muster_text::nearest;
 use serde_json::Value;
 
-use crate::settings::given::Origin;
 use crate::settings::option::SettingsOption;
+use crate::settings::value::Origin;
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Problem {
 
     /// Problem with an option's value; mentions its default.
     pub(crate) fn of_option(option: &SettingsOption, origin: &Origin, message: String) -> Self {
-        let message = format!("{message}{}", way_out(option));
+        let message = format!("{message}{}", hint(option));
         Self::new(Some(origin), &option.key, message)
     }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Problem {
 }
 
 /// Remedy for an invalid value: its default.
-pub(crate) fn way_out(option: &SettingsOption) -> String {
+pub(crate) fn hint(option: &SettingsOption) -> String {
     match &option.default {
         Value::Null => "; leave it out to have it unset".to_owned(),
         Value::Object(entries) if entries.is_empty() => String::new(),

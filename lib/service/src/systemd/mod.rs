@@ -27,7 +27,7 @@ impl Systemd {
     pub fn of_this_process() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET")?;
         let variable = |name| env::var(name).ok();
-        let patience = patience(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        let patience = watchdog_timeout(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
         Self::at(&name, patience)
             .inspect_err(|error| {
                 tracing::warn!(%error, ?name, "systemd expects notifications, but cannot be reached");
@@ -62,31 +62,31 @@ impl Systemd {
     }
 
     /// Reports that the service is ready: units ordered after it may start.
-    pub fn serves(&self) {
-        self.tell("READY=1");
+    pub fn notify_ready(&self) {
+        self.send("READY=1");
     }
 
     /// Sets the status line of `systemctl status`.
     pub fn status(&self, line: &str) {
-        self.tell(&format!("STATUS={}", line.replace('\n', " ")));
+        self.send(&format!("STATUS={}", line.replace('\n', " ")));
     }
 
     /// Sends a watchdog keep-alive.
-    pub fn lives(&self) {
-        self.tell("WATCHDOG=1");
+    pub fn notify_watchdog(&self) {
+        self.send("WATCHDOG=1");
     }
 
     /// Reports that the service is still starting, and extends the start timeout to `longest`.
-    pub fn starts(&self, longest: Duration) {
-        self.tell(&format!("EXTEND_TIMEOUT_USEC={}", longest.as_micros()));
+    pub fn extend_start_timeout(&self, longest: Duration) {
+        self.send(&format!("EXTEND_TIMEOUT_USEC={}", longest.as_micros()));
     }
 
     /// Reports that the service is stopping.
-    pub fn stops(&self) {
-        self.tell("STOPPING=1");
+    pub fn notify_stopping(&self) {
+        self.send("STOPPING=1");
     }
 
-    fn tell(&self, words: &str) {
+    fn send(&self, words: &str) {
         if let Err(error) = self.socket.send_to_addr(words.as_bytes(), &self.address) {
             tracing::debug!(%error, words, "systemd was not notified");
         }
@@ -94,7 +94,7 @@ impl Systemd {
 }
 
 /// The watchdog timeout of this process, from the variables set by systemd.
-fn patience(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
+fn watchdog_timeout(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
     let is_for_us = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
     let micros: u64 = micros.filter(|_| is_for_us)?.parse().ok()?;
     (micros > 0).then(|| Duration::from_micros(micros))
@@ -122,11 +122,11 @@ mod tests {
         ];
         for (listener, name) in listeners {
             let systemd = Systemd::at(&name, None).unwrap();
-            systemd.starts(Duration::from_secs(30));
-            systemd.serves();
+            systemd.extend_start_timeout(Duration::from_secs(30));
+            systemd.notify_ready();
             systemd.status("follows\nreplica 2");
-            systemd.lives();
-            systemd.stops();
+            systemd.notify_watchdog();
+            systemd.notify_stopping();
             let mut heard = [0u8; 64];
             for words in [
                 "EXTEND_TIMEOUT_USEC=30000000",
@@ -146,7 +146,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("nobody");
         let systemd = Systemd::at(path.as_os_str(), None).unwrap();
-        systemd.serves();
+        systemd.notify_ready();
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let systemd = Systemd::at(path.as_os_str(), None).unwrap();
         // More than the kernel queues for a listener: the rest is dropped, and nothing blocks.
         for _ in 0..10_000 {
-            systemd.lives();
+            systemd.notify_watchdog();
         }
     }
 
@@ -165,14 +165,14 @@ mod tests {
     fn the_patience_of_another_process_is_not_ours() {
         let own = std::process::id().to_string();
         let given = |micros: &str, pid: Option<&str>| {
-            patience(Some(micros.to_owned()), pid.map(str::to_owned))
+            watchdog_timeout(Some(micros.to_owned()), pid.map(str::to_owned))
         };
         assert_eq!(given("30000000", None), Some(Duration::from_secs(30)));
         assert_eq!(given("30000000", Some(&own)), Some(Duration::from_secs(30)));
         assert_eq!(given("30000000", Some("1")), None);
         assert_eq!(given("0", None), None);
         assert_eq!(given("soon", None), None);
-        assert_eq!(patience(None, None), None);
+        assert_eq!(watchdog_timeout(None, None), None);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const CLOCKS_DIFFER_S: u64 = 60;
 
 /// Required content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct RequiredClaims {
     /// Issuer.
     pub issuer: String,
     /// Audience.
@@ -38,7 +38,7 @@ pub struct Expected {
 
 /// Identity proven by a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proven {
+pub struct Identity {
     /// The user.
     pub user: String,
     /// The user's groups.
@@ -52,7 +52,7 @@ pub struct Proven {
 pub enum JwtError {
     /// It is not a token, or damaged.
     #[error("is not a JSON web token: {0}")]
-    Form(&'static str),
+    Malformed(&'static str),
     /// Its algorithm is unsupported, or it is unsigned.
     #[error("is signed by `{0}`; only RS256, ES256 and EdDSA are supported")]
     Algorithm(String),
@@ -103,7 +103,7 @@ struct KeyFile {
 }
 
 impl Files for KeyFile {
-    type Held = Keys;
+    type Content = Keys;
     type Error = JwksError;
 
     fn paths(&self) -> Vec<&Path> {
@@ -119,7 +119,7 @@ impl Files for KeyFile {
         Keys::parse(path, &text)
     }
 
-    fn tell(&self, outcome: Result<(), JwksError>) {
+    fn on_reload(&self, outcome: Result<(), JwksError>) {
         match outcome {
             Ok(()) => {
                 tracing::info!(path = %self.path.display(), "the identity provider's keys have changed");
@@ -156,7 +156,12 @@ impl Jwks {
     ///
     /// # Errors
     /// [`JwtError`] of an invalid token.
-    pub fn check(&self, text: &str, expected: &Expected, now_ms: u64) -> Result<Proven, JwtError> {
+    pub fn check(
+        &self,
+        text: &str,
+        expected: &RequiredClaims,
+        now_ms: u64,
+    ) -> Result<Identity, JwtError> {
         let payload = signed(text, &self.shared.current())?;
         proven(&payload, expected, now_ms)
     }
@@ -173,15 +178,19 @@ struct Header {
 /// Returns the claims of a token signed by one of the keys.
 fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     if text.len() > JWT_BYTES_MAX {
-        return Err(JwtError::Form("it is larger than 16 KiB (JWT_BYTES_MAX)"));
+        return Err(JwtError::Malformed(
+            "it is larger than 16 KiB (JWT_BYTES_MAX)",
+        ));
     }
-    let form = || JwtError::Form("it does not have three parts");
+    let form = || JwtError::Malformed("it does not have three parts");
     let (message, signature) = text.rsplit_once('.').ok_or_else(form)?;
     let (header, payload) = message.split_once('.').ok_or_else(form)?;
     let header: Header = serde_json::from_slice(&decoded(header)?)
-        .map_err(|_| JwtError::Form("its first part is not a header"))?;
+        .map_err(|_| JwtError::Malformed("its first part is not a header"))?;
     if header.crit.is_some() {
-        return Err(JwtError::Form("it has extensions that must be understood"));
+        return Err(JwtError::Malformed(
+            "it has extensions that must be understood",
+        ));
     }
     keys.verify(
         &header.alg,
@@ -191,19 +200,19 @@ fn signed(text: &str, keys: &Keys) -> Result<Map<String, Value>, JwtError> {
     )?;
     let payload = decoded(payload)?;
     serde_json::from_slice(&payload)
-        .map_err(|_| JwtError::Form("its second part does not contain claims"))
+        .map_err(|_| JwtError::Malformed("its second part does not contain claims"))
 }
 
 fn decoded(part: &str) -> Result<Vec<u8>, JwtError> {
     let decoded = URL_SAFE_NO_PAD.decode(part);
-    decoded.map_err(|_| JwtError::Form("a part is not base64url"))
+    decoded.map_err(|_| JwtError::Malformed("a part is not base64url"))
 }
 
 fn proven(
     claims: &Map<String, Value>,
-    expected: &Expected,
+    expected: &RequiredClaims,
     now_ms: u64,
-) -> Result<Proven, JwtError> {
+) -> Result<Identity, JwtError> {
     if claims.get("iss").and_then(Value::as_str) != Some(&expected.issuer) {
         return Err(JwtError::Issuer(expected.issuer.clone()));
     }
@@ -212,13 +221,13 @@ fn proven(
     }
     let now_s = now_ms / 1_000;
     let until = seconds(claims.get("exp"))
-        .ok_or(JwtError::Form("it has no `exp` claim"))?
+        .ok_or(JwtError::Malformed("it has no `exp` claim"))?
         .saturating_add(CLOCKS_DIFFER_S);
     if now_s >= until {
         return Err(JwtError::Expired(now_s - until + CLOCKS_DIFFER_S));
     }
     if let Some(begin) = claims.get("nbf") {
-        let begin = seconds(Some(begin)).ok_or(JwtError::Form("its `nbf` is not a time"))?;
+        let begin = seconds(Some(begin)).ok_or(JwtError::Malformed("its `nbf` is not a time"))?;
         if now_s.saturating_add(CLOCKS_DIFFER_S) < begin {
             return Err(JwtError::NotYet(begin - now_s));
         }
@@ -227,7 +236,7 @@ fn proven(
         .get(&expected.user_claim)
         .and_then(Value::as_str)
         .filter(|user| is_name(user));
-    Ok(Proven {
+    Ok(Identity {
         user: user
             .map(str::to_owned)
             .ok_or_else(|| JwtError::User(expected.user_claim.clone()))?,

@@ -82,8 +82,8 @@ fn open(jwks: &Value) -> (tempfile::TempDir, Jwks) {
     (folder, opened)
 }
 
-fn expected() -> Expected {
-    Expected {
+fn expected() -> RequiredClaims {
+    RequiredClaims {
         issuer: "https://idp.example".to_owned(),
         audience: "muster".to_owned(),
         user_claim: "sub".to_owned(),
@@ -145,16 +145,16 @@ fn what_does_not_say_what_it_must_does_not_count() {
         (json!({"exp": NOW_S - 100}), JwtError::Expired(100)),
         (
             json!({"exp": null}),
-            JwtError::Form("it has no `exp` claim"),
+            JwtError::Malformed("it has no `exp` claim"),
         ),
         (
             json!({"exp": "never"}),
-            JwtError::Form("it has no `exp` claim"),
+            JwtError::Malformed("it has no `exp` claim"),
         ),
         (json!({"nbf": NOW_S + 100}), JwtError::NotYet(100)),
         (
             json!({"nbf": "soon"}),
-            JwtError::Form("its `nbf` is not a time"),
+            JwtError::Malformed("its `nbf` is not a time"),
         ),
         (json!({"sub": null}), user()),
         (json!({"sub": "no name"}), user()),
@@ -206,7 +206,7 @@ fn what_is_signed_otherwise_or_by_another_does_not_count() {
         (json!({"alg": "RS256", "kid": "rsa-1"}), JwtError::Signature),
         (
             json!({"alg": "EdDSA", "kid": "ed-1", "crit": ["exp"]}),
-            JwtError::Form("it has extensions that must be understood"),
+            JwtError::Malformed("it has extensions that must be understood"),
         ),
     ];
     for (header, error) in rows {
@@ -239,7 +239,7 @@ fn what_is_signed_otherwise_or_by_another_does_not_count() {
         "....",
         &"a".repeat(JWT_BYTES_MAX + 1),
     ] {
-        assert!(matches!(check(text), JwtError::Form(_)));
+        assert!(matches!(check(text), JwtError::Malformed(_)));
     }
 }
 
@@ -255,10 +255,10 @@ fn a_changed_file_counts_and_a_broken_one_does_not() {
     let path = folder.path().join("jwks.json");
     let mut failed = None;
     fs::write(&path, "half").unwrap();
-    jwks.shared.look(&mut failed);
+    jwks.shared.poll(&mut failed);
     assert!(failed.is_some() && is_taken(&old));
     fs::write(&path, format!("{} ", new.jwks())).unwrap();
-    jwks.shared.look(&mut failed);
+    jwks.shared.poll(&mut failed);
     assert!(failed.is_none() && is_taken(&new) && !is_taken(&old));
     let empty = folder.path().join("empty.json");
     fs::write(

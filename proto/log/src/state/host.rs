@@ -50,7 +50,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         registered_at_ms: host.registered_at.0,
         desired_revision: host.desired_revision.get(),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
-        learnt: learnt_to_wire(&host.learnt),
+        learnt: learnt_to_wire(&host.reported_topology),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         registered_at: TimeMs(wire.registered_at_ms),
         desired_revision: Revision(wire.desired_revision),
         claims: wire.claims.into_iter().map(Into::into).collect(),
-        learnt: Arc::new(learnt_from_wire(wire.learnt)?),
+        reported_topology: Arc::new(learnt_from_wire(wire.learnt)?),
     })
 }
 

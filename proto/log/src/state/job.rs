@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use muster_engine::state::{
-    Attempt, Claim, Halt, Job, PastAttempt, PipelineMark, Purpose, TaskRun, Unit,
+    Attempt, Claim, Job, PastAttempt, Pause, PipelineMark, Purpose, TaskRun, Unit,
 };
 use muster_model::command::TaskPlacement;
 use muster_model::ids::{
@@ -217,10 +217,10 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         running_at_ms: attempt.running_at.map(|at| at.0),
         stop: attempt.stop.as_ref().map(Into::into),
         decisive: attempt.decisive.map(TaskIndex::get),
-        standing: claim::standing_to_wire(&attempt.standing),
+        standing: claim::standing_to_wire(&attempt.allocation_basis),
         barrier: attempt.barrier.map(Into::into),
         membership: attempt.membership.as_deref().map(members::to_wire),
-        halts: halts_to_wire(&attempt.halts),
+        halts: halts_to_wire(&attempt.pauses),
     }
 }
 
@@ -238,21 +238,21 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         membership: { wire.membership.map(members::from_wire) }
             .transpose()?
             .map(Box::new),
-        halts: halts_from_wire(&wire.halts),
-        standing: claim::standing_from_wire(wire.standing)?,
+        pauses: halts_from_wire(&wire.halts),
+        allocation_basis: claim::standing_from_wire(wire.standing)?,
     })
 }
 
-fn halts_to_wire(halts: &[Halt]) -> Vec<v1::Halt> {
-    let wire = |halt: &Halt| v1::Halt {
+fn halts_to_wire(halts: &[Pause]) -> Vec<v1::Halt> {
+    let wire = |halt: &Pause| v1::Halt {
         from_ms: halt.from.0,
         until_ms: halt.until.0,
     };
     halts.iter().map(wire).collect()
 }
 
-fn halts_from_wire(wire: &[v1::Halt]) -> Vec<Halt> {
-    let halt = |wire: &v1::Halt| Halt {
+fn halts_from_wire(wire: &[v1::Halt]) -> Vec<Pause> {
+    let halt = |wire: &v1::Halt| Pause {
         from: TimeMs(wire.from_ms),
         until: TimeMs(wire.until_ms),
     };

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use muster_engine::state::{
-    Answer, EventLog, HealthRules, Hold, Job, Leadership, Losses, Refounding, Reliability,
+    Answer, EventGaps, EventLog, HealthRules, Job, Leadership, Recovery, RecoveryHold, Reliability,
     Replicas, State, StateParts, StoredAnswer, Unit,
 };
-use muster_health::book::Part;
 use muster_health::rules::RuleError;
+use muster_health::state::Part;
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{
     HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
@@ -30,7 +30,7 @@ pub(super) struct Builder {
     parts: StateParts,
     models: Models,
     compacted: Revision,
-    losses: Losses,
+    losses: EventGaps,
     events: Vec<(Revision, Arc<[Event]>)>,
     /// Events of the current revision.
     open_events: Vec<Event>,
@@ -67,7 +67,7 @@ impl Builder {
             parts,
             models: Models::default(),
             compacted: Revision(head.events_compacted),
-            losses: Losses {
+            losses: EventGaps {
                 settled_up_to: Revision(head.events_settled),
                 marks: head.event_marks.iter().map(mark_from_wire).collect(),
             },
@@ -216,7 +216,7 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
     Ok((unpack_request("answer.request", &wire.request)?, stored))
 }
 
-pub(super) fn refounding_to_wire(refounding: Refounding) -> v1::Refounding {
+pub(super) fn refounding_to_wire(refounding: Recovery) -> v1::Refounding {
     v1::Refounding {
         origin_revision: refounding.origin.get(),
         floor_revision: refounding.floor.get(),
@@ -227,11 +227,11 @@ pub(super) fn refounding_to_wire(refounding: Refounding) -> v1::Refounding {
     }
 }
 
-fn refounding_from_wire(wire: v1::Refounding) -> Refounding {
-    Refounding {
+fn refounding_from_wire(wire: v1::Refounding) -> Recovery {
+    Recovery {
         origin: Revision(wire.origin_revision),
         floor: Revision(wire.floor_revision),
-        hold: wire.hold.map(|hold| Hold {
+        hold: wire.hold.map(|hold| RecoveryHold {
             began_at: TimeMs(hold.began_at_ms),
             over_at: TimeMs(hold.over_at_ms),
         }),

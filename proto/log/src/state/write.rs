@@ -40,7 +40,7 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         ledger: ledger_to_wire(&state.ledger),
         replicas: replicas::to_wire(&state.replicas.present),
         replica_id_highest: state.replicas.highest.get(),
-        refounding: state.refounding.map(refounding_to_wire),
+        refounding: state.recovery.map(refounding_to_wire),
     }))?;
     if *state.configured_topology != Topology::default() {
         let topology = state.configured_topology.as_ref();

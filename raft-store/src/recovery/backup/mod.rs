@@ -37,11 +37,11 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 
 /// State together with its log position and the membership at that position.
 #[derive(Clone)]
-pub struct Picture<M: StateMachine>(pub(crate) Applied<M>);
+pub struct CapturedState<M: StateMachine>(pub(crate) Applied<M>);
 
 /// Metadata stored in a backup beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct BackupMetadata {
     /// Cluster id of the state.
     pub cluster_id: String,
     /// Id of the replica that took the backup.
@@ -56,7 +56,7 @@ pub struct About {
 #[derive(Clone)]
 pub struct Backup<M: StateMachine> {
     /// Origin of the backup.
-    pub about: About,
+    pub about: BackupMetadata,
     /// The state.
     pub state: M,
     /// Raft term of the last entry that the state covers; 0 if it covers none.
@@ -74,7 +74,7 @@ pub struct Backup<M: StateMachine> {
     pub is_sealed: bool,
 }
 
-impl<M: StateMachine> Picture<M> {
+impl<M: StateMachine> CapturedState<M> {
     /// The state.
     pub fn state(&self) -> &M {
         &self.0.state
@@ -87,7 +87,7 @@ impl<M: StateMachine> Picture<M> {
     pub fn write_backup(
         &self,
         out: &mut dyn Write,
-        about: &About,
+        about: &BackupMetadata,
         key: Option<&Key>,
     ) -> io::Result<String> {
         let header = BackupHeader {
@@ -200,7 +200,7 @@ impl<M: StateMachine> Decoded<M> {
             (Peer::new(*id, node.address.clone()), voters.contains(id))
         };
         Ok(Backup {
-            about: About {
+            about: BackupMetadata {
                 cluster_id: header.cluster_id,
                 replica_id: header.replica_id,
                 time_ms: header.time_ms,

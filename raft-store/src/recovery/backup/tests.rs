@@ -7,8 +7,8 @@ use super::*;
 use crate::counter::{Add, Counter};
 use crate::types::{LeaderId, Membership, Node, StoredMembership};
 
-fn about() -> About {
-    About {
+fn about() -> BackupMetadata {
+    BackupMetadata {
         cluster_id: "east".to_owned(),
         replica_id: 2,
         time_ms: 1_700_000_000_000,
@@ -21,7 +21,7 @@ fn key(digit: char) -> Key {
 }
 
 /// State with incompressible names, so that a few hundred of them fill several chunks.
-fn picture(names: u64) -> Picture<Counter> {
+fn picture(names: u64) -> CapturedState<Counter> {
     let mut state = Counter::default();
     for number in 0..names {
         let name: String = (0..64u64)
@@ -49,7 +49,7 @@ fn picture(names: u64) -> Picture<Counter> {
             .into_iter()
             .collect::<std::collections::BTreeMap<u64, Node>>(),
     );
-    Picture(Applied {
+    CapturedState(Applied {
         state,
         last: Some(LogId::new(leader_id, 41)),
         membership: StoredMembership::new(Some(LogId::new(leader_id, 4)), membership.unwrap()),

@@ -27,10 +27,10 @@ const LOOKS_MAX: usize = 3;
 
 /// Error of a past state that cannot be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PastError {
+pub enum StateHistoryError {
     /// This replica has not reached the revision.
     #[error("revision {asked} is not reached yet, the newest here is {newest}")]
-    Ahead {
+    NotReached {
         /// The requested revision.
         asked: u64,
         /// Newest revision applied by this replica.
@@ -49,7 +49,7 @@ pub enum PastError {
         "revision {asked} lies inside one command, which led from {before} to {after} at once: there was no state \
          of its own"
     )]
-    Inside {
+    WithinCommand {
         /// The requested revision.
         asked: u64,
         /// The revision before the command.
@@ -59,7 +59,7 @@ pub enum PastError {
     },
     /// The caller aborted the replay.
     #[error("revision {reached} was reached on the way to {asked} when the time was up")]
-    Ended {
+    Aborted {
         /// The requested revision.
         asked: u64,
         /// The revision that was reached.
@@ -79,7 +79,7 @@ pub enum PastError {
 }
 
 /// Data that a running replica keeps for rebuilding past states.
-pub(crate) struct Past<M: StateMachine> {
+pub(crate) struct StateHistory<M: StateMachine> {
     /// Weak: once the replica has stopped, its directory must be free even if handles remain.
     log: Weak<dyn LogDisk>,
     snapshots: Arc<SnapshotStore>,
@@ -94,7 +94,7 @@ struct Base {
     index: Option<u64>,
 }
 
-impl<M: StateMachine> Past<M> {
+impl<M: StateMachine> StateHistory<M> {
     pub(crate) fn new(
         log: &Arc<dyn LogDisk>,
         snapshots: &Arc<SnapshotStore>,
@@ -110,7 +110,11 @@ impl<M: StateMachine> Past<M> {
     /// The state right after the command that produced a revision. Reads the disk and takes as long as
     /// applying that part of the log took: not for async threads. It is aborted once `lasts`, called before
     /// every entry, returns false.
-    pub(crate) fn state_at(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<M, PastError> {
+    pub(crate) fn state_at(
+        &self,
+        revision: u64,
+        lasts: &dyn Fn() -> bool,
+    ) -> Result<M, StateHistoryError> {
         let (newest, end) = {
             let applied = self.shared.read();
             if applied.state.revision() == revision {
@@ -120,26 +124,26 @@ impl<M: StateMachine> Past<M> {
             (applied.state.revision(), end)
         };
         if revision > newest {
-            return Err(PastError::Ahead {
+            return Err(StateHistoryError::NotReached {
                 asked: revision,
                 newest,
             });
         }
-        let log = self.log.upgrade().ok_or(PastError::Stopped)?;
+        let log = self.log.upgrade().ok_or(StateHistoryError::Stopped)?;
         let mut looks = 1;
         loop {
             let told = self
                 .base(&*log, revision)
                 .and_then(|base| replay(&*log, base, revision, end, lasts));
             match told {
-                Err(PastError::Unreadable { .. }) if looks < LOOKS_MAX => looks += 1,
+                Err(StateHistoryError::Unreadable { .. }) if looks < LOOKS_MAX => looks += 1,
                 told => return told,
             }
         }
     }
 
     /// Newest kept state that is not newer than the revision.
-    fn base(&self, log: &dyn LogDisk, revision: u64) -> Result<Applied<M>, PastError> {
+    fn base(&self, log: &dyn LogDisk, revision: u64) -> Result<Applied<M>, StateHistoryError> {
         // Read before the folder: if a snapshot is taken between the two, entries are missing, and the
         // search is repeated.
         let purged = position(log, MetaKey::Purged).map_err(from_open)?;
@@ -152,7 +156,7 @@ impl<M: StateMachine> Past<M> {
                 .load::<M>(&base.file)
                 .map_err(|error| unreadable_snapshot(&base.file, &error)),
             None if purged.is_none() => Ok(Applied::default()),
-            None => Err(PastError::TooOld {
+            None => Err(StateHistoryError::TooOld {
                 asked: revision,
                 oldest: match bases.iter().find(goes_on) {
                     Some(base) => base.revision,
@@ -164,7 +168,7 @@ impl<M: StateMachine> Past<M> {
     }
 
     /// Snapshots kept, oldest first.
-    fn bases(&self) -> Result<Vec<Base>, PastError> {
+    fn bases(&self) -> Result<Vec<Base>, StateHistoryError> {
         let files = self
             .snapshots
             .all()
@@ -191,7 +195,7 @@ fn replay<M: StateMachine>(
     revision: u64,
     end: u64,
     lasts: &dyn Fn() -> bool,
-) -> Result<M, PastError> {
+) -> Result<M, StateHistoryError> {
     let mut next = base.last.map_or(0, |last| last.index + 1);
     let mut state = base.state;
     while state.revision() < revision {
@@ -199,14 +203,14 @@ fn replay<M: StateMachine>(
             .read_entries(next, end, PART_BYTES)
             .map_err(|error| unreadable(format!("log entry {next}"), &error))?;
         if part.first().map(|(index, _)| *index) != Some(next) {
-            return Err(PastError::Unreadable {
+            return Err(StateHistoryError::Unreadable {
                 what: format!("log entry {next}"),
                 detail: "it is missing".to_owned(),
             });
         }
         for (index, bytes) in part {
             if !lasts() {
-                return Err(PastError::Ended {
+                return Err(StateHistoryError::Aborted {
                     asked: revision,
                     reached: state.revision(),
                 });
@@ -228,7 +232,7 @@ fn apply_until<M: StateMachine>(
     state: &mut M,
     entry: &Entry<M>,
     revision: u64,
-) -> Result<(), PastError> {
+) -> Result<(), StateHistoryError> {
     let EntryPayload::Normal(batch) = &entry.payload else {
         return Ok(());
     };
@@ -237,7 +241,7 @@ fn apply_until<M: StateMachine>(
         state.apply(batch.time_ms(), command);
         let after = state.revision();
         if after > revision {
-            return Err(PastError::Inside {
+            return Err(StateHistoryError::WithinCommand {
                 asked: revision,
                 before,
                 after,
@@ -250,18 +254,18 @@ fn apply_until<M: StateMachine>(
     Ok(())
 }
 
-fn unreadable(what: String, error: &dyn std::error::Error) -> PastError {
-    PastError::Unreadable {
+fn unreadable(what: String, error: &dyn std::error::Error) -> StateHistoryError {
+    StateHistoryError::Unreadable {
         what,
         detail: error.to_string(),
     }
 }
 
-fn unreadable_snapshot(file: &SnapshotFile, error: &DecodeError) -> PastError {
+fn unreadable_snapshot(file: &SnapshotFile, error: &DecodeError) -> StateHistoryError {
     unreadable(format!("snapshot {}", file.name), error)
 }
 
-fn from_open(error: OpenError) -> PastError {
+fn from_open(error: OpenError) -> StateHistoryError {
     let detail = error.to_string();
     let error = io::Error::other(detail);
     unreadable("the log's record \"purged\"".to_owned(), &error)

@@ -48,7 +48,7 @@ impl StateMachine for Leaps {
         0
     }
 
-    fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {}
+    fn carry_over(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {}
 
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
         sink.write_all(&self.told)
@@ -136,13 +136,17 @@ impl Replica {
         self.log.write(changes).unwrap();
     }
 
-    fn at(&self, revision: u64) -> Result<Vec<u8>, PastError> {
+    fn at(&self, revision: u64) -> Result<Vec<u8>, StateHistoryError> {
         self.at_while(revision, &|| true)
     }
 
-    fn at_while(&self, revision: u64, lasts: &dyn Fn() -> bool) -> Result<Vec<u8>, PastError> {
+    fn at_while(
+        &self,
+        revision: u64,
+        lasts: &dyn Fn() -> bool,
+    ) -> Result<Vec<u8>, StateHistoryError> {
         let shared = Arc::new(SharedState::new(self.applied.clone()));
-        let past = Past::new(&self.log, &self.snapshots, &shared);
+        let past = StateHistory::new(&self.log, &self.snapshots, &shared);
         past.state_at(revision, lasts).map(|state| state.told)
     }
 }
@@ -161,7 +165,7 @@ fn a_revision_inside_a_command_is_refused_with_those_around_it() {
     let replica = Replica::with(&[&[1], &[1, 3, 1]]);
     assert_eq!(replica.at(2).unwrap(), [1, 1]);
     for asked in [3, 4] {
-        let refused = PastError::Inside {
+        let refused = StateHistoryError::WithinCommand {
             asked,
             before: 2,
             after: 5,
@@ -183,9 +187,9 @@ fn what_is_told_begins_with_the_oldest_snapshot_after_which_the_log_is_whole() {
     for revision in 3..=8 {
         assert_eq!(replica.at(revision).unwrap().len() as u64, revision);
     }
-    let too_old = |asked, oldest| Err(PastError::TooOld { asked, oldest });
+    let too_old = |asked, oldest| Err(StateHistoryError::TooOld { asked, oldest });
     assert_eq!(replica.at(2), too_old(2, 3));
-    let ahead = PastError::Ahead {
+    let ahead = StateHistoryError::NotReached {
         asked: 9,
         newest: 8,
     };
@@ -206,7 +210,7 @@ fn entries_that_are_missing_are_not_passed_over() {
     replica.log.write(vec![hole]).unwrap();
     let refused = replica.at(2);
     assert!(
-        matches!(&refused, Err(PastError::Unreadable { what, .. }) if what == "log entry 1"),
+        matches!(&refused, Err(StateHistoryError::Unreadable { what, .. }) if what == "log entry 1"),
         "{refused:?}"
     );
 }
@@ -216,7 +220,7 @@ fn nobody_waits_longer_than_they_want_to() {
     let replica = Replica::with(&[&[1], &[1], &[1], &[1]]);
     let asked = AtomicUsize::new(0);
     let twice = || asked.fetch_add(1, Ordering::Relaxed) < 2;
-    let ended = PastError::Ended {
+    let ended = StateHistoryError::Aborted {
         asked: 3,
         reached: 2,
     };
@@ -227,7 +231,7 @@ fn nobody_waits_longer_than_they_want_to() {
 fn a_replica_that_has_stopped_tells_nothing() {
     let replica = Replica::with(&[&[1], &[1]]);
     let shared = Arc::new(SharedState::new(replica.applied.clone()));
-    let past = Past::new(&replica.log, &replica.snapshots, &shared);
+    let past = StateHistory::new(&replica.log, &replica.snapshots, &shared);
     drop(replica);
-    assert_eq!(past.state_at(1, &|| true), Err(PastError::Stopped));
+    assert_eq!(past.state_at(1, &|| true), Err(StateHistoryError::Stopped));
 }

@@ -2,6 +2,6 @@
 
 mod format;
 mod store;
-mod trust;
+mod verified;
 
 pub(crate) use store::{SnapshotFile, SnapshotStore, reread};

@@ -14,7 +14,7 @@ use crate::replica::telemetry;
 use crate::storage::codec::convert;
 use crate::storage::disk::{SnapshotDisk, SnapshotWrite};
 use crate::storage::snapshot::format::{SnapshotReader, SnapshotWriter};
-use crate::storage::snapshot::trust::Trust;
+use crate::storage::snapshot::verified::VerifiedSnapshot;
 use crate::types::{LogId, SnapshotMeta};
 
 /// Suffix of snapshot files.
@@ -27,7 +27,7 @@ const KEPT_MIN: usize = 2;
 pub(crate) struct SnapshotFile {
     pub(crate) name: String,
     disk: Arc<dyn SnapshotDisk>,
-    trust: Arc<Trust>,
+    trust: Arc<VerifiedSnapshot>,
     // Held, not read: the last clone of an unpublished file removes it.
     staging: Option<Arc<Staging>>,
 }
@@ -58,8 +58,8 @@ impl SnapshotFile {
     }
 
     /// Marks the file as possibly decayed: it is read completely before it is sent again.
-    pub(crate) fn doubt(&self) {
-        self.trust.lose(&self.name);
+    pub(crate) fn mark_suspect(&self) {
+        self.trust.mark_suspect(&self.name);
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct SnapshotStore {
     /// Distinguishes files of one position: two transfers, or a transfer and a snapshot of our own.
     serial: AtomicU64,
     /// Whether the newest snapshot need not be read again.
-    trust: Arc<Trust>,
+    trust: Arc<VerifiedSnapshot>,
 }
 
 impl SnapshotStore {
@@ -209,7 +209,7 @@ impl SnapshotStore {
     /// written is replaced by a new one of `applied`: the caller is about to send it to a replica that
     /// depends on it. It is read completely only from time to time, and once it is in doubt: its receiver
     /// verifies all of it as well.
-    pub(crate) fn newest_whole<M: StateMachine>(
+    pub(crate) fn newest_verified<M: StateMachine>(
         &self,
         applied: &Applied<M>,
     ) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
@@ -236,7 +236,7 @@ impl SnapshotStore {
             return self.read_meta(file);
         }
         let meta = self.check(file)?;
-        self.trust.gain(&file.name);
+        self.trust.mark_verified(&file.name);
         Ok(meta)
     }
 
@@ -271,7 +271,7 @@ impl SnapshotStore {
     ) -> Result<Applied<M>, DecodeError> {
         let loaded = self.read_state(file);
         if loaded.is_err() {
-            file.doubt();
+            file.mark_suspect();
         }
         loaded
     }
@@ -346,7 +346,7 @@ mod tests {
     use std::io::Read;
     use std::sync::atomic::AtomicUsize;
 
-    use super::super::trust::TRUST_MAX;
+    use super::super::verified::TRUST_MAX;
     use super::*;
     use crate::counter::{Add, Counter};
     use crate::storage::memory::MemorySnapshots;
@@ -442,7 +442,7 @@ mod tests {
 
     /// Name of the snapshot that would be sent, requested as often as while a member is down.
     fn newest_of_many(store: &SnapshotStore) -> String {
-        let ask = || store.newest_whole(&applied(9)).unwrap().unwrap().1.name;
+        let ask = || store.newest_verified(&applied(9)).unwrap().unwrap().1.name;
         let name = ask();
         for _ in 0..100 {
             assert_eq!(ask(), name);
@@ -475,7 +475,7 @@ mod tests {
             first.name,
             "its receiver rejects it"
         );
-        first.doubt();
+        first.mark_suspect();
         let second = newest_of_many(&store);
         assert_ne!(second, first.name);
 

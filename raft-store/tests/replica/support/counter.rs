@@ -66,7 +66,7 @@ impl StateMachine for Counter {
         0
     }
 
-    fn refound(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
+    fn carry_over(&mut self, _former: &[(Peer, bool)], _now_ms: u64) {
         self.revision += 1_000_000;
     }
 

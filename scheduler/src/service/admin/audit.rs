@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::audit_log::{AuditLog, Record};
 use crate::service::context::Context;
-use crate::service::watch::stopping::{Messages, until_stopped};
+use crate::service::watch::until_stopped::{Messages, until_stopped};
 
 /// Records per message.
 const RECORDS_PER_MESSAGE: usize = 512;

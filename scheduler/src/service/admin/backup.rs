@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use bytes::{Bytes, BytesMut};
 use muster_engine::state::State;
 use muster_proto::{status, v1};
-use muster_raft_store::recovery::backup::{About, Picture};
+use muster_raft_store::recovery::backup::{BackupMetadata, CapturedState};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 use crate::service::context::Context;
 use crate::service::gate::Caller;
-use crate::service::watch::stopping::{Messages, until_stopped};
+use crate::service::watch::until_stopped::{Messages, until_stopped};
 
 /// Bytes per piece: small compared to the largest message, large compared to the overhead of a message.
 const PIECE_BYTES: usize = 256 << 10;
@@ -42,8 +42,8 @@ pub(crate) fn require_admin(
 }
 
 /// Header of a backup that this replica takes now.
-pub(crate) fn about(context: &Context, picture: &Picture<State>) -> About {
-    About {
+pub(crate) fn about(context: &Context, picture: &CapturedState<State>) -> BackupMetadata {
+    BackupMetadata {
         cluster_id: context.config.cluster_id.clone(),
         replica_id: context.config.replica_id.get(),
         time_ms: context.handle.now_ms().max(picture.state().time.0),
@@ -53,7 +53,7 @@ pub(crate) fn about(context: &Context, picture: &Picture<State>) -> About {
 
 /// Streams a backup; the permits are held until it is sent or the client has gone.
 pub(crate) fn stream(context: &Context, places: [OwnedSemaphorePermit; 2]) -> Saved {
-    let picture = context.handle.picture();
+    let picture = context.handle.capture();
     let about = about(context, &picture);
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {

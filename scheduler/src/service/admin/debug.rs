@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use crate::leader::ToWorker;
 use crate::metrics;
 use crate::service::context::Context;
-use crate::service::peer::addressee::Addressee;
+use crate::service::peer::recipient::Recipient;
 use crate::service::replies::{HOST_UNREACHABLE, unreachable};
 
 /// Question to a process.
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
 ) -> Result<Answer, Status> {
     match target.and_then(|target| target.process) {
         Some(Process::ReplicaId(replica)) => {
-            let meant = Addressee {
+            let meant = Recipient {
                 cluster_id: None,
                 replica_id: Some(replica),
             };

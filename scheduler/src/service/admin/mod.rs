@@ -16,7 +16,7 @@ use crate::service::context::Context;
 use crate::service::gate::caller_of;
 use crate::service::read;
 use crate::service::write::replicas::membership_status;
-use crate::service::write::{Calling, deadline, serve};
+use crate::service::write::{CallerContext, deadline, serve};
 use crate::view::{health_rules_to_wire, health_to_wire, join_tokens_to_wire, users_to_wire};
 
 /// `AdminService` of one replica.
@@ -108,7 +108,7 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
         let _place = self.0.admit()?;
         let who = caller_of(&request).on_record(String::new());
-        let record = Record::told(
+        let record = Record::of_call(
             "TriggerSnapshot",
             &who,
             String::new(),
@@ -147,14 +147,14 @@ impl AdminService for Admin {
             &author,
             "save the cluster's state, which contains all users' secrets",
         );
-        let record = Record::told(
+        let record = Record::of_call(
             "SaveSnapshot",
             &caller.on_record(author),
             "the whole state".to_owned(),
             from,
         );
         self.0
-            .note(record.answered_with(allowed.as_ref().err()))
+            .record_audit(record.answered_with(allowed.as_ref().err()))
             .await;
         allowed?;
         read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
@@ -240,7 +240,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::SetLogLevelRequest>,
     ) -> Result<Response<v1::SetLogLevelResponse>, Status> {
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
         let process = debug::subject(asked.target.as_ref());
         let about = AboutProcess {
@@ -259,7 +259,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::GetDebugInfoRequest>,
     ) -> Result<Response<v1::GetDebugInfoResponse>, Status> {
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let asked = request.into_inner();
         let about = AboutProcess {
             author: asked.author,
@@ -290,17 +290,17 @@ impl Admin {
         &self,
         method: &str,
         about: AboutProcess,
-        calling: Calling,
+        calling: CallerContext,
     ) -> Result<Answer, Status> {
         let _place = self.0.admit()?;
-        let Calling {
+        let CallerContext {
             deadline,
             from,
             caller,
         } = calling;
         let author = caller.author(about.author);
         let allowed = require_admin(&self.0, &caller, &author, "inspect processes");
-        let record = Record::told(method, &caller.on_record(author), about.subject, from);
+        let record = Record::of_call(method, &caller.on_record(author), about.subject, from);
         let unanswered = self.0.unanswered(record);
         let answer = match allowed {
             Ok(()) => debug::ask(&self.0, about.target, about.question, deadline).await,

@@ -1,7 +1,7 @@
 //! `ClusterService`.
 
-pub(super) mod joining;
-pub(super) mod standings;
+pub(super) mod phase_filter;
+pub(super) mod worker_join;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use muster_raft_store::Status as ReplicaStatus;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use crate::metrics::Census;
-use crate::service::cluster::standings::Standings;
+use crate::metrics::StateCounts;
+use crate::service::cluster::phase_filter::PhaseFilter;
 use crate::service::context::Context;
 use crate::service::read;
 use crate::service::read::export::{self, Export};
@@ -121,7 +121,7 @@ impl Cluster {
 fn status(context: &Context, state: &State) -> v1::GetStatusResponse {
     let replica = context.handle.status();
     let leader = replica.leader.clone();
-    let [queued, running, cancelling, succeeded, failed, cancelled] = Census::of(state).jobs;
+    let [queued, running, cancelling, succeeded, failed, cancelled] = StateCounts::of(state).jobs;
     v1::GetStatusResponse {
         revision: state.revision.get(),
         time_ms: state.time.0,
@@ -184,7 +184,7 @@ fn replicas(replica: &ReplicaStatus) -> Vec<v1::Replica> {
                     .map(|follower| follower.lag_entries)
                     .or_else(|| is_here.then_some(0)),
                 heard_ago_ms: follower
-                    .and_then(|follower| follower.heard_ago_ms)
+                    .and_then(|follower| follower.last_answer_ago_ms)
                     .or_else(|| is_here.then_some(0)),
             }
         })
@@ -230,7 +230,7 @@ fn hosts(
     let first = first_host(&request.page_token)?;
     let names: BTreeSet<&str> = request.names.iter().map(String::as_str).collect();
     let healths: BTreeSet<i32> = request.healths.iter().copied().collect();
-    let standings = Standings::parse(&request.phases, request.kept_off_only)?;
+    let standings = PhaseFilter::parse(&request.phases, request.kept_off_only)?;
     let is_wanted = |host: &Host| {
         (names.is_empty() || names.contains(&*host.name))
             && (healths.is_empty() || healths.contains(&(v1::HostHealth::from(host.health) as i32)))
@@ -270,7 +270,7 @@ fn gpus(
     let names: BTreeSet<&str> = request.hosts.iter().map(String::as_str).collect();
     let first_host =
         u32::try_from(first[0]).map_err(|_| page::damaged("page_token", &request.page_token))?;
-    let standings = Standings::parse(&request.phases, request.kept_off_only)?;
+    let standings = PhaseFilter::parse(&request.phases, request.kept_off_only)?;
     let mut wanted = state
         .hosts
         .range(HostId(first_host)..)

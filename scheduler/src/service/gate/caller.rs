@@ -17,7 +17,7 @@ use crate::service::jobs::find;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Authentication is off: callers are trusted in who they say they are, and may do everything.
-    Open,
+    AuthenticationOff,
     /// Another replica, or any holder of a replica's certificate.
     Replica,
     /// The worker of the host of this name.
@@ -27,7 +27,7 @@ pub(crate) enum Caller {
     /// A user authenticated by an identity provider.
     Federated(Federated),
     /// Unauthenticated.
-    Nobody,
+    Unauthenticated,
 }
 
 /// Objects that a write acts on, as far as rights depend on them.
@@ -44,7 +44,7 @@ pub(crate) enum Scope<'a> {
 /// The caller of a request; unauthenticated if the request did not pass the gate.
 pub(crate) fn caller_of<T>(request: &Request<T>) -> Caller {
     let caller = request.extensions().get::<Caller>();
-    caller.cloned().unwrap_or(Caller::Nobody)
+    caller.cloned().unwrap_or(Caller::Unauthenticated)
 }
 
 impl Caller {
@@ -80,18 +80,18 @@ impl Caller {
 
     /// Whether the caller has full access.
     const fn is_trusted(&self) -> bool {
-        matches!(self, Self::Open | Self::Replica)
+        matches!(self, Self::AuthenticationOff | Self::Replica)
     }
 
     /// Whether the caller may see a job.
-    pub(crate) fn sees(&self, state: &State, job: &Job) -> bool {
+    pub(crate) fn can_view(&self, state: &State, job: &Job) -> bool {
         let sees = |(name, user): (&str, &User)| user.sees(name, &job.spec.user, &job.spec.queue);
         self.is_trusted() || self.user(state).is_some_and(sees)
     }
 
     /// Refuses to show a job that the caller may not see.
-    pub(crate) fn require_sight(&self, state: &State, job: &Job) -> Result<(), Status> {
-        if self.sees(state, job) {
+    pub(crate) fn require_view(&self, state: &State, job: &Job) -> Result<(), Status> {
+        if self.can_view(state, job) {
             return Ok(());
         }
         Err(not_theirs(&format!(
@@ -101,18 +101,23 @@ impl Caller {
     }
 
     /// Refuses to continue to show a job if the caller may no longer see it.
-    pub(crate) fn still_sees(&self, state: &State, now_ms: u64, job: JobId) -> Result<(), Status> {
+    pub(crate) fn require_view_still(
+        &self,
+        state: &State,
+        now_ms: u64,
+        job: JobId,
+    ) -> Result<(), Status> {
         if self.is_trusted() {
             return Ok(());
         }
         self.present(state, now_ms)?;
         // A job forgotten meanwhile was visible before.
         let job = state.job(job);
-        job.map_or(Ok(()), |job| self.require_sight(state, job))
+        job.map_or(Ok(()), |job| self.require_view(state, job))
     }
 
     /// Refuses to let the caller stay in a task that it has entered.
-    pub(crate) fn still_enters(
+    pub(crate) fn require_exec_still(
         &self,
         state: &State,
         now_ms: u64,
@@ -146,7 +151,7 @@ impl Caller {
     /// authentication, where the settings decide.
     pub(crate) fn is_admin(&self, state: &State) -> Option<bool> {
         match self {
-            Self::Open => None,
+            Self::AuthenticationOff => None,
             Self::Replica => Some(true),
             _ => Some(self.role(state) == Some(Role::Admin)),
         }
@@ -161,7 +166,7 @@ impl Caller {
     /// callers that are not users contain a space, as no user's name does.
     pub(crate) fn on_record(&self, said: String) -> String {
         match self {
-            Self::Open | Self::Nobody => said,
+            Self::AuthenticationOff | Self::Unauthenticated => said,
             Self::Replica => "a replica".to_owned(),
             Self::Worker(name) => format!("worker {name}"),
             Self::User(name) | Self::Federated(Federated { name, .. }) => name.clone(),
@@ -223,7 +228,9 @@ impl fmt::Display for Caller {
             Self::User(name) | Self::Federated(Federated { name, .. }) => {
                 write!(formatter, "user `{name}`")
             }
-            Self::Open | Self::Nobody => formatter.write_str("an anonymous caller"),
+            Self::AuthenticationOff | Self::Unauthenticated => {
+                formatter.write_str("an anonymous caller")
+            }
         }
     }
 }
@@ -255,8 +262,8 @@ mod tests {
 
     /// Whether a caller may continue to see a job of ada, and to stay in a task of it.
     fn goes_on(caller: &Caller, state: &State, now_ms: u64, job: JobId) -> (bool, bool) {
-        let sees = caller.still_sees(state, now_ms, job);
-        let enters = caller.still_enters(state, now_ms, job);
+        let sees = caller.require_view_still(state, now_ms, job);
+        let enters = caller.require_exec_still(state, now_ms, job);
         (sees.is_ok(), enters.is_ok())
     }
 
@@ -285,11 +292,11 @@ mod tests {
         assert_eq!(goes_on(&grace, &cluster.state, 0, job), (true, false));
         cluster.state.users.remove("ada");
         assert_eq!(goes_on(&ada, &cluster.state, 0, job), (false, false));
-        let refused = ada.still_sees(&cluster.state, 0, job).unwrap_err();
+        let refused = ada.require_view_still(&cluster.state, 0, job).unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied);
         // A job forgotten meanwhile was visible; without authentication the caller may continue.
         assert_eq!(goes_on(&grace, &cluster.state, 0, JobId(999)), (true, true));
-        for trusted in [Caller::Open, Caller::Replica] {
+        for trusted in [Caller::AuthenticationOff, Caller::Replica] {
             assert_eq!(goes_on(&trusted, &cluster.state, 0, job), (true, true));
         }
     }

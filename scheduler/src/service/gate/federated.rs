@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::access::{Role, User};
 use muster_model::limits::NAME_BYTES_MAX;
 use muster_proto::status;
-use muster_tls::jwt::{Expected, Jwks, JwksError, Proven};
+use muster_tls::jwt::{Identity, Jwks, JwksError, RequiredClaims};
 use tonic::{Code, Status};
 
 use crate::config::{GroupRole, OidcSettings};
@@ -15,7 +15,7 @@ use crate::config::{GroupRole, OidcSettings};
 #[derive(Debug)]
 pub(crate) struct Provider {
     jwks: Jwks,
-    expected: Expected,
+    expected: RequiredClaims,
     groups: Vec<GroupRole>,
 }
 
@@ -44,7 +44,7 @@ impl Provider {
         jwks.keep_current();
         Ok(Some(Self {
             jwks,
-            expected: Expected {
+            expected: RequiredClaims {
                 issuer: issuer.clone(),
                 audience: audience.clone(),
                 user_claim: settings.user_claim.clone(),
@@ -89,7 +89,7 @@ impl Provider {
 
 /// The strongest role of a user's groups, for the queues of all groups that grant it; for all queues if one
 /// of them is unrestricted.
-fn rights(groups: &[GroupRole], proven: &Proven) -> Option<User> {
+fn rights(groups: &[GroupRole], proven: &Identity) -> Option<User> {
     let own = || groups.iter().filter(|it| proven.groups.contains(&it.group));
     let role = own().filter_map(|it| Role::named(&it.role)).max()?;
     let mut queues = BTreeSet::new();
@@ -126,7 +126,7 @@ mod tests {
             group("ops", "operator", &[]),
         ];
         let of = |names: &[&str]| {
-            let proven = Proven {
+            let proven = Identity {
                 user: "ada".to_owned(),
                 groups: names.iter().map(|name| (*name).to_owned()).collect(),
                 until_ms: 0,

@@ -4,13 +4,13 @@
 //! lists the required role. Without certificates every caller has full access: settings allow that on
 //! loopback alone, or with an explicit option. Every call passes here, and is counted and timed here.
 
+mod authentication;
+mod byte_limits;
 mod caller;
 mod calls;
 mod federated;
-mod proof;
-mod rates;
+mod rate_limits;
 mod rights;
-mod sizes;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,15 +35,15 @@ use crate::audit_log::Record;
 use crate::config::Limits;
 use crate::metrics::names;
 use crate::service::context::Context;
+use byte_limits::{ByteLimits, ByteShare, Limit, Sizes, measured};
 pub(crate) use caller::{Caller, Scope, caller_of};
 use calls::Call;
 pub(crate) use calls::begin_counting;
 use federated::Federated;
 pub(crate) use federated::Provider;
-use rates::{Allowance, Rates};
+use rate_limits::{Allowance, Rates};
 pub(crate) use rights::Method;
 use rights::Need;
-use sizes::{Limit, Parcel, Room, Sizes, measured};
 
 /// Reason of a refusal because of too many calls.
 const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
@@ -128,7 +128,7 @@ where
         let from = peer.as_ref().and_then(|peer| peer.address);
         let passed = match &peer {
             None if self.layer.context.config.tls.is_on() => Err(unsecured()),
-            None => Ok(Caller::Open),
+            None => Ok(Caller::AuthenticationOff),
             Some(peer) => self.layer.pass(method, peer, request.headers()),
         };
         match passed {
@@ -181,17 +181,17 @@ impl GateLayer {
     ) -> Result<Caller, Refusal> {
         let need = rights::need(method);
         let handle = &self.context.handle;
-        let proven = self
-            .federated(headers)
-            .and_then(|federated| handle.with_state(|state| who(state, federated, peer, headers)));
+        let proven = self.federated(headers).and_then(|federated| {
+            handle.with_state(|state| identify(state, federated, peer, headers))
+        });
         let (caller, role) = match proven {
             Ok(proven) => proven,
             // A probe needs no authentication.
-            Err(_) if need == Need::Nothing => {
+            Err(_) if need == Need::Anyone => {
                 if rights::is_costly(method) {
-                    self.take_strangers_turn(peer)?;
+                    self.limit_unauthenticated(peer)?;
                 }
-                return Ok(Caller::Nobody);
+                return Ok(Caller::Unauthenticated);
             }
             Err(status) => {
                 return Err(Refusal {
@@ -203,13 +203,13 @@ impl GateLayer {
         if !need.is_met_by(&caller, role) {
             return Err(too_weak(&caller, role, need));
         }
-        self.take_turn(&caller)?;
+        self.limit_user(&caller)?;
         Ok(caller)
     }
 
     /// The user of an identity provider's token, if one was sent.
     fn federated(&self, headers: &HeaderMap) -> Result<Option<Federated>, Status> {
-        let shown = proof::bearer(headers).filter(|text| jwt::is_jwt(text));
+        let shown = authentication::bearer(headers).filter(|text| jwt::is_jwt(text));
         let (Some(provider), Some(text)) = (&self.context.provider, shown) else {
             return Ok(None);
         };
@@ -217,16 +217,16 @@ impl GateLayer {
     }
 
     /// The byte counter of a call, if bytes are counted for its caller.
-    fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<Parcel> {
+    fn parcel(&self, method: &str, caller: &Caller, from: Option<SocketAddr>) -> Option<ByteShare> {
         let limits = self.context.settings.borrow().limits;
         let (sender, room) = counted(method, caller, from, &limits)?;
-        Some(Parcel::new(&self.sizes, &sender, room))
+        Some(ByteShare::new(&self.sizes, &sender, room))
     }
 
     /// Refuses an address with too many unauthenticated calls lately.
-    fn take_strangers_turn(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
+    fn limit_unauthenticated(&self, peer: &SecuredPeer) -> Result<(), Refusal> {
         // Contains a space, as no user's name does.
-        let who = stranger(peer.address);
+        let who = unauthenticated_name(peer.address);
         let taken = self.rates.take(&who, Instant::now(), STRANGERS);
         taken.map_err(|wait| {
             let who = "unauthenticated callers of that address";
@@ -236,7 +236,7 @@ impl GateLayer {
     }
 
     /// Refuses a user with too many calls lately. Workers and replicas are not limited.
-    fn take_turn(&self, caller: &Caller) -> Result<(), Refusal> {
+    fn limit_user(&self, caller: &Caller) -> Result<(), Refusal> {
         let Some(name) = caller.name() else {
             return Ok(());
         };
@@ -262,20 +262,20 @@ fn counted(
     caller: &Caller,
     from: Option<SocketAddr>,
     limits: &Limits,
-) -> Option<(String, Room)> {
+) -> Option<(String, ByteLimits)> {
     let limit = |bytes, name| Limit { bytes, name };
-    if *caller == Caller::Nobody {
-        let room = Room {
+    if *caller == Caller::Unauthenticated {
+        let room = ByteLimits {
             of_request: limit(STRANGERS_REQUEST_BYTES_MAX, "STRANGERS_REQUEST_BYTES_MAX"),
             outstanding: limit(
                 STRANGERS_OUTSTANDING_BYTES_MAX,
                 "STRANGERS_OUTSTANDING_BYTES_MAX",
             ),
         };
-        return Some((stranger(from), room));
+        return Some((unauthenticated_name(from), room));
     }
     let is_counted = caller.name().is_some() && method != "/muster.v1.JobService/Exec";
-    let room = Room {
+    let room = ByteLimits {
         of_request: limit(
             limits.request_bytes_per_user_max,
             "limits.request_bytes_per_user_max",
@@ -289,21 +289,21 @@ fn counted(
 }
 
 /// Name of an unauthenticated caller: its address.
-fn stranger(from: Option<SocketAddr>) -> String {
+fn unauthenticated_name(from: Option<SocketAddr>) -> String {
     let from = from.map_or_else(String::new, |address| address.ip().to_string());
     format!("unauthenticated callers of {from}")
 }
 
 /// The caller and its role.
-fn who(
+fn identify(
     state: &State,
     federated: Option<Federated>,
     peer: &SecuredPeer,
     headers: &HeaderMap,
 ) -> Result<(Caller, Option<Role>), Status> {
     let caller = match federated {
-        Some(federated) => proof::federated(state, federated)?,
-        None => proof::caller(state, peer, headers)?,
+        Some(federated) => authentication::federated(state, federated)?,
+        None => authentication::caller(state, peer, headers)?,
     };
     let role = caller.role(state);
     Ok((caller, role))
@@ -358,9 +358,9 @@ async fn refuse(
     let name = method.rsplit('/').next().unwrap_or_default();
     match refusal.caller {
         Some(caller) => {
-            let record = Record::told(name, &caller, String::new(), from);
+            let record = Record::of_call(name, &caller, String::new(), from);
             context
-                .note(record.answered_with(Some(&refusal.status)))
+                .record_audit(record.answered_with(Some(&refusal.status)))
                 .await;
         }
         None => {
@@ -392,12 +392,12 @@ mod tests {
             let (sender, room) = counted(method, caller, from, &limits)?;
             Some((sender, room.of_request.bytes, room.outstanding.bytes))
         };
-        let near = sender(health, &Caller::Nobody, "10.0.0.1:7");
+        let near = sender(health, &Caller::Unauthenticated, "10.0.0.1:7");
         let (who, of_request, outstanding) = near.clone().unwrap_or_default();
         assert!(who.ends_with("callers of 10.0.0.1"), "{who}");
         assert_eq!((of_request, outstanding), (64 << 10, 4 << 20));
-        assert_eq!(sender(health, &Caller::Nobody, "10.0.0.1:8"), near);
-        assert_ne!(sender(health, &Caller::Nobody, "10.0.0.2:7"), near);
+        assert_eq!(sender(health, &Caller::Unauthenticated, "10.0.0.1:8"), near);
+        assert_ne!(sender(health, &Caller::Unauthenticated, "10.0.0.2:7"), near);
         let ada = Caller::User("ada".to_owned());
         let of_ada = (
             "user `ada`".to_owned(),

@@ -11,7 +11,7 @@ use crate::service::write::request::WRITE_METHODS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// No requirement.
-    Nothing,
+    Anyone,
     /// Another replica.
     Replica,
     /// A worker.
@@ -26,7 +26,7 @@ impl Need {
     /// Replicas are fully trusted, as they hold the log.
     pub(super) fn is_met_by(self, caller: &Caller, role: Option<Role>) -> bool {
         match (self, caller) {
-            (Self::Nothing, _) | (_, Caller::Replica) => true,
+            (Self::Anyone, _) | (_, Caller::Replica) => true,
             (Self::Worker | Self::ViewerOrWorker, Caller::Worker(_)) => true,
             (Self::Role(needed), Caller::User(_) | Caller::Federated(_)) => role >= Some(needed),
             (Self::ViewerOrWorker, Caller::User(_) | Caller::Federated(_)) => role.is_some(),
@@ -38,7 +38,7 @@ impl Need {
 impl fmt::Display for Need {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => formatter.write_str("nothing"),
+            Self::Anyone => formatter.write_str("nothing"),
             Self::Replica => formatter.write_str("a replica's certificate"),
             Self::Worker => formatter.write_str("a worker's certificate"),
             Self::Role(role) => write!(formatter, "role `{role}`"),
@@ -76,7 +76,7 @@ impl Method {
 
     /// A method of `JoinService` for workers without a certificate; their token is checked where it is known.
     pub(crate) const fn of_joining(name: &'static str) -> Self {
-        Self::new(JOINING, name, Need::Nothing)
+        Self::new(JOINING, name, Need::Anyone)
     }
 }
 
@@ -123,7 +123,7 @@ const METHODS: &[Method] = &[
     Method::new(ADMINS, "ListJoinTokens", ADMIN),
     Method::new(WORKERS, "Session", Need::Worker),
     Method::new(WORKERS, "Exec", Need::Worker),
-    Method::new(JOINING, "GetAuthorities", Need::Nothing),
+    Method::new(JOINING, "GetAuthorities", Need::Anyone),
     Method::new(JOINING, "RenewCertificate", Need::Worker),
     Method::new(PEERS, "ForwardWrites", Need::Replica),
     Method::new(PEERS, "ForwardLogs", Need::Replica),
@@ -133,8 +133,8 @@ const METHODS: &[Method] = &[
     Method::new(PEERS, "GetShadows", Need::Replica),
     Method::new(RAFT, "Call", Need::Replica),
     Method::new(RAFT, "Append", Need::Replica),
-    Method::new(HEALTH, "Check", Need::Nothing),
-    Method::new(HEALTH, "Watch", Need::Nothing),
+    Method::new(HEALTH, "Check", Need::Anyone),
+    Method::new(HEALTH, "Watch", Need::Anyone),
     Method::new(
         "grpc.reflection.v1.ServerReflection",
         "ServerReflectionInfo",
@@ -257,10 +257,13 @@ mod tests {
             "/unknown/Call",
         ] {
             assert!(!need(path).is_met_by(&worker, None), "{path}");
-            assert!(!need(path).is_met_by(&Caller::Nobody, None), "{path}");
+            assert!(
+                !need(path).is_met_by(&Caller::Unauthenticated, None),
+                "{path}"
+            );
             assert!(need(path).is_met_by(&Caller::Replica, None), "{path}");
         }
         assert!(!VIEWER.is_met_by(&user, None), "a user removed meanwhile");
-        assert!(need("/grpc.health.v1.Health/Check").is_met_by(&Caller::Nobody, None));
+        assert!(need("/grpc.health.v1.Health/Check").is_met_by(&Caller::Unauthenticated, None));
     }
 }

@@ -32,11 +32,11 @@ use crate::leader::ToWorker;
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::gate::Caller;
-use crate::service::jobs::exec_input::{Inputs, opening, pass_down, program};
+use crate::service::jobs::exec_input::{Inputs, forward_to_worker, opening, program};
 use crate::service::jobs::find as find_job;
 use crate::service::jobs::log_source::{host_name, unit_of};
 use crate::service::replies::unreachable;
-use crate::service::watch::while_allowed::{Look, while_allowed};
+use crate::service::watch::access_guard::{AccessCheck, while_allowed};
 
 /// Concurrent commands on one replica.
 pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
@@ -54,7 +54,7 @@ pub(crate) type Orders = Pin<Box<dyn Stream<Item = Result<v1::ExecRequest, Statu
 
 /// Worker streams awaited by users, by token.
 #[derive(Debug, Default)]
-pub(crate) struct Pairings {
+pub(crate) struct PendingPairs {
     waiting: Mutex<BTreeMap<String, oneshot::Sender<WorkerSide>>>,
 }
 
@@ -66,24 +66,24 @@ struct WorkerSide {
 }
 
 /// An awaited worker stream; dropping it cancels the wait, as when the user leaves first.
-struct Expected<'a> {
-    pairings: &'a Pairings,
+struct AwaitedWorker<'a> {
+    pairings: &'a PendingPairs,
     token: String,
     answer: oneshot::Receiver<WorkerSide>,
 }
 
-impl Drop for Expected<'_> {
+impl Drop for AwaitedWorker<'_> {
     fn drop(&mut self) {
         self.pairings.take(&self.token);
     }
 }
 
-impl Pairings {
-    fn expect(&self) -> Expected<'_> {
+impl PendingPairs {
+    fn expect(&self) -> AwaitedWorker<'_> {
         let token = uuid::Uuid::new_v4().to_string();
         let (sender, answer) = oneshot::channel();
         self.lock().insert(token.clone(), sender);
-        Expected {
+        AwaitedWorker {
             pairings: self,
             token,
             answer,
@@ -114,8 +114,8 @@ pub(crate) async fn start(
     // The command may contain secrets: the record shows only who enters which task.
     let subject = format!("job {}, task {}", open.job_id, open.task);
     let who = caller.on_record(open.author.clone());
-    let unanswered = context.unanswered(Record::told("Exec", &who, subject, from));
-    let look = still_enters(context, caller, JobId(open.job_id));
+    let unanswered = context.unanswered(Record::of_call("Exec", &who, subject, from));
+    let look = access_check(context, caller, JobId(open.job_id));
     let inputs = while_allowed(messages, Arc::clone(&look));
     let leadership = context.handle.leadership().borrow().clone();
     let begun = match leadership.leader {
@@ -129,11 +129,11 @@ pub(crate) async fn start(
 }
 
 /// Check whether a caller that has entered a task of a job may stay in it.
-fn still_enters(context: &Context, caller: Caller, job: JobId) -> Look {
+fn access_check(context: &Context, caller: Caller, job: JobId) -> AccessCheck {
     let context = context.clone();
     Arc::new(move || {
         let now_ms = context.handle.now_ms();
-        let enters = |state: &State| caller.still_enters(state, now_ms, job);
+        let enters = |state: &State| caller.require_exec_still(state, now_ms, job);
         context.handle.with_state(enters)
     })
 }
@@ -159,15 +159,17 @@ async fn through(
     messages: Inputs,
 ) -> Result<Answers, Status> {
     let mut client = context.peers.client_alone(leader)?;
-    let answers = client.forward_exec(Said::all(open, messages)).await?;
+    let answers = client
+        .forward_exec(UserMessages::all(open, messages))
+        .await?;
     Ok(Box::pin(answers.into_inner()))
 }
 
 /// All messages of a user. A named type, because the compiler cannot prove of a boxed stream that a call with
 /// it is `Send`.
-struct Said(BoxStream<'static, v1::ExecRequest>);
+struct UserMessages(BoxStream<'static, v1::ExecRequest>);
 
-impl Said {
+impl UserMessages {
     /// A broken stream of the user ends the stream to the leader.
     fn all(open: v1::ExecOpen, messages: Inputs) -> Self {
         let first = v1::ExecRequest {
@@ -180,7 +182,7 @@ impl Said {
     }
 }
 
-impl Stream for Said {
+impl Stream for UserMessages {
     type Item = v1::ExecRequest;
 
     fn poll_next(
@@ -192,7 +194,7 @@ impl Stream for Said {
 }
 
 /// Location of a command.
-struct Place {
+struct ExecTarget {
     epoch: AttemptEpoch,
     attempt: u32,
     host: HostId,
@@ -219,7 +221,7 @@ fn run_here(context: &Context, open: v1::ExecOpen, messages: Inputs) -> Result<A
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place, Status> {
+fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<ExecTarget, Status> {
     let job = find_job(state, JobId(open.job_id))?;
     let task = TaskIndex(open.task);
     let unit = unit_of(job, task)?;
@@ -246,7 +248,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
         Some((attempt, run))
     });
     match run {
-        Some((attempt, run)) if run.phase == TaskPhase::Running => Ok(Place {
+        Some((attempt, run)) if run.phase == TaskPhase::Running => Ok(ExecTarget {
             epoch: attempt.epoch_of(task),
             attempt: attempt.number,
             host: run.host,
@@ -284,7 +286,7 @@ fn admins(context: &Context, state: &State, open: &v1::ExecOpen) -> BTreeSet<Str
 struct Session {
     context: Context,
     open: v1::ExecOpen,
-    place: Place,
+    place: ExecTarget,
     answers: mpsc::Sender<Result<v1::ExecResponse, Status>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -318,14 +320,14 @@ impl Session {
             orders,
         } = self.call_worker().await?;
         tokio::select! {
-            ended = self.pass_up(up) => ended,
+            ended = self.forward_to_user(up) => ended,
             // The user has gone, or is disconnected.
-            gone = pass_down(messages, orders) => gone,
+            gone = forward_to_worker(messages, orders) => gone,
         }
     }
 
     async fn call_worker(&self) -> Result<WorkerSide, Status> {
-        let Place {
+        let ExecTarget {
             host, host_name, ..
         } = &self.place;
         let (_, worker) = self
@@ -362,7 +364,7 @@ impl Session {
     }
 
     /// Forwards the worker's messages to the user until the command has ended.
-    async fn pass_up(&self, mut up: Streaming<v1::ExecUp>) -> Result<(), Status> {
+    async fn forward_to_user(&self, mut up: Streaming<v1::ExecUp>) -> Result<(), Status> {
         loop {
             let message = up
                 .message()
@@ -434,7 +436,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_worker_whose_user_has_left() {
-        let pairings = Pairings::default();
+        let pairings = PendingPairs::default();
         let (left, stays) = (pairings.expect(), pairings.expect());
         let token = left.token.clone();
         drop(left);

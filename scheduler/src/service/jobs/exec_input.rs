@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
-use crate::service::watch::stopping::Messages;
+use crate::service::watch::until_stopped::Messages;
 
 /// Longest wait for a user's first message.
 const OPEN_MAX: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ fn opened(first: Option<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
 ///
 /// # Errors
 /// An invalid message.
-pub(crate) async fn pass_down(
+pub(crate) async fn forward_to_worker(
     mut messages: Inputs,
     orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
 ) -> Result<(), Status> {
@@ -161,7 +161,9 @@ mod tests {
         ] {
             let said = [Ok(input(EXEC_INPUT_BYTES_MAX)), Ok(last)];
             let (orders, mut passed) = mpsc::channel(2);
-            let refused = pass_down(iter(said).boxed(), orders).await.unwrap_err();
+            let refused = forward_to_worker(iter(said).boxed(), orders)
+                .await
+                .unwrap_err();
             assert_eq!(ErrorReport::of(&refused).reason, reason);
             let first = passed.recv().await.unwrap().unwrap();
             assert_eq!(first, input(EXEC_INPUT_BYTES_MAX));
@@ -169,7 +171,7 @@ mod tests {
         }
         let (orders, _passed) = mpsc::channel(1);
         let gone = iter([Err(Status::cancelled("gone"))]).boxed();
-        assert!(pass_down(gone, orders).await.is_ok());
+        assert!(forward_to_worker(gone, orders).await.is_ok());
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use muster_engine::feasibility::{Asker, Freed, Ledger};
+use muster_engine::feasibility::{Freed, HostTrial, Requester};
 use muster_engine::state::{Job, State};
-use muster_model::health::{Blame, Component};
+use muster_model::health::{Attribution, Component};
 use muster_model::host::Host;
 use muster_model::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use muster_model::spec::TaskGroup;
@@ -100,12 +100,12 @@ fn class(
             host.gpus.iter().any(|gpu| *gpu.model == *count.model)
         }
     };
-    let asker = Asker::at(job, unit, state.time);
+    let asker = Requester::at(job, unit, state.time);
     let freed = Freed::default();
     let has_room = |host: &Host| {
         host.accepts_work()
             && group.is_some_and(|group| {
-                Ledger::open(state, host, asker, &freed)
+                HostTrial::open(state, host, asker, &freed)
                     .choose(group)
                     .is_ok()
             })
@@ -150,7 +150,7 @@ fn summary(state: &State, job: &Job, explanation: &Explanation) -> String {
 }
 
 /// Attribution of the end of an attempt, with names instead of ids.
-fn blamed_on(state: &State, blame: &Blame) -> String {
+fn blamed_on(state: &State, blame: &Attribution) -> String {
     let host_name = |id: HostId| {
         let host = state.host(id);
         host.map_or_else(|| id.to_string(), |host| host.name.to_string())
@@ -167,8 +167,8 @@ fn why_it_waits(state: &State, job: &Job, explanation: &Explanation) -> String {
     match &explanation.blocker {
         Some(blocker @ Blocker::NoSuchHost { .. }) => {
             let unit = job.waiting_units().next();
-            let instead = unit.and_then(|unit| instead(state, job, unit));
-            instead.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
+            let instead = unit.and_then(|unit| suggestions(state, job, unit));
+            suggestions.map_or_else(|| blocker.to_string(), |it| format!("{blocker}; {it}"))
         }
         Some(blocker) => blocker.to_string(),
         None if job.phase.is_terminal() && !job.finish_reason.is_empty() => {

@@ -17,7 +17,7 @@ const ATTEMPTS_NAMED_MAX: usize = 12;
 
 /// Location of a task's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct LogLocation {
     /// Number of the attempt within the task's unit, from 1.
     pub(crate) attempt: u32,
     pub(crate) epoch: AttemptEpoch,
@@ -31,14 +31,14 @@ pub(crate) struct Source {
 ///
 /// # Errors
 /// `UNKNOWN_JOB`, `UNKNOWN_TASK` or `NO_LOGS`, each with the available alternatives.
-pub(crate) fn find(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Status> {
+pub(crate) fn find(state: &State, request: &v1::StreamLogsRequest) -> Result<LogLocation, Status> {
     let job = find_job(state, JobId(request.job_id))?;
     let task = TaskIndex(request.task);
     let unit = unit_of(job, task)?;
     let all = job
         .unit(unit)
         .map_or_else(Vec::new, |unit| sources(unit, task));
-    let wanted = |source: &&Source| match (request.epoch, request.attempt) {
+    let wanted = |source: &&LogLocation| match (request.epoch, request.attempt) {
         (0, 0) => true,
         (0, number) => source.attempt == number,
         (epoch, _) => source.epoch.get() == epoch,
@@ -71,11 +71,11 @@ pub(crate) fn unit_of(job: &Job, task: TaskIndex) -> Result<UnitIndex, Status> {
 }
 
 /// All remembered attempts, oldest first.
-fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
+fn sources(unit: &Unit, task: TaskIndex) -> Vec<LogLocation> {
     let past = unit.past.iter().map(|past| {
         let mut members = past.members.iter();
         let late = members.find(|(member, _)| *member == task);
-        Source {
+        LogLocation {
             attempt: past.number,
             epoch: late.map_or(past.epoch, |(_, epoch)| *epoch),
             hosts: past.hosts.clone(),
@@ -86,7 +86,7 @@ fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
         let run = attempt.run_of(task)?;
         let vacancy = attempt.vacancy().filter(|it| it.run.task == task);
         let vacated = vacancy.map(|vacancy| vacancy.epoch);
-        Some(Source {
+        Some(LogLocation {
             attempt: attempt.number,
             epoch: vacated.unwrap_or_else(|| attempt.epoch_of(task)),
             hosts: vec![run.host],
@@ -96,7 +96,7 @@ fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
     past.chain(current).collect()
 }
 
-fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
+fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[LogLocation]) -> String {
     let asked = match request.epoch {
         0 => format!("it has no attempt {}", request.attempt),
         epoch => format!("it has no attempt of epoch {epoch}"),
@@ -118,7 +118,7 @@ fn unknown_attempt(request: &v1::StreamLogsRequest, all: &[Source]) -> String {
 pub(crate) fn out_of_reach(
     state: &State,
     request: &v1::StreamLogsRequest,
-    source: &Source,
+    source: &LogLocation,
     is_connected: impl Fn(HostId) -> bool,
 ) -> Status {
     let hosts: Vec<String> = source
@@ -126,7 +126,7 @@ pub(crate) fn out_of_reach(
         .iter()
         .map(|host| host_with_health(state, *host))
         .collect();
-    let Source { attempt, .. } = source;
+    let LogLocation { attempt, .. } = source;
     let mut message = format!(
         "the output of task {} of job {} in attempt {attempt} is on {}, whose worker is not connected to the leader",
         request.task,
@@ -157,7 +157,7 @@ pub(crate) fn out_of_reach(
 fn others_in_reach(
     state: &State,
     request: &v1::StreamLogsRequest,
-    source: &Source,
+    source: &LogLocation,
     is_connected: impl Fn(HostId) -> bool,
 ) -> Vec<String> {
     let task = TaskIndex(request.task);

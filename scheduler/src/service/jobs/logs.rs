@@ -15,9 +15,9 @@ use tonic::{Code, Status, Streaming};
 
 use crate::leader::ToWorker;
 use crate::service::context::Context;
-use crate::service::jobs::log_source::{self, Source};
+use crate::service::jobs::log_source::{self, LogLocation};
 use crate::service::replies::{LogPiece, LogReply, unreachable};
-use crate::service::watch::stopping::{Messages, until_stopped};
+use crate::service::watch::until_stopped::{Messages, until_stopped};
 use crate::service::write::leaders::Leaders;
 
 /// Connections to the leader that one replica opens at a time for readers of output.
@@ -34,7 +34,7 @@ pub(crate) async fn stream(
 ) -> Result<Output, Status> {
     let mut leadership = context.handle.leadership();
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.nobody());
+    let mut nobody = pin!(leaders.isolated());
     loop {
         let now = leadership.borrow_and_update().clone();
         let begun = async {
@@ -143,11 +143,11 @@ pub(crate) fn stream_here(
         ));
     }
     let output = unfold(
-        Some(Candidates {
+        Some(LogSources {
             readers,
             is_begun: false,
         }),
-        Candidates::next,
+        LogSources::next,
     );
     Ok(until_stopped(output, context.stop.clone()))
 }
@@ -171,7 +171,7 @@ impl Reader {
         context: &Context,
         state: &State,
         host: HostId,
-        source: &Source,
+        source: &LogLocation,
         request: &v1::StreamLogsRequest,
     ) -> Option<Self> {
         let host_name = log_source::host_name(state, host);
@@ -218,14 +218,14 @@ impl Reader {
             if chunk.end && chunk.data.is_empty() {
                 break;
             }
-            self.go_on_behind(&chunk);
+            self.advance_past(&chunk);
             return Some(Ok(self.response(chunk)));
         }
         None
     }
 
     /// Sets the position of the next request behind what was read.
-    fn go_on_behind(&mut self, chunk: &v1::LogChunk) {
+    fn advance_past(&mut self, chunk: &v1::LogChunk) {
         self.request.start = Some(match chunk.position {
             Some(position) => log_request::Start::Position(position),
             None => {
@@ -261,7 +261,7 @@ impl Reader {
 }
 
 /// The request to a worker.
-fn order(source: &Source, request: &v1::StreamLogsRequest) -> v1::LogRequest {
+fn order(source: &LogLocation, request: &v1::StreamLogsRequest) -> v1::LogRequest {
     v1::LogRequest {
         id: 0,
         job_id: request.job_id,
@@ -307,12 +307,12 @@ fn ask(
 }
 
 /// Workers that may hold the output: the first that has any is read, the others are released.
-struct Candidates {
+struct LogSources {
     readers: Vec<Reader>,
     is_begun: bool,
 }
 
-impl Candidates {
+impl LogSources {
     async fn next(
         candidates: Option<Self>,
     ) -> Option<(Result<v1::StreamLogsResponse, Status>, Option<Self>)> {

@@ -28,9 +28,9 @@ use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
 use crate::service::read;
 use crate::service::read::page::{self, Page};
-use crate::service::watch::while_allowed::while_allowed;
+use crate::service::watch::access_guard::while_allowed;
 use crate::service::write::request::WriteRequest;
-use crate::service::write::{Calling, deadline, serve, write};
+use crate::service::write::{CallerContext, deadline, serve, write};
 use crate::spans::{Submission, Submitted, traced};
 use crate::view::{job_to_wire, unit_to_wire};
 
@@ -66,7 +66,7 @@ impl JobService for Jobs {
         request: Request<v1::GetJobRequest>,
     ) -> Result<Response<v1::GetJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
             &self.0,
@@ -77,7 +77,7 @@ impl JobService for Jobs {
         .await?;
         calling
             .caller
-            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
+            .require_view(&state, find(&state, JobId(request.job_id))?)?;
         let limit = self.0.page_limit();
         get(&state, &request, limit).map(Response::new)
     }
@@ -87,7 +87,7 @@ impl JobService for Jobs {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
             &self.0,
@@ -126,7 +126,7 @@ impl JobService for Jobs {
         request: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
             &self.0,
@@ -137,7 +137,7 @@ impl JobService for Jobs {
         .await?;
         calling
             .caller
-            .require_sight(&state, find(&state, JobId(request.job_id))?)?;
+            .require_view(&state, find(&state, JobId(request.job_id))?)?;
         // Planning ahead takes long enough to block other tasks of this thread.
         let until = explain::patience(Instant::now(), calling.deadline);
         let explained =
@@ -161,7 +161,7 @@ impl JobService for Jobs {
         request: Request<v1::GetPipelineRequest>,
     ) -> Result<Response<v1::GetPipelineResponse>, Status> {
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
             &self.0,
@@ -173,7 +173,7 @@ impl JobService for Jobs {
         let id = PipelineId(request.pipeline_id);
         state
             .jobs_of(id)
-            .try_for_each(|job| calling.caller.require_sight(&state, job))?;
+            .try_for_each(|job| calling.caller.require_view(&state, job))?;
         pipelines::get(&state, id).map(Response::new)
     }
 
@@ -182,7 +182,7 @@ impl JobService for Jobs {
         request: Request<v1::ListPipelinesRequest>,
     ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let request = request.into_inner();
         let state = read::shown(
             &self.0,
@@ -201,12 +201,12 @@ impl JobService for Jobs {
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let deadline = Instant::now() + self.0.default_wait();
         let (caller, job) = (caller_of(&request), request.get_ref().job_id);
-        self.sight(&request, job, deadline).await?;
+        self.check_view(&request, job, deadline).await?;
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         let context = self.0.clone();
         let look = move || {
             let now_ms = context.handle.now_ms();
-            let sees = |state: &State| caller.still_sees(state, now_ms, JobId(job));
+            let sees = |state: &State| caller.require_view_still(state, now_ms, JobId(job));
             context.handle.with_state(sees)
         };
         Ok(Response::new(while_allowed(stream, Arc::new(look))))
@@ -218,7 +218,7 @@ impl JobService for Jobs {
     ) -> Result<Response<v1::GetProgressResponse>, Status> {
         let _place = self.0.admit()?;
         let deadline = self.deadline(&request);
-        self.sight(&request, request.get_ref().job_id, deadline)
+        self.check_view(&request, request.get_ref().job_id, deadline)
             .await?;
         let answer = progress::get(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(answer))
@@ -238,7 +238,7 @@ impl Jobs {
     {
         let began = Instant::now();
         let _place = self.0.admit()?;
-        let calling = Calling::of(&self.0, &request);
+        let calling = CallerContext::of(&self.0, &request);
         let span = Submission::began(&request, request_id);
         let answer = write(&self.0, request.into_inner(), calling).await;
         let context = span.and_then(|span| span.answered(self.0.config.replica_id, &answer));
@@ -249,22 +249,22 @@ impl Jobs {
 
     /// Refuses to show data of a job that the caller may not see. A job unknown here may be known to the
     /// leader.
-    async fn sight<T>(
+    async fn check_view<T>(
         &self,
         request: &Request<T>,
         job: u64,
         deadline: Instant,
     ) -> Result<(), Status> {
         let (caller, id) = (caller_of(request), JobId(job));
-        if caller == Caller::Open {
+        if caller == Caller::AuthenticationOff {
             return Ok(());
         }
-        let look = |state: &State| state.job(id).map(|job| caller.require_sight(state, job));
+        let look = |state: &State| state.job(id).map(|job| caller.require_view(state, job));
         if let Some(seen) = self.0.handle.with_state(look) {
             return seen;
         }
         let state = read::state(&self.0, v1::Consistency::Linearizable.into(), deadline).await?;
-        caller.require_sight(&state, find(&state, id)?)
+        caller.require_view(&state, find(&state, id)?)
     }
 
     fn deadline<T>(&self, request: &Request<T>) -> Instant {
@@ -325,7 +325,7 @@ fn list(
             next_page_token = id.to_string();
             break;
         }
-        if matches(job, request, &phases) && caller.sees(state, job) {
+        if matches(job, request, &phases) && caller.can_view(state, job) {
             page.add(job_to_wire(job));
         }
     }
@@ -380,7 +380,7 @@ mod tests {
         };
         let (mut listed, mut pages) = (Vec::new(), 0);
         loop {
-            let answer = list(&cluster.state, &Caller::Open, &request, limit).unwrap();
+            let answer = list(&cluster.state, &Caller::AuthenticationOff, &request, limit).unwrap();
             assert!(answer.encoded_len() < MESSAGE_BYTES);
             pages += 1;
             listed.extend(answer.jobs.iter().map(|job| job.id));

@@ -35,7 +35,7 @@ pub(crate) fn list(
             next_page_token = id.to_string();
             break;
         }
-        if !state.jobs_of(*id).all(|job| caller.sees(state, job)) {
+        if !state.jobs_of(*id).all(|job| caller.can_view(state, job)) {
             continue;
         }
         let pipeline = pipeline_to_wire(state, *id);

@@ -1,7 +1,7 @@
 //! `PeerService`: requests of other replicas.
 
-pub(super) mod addressee;
 pub(super) mod peer_pool;
+pub(super) mod recipient;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use muster_proto::{status, v1};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::leader::{Clock, Fence, ShadowPush, Superseded};
+use crate::leader::{Clock, Fence, HeartbeatPush, Superseded};
 use crate::service::context::Context;
 use crate::service::jobs::{exec, logs, progress};
-use crate::service::peer::addressee::Addressee;
 use crate::service::peer::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
+use crate::service::peer::recipient::Recipient;
 use crate::service::write::deadline;
 use crate::service::write::forward::{FORWARDED_WRITES_MAX, error_to_wire};
 use crate::service::write::request::execute_forwarded;
@@ -90,13 +90,13 @@ impl PeerService for Peers {
         Ok(Response::new(answer))
     }
 
-    async fn shadow_beats(
+    async fn push_heartbeats(
         &self,
         request: Request<v1::ShadowBeatsRequest>,
     ) -> Result<Response<v1::ShadowBeatsResponse>, Status> {
         let request = request.into_inner();
         self.check(request.cluster_id.as_deref(), request.to_replica_id)?;
-        let push = ShadowPush {
+        let push = HeartbeatPush {
             fence: fence(request.term, request.leadership_epoch),
             heard_ago_ms: hosts(request.heard_ago_ms),
             command_format: u8::try_from(request.command_format).unwrap_or(0),
@@ -124,7 +124,7 @@ impl PeerService for Peers {
         let now = self.0.clock.monotonic();
         let (known, report) = {
             let mut shadows = self.0.shadows.lock();
-            let known = shadows.told_by();
+            let known = shadows.last_pushed_by();
             (
                 known,
                 shadows.report(now, own_term, asking).map_err(superseded)?,
@@ -145,7 +145,7 @@ impl PeerService for Peers {
 impl Peers {
     /// Refuses messages for another cluster or replica.
     fn check(&self, cluster_id: Option<&str>, replica_id: Option<u64>) -> Result<(), Status> {
-        let addressee = Addressee {
+        let addressee = Recipient {
             cluster_id,
             replica_id,
         };

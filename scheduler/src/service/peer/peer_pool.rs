@@ -13,7 +13,7 @@ use muster_tls::Dialer;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::leader::{Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, Superseded};
+use crate::leader::{Fence, HeartbeatPush, HeartbeatReport, PeerError, PeerLinks, Superseded};
 
 /// Longest wait for a connection to another replica.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -160,10 +160,10 @@ impl GrpcPeerLinks {
 }
 
 impl PeerLinks for GrpcPeerLinks {
-    fn push_shadows(
+    fn push_heartbeats(
         &self,
         replica: ReplicaId,
-        push: Arc<ShadowPush>,
+        push: Arc<HeartbeatPush>,
     ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         let client = self.pool.client_of(replica);
         let request = v1::ShadowBeatsRequest {
@@ -189,11 +189,11 @@ impl PeerLinks for GrpcPeerLinks {
         }
     }
 
-    fn fetch_shadows(
+    fn fetch_heartbeats(
         &self,
         replica: ReplicaId,
         asking: Fence,
-    ) -> impl Future<Output = Result<ShadowReport, PeerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<HeartbeatReport, PeerError>> + Send + 'static {
         let client = self.pool.client_of(replica);
         let request = v1::GetShadowsRequest {
             leadership_epoch: asking.epoch.get(),
@@ -206,7 +206,7 @@ impl PeerLinks for GrpcPeerLinks {
             let report = answer
                 .map_err(|status| failure(replica, &status))?
                 .into_inner();
-            Ok(ShadowReport {
+            Ok(HeartbeatReport {
                 remembers_ms: report.remembers_ms,
                 heard_ago_ms: report
                     .heard_ago_ms

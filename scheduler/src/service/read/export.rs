@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use muster_engine::state::{EventLog, Losses, RequestLog, State};
+use muster_engine::state::{EventGaps, EventLog, RequestLog, State};
 use muster_log::write_state;
 use muster_model::spec::JobSpec;
 use muster_proto::v1;
@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::service::context::Context;
-use crate::service::watch::stopping::{Messages, until_stopped};
+use crate::service::watch::until_stopped::{Messages, until_stopped};
 
 /// Bytes per piece: small compared to the largest message, large compared to the overhead of a message.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -71,7 +71,7 @@ fn send(mut head: v1::ExportHead, state: State, sender: &Sender) -> io::Result<(
 /// The state without confidential data (environment variables often hold keys) and without data that a fork
 /// does not need.
 fn public(mut state: State) -> State {
-    state.events = EventLog::restore(state.revision, Losses::default(), Vec::new());
+    state.events = EventLog::restore(state.revision, EventGaps::default(), Vec::new());
     state.requests = RequestLog::default();
     let secretive: Vec<_> = state
         .jobs

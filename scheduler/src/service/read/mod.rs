@@ -2,7 +2,7 @@
 
 pub(super) mod export;
 pub(super) mod page;
-pub(super) mod past;
+pub(super) mod past_state;
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(crate) async fn shown(
             return Ok(state);
         }
     }
-    past::state(context, at_revision, deadline).await
+    past_state::state(context, at_revision, deadline).await
 }
 
 async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
@@ -62,7 +62,7 @@ async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
     tokio::select! {
         biased;
         caught_up = catch_up(context, &leaders, deadline) => caught_up,
-        () = leaders.nobody() => Err(status::not_leader(None)),
+        () = leaders.isolated() => Err(status::not_leader(None)),
     }
 }
 
@@ -75,7 +75,7 @@ async fn catch_up(context: &Context, leaders: &Leaders, deadline: Instant) -> Re
             tokio::select! {
                 biased;
                 read = context.handle.read_linearizable() => read,
-                () = leaders.another_than(leader.as_deref()) => Err(ReadError::NotLeader { leader: None }),
+                () = leaders.changed_from(leader.as_deref()) => Err(ReadError::NotLeader { leader: None }),
             }
         };
         let error = match timeout_at(deadline, read).await {

@@ -1,7 +1,7 @@
 //! `WatchService`.
 
-pub(super) mod stopping;
-pub(super) mod while_allowed;
+pub(super) mod access_guard;
+pub(super) mod until_stopped;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -39,7 +39,7 @@ impl WatchService for Watches {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let sight = Sight {
+        let sight = Visibility {
             context: self.0.clone(),
             caller: caller_of(&request),
         };
@@ -103,7 +103,7 @@ fn refused(error: SubscribeError) -> Status {
 /// Streams answers until the watch ends, which is the last item.
 fn stream(
     subscription: Subscription,
-    sight: Sight,
+    sight: Visibility,
 ) -> impl Stream<Item = Result<v1::WatchResponse, Status>> {
     unfold(Some((subscription, sight)), |watch| async move {
         let (mut subscription, sight) = watch?;
@@ -118,18 +118,18 @@ fn stream(
 }
 
 /// Visibility of events for a watcher, by its current role.
-struct Sight {
+struct Visibility {
     context: Context,
     caller: Caller,
 }
 
-impl Sight {
+impl Visibility {
     /// Events of forgotten jobs are shown only to callers that see all jobs.
     fn has(&self, event: &Event) -> bool {
         let sees = |state: &State| match (&event.kind, event.kind.job()) {
             (_, Some(job)) => {
                 let job = state.job(job);
-                job.is_some_and(|job| self.caller.sees(state, job))
+                job.is_some_and(|job| self.caller.can_view(state, job))
             }
             (EventKind::AccessChanged(change), None) if change.is_for_admins() => {
                 self.caller.is_admin(state) == Some(true)
@@ -137,7 +137,7 @@ impl Sight {
             // A user removed meanwhile sees nothing more.
             (_, None) => self.caller == Caller::Replica || self.caller.role(state).is_some(),
         };
-        self.caller == Caller::Open || self.context.handle.with_state(sees)
+        self.caller == Caller::AuthenticationOff || self.context.handle.with_state(sees)
     }
 }
 

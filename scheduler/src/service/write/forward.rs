@@ -149,7 +149,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &Peer, writes: Vec<Wa
         Ok(mut client) => tokio::select! {
             biased;
             answered = client.forward_writes(request) => answered,
-            () = leaders.another_than(Some(&leader.address)), if !hands_over => {
+            () = leaders.changed_from(Some(&leader.address)), if !hands_over => {
                 Err(unknown("another replica leads now"))
             }
         },
@@ -211,11 +211,11 @@ mod tests {
     use muster_proto::status::{ErrorReport, FOREIGN_CLUSTER};
 
     use super::*;
-    use crate::service::peer::addressee::{Addressee, is_undone};
+    use crate::service::peer::recipient::{Recipient, is_undone};
 
     #[test]
     fn a_write_refused_by_another_cluster_is_undone_and_a_broken_connection_leaves_it_open() {
-        let addressee = Addressee {
+        let addressee = Recipient {
             cluster_id: Some("lab"),
             replica_id: Some(1),
         };

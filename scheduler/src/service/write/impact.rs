@@ -36,7 +36,7 @@ pub(crate) fn of_block(
             .filter(|gpu| host.block.is_none() && gpu.usable())
     };
     let jobs = holders(state, host.id, target, &gpus);
-    let left = Left::beside(state, host, target);
+    let left = RemainingCapacity::beside(state, host, target);
     let takes_last = match target {
         BlockTarget::Host(_) => takes_work && left.hosts == 0,
         BlockTarget::Gpu(_) => takes_work && usable().count() > 0 && left.gpus == 0,
@@ -65,12 +65,12 @@ pub(crate) fn of_block(
 }
 
 /// Capacity of a pool that would remain for new work.
-struct Left {
+struct RemainingCapacity {
     hosts: u32,
     gpus: u32,
 }
 
-impl Left {
+impl RemainingCapacity {
     fn beside(state: &State, host: &Host, target: &BlockTarget) -> Self {
         let pool = pool_of(host);
         let is_target = |gpu: &Gpu| *target == BlockTarget::Gpu(gpu.uuid);
@@ -98,7 +98,7 @@ impl Left {
 
 /// Units and GPUs of each job that would have to leave.
 #[derive(Default)]
-struct Held {
+struct AffectedJob {
     units: u32,
     gpus: u32,
 }
@@ -108,8 +108,8 @@ fn holders(
     host: HostId,
     target: &BlockTarget,
     gpus: &[&Gpu],
-) -> BTreeMap<JobId, Held> {
-    let mut jobs: BTreeMap<JobId, Held> = BTreeMap::new();
+) -> BTreeMap<JobId, AffectedJob> {
+    let mut jobs: BTreeMap<JobId, AffectedJob> = BTreeMap::new();
     match target {
         // Tasks without GPUs leave a blocked host too.
         BlockTarget::Host(_) => {
@@ -129,7 +129,7 @@ fn holders(
     jobs
 }
 
-fn impacted(state: &State, id: JobId, held: &Held) -> Option<v1::ImpactedJob> {
+fn impacted(state: &State, id: JobId, held: &AffectedJob) -> Option<v1::ImpactedJob> {
     let job = state.job(id)?;
     Some(v1::ImpactedJob {
         job_id: id.get(),

@@ -217,7 +217,7 @@ fn check_specs(context: &Context, command: &Command) -> Result<(), Status> {
                 field: "partition_grace_ms".to_owned(),
                 rule: format!(
                     "must be at least {least_ms} in this cluster with a heartbeat interval of {} ms",
-                    timings.beat_ms
+                    timings.heartbeat_ms
                 ),
             });
         }

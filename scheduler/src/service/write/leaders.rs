@@ -31,7 +31,7 @@ impl Leaders {
     }
 
     /// Completes once a leader other than this one is known; never, if the replica stops before.
-    pub(crate) async fn another_than(&self, leader: Option<&str>) {
+    pub(crate) async fn changed_from(&self, leader: Option<&str>) {
         let mut changes = self.0.clone();
         let is_another = |now: &Leadership| address(now).is_some_and(|it| Some(it) != leader);
         if changes.wait_for(is_another).await.is_err() {
@@ -42,7 +42,7 @@ impl Leaders {
     /// Completes once this replica is isolated and its clients should ask another one. It holds them for a
     /// moment, in which the leader may return: without any leader, clients then do not retry every few
     /// milliseconds.
-    pub(crate) async fn nobody(&self) {
+    pub(crate) async fn isolated(&self) {
         let mut changes = self.0.clone();
         loop {
             if changes.wait_for(|now| now.is_lost).await.is_err() {
@@ -80,7 +80,7 @@ mod tests {
     async fn an_election_is_no_leader_yet_and_the_same_one_is_no_other() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
-        let mut waiting = Box::pin(leaders.another_than(Some("a:1")));
+        let mut waiting = Box::pin(leaders.changed_from(Some("a:1")));
         for now in [None, Some("a:1")] {
             sender.send_replace(led_by(now));
             assert!(waiting.as_mut().now_or_never().is_none(), "{now:?}");
@@ -88,7 +88,7 @@ mod tests {
         sender.send_replace(led_by(Some("b:1")));
         assert!(waiting.as_mut().now_or_never().is_some());
         assert_eq!(leaders.address().as_deref(), Some("b:1"));
-        assert!(leaders.another_than(None).now_or_never().is_some());
+        assert!(leaders.changed_from(None).now_or_never().is_some());
     }
 
     /// Long enough to conclude that nothing happens, on a paused clock.
@@ -98,7 +98,7 @@ mod tests {
     async fn an_election_is_waited_for_and_a_replica_that_is_lost_says_so() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         let leaders = Leaders(receiver);
-        let mut nobody = Box::pin(leaders.nobody());
+        let mut nobody = Box::pin(leaders.isolated());
         let lost = Leadership {
             is_lost: true,
             ..led_by(None)
@@ -114,13 +114,13 @@ mod tests {
         assert!(timeout(LONG, nobody).await.is_ok());
         // The replica has stopped.
         drop(sender);
-        assert!(timeout(LONG, leaders.nobody()).await.is_ok());
+        assert!(timeout(LONG, leaders.isolated()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_knew_a_leader_to_its_end_is_never_lost() {
         let (sender, receiver) = watch::channel(led_by(Some("a:1")));
         drop(sender);
-        assert!(timeout(LONG, Leaders(receiver).nobody()).await.is_err());
+        assert!(timeout(LONG, Leaders(receiver).isolated()).await.is_err());
     }
 }

@@ -1,6 +1,8 @@
 //! Client writes, from any replica to the leader, with the retries that `request_id` makes safe.
 
 mod access;
+pub(super) mod answer_limit;
+pub(super) mod audited_call;
 pub(super) mod deadline;
 mod faults;
 pub(super) mod forward;
@@ -8,14 +10,12 @@ mod health;
 mod hosts;
 mod impact;
 mod jobs;
-pub(super) mod kept_answers;
 pub(super) mod leaders;
 mod propose;
 mod queues;
 pub(super) mod replicas;
 pub(super) mod request;
 mod topology;
-pub(super) mod unanswered;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -32,7 +32,7 @@ use crate::audit_log::Record;
 use crate::leader::feature_level::FEATURE_NOT_YET;
 use crate::service::context::Context;
 use crate::service::gate::{Caller, caller_of};
-use crate::service::peer::addressee::is_undone;
+use crate::service::peer::recipient::is_undone;
 use crate::service::read;
 use crate::service::write::forward::{Forward, unknown};
 pub use crate::service::write::health::set_health_rules_command;
@@ -55,13 +55,13 @@ const NOT_DONE_YET: &str = "the write timed out and may still take effect";
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Who makes a call, and until when it must be answered.
-pub(crate) struct Calling {
+pub(crate) struct CallerContext {
     pub(crate) deadline: Instant,
     pub(crate) from: Option<SocketAddr>,
     pub(crate) caller: Caller,
 }
 
-impl Calling {
+impl CallerContext {
     pub(crate) fn of<T>(context: &Context, request: &Request<T>) -> Self {
         Self {
             deadline: deadline::of(request.metadata(), context.request_ms_default()),
@@ -77,7 +77,7 @@ pub(crate) async fn serve<R: WriteRequest>(
     request: Request<R>,
 ) -> Result<Response<R::Response>, Status> {
     let _place = context.admit()?;
-    let calling = Calling::of(context, &request);
+    let calling = CallerContext::of(context, &request);
     let response = write(context, request.into_inner(), calling).await?;
     Ok(Response::new(response))
 }
@@ -88,9 +88,9 @@ pub(crate) async fn serve<R: WriteRequest>(
 pub(crate) async fn write<R: WriteRequest>(
     context: &Context,
     mut request: R,
-    calling: Calling,
+    calling: CallerContext,
 ) -> Reply<R> {
-    let Calling {
+    let CallerContext {
         deadline,
         from,
         caller,
@@ -152,8 +152,8 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         request.clone().order()?;
     }
     let leaders = Leaders::of(&context.handle);
-    let mut nobody = pin!(leaders.nobody());
-    let mut earlier = Earlier::default();
+    let mut nobody = pin!(leaders.isolated());
+    let mut earlier = EarlierErrors::default();
     loop {
         let now = leadership.borrow_and_update().clone();
         let (result, is_last) = tokio::select! {
@@ -163,8 +163,8 @@ async fn attempts<R: WriteRequest>(context: &Context, request: R, deadline: Inst
         };
         let status = match result {
             Ok(response) => return Ok(response),
-            Err(status) if is_safe_to_repeat(R::IS_REPEATABLE, &status) => earlier.weigh(status),
-            Err(status) => return Err(earlier.unless_open(status)),
+            Err(status) if is_safe_to_repeat(R::IS_REPEATABLE, &status) => earlier.combine(status),
+            Err(status) => return Err(earlier.unless_unknown(status)),
         };
         let retry_at = Instant::now() + RETRY;
         if is_last || retry_at >= deadline {
@@ -224,18 +224,18 @@ async fn attempt<R: WriteRequest>(
 
 /// More informative errors of earlier attempts.
 #[derive(Default)]
-struct Earlier {
+struct EarlierErrors {
     /// A replica required for a membership change is silent.
     silent: Option<Status>,
     /// The write may have taken effect.
     open: Option<Status>,
 }
 
-impl Earlier {
+impl EarlierErrors {
     /// The status to return if this attempt is the last: a membership change that times out while it asks a
     /// silent replica again reports that replica. Once any attempt had an unknown outcome, the write is never
     /// reported as certainly not done.
-    fn weigh(&mut self, status: Status) -> Status {
+    fn combine(&mut self, status: Status) -> Status {
         let reason = ErrorReport::of(&status).reason;
         let told = match &*reason {
             UNREACHABLE => {
@@ -254,7 +254,7 @@ impl Earlier {
 
     /// The status to end with: a refusal for load, or because of an older replica, does not exclude that an
     /// earlier attempt took effect.
-    fn unless_open(self, status: Status) -> Status {
+    fn unless_unknown(self, status: Status) -> Status {
         let reason = ErrorReport::of(&status).reason;
         let is_before_the_log = [OVERLOADED, FEATURE_NOT_YET].contains(&&*reason);
         self.open.filter(|_| is_before_the_log).unwrap_or(status)
@@ -322,34 +322,34 @@ mod tests {
     #[test]
     fn a_change_that_waits_for_a_silent_replica_says_so_when_its_time_is_over() {
         let over = || failed(UNKNOWN_OUTCOME, "the change is still in progress");
-        let mut earlier = Earlier::default();
-        let told = earlier.weigh(over());
+        let mut earlier = EarlierErrors::default();
+        let told = earlier.combine(over());
         assert_eq!(told.message(), "the change is still in progress");
         let silent = failed(UNREACHABLE, "replica 4 does not answer");
-        let told = earlier.weigh(silent);
+        let told = earlier.combine(silent);
         assert_eq!(told.message(), "replica 4 does not answer");
-        let told = earlier.weigh(over());
+        let told = earlier.combine(over());
         assert_eq!(told.message(), "replica 4 does not answer");
     }
 
     #[test]
     fn a_write_that_may_have_been_done_is_not_called_undone() {
-        let mut earlier = Earlier::default();
-        let told = earlier.weigh(status::not_leader(None));
+        let mut earlier = EarlierErrors::default();
+        let told = earlier.combine(status::not_leader(None));
         assert_eq!(ErrorReport::of(&told).reason, status::NOT_LEADER);
-        earlier.weigh(unknown("leadership was lost"));
-        let told = earlier.weigh(status::not_leader(None));
+        earlier.combine(unknown("leadership was lost"));
+        let told = earlier.combine(status::not_leader(None));
         assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
         assert_eq!(told.message(), "leadership was lost");
         let overloaded = || propose_status(ProposeError::Overloaded { limit: 1 });
-        let told = earlier.unless_open(overloaded());
+        let told = earlier.unless_unknown(overloaded());
         assert_eq!(ErrorReport::of(&told).reason, UNKNOWN_OUTCOME);
-        let told = Earlier::default().unless_open(overloaded());
+        let told = EarlierErrors::default().unless_unknown(overloaded());
         assert_eq!(ErrorReport::of(&told).reason, OVERLOADED);
-        let mut earlier = Earlier::default();
-        earlier.weigh(unknown("leadership was lost"));
+        let mut earlier = EarlierErrors::default();
+        earlier.combine(unknown("leadership was lost"));
         let refused = status::error(Code::NotFound, "UNKNOWN_JOB", "no such job", &[]);
-        let told = earlier.unless_open(refused);
+        let told = earlier.unless_unknown(refused);
         assert_eq!(ErrorReport::of(&told).reason, "UNKNOWN_JOB");
     }
 
@@ -359,12 +359,18 @@ mod tests {
             author: "mallory".to_owned(),
             ..v1::CancelJobRequest::default()
         };
-        assert_eq!(user_on_record(cancel.clone(), &Caller::Open), "mallory");
+        assert_eq!(
+            user_on_record(cancel.clone(), &Caller::AuthenticationOff),
+            "mallory"
+        );
         assert_eq!(user_on_record(cancel, &Caller::Replica), "a replica");
         let join = v1::UseJoinTokenRequest {
             id: "rack-7".to_owned(),
             ..v1::UseJoinTokenRequest::default()
         };
-        assert_eq!(user_on_record(join, &Caller::Nobody), "join token rack-7");
+        assert_eq!(
+            user_on_record(join, &Caller::Unauthenticated),
+            "join token rack-7"
+        );
     }
 }

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use crate::leader::feature_level;
 use crate::service::context::Context;
-use crate::service::write::{OVERLOADED, RETRY, UNKNOWN_OUTCOME, kept_answers};
+use crate::service::write::{OVERLOADED, RETRY, UNKNOWN_OUTCOME, answer_limit};
 
 /// A command that is proposed, or only rehearsed for a dry run.
 pub(crate) struct Proposal {
@@ -84,7 +84,7 @@ pub(super) fn check_level(context: &Context, command: &Command) -> Result<(), St
 pub(super) async fn commit(context: &Context, command: Command) -> Result<u64, Status> {
     let done = context
         .handle
-        .with_state(|state| kept_answers::is_done(state, &command).then_some(state.revision));
+        .with_state(|state| answer_limit::is_done(state, &command).then_some(state.revision));
     let revision = match done {
         Some(revision) => revision,
         None => propose(context, command).await?.0,
@@ -100,7 +100,7 @@ pub(super) async fn propose(
     check_level(context, &command)?;
     context
         .handle
-        .with_state(|state| kept_answers::check(state, &command))
+        .with_state(|state| answer_limit::check(state, &command))
         .map_err(|rejection| status::status_of(&rejection))?;
     let outcomes = context
         .handle

@@ -219,9 +219,9 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         MembershipError::AlreadyInitialized
         | MembershipError::PeerHasGroup { .. }
         | MembershipError::UnknownMember { .. }
-        | MembershipError::SuccessorSilent { .. }
+        | MembershipError::SuccessorUnresponsive { .. }
         | MembershipError::SuccessorLags { .. }
-        | MembershipError::Stranger { .. }
+        | MembershipError::UnexpectedPeer { .. }
         | MembershipError::Refused(_) => {
             status::error(Code::FailedPrecondition, "REFUSED", &message, &[])
         }

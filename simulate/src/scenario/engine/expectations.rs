@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_engine::state::{Attempt, Job, Unit};
 use muster_harness::{BEGIN, reports};
-use muster_model::command::{HostHealth, Standing};
+use muster_model::command::{AllocationBasis, HostHealth};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::quota::within;
 use muster_model::topology::GpuMask;
@@ -112,7 +112,7 @@ impl Driver {
         }
         if let Some(standing) = &expected.standing {
             for attempt in attempts {
-                let found = kind_of(&attempt.standing);
+                let found = kind_of(&attempt.allocation_basis);
                 equal(&about("standing"), kind_of(standing), found)?;
             }
         }
@@ -250,11 +250,11 @@ fn split_unit(name: &str) -> (&str, Option<u32>) {
     }
 }
 
-const fn kind_of(standing: &Standing) -> &'static str {
+const fn kind_of(standing: &AllocationBasis) -> &'static str {
     match standing {
-        Standing::Share => "share",
-        Standing::Cells(_) => "cells",
-        Standing::Opportunistic => "opportunistic",
+        AllocationBasis::Share => "share",
+        AllocationBasis::Cells(_) => "cells",
+        AllocationBasis::Opportunistic => "opportunistic",
     }
 }
 

@@ -45,7 +45,8 @@ impl Driver {
     pub(crate) fn new_leader(&mut self) -> Result<(), Failure> {
         self.replicas += 1;
         let replica = ReplicaId(self.replicas);
-        self.apply(&Command::LeaderBegan { replica }).map(|_| ())
+        self.apply(&Command::LeadershipStarted { replica })
+            .map(|_| ())
     }
 
     /// Applies a command now; after the command at which the script's run is cut, a new leader begins.

@@ -9,11 +9,15 @@ use muster_model::command::{
 };
 use muster_model::ids::{GpuUuid, HostId, UnitIndex};
 use muster_model::time::TimeMs;
-use muster_model::topology::{CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell};
+use muster_model::topology::{
+    CellGroup, CellPlace, HostShape, NamedCell, ReportedGpu, ReportedTopology,
+};
 
 use crate::scenario::engine::driver::Driver;
 use crate::scenario::engine::{Failure, workers};
-use crate::scenario::script::{Blocking, Ending, GpuName, HostsSpec, Statement, Target, Turn};
+use crate::scenario::script::{
+    Blocking, GpuName, HealthChange, HostsSpec, Statement, Target, TaskEnd,
+};
 
 /// Author of commands in scripts.
 const AUTHOR: &str = "grace";
@@ -125,7 +129,7 @@ impl Driver {
     }
 
     /// Location that the worker of a new host reports.
-    fn learnt(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> LearntTree {
+    fn learnt(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> ReportedTopology {
         let (above, _) = &self.levels;
         let above = above
             .iter()
@@ -141,10 +145,10 @@ impl Driver {
             cell.map_or_else(String::new, |cell| cell.to_string())
         };
         let levels: Vec<String> = spec.inside.iter().map(|(level, _)| level.clone()).collect();
-        LearntTree {
+        ReportedTopology {
             above: above.collect(),
             gpus: { gpus.iter().zip(0..) }
-                .map(|(gpu, position)| LearntGpu {
+                .map(|(gpu, position)| ReportedGpu {
                     uuid: gpu.uuid,
                     pci_address: String::new(),
                     cells: levels.iter().map(|level| cell(level, position)).collect(),
@@ -203,7 +207,7 @@ impl Driver {
         self.ask(command).map(|_| ())
     }
 
-    fn end(&mut self, ending: &Ending) -> Result<(), Failure> {
+    fn end(&mut self, ending: &TaskEnd) -> Result<(), Failure> {
         let job = self.job(&ending.job)?;
         self.report(|state| workers::starts(state, job))?;
         let (task, code) = (ending.task, ending.code);
@@ -273,16 +277,16 @@ impl Driver {
         Ok(())
     }
 
-    fn turn(&mut self, target: &Target, turn: &Turn) -> Result<(), Failure> {
+    fn turn(&mut self, target: &Target, turn: &HealthChange) -> Result<(), Failure> {
         let leader = self.engine.leader();
         match target {
             Target::Gpu(name) => {
                 let health = match turn {
-                    Turn::Bad { signal } => GpuHealth::Faulted {
+                    HealthChange::Bad { signal } => GpuHealth::Faulted {
                         signal: signal.clone(),
                         detail: String::new(),
                     },
-                    Turn::Good | Turn::Suspect => GpuHealth::Healthy,
+                    HealthChange::Good | HealthChange::Suspect => GpuHealth::Healthy,
                 };
                 let (host, gpu) = (self.host(&name.host)?, self.gpu(name)?);
                 self.ask(Command::Host(HostCommand::SetGpuHealth {
@@ -295,9 +299,9 @@ impl Driver {
             Target::Host(name) => {
                 let host = self.host(name)?;
                 let health = match turn {
-                    Turn::Good => HostHealth::Up,
-                    Turn::Suspect => HostHealth::Suspect,
-                    Turn::Bad { .. } => HostHealth::Lost,
+                    HealthChange::Good => HostHealth::Up,
+                    HealthChange::Suspect => HostHealth::Suspect,
+                    HealthChange::Bad { .. } => HostHealth::Lost,
                 };
                 self.ask(Command::Host(HostCommand::SetHostHealth {
                     leader,

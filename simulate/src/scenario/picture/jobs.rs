@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_engine::state::{Attempt, Claim, Job, Purpose, State, Unit};
-use muster_model::command::{Standing, StopReason, TaskPlacement};
+use muster_model::command::{AllocationBasis, StopReason, TaskPlacement};
 use muster_model::ids::{GpuUuid, HostId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
 use muster_model::time::TimeMs;
@@ -150,7 +150,7 @@ fn unit_picture(
         tasks: attempt.map_or(0, |attempt| attempt.tasks.len() as u64),
         tasks_total: u64::from(job.tasks_of(index).end - job.tasks_of(index).start),
         places: attempt.map_or_else(Vec::new, |attempt| places_of(state, attempt)),
-        standing: attempt.map(|attempt| standing(state, &attempt.standing)),
+        standing: attempt.map(|attempt| standing(state, &attempt.allocation_basis)),
         stop: attempt.and_then(|attempt| Some(stop_text(state, &attempt.stop.as_ref()?.reason))),
         restart: (restart != "first").then_some(restart),
         claim: (unit.claim.as_deref()).map(|claim| claim_picture(state, claim, now)),
@@ -191,11 +191,11 @@ fn stop_text(state: &State, reason: &StopReason) -> String {
     }
 }
 
-fn standing(state: &State, standing: &Standing) -> Value {
+fn standing(state: &State, standing: &AllocationBasis) -> Value {
     match standing {
-        Standing::Share => Value::String("share".to_owned()),
-        Standing::Opportunistic => Value::String("opportunistic".to_owned()),
-        Standing::Cells(cells) => cells.iter().map(|cell| cell_name(state, cell)).collect(),
+        AllocationBasis::Share => Value::String("share".to_owned()),
+        AllocationBasis::Opportunistic => Value::String("opportunistic".to_owned()),
+        AllocationBasis::Cells(cells) => cells.iter().map(|cell| cell_name(state, cell)).collect(),
     }
 }
 
@@ -305,7 +305,7 @@ impl UnitPicture {
                 text.push_str(&format!(", {} of {} tasks", self.tasks, self.tasks_total));
             }
         }
-        if let Some(standing) = self.standing.as_ref().and_then(standing_text) {
+        if let Some(standing) = self.standing.as_ref().and_then(basis_text) {
             text.push_str(&format!(", {standing}"));
         }
         if self.attempts > 1 && !self.places.is_empty() {
@@ -330,7 +330,7 @@ impl ClaimPicture {
         if let Some(other) = &self.moved_for {
             text.push_str(&format!(" to make room for {other}"));
         }
-        if let Some(standing) = standing_text(&self.standing) {
+        if let Some(standing) = basis_text(&self.standing) {
             text.push_str(&format!(" {standing}"));
         }
         if let Some(expected) = &self.expected {
@@ -352,7 +352,7 @@ fn places_text(places: &[PlacePicture]) -> String {
 }
 
 /// Text of an allocation basis; `None` for an ordinary share.
-fn standing_text(standing: &Value) -> Option<String> {
+fn basis_text(standing: &Value) -> Option<String> {
     match standing {
         Value::String(word) if word == "share" => None,
         Value::String(word) => Some(word.clone()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::state::{Queue, State};
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::quota::{CellQuota, Guarantee, within};
 use muster_model::spec::DEFAULT_QUEUE;
 use muster_model::topology::CellId;
@@ -104,7 +104,7 @@ fn count(state: &State, queue: &Queue, picture: &mut QueuePicture) {
         {
             let gpus: u64 = attempt.tasks.iter().map(|run| run.gpus.len() as u64).sum();
             picture.gpus_used += gpus;
-            if attempt.standing == Standing::Opportunistic {
+            if attempt.allocation_basis == AllocationBasis::Opportunistic {
                 picture.gpus_opportunistic += gpus;
             }
             if gpus > 0 {
@@ -122,10 +122,13 @@ fn bound_cells(state: &State, queue: &Queue) -> BTreeSet<CellId> {
         .flat_map(|job| job.units.values());
     let mut bound = BTreeSet::new();
     for unit in units {
-        let attempt = unit.attempt.as_deref().map(|attempt| &attempt.standing);
+        let attempt = unit
+            .attempt
+            .as_deref()
+            .map(|attempt| &attempt.allocation_basis);
         let claim = unit.claim.as_deref().map(|claim| &claim.standing);
         for standing in attempt.into_iter().chain(claim) {
-            if let Standing::Cells(cells) = standing {
+            if let AllocationBasis::Cells(cells) = standing {
                 bound.extend(cells.iter().cloned());
             }
         }

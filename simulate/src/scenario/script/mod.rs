@@ -13,8 +13,8 @@ mod words;
 
 pub use error::ScriptError;
 pub(crate) use statement::{
-    Blocking, Ending, Expectation, ExpectedPhase, GpuName, HostsSpec, Shown, Statement, Step,
-    Submission, Target, Turn,
+    Blocking, Expectation, ExpectedPhase, GpuName, HealthChange, HostsSpec, Shown, Statement, Step,
+    Submission, Target, TaskEnd,
 };
 
 /// Prefix of a recorded result's lines.

@@ -6,7 +6,7 @@ use muster_model::command::Planned;
 use crate::scenario::script::arguments::Arguments;
 use crate::scenario::script::grammar::{self, grammar_of};
 use crate::scenario::script::statement::{
-    Ahead, Blocking, Ending, HostsSpec, Shown, Statement, Step, Target, Turn,
+    Ahead, Blocking, HealthChange, HostsSpec, Shown, Statement, Step, Target, TaskEnd,
 };
 use crate::scenario::script::words::{self, Word};
 use crate::scenario::script::{
@@ -320,8 +320,8 @@ fn simple(name: &str, arguments: &mut Arguments) -> Result<Statement> {
     })
 }
 
-fn ending(arguments: &mut Arguments, code: i32) -> Result<Ending> {
-    Ok(Ending {
+fn ending(arguments: &mut Arguments, code: i32) -> Result<TaskEnd> {
+    Ok(TaskEnd {
         job: arguments.value("the job", values::text)?,
         task: arguments.option("task", values::count)?,
         code: if code == 0 {
@@ -340,15 +340,15 @@ fn turn(name: &str, arguments: &mut Arguments) -> Result<Statement> {
     let word = arguments.required("the host or GPU")?;
     let target = arguments.read(&word, values::target)?;
     let turn = match name {
-        "good" => Turn::Good,
+        "good" => HealthChange::Good,
         "suspect" if matches!(target, Target::Gpu(_)) => {
             return Err(arguments.fail(
                 word.column,
                 "a GPU is either good or bad; suspect applies to hosts",
             ));
         }
-        "suspect" => Turn::Suspect,
-        _ => Turn::Bad {
+        "suspect" => HealthChange::Suspect,
+        _ => HealthChange::Bad {
             signal: arguments
                 .optional()
                 .map_or_else(|| SIGNAL.to_owned(), |word| word.text),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::quota::QueueTree;
 use muster_model::spec::JobSpec;
 use muster_model::topology::Topology;
@@ -51,7 +51,7 @@ pub(crate) struct Submission {
 
 /// End of a job's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct TaskEnd {
     pub(crate) job: String,
     /// Only this task; all running ones if `None`.
     pub(crate) task: Option<u32>,
@@ -60,7 +60,7 @@ pub(crate) struct Ending {
 
 /// New state of a host or GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum HealthChange {
     Good,
     Suspect,
     /// A host is lost, and the leases of its tasks expire; a GPU gets a fault with this signal.
@@ -117,7 +117,7 @@ pub(crate) struct ExpectedPhase {
     /// Number of tasks that hold resources.
     pub(crate) tasks: Option<u64>,
     /// Allocation basis of each.
-    pub(crate) standing: Option<Standing>,
+    pub(crate) standing: Option<AllocationBasis>,
 }
 
 /// Object that `show` prints.
@@ -165,14 +165,14 @@ pub(crate) enum Statement {
     Cancel {
         job: String,
     },
-    End(Ending),
+    End(TaskEnd),
     Checkpoint {
         job: String,
         step: Option<u64>,
     },
     Turn {
         target: Target,
-        turn: Turn,
+        turn: HealthChange,
     },
     Block(Blocking),
     Unblock {

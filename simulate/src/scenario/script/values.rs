@@ -1,6 +1,6 @@
 //! Parsers of single values.
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 
 use crate::scenario::script::statement::{GpuName, Target};
 
@@ -123,11 +123,11 @@ pub(crate) fn sizes(text: &str) -> Read<Vec<u32>> {
 }
 
 /// Allocation basis of an attempt; cells are not named.
-pub(crate) fn standing(text: &str) -> Read<Standing> {
+pub(crate) fn standing(text: &str) -> Read<AllocationBasis> {
     match text {
-        "share" => Ok(Standing::Share),
-        "cells" => Ok(Standing::Cells(Vec::new())),
-        "opportunistic" => Ok(Standing::Opportunistic),
+        "share" => Ok(AllocationBasis::Share),
+        "cells" => Ok(AllocationBasis::Cells(Vec::new())),
+        "opportunistic" => Ok(AllocationBasis::Opportunistic),
         _ => Err("share, cells or opportunistic".to_owned()),
     }
 }

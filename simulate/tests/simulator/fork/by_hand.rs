@@ -6,7 +6,7 @@ use muster_model::ids::{JobId, UnitIndex};
 use muster_model::quota::{QueueConfig, QueueTree};
 use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
-use muster_simulate::fork::{Change, Effect, ForkError, Ground};
+use muster_simulate::fork::{Change, Effect, EstimateBasis, ForkError};
 
 use crate::fork::{ask, asked, limited, run, settle, submit};
 
@@ -58,7 +58,7 @@ fn a_job_starts_when_the_one_before_it_ends() {
     assert_eq!(second.effect, Effect::Submitted);
     assert_eq!(second.then.start_ms, Some(500_000));
     // Without any information it runs for the assumed hour.
-    assert_eq!(second.estimate, Ground::Assumed);
+    assert_eq!(second.estimate, EstimateBasis::Assumed);
     assert_eq!(second.then.end_ms, Some(500_000 + 3_600_000));
     assert!(second.then.waits_for.is_some());
     assert_eq!((answer.affected.len(), answer.unaffected), (0, 1));

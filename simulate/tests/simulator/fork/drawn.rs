@@ -4,7 +4,7 @@ use muster_engine::apply::apply;
 use muster_engine::state::State;
 use muster_harness::{Cluster, draw_command, gang, single};
 use muster_planner::{Budget, plan};
-use muster_simulate::fork::{Fork, ForkSettings, Place, what_if};
+use muster_simulate::fork::{Fork, ForkSettings, HostGpus, what_if};
 use proptest::prelude::*;
 
 use crate::fork::{ask, gpus_of, limited, run, settle, submit};
@@ -79,9 +79,9 @@ proptest! {
         for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
             cluster.apply(&step).result.unwrap();
         }
-        let places: Vec<Place> = gpus_of(&cluster, job)
+        let places: Vec<HostGpus> = gpus_of(&cluster, job)
             .into_iter()
-            .map(|(host, gpus)| Place { host, gpus })
+            .map(|(host, gpus)| HostGpus { host, gpus })
             .collect();
         if places.is_empty() {
             prop_assert_ne!(told.then.start_ms, Some(0));

@@ -2,7 +2,9 @@
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage};
-use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings, Told};
+use muster_simulate::{
+    HealthCounts, HealthFeatures, JobInformation, Outcome, Policy, Scenario, Settings,
+};
 
 use crate::runs::{everything, run, small};
 
@@ -24,14 +26,14 @@ fn ill(cause: &str) -> Vec<Outage> {
 }
 
 /// Jobs of one GPU each, one every ten minutes for two days, on ten hosts with four GPUs.
-fn cared_for(cause: &str, care: Care) -> Scenario {
+fn cared_for(cause: &str, care: HealthFeatures) -> Scenario {
     let jobs = (0..288).map(|job| small(&format!("job{job}"), job * 600, 4 * HOUR_S, 1));
     let settings = Settings {
         audit_every: Some(1),
         ..Settings::default()
     };
     let cluster = Cluster::uniform(10, 4, "V100");
-    Scenario::new(cluster, jobs.collect(), &[], settings).in_care(&ill(cause), care)
+    Scenario::new(cluster, jobs.collect(), &[], settings).with_health_features(&ill(cause), care)
 }
 
 fn counts(outcome: &Outcome) -> HealthCounts {
@@ -50,11 +52,11 @@ fn what_is_found_is_taken_out_and_no_more() {
         let outcome = run(&scenario, Policy::Fifo);
         (counts(&outcome), ruined(&scenario, &outcome))
     };
-    let (nothing, ruined_by_nothing) = outcome(Care::Nothing);
+    let (nothing, ruined_by_nothing) = outcome(HealthFeatures::Nothing);
     assert_eq!((nothing.blocks, nothing.healthy_out_gpu_ms.total()), (0, 0));
     assert!(ruined_by_nothing > 0 && nothing.struck > 3 * ruined_by_nothing);
-    let (hosts, ruined_by_hosts) = outcome(Care::BlockHosts);
-    let (parts, ruined_by_parts) = outcome(Care::BlockParts);
+    let (hosts, ruined_by_hosts) = outcome(HealthFeatures::BlockHosts);
+    let (parts, ruined_by_parts) = outcome(HealthFeatures::BlockParts);
     assert_eq!((ruined_by_hosts, ruined_by_parts), (0, 0));
     assert_eq!((hosts.false_blocks, parts.false_blocks), (0, 0));
     assert_eq!((hosts.out_max, parts.out_max), (4, 1));
@@ -67,7 +69,7 @@ fn what_nobody_finds_is_found_by_its_victims() {
     // A single run may be a coincidence: three are used.
     let courses = |care| {
         [1, 2, 3].map(|luck| {
-            let scenario = cared_for(UNKNOWN, care).with_luck(luck);
+            let scenario = cared_for(UNKNOWN, care).with_fault_seed(luck);
             let outcome = run(&scenario, Policy::Fifo);
             (counts(&outcome), ruined(&scenario, &outcome))
         })
@@ -76,7 +78,10 @@ fn what_nobody_finds_is_found_by_its_victims() {
         let struck = courses.iter().map(|(counts, _)| counts.struck);
         struck.sum::<u64>()
     };
-    let (parts, attributed) = (courses(Care::BlockParts), courses(Care::Attribute));
+    let (parts, attributed) = (
+        courses(HealthFeatures::BlockParts),
+        courses(HealthFeatures::Attribute),
+    );
     assert!(
         parts.iter().all(|(counts, _)| counts.blocks == 0),
         "no rule finds it"
@@ -95,7 +100,7 @@ fn what_nobody_finds_is_found_by_its_victims() {
 #[test]
 fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
     let alarm = (2 * HOUR_S * 1_000, 20 * HOUR_S * 1_000);
-    let scenario = cared_for(DBE, Care::Lemons).with_false_alarm(60, alarm);
+    let scenario = cared_for(DBE, HealthFeatures::Lemons).with_false_alarm(60, alarm);
     let outcome = run(&scenario, Policy::Fifo);
     let counts = counts(&outcome);
     assert!(counts.false_blocks > 0, "the alarm had an effect");
@@ -107,7 +112,7 @@ fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
 
 #[test]
 fn the_same_illness_takes_the_same_course() {
-    let scenario = cared_for(UNKNOWN, Care::Lemons);
+    let scenario = cared_for(UNKNOWN, HealthFeatures::Lemons);
     let [first, second] = [(), ()].map(|()| vec![run(&scenario, Policy::Fifo)]);
     assert_eq!(counts(&first[0]), counts(&second[0]));
     assert_eq!(
@@ -121,9 +126,9 @@ fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
     let outcome = |checkpoints| {
         let settings = Settings {
             audit_every: Some(1),
-            told: Told {
+            told: JobInformation {
                 checkpoints,
-                ..Told::default()
+                ..JobInformation::default()
             },
             ..Settings::default()
         };
@@ -132,7 +137,7 @@ fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
         let scenario = Scenario::new(cluster, jobs, &[], settings);
         // Slow, not broken: its rule waits for running work to end.
         run(
-            &scenario.in_care(&ill("PCI link width"), Care::BlockParts),
+            &scenario.with_health_features(&ill("PCI link width"), HealthFeatures::BlockParts),
             Policy::Fifo,
         )
     };

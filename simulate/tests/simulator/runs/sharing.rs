@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 
 use muster_model::quota::{Amounts, Guarantee, QueueConfig, QueueTree};
 use muster_simulate::trace::{Cluster, Quota, TraceJob};
-use muster_simulate::{JobEnd, Outcome, Policy, Rules, Scenario, Settings, TimeLimits, Told};
+use muster_simulate::{
+    JobEnd, JobInformation, Outcome, Policy, Rules, Scenario, Settings, TimeLimits,
+};
 use proptest::prelude::*;
 
 use crate::runs::{in_queue, job, outage_of_gpu, run, scenario, small, times_s};
@@ -102,7 +104,7 @@ proptest! {
         let limits = step_ms.map_or(TimeLimits::None, |step_ms| {
             step_ms.map_or(TimeLimits::Exact, |step_ms| TimeLimits::RoundedUp { step_ms })
         });
-        scenario = scenario.telling(Told { limits, alike, checkpoints });
+        scenario = scenario.with_known(JobInformation { limits, alike, checkpoints });
         for policy in [Policy::Backfill, Policy::Capacity, Policy::Cells] {
             let outcome = run(&scenario, policy);
             let finished = outcome.records.iter().all(|record| record.end == JobEnd::Finished);
@@ -206,9 +208,9 @@ fn whom_to_stop_is_decided_by_the_checkpoints_that_were_committed() {
         let cluster = Cluster::uniform(6, 4, "V100");
         let scenario = Scenario::new(cluster, jobs.clone(), &[], settings)
             .with_quotas(quotas())
-            .telling(Told {
+            .with_known(JobInformation {
                 checkpoints,
-                ..Told::default()
+                ..JobInformation::default()
             });
         let outcome = run(&scenario, Policy::Capacity);
         let stopped = outcome

@@ -146,18 +146,18 @@ async fn a_gpu_of_another_host_is_not_registered() {
     let own = "GPU-00000000-0000-0000-0000-000000000001";
 
     let liar = FakeWorker::registration("liar", &[own, theirs]);
-    let rejected = FakeWorker::greet(leader, liar).await.rejected();
+    let rejected = FakeWorker::register(leader, liar).await.rejected();
     assert_eq!(rejected.reason, "GPU_CLAIMED_TWICE");
     assert_eq!(
         rejected.message,
         format!("{theirs} is presented by host `node01` already; a GPU belongs to one host")
     );
     let twice = FakeWorker::registration("liar", &[own, own]);
-    let rejected = FakeWorker::greet(leader, twice).await.rejected();
+    let rejected = FakeWorker::register(leader, twice).await.rejected();
     assert_eq!(rejected.reason, "INVALID_REGISTRATION", "{rejected:?}");
     assert!(rejected.message.contains("gpus"), "{rejected:?}");
     let nameless = FakeWorker::registration("", &[own]);
-    let rejected = FakeWorker::greet(leader, nameless).await.rejected();
+    let rejected = FakeWorker::register(leader, nameless).await.rejected();
     assert_eq!(rejected.reason, "INVALID_REGISTRATION", "{rejected:?}");
 
     let known = gpus(&client).await;
@@ -175,7 +175,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
     let never = "GPU-00000000-0000-0000-0000-000000000002";
     let theirs = &attempt.tasks[0].gpus[0];
     let registration = FakeWorker::registration("liar", &[own]);
-    let mut liar = FakeWorker::greet(leader, registration).await.welcome();
+    let mut liar = FakeWorker::register(leader, registration).await.welcome();
 
     let faulted = |uuid: &str| v1::GpuStatus {
         uuid: uuid.to_owned(),
@@ -205,7 +205,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
         ..v1::WorkerStatus::default()
     };
     for _ in 0..3 {
-        if !liar.beat(status.clone()).await {
+        if !liar.heartbeat(status.clone()).await {
             break;
         }
         liar.listen(Duration::from_millis(100)).await;

@@ -41,7 +41,7 @@ async fn is_up(admin: &Client, name: &str) {
 }
 
 /// Access events that a watcher receives, up to the worker that joined.
-async fn told(client: &Client) -> Vec<Change> {
+async fn access_events(client: &Client) -> Vec<Change> {
     let filter = WatchFilter {
         jobs: Vec::new(),
         kinds: vec![v1::EventKind::AccessChanged],
@@ -132,7 +132,7 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     // The join is reported to the entitled watchers, and recorded; the secret is only in the files that it
     // was written to.
     let viewer = cluster.client_of(None, Some(viewer)).await;
-    let seen = told(&admin).await;
+    let seen = access_events(&admin).await;
     assert!(
         matches!(&seen[0], Change::UserAdded(added) if added.name == "val"),
         "{seen:?}"
@@ -143,7 +143,7 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
     );
     let joined = |change: &Change| matches!(change, Change::WorkerJoined(it) if it.host == "gpu-7");
     assert!(seen.last().is_some_and(joined), "{seen:?}");
-    let seen = told(&viewer).await;
+    let seen = access_events(&viewer).await;
     assert!(seen.len() == 1 && joined(&seen[0]), "{seen:?}");
     let audit = { cluster.muster(None, &["audit", "log"]).await }.ok();
     assert!(
@@ -176,7 +176,12 @@ async fn a_worker_joins_by_a_token_and_whoever_may_not_is_told_why() {
         key: Some(key),
         ca_key: None,
     };
-    let expires = || Tls::load(&own).ok()??.life().map(|life| life.expires_at());
+    let expires = || {
+        Tls::load(&own)
+            .ok()??
+            .validity()
+            .map(|life| life.expires_at())
+    };
     let before = expires().unwrap();
     cluster.start_joining("gpu-7");
     eventually("the certificate is renewed", async || {

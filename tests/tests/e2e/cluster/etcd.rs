@@ -108,7 +108,7 @@ async fn said(cluster: &Cluster, path: &str) -> String {
 }
 
 /// Waits until the replica reports that etcd does not work; it stays ready.
-async fn complains(cluster: &Cluster, kind: &str) {
+async fn reports_etcd_failure(cluster: &Cluster, kind: &str) {
     eventually("the replica reports that etcd fails", async || {
         let ready = said(cluster, "/readyz").await;
         let is_told = ready.starts_with("ok\n") && ready.contains("etcd: fails");
@@ -212,7 +212,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
 
     // etcd is dead: changes in the meantime are published afterwards.
     etcd.kill();
-    complains(&cluster, "unreachable").await;
+    reports_etcd_failure(&cluster, "unreachable").await;
     let came = begins(&client).await;
     cancel(&cluster, goes).await;
     etcd.start_again().await;
@@ -232,7 +232,7 @@ async fn work_goes_on_while_etcd_is_dead_or_cut_off_and_the_mirror_is_whole_agai
 
     // etcd is cut off: connections stay open without answers.
     etcd.freeze();
-    complains(&cluster, "silent").await;
+    reports_etcd_failure(&cluster, "silent").await;
     let late = begins(&client).await;
     etcd.thaw();
     mirrored(&etcd, &[stays, came, late]).await;
@@ -263,7 +263,7 @@ async fn a_full_etcd_hinders_nothing_and_is_written_to_again_once_there_is_room(
     assert!(etcd.ctl(&["alarm", "list"]).unwrap().contains("NOSPACE"));
 
     let came = begins(&client).await;
-    complains(&cluster, "full").await;
+    reports_etcd_failure(&cluster, "full").await;
     // A removal takes effect even now.
     cancel(&cluster, goes).await;
     mirrored(&etcd, &[]).await;

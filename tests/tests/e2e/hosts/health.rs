@@ -162,7 +162,7 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
 }
 
 /// Sets rules, and waits until a leader reports them as active.
-async fn obeys(cluster: &Cluster, words: &[&str], expected: &str) {
+async fn set_rules(cluster: &Cluster, words: &[&str], expected: &str) {
     let applied = cluster.muster(words).await;
     assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!(cluster.muster(&["health", "rules"]).await.ok(), expected);
@@ -189,7 +189,7 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
     let file = cluster.write("own.toml", &own);
     let whole = format!("{own}\n\n[codes]\n{codes}");
     let file = file.to_str().unwrap();
-    obeys(&cluster, &["health", "apply", file], &whole).await;
+    set_rules(&cluster, &["health", "apply", file], &whole).await;
     let leader = cluster.leader(&client).await;
     cluster.replicas[leader].kill();
     let outlived = eventually("another leader", async || {
@@ -202,7 +202,7 @@ async fn what_ships_is_in_the_log_and_what_somebody_wrote_outlives_leaders() {
     assert_eq!(outlived.rules, whole);
     assert!(outlived.rules_revision > revision);
     let shipped = ["health", "apply", "--shipped"];
-    obeys(&cluster, &shipped, RuleSet::SHIPPED_TEXT).await;
+    set_rules(&cluster, &shipped, RuleSet::SHIPPED_TEXT).await;
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ fn violations(refusal: &Refusal) -> Vec<String> {
 }
 
 /// Asserts that the cluster holds exactly these jobs, and runs another one to its end.
-async fn goes_on(client: &Client, jobs: &[JobId]) {
+async fn still_works(client: &Client, jobs: &[JobId]) {
     let (_, listed) = client
         .list_jobs(v1::ListJobsRequest::default(), 1_000)
         .await
@@ -95,7 +95,7 @@ async fn malformed_job_files_are_told_with_line_and_field() {
             run.stderr
         );
     }
-    goes_on(&client, &[kept]).await;
+    still_works(&client, &[kept]).await;
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn specifications_over_a_limit_are_refused_with_the_limit() {
         .await;
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("(SPEC_BYTES_MAX)"), "{}", run.stderr);
-    goes_on(&client, &[kept]).await;
+    still_works(&client, &[kept]).await;
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn an_unknown_queue_is_named_with_the_way_out() {
         run.stderr.contains("queue `nope` does not exist"),
         "{run:?}"
     );
-    goes_on(&client, &[]).await;
+    still_works(&client, &[]).await;
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn jobs_of_one_name_are_two_and_requests_of_one_id_are_one() {
     let other = submit("false").await;
     assert_eq!(other.code, 1, "{other:?}");
     assert!(other.stderr.contains("request id"), "{}", other.stderr);
-    goes_on(&client, &[first.job, second.job, third]).await;
+    still_works(&client, &[first.job, second.job, third]).await;
 }
 
 #[tokio::test]
@@ -246,5 +246,5 @@ async fn cancelling_what_has_ended_or_never_was_is_refused() {
     );
     let after = client.get_job(job, 1, v1::Consistency::Linearizable).await;
     assert_eq!(after.unwrap().phase(), v1::JobPhase::Succeeded);
-    goes_on(&client, &[job]).await;
+    still_works(&client, &[job]).await;
 }

@@ -12,7 +12,7 @@ use muster_proto::v1::event::Kind;
 use muster_proto::v1::{self, HostHealth};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::fleet::{Fleet, FleetShape, Silent};
+use crate::fleet::{Fleet, FleetShape, SilentWorker};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -96,7 +96,7 @@ async fn trial(
         .watch(Some(Revision(from.revision)), filter);
     let count = victims.len();
     for number in victims {
-        fleet.mute(number)?;
+        fleet.silence(number)?;
     }
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -106,8 +106,8 @@ async fn trial(
     if let Leader::Dies = leader {
         sleep(Duration::from_millis(Timings::default().suspect_ms / 2)).await;
         let index = testbed.leader().await?;
-        testbed.shoot(index)?;
-        testbed.bury(index)?;
+        testbed.kill(index)?;
+        testbed.await_end(index)?;
         let detected = watching.await??;
         testbed.revive(index)?;
         return Ok(detected);
@@ -116,7 +116,7 @@ async fn trial(
 }
 
 /// Follows the events until every one of these hosts is lost.
-async fn observe(mut watch: Watch, silent: Vec<Silent>) -> anyhow::Result<Detected> {
+async fn observe(mut watch: Watch, silent: Vec<SilentWorker>) -> anyhow::Result<Detected> {
     let mut waited: BTreeMap<String, Instant> = silent
         .into_iter()
         .map(|silent| (silent.host, silent.since))
@@ -160,7 +160,7 @@ impl Detected {
                 conditions: format!(
                     "{hosts} simulated workers with {GPUS_PER_HOST} GPUs, a heartbeat every {} ms each; {} of them \
                      fall silent at once; {}",
-                    timings.beat_ms,
+                    timings.heartbeat_ms,
                     samples.len(),
                     leader.words()
                 ),

@@ -72,11 +72,11 @@ async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let client = impatient_client(testbed).await?;
     client.submit_job(specs::single()).await?;
     let began = Instant::now();
-    testbed.shoot(leader)?;
+    testbed.kill(leader)?;
     // Also covers a write that the dying leader had committed and only the retry finds.
     client.submit_job(specs::single()).await?;
     let took = began.elapsed();
-    testbed.bury(leader)?;
+    testbed.await_end(leader)?;
     testbed.revive(leader)?;
     Ok(took)
 }

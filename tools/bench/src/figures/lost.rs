@@ -107,10 +107,10 @@ async fn kill_after_answer(
         .await
         .context("no submit was answered for half a minute")?;
     for index in &dead {
-        testbed.shoot(*index)?;
+        testbed.kill(*index)?;
     }
     for index in &dead {
-        testbed.bury(*index)?;
+        testbed.await_end(*index)?;
     }
     for index in &dead {
         testbed.revive(*index)?;

@@ -112,8 +112,8 @@ async fn restarts(
 
 async fn restart_follower(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     let follower = (testbed.leader().await? + 1) % REPLICAS;
-    testbed.shoot(follower)?;
-    testbed.bury(follower)?;
+    testbed.kill(follower)?;
+    testbed.await_end(follower)?;
     let newest = testbed.client().submit_job(specs::single()).await?.revision;
     let client = testbed.client_of(follower).await?;
     let began = Instant::now();
@@ -137,10 +137,10 @@ async fn await_revision(client: &Client, wanted: Revision) {
 
 async fn restart_group(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     for index in 0..REPLICAS {
-        testbed.shoot(index)?;
+        testbed.kill(index)?;
     }
     for index in 0..REPLICAS {
-        testbed.bury(index)?;
+        testbed.await_end(index)?;
     }
     let began = Instant::now();
     for index in 0..REPLICAS {

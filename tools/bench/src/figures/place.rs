@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_proto::v1;
 use tokio::time::Instant;
 
-use crate::fleet::{Fleet, FleetShape, TaskLife};
+use crate::fleet::{Fleet, FleetShape, TaskBehavior};
 use crate::load::{Until, closed_loop};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
@@ -193,14 +193,14 @@ impl Floor {
 
     /// Ends every task and waits until every GPU is free.
     async fn empty(&self) -> anyhow::Result<()> {
-        self.fleet.set_life(TaskLife::End);
+        self.fleet.set_life(TaskBehavior::End);
         self.testbed
             .await_status("an empty cluster", |status| {
                 status.gpus.is_some_and(|gpus| gpus.held == 0)
                     && status.jobs.is_some_and(|jobs| jobs.queued == 0)
             })
             .await?;
-        self.fleet.set_life(TaskLife::Run);
+        self.fleet.set_life(TaskBehavior::Run);
         Ok(())
     }
 

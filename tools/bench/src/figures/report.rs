@@ -62,11 +62,11 @@ async fn found(fleet: &mut Fleet, hosts: u32, findings: u32) -> anyhow::Result<R
     let stride = hosts / findings;
     for at in 0..findings {
         pause.tick().await;
-        fleet.find(at * stride)?;
+        fleet.report_finding(at * stride)?;
     }
     let mut samples = Samples::default();
     for _ in 0..findings {
-        samples.push_ms(fleet.await_heard(PATIENCE).await?);
+        samples.push_ms(fleet.await_acknowledged(PATIENCE).await?);
     }
     let count = samples.len();
     ensure!(
@@ -105,10 +105,10 @@ async fn placed_again(
         fleet.await_assigned(before + tasks, PATIENCE).await?;
         let victim = first_host(testbed, job).await?;
         let began = Instant::now();
-        fleet.find(victim)?;
+        fleet.report_finding(victim)?;
         let again = fleet.await_assigned(before + 2 * tasks, PATIENCE).await?;
         samples.push_ms(again.duration_since(began));
-        fleet.await_heard(PATIENCE).await?;
+        fleet.await_acknowledged(PATIENCE).await?;
         let elsewhere = first_host(testbed, job).await?;
         ensure!(elsewhere != victim, "the gang came back to a broken GPU");
         let client = testbed.client();

@@ -8,13 +8,13 @@ use muster_proto::v1::worker_task_phase::{Kind as Phase, Plain};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::fleet::TaskLife;
+use crate::fleet::TaskBehavior;
 
 /// Exit code of a process that ended on SIGTERM.
 const EXIT_TERMINATED: i32 = 143;
 
 /// A task and its reported state.
-struct Held {
+struct HostedTask {
     unit: u32,
     epoch: u64,
     phase: Phase,
@@ -26,7 +26,7 @@ pub(super) struct SimulatedHost {
     worker_id: Uuid,
     gpus: Vec<String>,
     /// By job and task.
-    tasks: BTreeMap<(u64, u32), Held>,
+    tasks: BTreeMap<(u64, u32), HostedTask>,
     /// Newest accepted leadership.
     pub(super) leader: u64,
     desired_revision: u64,
@@ -90,7 +90,7 @@ impl SimulatedHost {
     }
 
     /// Takes over the desired state; returns the number of new tasks.
-    pub(super) fn obey(&mut self, desired: v1::DesiredState, life: TaskLife) -> u64 {
+    pub(super) fn obey(&mut self, desired: v1::DesiredState, life: TaskBehavior) -> u64 {
         self.desired_revision = desired.revision;
         let mut kept = BTreeMap::new();
         let mut new = 0;
@@ -104,7 +104,7 @@ impl SimulatedHost {
                 .remove(&key)
                 .filter(|held| held.epoch == task.epoch);
             new += u64::from(known.is_none());
-            let mut held = known.unwrap_or_else(|| Held {
+            let mut held = known.unwrap_or_else(|| HostedTask {
                 unit: task.unit,
                 epoch: task.epoch,
                 phase: first_phase(life),
@@ -128,7 +128,7 @@ impl SimulatedHost {
     }
 
     /// Reports a double-bit error of its first GPU.
-    pub(super) fn find(&mut self) {
+    pub(super) fn report_finding(&mut self) {
         self.findings += 1;
         let gpu = self.gpus.first().cloned().unwrap_or_default();
         let finding = v1::Finding {
@@ -148,7 +148,7 @@ impl SimulatedHost {
     }
 
     /// Time since the finding that the leader now acknowledges.
-    pub(super) fn heard(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
+    pub(super) fn acknowledged(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
         let heard = desired.health.as_ref().map_or(0, |health| health.heard);
         let (_, at) = self
             .found
@@ -195,10 +195,10 @@ impl SimulatedHost {
     }
 }
 
-fn first_phase(life: TaskLife) -> Phase {
+fn first_phase(life: TaskBehavior) -> Phase {
     match life {
-        TaskLife::Run => Phase::Running(Plain {}),
-        TaskLife::End => exited(0),
+        TaskBehavior::Run => Phase::Running(Plain {}),
+        TaskBehavior::End => exited(0),
     }
 }
 

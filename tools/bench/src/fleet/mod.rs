@@ -37,7 +37,7 @@ pub(super) enum Order {
 
 /// A worker that has fallen silent.
 #[derive(Clone, Debug)]
-pub(crate) struct Silent {
+pub(crate) struct SilentWorker {
     /// Name of its host.
     pub(crate) host: String,
     /// Time of its last heartbeat.
@@ -46,7 +46,7 @@ pub(crate) struct Silent {
 
 /// Fate of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskLife {
+pub(crate) enum TaskBehavior {
     /// They run until they are stopped.
     Run,
     /// They end successfully at once, including those that run already.
@@ -77,10 +77,10 @@ struct Counters {
 /// Running workers; they fall silent when this is dropped.
 pub(crate) struct Fleet {
     counters: Arc<Counters>,
-    life: watch::Sender<TaskLife>,
+    life: watch::Sender<TaskBehavior>,
     orders: Vec<mpsc::Sender<Order>>,
     heard: mpsc::Receiver<Duration>,
-    silent: mpsc::Receiver<Silent>,
+    silent: mpsc::Receiver<SilentWorker>,
     _workers: JoinSet<()>,
 }
 
@@ -89,7 +89,7 @@ impl Fleet {
     pub(crate) fn start(shape: FleetShape, addresses: &[String]) -> anyhow::Result<Self> {
         let counters = Arc::new(Counters::default());
         let links = Arc::new(Links::new(addresses, shape.connections)?);
-        let (life, _) = watch::channel(TaskLife::Run);
+        let (life, _) = watch::channel(TaskBehavior::Run);
         let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
         let (tell, heard) = mpsc::channel(HEARD_MAX);
         let (fall_silent, silent) = mpsc::channel(HEARD_MAX);
@@ -121,12 +121,12 @@ impl Fleet {
     }
 
     /// Makes a worker report a finding.
-    pub(crate) fn find(&self, number: u32) -> anyhow::Result<()> {
+    pub(crate) fn report_finding(&self, number: u32) -> anyhow::Result<()> {
         self.order(number, Order::Find)
     }
 
     /// Makes a worker fall silent permanently.
-    pub(crate) fn mute(&self, number: u32) -> anyhow::Result<()> {
+    pub(crate) fn silence(&self, number: u32) -> anyhow::Result<()> {
         self.order(number, Order::FallSilent)
     }
 
@@ -136,7 +136,10 @@ impl Fleet {
     }
 
     /// Waits for the next worker that has fallen silent.
-    pub(crate) async fn await_silent(&mut self, patience: Duration) -> anyhow::Result<Silent> {
+    pub(crate) async fn await_silent(
+        &mut self,
+        patience: Duration,
+    ) -> anyhow::Result<SilentWorker> {
         timeout(patience, self.silent.recv())
             .await
             .with_context(|| format!("no worker fell silent within {patience:?}"))?
@@ -144,7 +147,10 @@ impl Fleet {
     }
 
     /// Waits for the next worker whose finding is acknowledged as committed; returns the time that took.
-    pub(crate) async fn await_heard(&mut self, patience: Duration) -> anyhow::Result<Duration> {
+    pub(crate) async fn await_acknowledged(
+        &mut self,
+        patience: Duration,
+    ) -> anyhow::Result<Duration> {
         timeout(patience, self.heard.recv())
             .await
             .with_context(|| format!("no finding was acknowledged within {patience:?}"))?
@@ -152,7 +158,7 @@ impl Fleet {
     }
 
     /// Sets the fate of tasks from now on.
-    pub(crate) fn set_life(&self, life: TaskLife) {
+    pub(crate) fn set_life(&self, life: TaskBehavior) {
         self.life.send_replace(life);
     }
 
@@ -162,7 +168,7 @@ impl Fleet {
     }
 
     /// Heartbeats sent and acknowledged so far.
-    pub(crate) fn beats(&self) -> (u64, u64) {
+    pub(crate) fn heartbeats(&self) -> (u64, u64) {
         let counters = &self.counters;
         let sent = counters.beats.load(Ordering::Relaxed);
         (sent, counters.acknowledged.load(Ordering::Relaxed))

@@ -17,7 +17,7 @@ use tonic::Status;
 
 use crate::fleet::host::SimulatedHost;
 use crate::fleet::links::Links;
-use crate::fleet::{Counters, Order, Silent, TaskLife};
+use crate::fleet::{Counters, Order, SilentWorker, TaskBehavior};
 
 /// Capacity of the queue of messages to the leader.
 const OUTGOING_MAX: usize = 8;
@@ -29,13 +29,13 @@ pub(super) struct Session {
     pub(super) host: SimulatedHost,
     pub(super) links: Arc<Links>,
     pub(super) counters: Arc<Counters>,
-    pub(super) life: watch::Receiver<TaskLife>,
+    pub(super) life: watch::Receiver<TaskBehavior>,
     /// Orders to the worker.
     pub(super) orders: mpsc::Receiver<Order>,
     /// Receives the time until a finding was acknowledged.
     pub(super) heard: mpsc::Sender<Duration>,
     /// Receives the worker's fall into silence.
-    pub(super) silent: mpsc::Sender<Silent>,
+    pub(super) silent: mpsc::Sender<SilentWorker>,
     /// Phase of its heartbeats within a period, from 0 to 1.
     pub(super) phase: f64,
 }
@@ -99,7 +99,7 @@ impl Session {
                 () = stream.is_due() => stream.beat(self, false).await,
                 Some(order) = self.orders.recv() => match order {
                     Order::Find => {
-                        self.host.find();
+                        self.host.report_finding();
                         stream.beat(self, true).await;
                     }
                     // The stream stays open: a host without power closes nothing.
@@ -109,7 +109,7 @@ impl Session {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    if *self.life.borrow_and_update() == TaskLife::End {
+                    if *self.life.borrow_and_update() == TaskBehavior::End {
                         self.host.end_tasks();
                         stream.beat(self, true).await;
                     }
@@ -120,7 +120,7 @@ impl Session {
 
     /// Never returns, so that the worker never reconnects, even to a new leader.
     async fn fall_silent(&self, stream: &Stream) -> Result<(), Status> {
-        let silent = Silent {
+        let silent = SilentWorker {
             host: self.host.name(),
             since: stream.last_beat,
         };
@@ -140,7 +140,7 @@ impl Session {
                 stream.beat(self, true).await;
             }
             Some(FromLeader::Desired(desired)) => {
-                if let Some(after) = self.host.heard(&desired) {
+                if let Some(after) = self.host.acknowledged(&desired) {
                     // Closed: acknowledgements are no longer awaited.
                     let _closed = self.heard.send(after).await;
                 }

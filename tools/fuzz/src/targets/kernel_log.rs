@@ -1,6 +1,6 @@
 //! Records of the kernel log, parts of whose text tasks can choose: read one after the other, trusted or not.
 
-use muster_health::kernel_log::{BusMap, Cursor, Scanner, Trust};
+use muster_health::kernel_log::{BusMap, Cursor, Scanner, TrustedWriters};
 
 use crate::{SMALL, bounded};
 
@@ -8,7 +8,7 @@ use crate::{SMALL, bounded};
 pub(crate) fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     bounded(data, SMALL, || {
-        for trust in [Trust::Kernel, Trust::Tests] {
+        for trust in [TrustedWriters::Kernel, TrustedWriters::Tests] {
             let mut scanner = Scanner::new(trust, Cursor::default(), BusMap::default());
             for record in text.split('\0') {
                 // As after a reboot, when record numbers start again.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use muster_scheduler::SchedulerConfig;
-use muster_service::settings::{Given, Origin, Settings, load, options};
+use muster_service::settings::{OptionValue, Origin, Settings, load, options};
 use muster_worker::WorkerConfig;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn check_words<S: Settings>(bytes: &[u8]) {
     let options = options::<S>();
     let option = &options[position % options.len()];
     let words = [String::from_utf8_lossy(words).into_owned()];
-    let Ok(given) = Given::read(option, &words, Origin::Flag("--it".to_owned())) else {
+    let Ok(given) = OptionValue::read(option, &words, Origin::Flag("--it".to_owned())) else {
         return;
     };
     drop(load::<S>(None, &[given]).map_err(|problems| problems.to_string()));

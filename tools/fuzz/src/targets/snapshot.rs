@@ -2,7 +2,7 @@
 //! state.
 
 use muster_engine::state::State;
-use muster_raft_store::reread::snapshot_file;
+use muster_raft_store::fuzz_decoders::snapshot_file;
 
 use crate::{WITH_LZ4, bounded, choice, lz4, same_again, snapshot};
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use crate::{SMALL, assert_same, bounded, choice, or_panic};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use muster_tls::jwt::{Expected, Jwks};
+use muster_tls::jwt::{Jwks, RequiredClaims};
 use muster_tls::{JoinToken, PeerRole, SigningRequest, Tls, TlsSettings, Token, issue, role_of};
 use rustls_pki_types::CertificateDer;
 use tempfile::TempDir;
@@ -78,10 +78,10 @@ fn check_join_token(text: &str) {
     }
 }
 
-fn expected() -> Expected {
+fn expected() -> RequiredClaims {
     let [issuer, audience, user_claim, groups_claim] =
         ["https://idp.example", "muster", "sub", "groups"].map(str::to_owned);
-    Expected {
+    RequiredClaims {
         issuer,
         audience,
         user_claim,

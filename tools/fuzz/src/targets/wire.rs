@@ -1,17 +1,17 @@
 //! Messages with a type in the core: a valid message must be unchanged after conversion in both directions.
 
-use muster_model::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
-};
 use muster_model::command::{
-    Block, BlockTarget, Exit, GpuDescription, GpuHealth, HostRegistration, Standing, StopCause,
-    StopReason,
+    AllocationBasis, Block, BlockTarget, Exit, GpuDescription, GpuHealth, HostRegistration,
+    StopCause, StopReason,
 };
 use muster_model::desired::{
     CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment,
 };
 use muster_model::event::EventKind;
-use muster_model::health::{Blame, Component, Finding, Order};
+use muster_model::health::{Attribution, Component, Finding, Order};
+use muster_model::heartbeat::{
+    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+};
 use muster_model::job::{Barrier, CancelRequest, Checkpoint, StopOrder, Suspension, UnitCounts};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree,
@@ -46,13 +46,13 @@ macro_rules! twins {
     };
 }
 twins! {
-    Beat => Beat, |core| core.into();
+    Beat => Heartbeat, |core| core.into();
     WorkerStatus => WorkerStatus, |core| core.into();
     TaskStatus => TaskStatus, |core| core.into();
     WorkerTaskPhase => WorkerTaskPhase, |core| core.into();
     SpoilReport => SpoilReport, |core| core.into();
     CheckpointReport => CheckpointReport, |core| core.into();
-    Standing => Standing, |core| core.into();
+    Standing => AllocationBasis, |core| core.into();
     Container => Container, |core| core.into();
     Mount => Mount, |core| core.into();
     DesiredState => DesiredState, |core| core.into();
@@ -64,7 +64,7 @@ twins! {
     Event => EventKind, |core| core.into();
     Execution => Execution, |core| core.into();
     Secret => Secret, |core| core.into();
-    Blame => Blame, |core| core.into();
+    Blame => Attribution, |core| core.into();
     Component => Component, |core| core.into();
     Finding => Finding, |core| core.into();
     HealthOrder => Order, |core| core.into();

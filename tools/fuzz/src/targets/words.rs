@@ -6,7 +6,7 @@ use muster_job_file::human::{
     HumanSignal, compress, cpu_count, duration, expand, expand_all, format_duration, format_mib,
     signal, size, task_list,
 };
-use muster_job_file::strict_yaml::Places;
+use muster_job_file::strict_yaml::Positions;
 use muster_model::ids::{GpuUuid, RequestId};
 
 use crate::{assert_same, bounded, choice};
@@ -73,7 +73,7 @@ pub(crate) fn run(data: &[u8]) {
         4 => drop(task_list(text)),
         _ => {
             let (path, document) = text.split_once('\n').unwrap_or((text, ""));
-            let place = Places::of(document).find(path);
+            let place = Positions::of(document).find(path);
             assert!(place.is_none_or(|(line, column)| line > 0 && column > 0));
         }
     });

@@ -91,7 +91,7 @@ impl Executor {
     pub(crate) fn new(
         journal: Journal,
         runner: Runner,
-        works: mpsc::Sender<Order>,
+        repairs: mpsc::Sender<Order>,
     ) -> (Self, ExecutorHandle) {
         let (sender, work) = mpsc::channel(ACTIONS_WAITING_MAX);
         let shared = Arc::new(Shared::default());
@@ -101,7 +101,7 @@ impl Executor {
             work,
             backlog: Vec::new(),
             starting: BTreeSet::new(),
-            works,
+            works: repairs,
             shared: Arc::clone(&shared),
         };
         let handle = ExecutorHandle {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_backoff::jitter;
-use muster_model::beat::Beat;
 use muster_model::health::Component;
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::HostId;
 use muster_model::time::MonotonicMs;
 use muster_model::timings::Timings;
@@ -37,7 +37,7 @@ impl Heartbeats {
     pub(super) fn new(timings: Timings, now: MonotonicMs) -> Self {
         Self {
             timings,
-            period_ms: timings.beat_ms,
+            period_ms: timings.heartbeat_ms,
             due: Instant::now(),
             status_sent: None,
             sequence: 0,
@@ -55,7 +55,7 @@ impl Heartbeats {
     /// Notes that the state of a host with `tasks` tasks changed. True: a heartbeat must be sent now.
     /// False: it becomes due soon, because one was sent recently.
     pub(super) fn is_status_due_now(&mut self, tasks: usize) -> bool {
-        let Some(pause_ends) = self.status_sent.map(|sent| sent + pause(tasks)) else {
+        let Some(pause_ends) = self.status_sent.map(|sent| sent + status_interval(tasks)) else {
             return true;
         };
         if Instant::now() >= pause_ends {
@@ -108,35 +108,35 @@ impl Heartbeats {
         now: MonotonicMs,
     ) -> Option<u64> {
         self.answered_at = now;
-        let usual_ms = self.timings.beat_ms;
+        let usual_ms = self.timings.heartbeat_ms;
         let period_ms = period_ms.map_or(usual_ms, |wanted_ms| {
-            wanted_ms.clamp(usual_ms, self.timings.beat_ms_max())
+            wanted_ms.clamp(usual_ms, self.timings.heartbeat_ms_max())
         });
         if std::mem::replace(&mut self.period_ms, period_ms) > period_ms {
             self.due = self.due.min(self.next_due());
         }
-        metrics::beat_interval_ms(period_ms);
+        metrics::heartbeat_interval_ms(period_ms);
         let sent_at = self.sent.remove(&sequence);
         let round_trip_ms = sent_at.map(|sent_at| now.since(sent_at));
-        round_trip_ms.inspect(|took_ms| metrics::beat_round_trip_ms(*took_ms));
+        round_trip_ms.inspect(|took_ms| metrics::heartbeat_round_trip_ms(*took_ms));
         self.sent = self.sent.split_off(&sequence);
         round_trip_ms
     }
 
     /// Whether the leader has been silent for so long that another one should be looked for.
     pub(super) fn is_unanswered(&self, now: MonotonicMs) -> bool {
-        now.since(self.answered_at) > self.timings.patience_ms(self.period_ms)
+        now.since(self.answered_at) > self.timings.leader_timeout_ms(self.period_ms)
     }
 }
 
 /// Minimum interval between heartbeats with the whole state of `tasks` tasks.
-fn pause(tasks: usize) -> Duration {
+fn status_interval(tasks: usize) -> Duration {
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     (STATUS_PAUSE * tasks.max(STATUS_PAUSE_TASKS) / STATUS_PAUSE_TASKS).min(STATUS_PAUSE_MAX)
 }
 
 /// Fills in the host's id: findings may be made before the leader assigns it.
-pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+pub(super) fn name_host(beat: &mut Heartbeat, id: HostId) {
     let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {
         match &mut finding.component {
@@ -180,11 +180,11 @@ mod tests {
 
     #[test]
     fn the_more_tasks_a_beat_tells_of_the_more_changes_share_one() {
-        assert_eq!(pause(0), STATUS_PAUSE);
-        assert_eq!(pause(32), STATUS_PAUSE);
-        assert_eq!(pause(48), STATUS_PAUSE * 3 / 2);
-        assert_eq!(pause(128), STATUS_PAUSE_MAX);
-        assert_eq!(pause(usize::MAX), STATUS_PAUSE_MAX);
+        assert_eq!(status_interval(0), STATUS_PAUSE);
+        assert_eq!(status_interval(32), STATUS_PAUSE);
+        assert_eq!(status_interval(48), STATUS_PAUSE * 3 / 2);
+        assert_eq!(status_interval(128), STATUS_PAUSE_MAX);
+        assert_eq!(status_interval(usize::MAX), STATUS_PAUSE_MAX);
     }
 
     #[tokio::test(start_paused = true)]

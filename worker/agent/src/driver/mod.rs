@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use clock_offset::ClockOffset;
 use heartbeats::{Heartbeats, name_host};
 use muster_control::agent::{Action, Agent, Input, SupervisorReport};
-use muster_model::command::{Exit, GpuHealth, LastSeen};
+use muster_model::command::{Exit, GpuHealth, LastMeasurements};
 use muster_model::desired::{DesiredState, TaskAssignment};
 use muster_model::health::Component;
 use muster_model::ids::{GpuUuid, LeadershipEpoch};
@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::connection::session::Session;
 use crate::error::Error;
-use crate::inbox::Incoming;
+use crate::inbox::Input;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
 use crate::tasks::exec::Execs;
@@ -57,7 +57,7 @@ const HELD_AFTER_KILL: &str = "held_after_kill_mib";
 pub(crate) struct Driver {
     pub(crate) agent: Agent,
     pub(crate) clock: LeaseClock,
-    pub(crate) inbox: mpsc::Receiver<Incoming>,
+    pub(crate) inbox: mpsc::Receiver<Input>,
     pub(crate) reports: mpsc::Receiver<MonitorReport>,
     pub(crate) runner: Runner,
     pub(crate) executor: ExecutorHandle,
@@ -118,27 +118,28 @@ impl Driver {
 
     async fn incoming(
         &mut self,
-        incoming: Incoming,
+        incoming: Input,
         open: &mut Option<OpenSession>,
     ) -> Result<(), Error> {
         match incoming {
-            Incoming::Supervisor(id, report) => self.supervisor(id, report).await,
-            Incoming::Checkpoint(RunId { key, epoch }, report) => {
+            Input::Supervisor(id, report) => self.supervisor(id, report).await,
+            Input::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
-            Incoming::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
-            Incoming::Spoiled(RunId { key, epoch }, report) => {
+            Input::GpuHeld(gpu, held) => self.gpu_held(gpu, held).await,
+            Input::Spoiled(RunId { key, epoch }, report) => {
                 metrics::checkpoint_spoiled();
                 tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
                     "a task could not read a checkpoint");
                 self.step(Input::Spoiled { key, epoch, report }).await
             }
-            Incoming::Progress(RunId { key, epoch }, step) => {
+            Input::Progress(RunId { key, epoch }, step) => {
                 self.step(Input::Progress { key, epoch, step }).await
             }
-            Incoming::Opened(session) => {
+            Input::Opened(session) => {
                 metrics::session_open(true);
-                self.runner.beats_every(session.timings.beat_ms);
+                self.runner
+                    .set_heartbeat_interval(session.timings.heartbeat_ms);
                 self.step(Input::StreamOpened).await?;
                 let beats = Heartbeats::new(session.timings, self.clock.now());
                 let output = OutputRequests::new(
@@ -155,11 +156,11 @@ impl Driver {
                 });
                 self.send_heartbeat(open, true).await
             }
-            Incoming::Message(number, kind) => match open {
+            Input::Message(number, kind) => match open {
                 Some(open) if open.session.number == number => self.message(kind, open).await,
                 _ => Ok(()),
             },
-            Incoming::Closed(number) => {
+            Input::Closed(number) => {
                 if open
                     .as_ref()
                     .is_some_and(|open| open.session.number == number)
@@ -179,7 +180,7 @@ impl Driver {
                 self.health.sample(memory_in_use(gpu, held_mib));
                 Ok(())
             }
-            MonitorReport::Found(findings) => self.step(Input::Found(findings)).await,
+            MonitorReport::Found(findings) => self.step(Input::Findings(findings)).await,
             MonitorReport::OrderDone(done) => self.step(Input::HealthWorkDone(done)).await,
         }
     }
@@ -215,7 +216,7 @@ impl Driver {
                         self.health.sample(sample);
                     }
                 }
-                self.step(Input::BeatAcknowledged {
+                self.step(Input::HeartbeatAcknowledged {
                     leader: LeadershipEpoch(ack.leadership_epoch),
                     sequence: ack.sequence,
                 })
@@ -308,18 +309,18 @@ impl Driver {
             return exit;
         };
         let gpus = &task.assignment.gpus;
-        let seen = LastSeen {
+        let seen = LastMeasurements {
             busy_permille: self.uses.busy_permille(gpus, self.clock.now()),
-            held_before_mib: self.uses.held_before_mib(gpus),
+            leftover_mib: self.uses.held_before_mib(gpus),
             step: task.progress_step,
         };
-        exit.last_seen = (seen != LastSeen::default()).then(|| Box::new(seen));
+        exit.last_measurements = (seen != LastMeasurements::default()).then(|| Box::new(seen));
         exit
     }
 
     async fn tick(&mut self, open: &mut Option<OpenSession>) -> Result<(), Error> {
         let now = self.clock.now();
-        self.systemd.iter().for_each(Systemd::lives);
+        self.systemd.iter().for_each(Systemd::notify_watchdog);
         self.step(Input::Tick).await?;
         for sample in self.self_checks.tick(now) {
             self.health.sample(sample);
@@ -374,7 +375,7 @@ impl Driver {
     /// Processes one input; leases are extended at once, other actions follow in order.
     pub(crate) async fn step(&mut self, input: Input) -> Result<(), Error> {
         if let Input::Desired(desired) = &input {
-            self.health.acknowledged(desired.health.heard);
+            self.health.acknowledged(desired.health.acknowledged);
         }
         let actions = self.agent.step(input, self.clock.now());
         self.health.rules(self.agent.health_rules());
@@ -433,8 +434,8 @@ impl Driver {
         };
         let now = self.clock.now();
         let (sequence, whole) = open.beats.next(now, changed);
-        self.step(Input::BeatSent { sequence }).await?;
-        let mut beat = self.agent.beat(sequence, whole);
+        self.step(Input::HeartbeatSent { sequence }).await?;
+        let mut beat = self.agent.heartbeat(sequence, whole);
         name_host(&mut beat, open.session.host);
         if !try_send(open, WorkerKind::Beat((&beat).into())) && whole {
             open.beats.status_lost();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use muster_control::agent::{Agent, Found, Input, JournalRecord};
+use muster_control::agent::{Agent, DiscoveredAttempt, Input, JournalRecord};
 use muster_model::command::HostRegistration;
 use muster_model::ids::GpuUuid;
 use muster_monitor::gpu::{
@@ -148,7 +148,7 @@ impl Loops {
         let context = monitor_context(data, &host, clock, access.clone(), &config);
         let health = health::start(&config.health, context, watched, report_sender, stop);
         // The reboot was handled everywhere, and no task has started.
-        data.settle()?;
+        data.set_up()?;
         let (executor, handle) = Executor::new(journal, runner.clone(), health.orders());
         let (newest, accepted) = watch::channel(agent.leader());
         let keeper = SessionKeeper::new(host, engines, access, outbox, accepted, stop.clone());
@@ -187,9 +187,9 @@ impl Loops {
     async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let mut driver = self.driver;
         let executor = tokio::spawn(self.executor.run());
-        driver.recovered(self.actions, self.late).await?;
+        driver.apply_recovery(self.actions, self.late).await?;
         // The state of the last agent is taken over.
-        driver.systemd.iter().for_each(Systemd::serves);
+        driver.systemd.iter().for_each(Systemd::notify_ready);
         tokio::select! {
             () = shutdown => Ok(()),
             outcome = self.keeper.run() => outcome,
@@ -262,7 +262,7 @@ fn gpus_to_watch(
 
 /// Locks the data directory and sets up the place of task directories.
 fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, Error> {
-    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
+    let data = DataDirectory::lock(&config.data_dir, &machine.boot_id)?;
     let memory = run_directory(config, &data);
     directories::set_up(&data, &memory, config.run_dir.is_some())
         .map_err(system("creating the directory of all tasks"))?;
@@ -299,7 +299,7 @@ fn ship(
 impl Driver {
     /// Processes what recovery found: GPUs, checkpoints committed while no agent ran, and supervisors that
     /// must end.
-    async fn recovered(
+    async fn apply_recovery(
         &mut self,
         actions: Vec<muster_control::agent::Action>,
         late: Vec<Input>,
@@ -353,7 +353,10 @@ async fn recover(
 }
 
 /// Attempts in the journal without a directory: it was in memory.
-fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
+fn lost_by_reboot(
+    records: &[JournalRecord],
+    found: &[DiscoveredAttempt],
+) -> Vec<DiscoveredAttempt> {
     let mut held = BTreeMap::new();
     for record in records {
         match record {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::command::{GpuDescription, HostRegistration};
 use muster_model::host::DRIVER_LABEL;
 use muster_model::ids::GpuUuid;
-use muster_model::topology::LearntTree;
+use muster_model::topology::ReportedTopology;
 use muster_monitor::gpu::{FaultStore, GpuBackend, GpuMemory, GpuMonitor, GpuSensors, open_gpus};
 use muster_monitor::health;
 use muster_monitor::topology::{self, PciAddress, Sysfs};
@@ -85,7 +85,7 @@ fn registration(
     data: &DataDirectory,
     machine: Machine,
     gpus: &[GpuDescription],
-    learnt: LearntTree,
+    learnt: ReportedTopology,
 ) -> HostRegistration {
     let name = config.name.clone().unwrap_or(machine.name);
     HostRegistration {

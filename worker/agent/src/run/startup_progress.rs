@@ -22,7 +22,7 @@ pub(super) async fn with_progress<T>(
         tokio::select! {
             biased;
             done = &mut work => return done,
-            _ = tick.tick() => systemd.into_iter().for_each(|systemd| systemd.starts(SILENCE_MAX)),
+            _ = tick.tick() => systemd.into_iter().for_each(|systemd| systemd.extend_start_timeout(SILENCE_MAX)),
         }
     }
 }

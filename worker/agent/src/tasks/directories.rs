@@ -105,7 +105,7 @@ mod tests {
         let memory = tempfile::tempdir_in("/dev/shm").ok()?;
         (i128::from(statfs(memory.path()).ok()?.f_type) == IN_MEMORY).then_some(())?;
         let home = tempfile::tempdir().unwrap();
-        let data = DataDirectory::take(home.path(), "boot").unwrap();
+        let data = DataDirectory::lock(home.path(), "boot").unwrap();
         Some((home, memory, data))
     }
 
@@ -178,7 +178,7 @@ mod tests {
             other.path().join("tasks"),
         )
         .unwrap();
-        let copy = DataDirectory::take(other.path(), "boot").unwrap();
+        let copy = DataDirectory::lock(other.path(), "boot").unwrap();
         set_up(&copy, memory.path(), true).unwrap();
         assert_eq!(fs::read_dir(copy.tasks()).unwrap().count(), 0);
         assert!(task.is_dir());
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn what_is_not_in_memory_is_not_used() {
         let home = tempfile::tempdir().unwrap();
-        let data = DataDirectory::take(home.path(), "boot").unwrap();
+        let data = DataDirectory::lock(home.path(), "boot").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         set_up(&data, disk.path(), true).unwrap();
         assert!(data.tasks().is_dir());

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::{Exit, GpuHealth};
 use muster_model::desired::{StopInstruction, TaskAssignment};
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::AttemptEpoch;
 use muster_model::lifecycle::TaskPhase;
 use muster_proto::v1;
@@ -161,18 +161,18 @@ pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-pub(crate) fn running(task: &muster_model::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_model::heartbeat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-pub(crate) fn exited(task: &muster_model::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_model::heartbeat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
     }
 }
 
-pub(crate) fn gone(task: &muster_model::beat::TaskStatus) -> Option<String> {
+pub(crate) fn gone(task: &muster_model::heartbeat::TaskStatus) -> Option<String> {
     match &task.phase {
         WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
         _ => None,

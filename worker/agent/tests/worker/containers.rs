@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use muster_model::beat::WorkerTaskPhase;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::host::ENGINE_LABEL;
 use muster_model::spec::Container;
 use muster_worker::{ContainerEngineConfig, WorkerConfig};

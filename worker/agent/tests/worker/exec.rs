@@ -1,7 +1,7 @@
 //! Tests of exec sessions, relayed by a real agent between a test leader and a real supervisor.
 
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::desired::TaskAssignment;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::exec_request::Kind as Say;
 use muster_proto::v1::exec_response::Kind as Hear;

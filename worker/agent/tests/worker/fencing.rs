@@ -1,8 +1,8 @@
 //! Tests of leases and epochs on real hosts: with any process frozen or disconnected, a task ends in time,
 //! and no old attempt starts.
 
-use muster_model::beat::SpoilReport;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
+use muster_model::heartbeat::SpoilReport;
 use muster_model::ids::AttemptEpoch;
 use muster_model::lifecycle::TaskPhase;
 use muster_model::timings::CLOCK_DRIFT_PERMILLE;

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use muster_control::agent::JournalRecord;
-use muster_model::beat::{CheckpointReport, WorkerTaskPhase};
 use muster_model::command::Exit;
+use muster_model::heartbeat::{CheckpointReport, WorkerTaskPhase};
 use muster_model::ids::{AttemptEpoch, LeadershipEpoch};
 use muster_worker::journal::Journal;
 use muster_worker::supervisor::{ExitRecord, TaskSpec};

@@ -1,7 +1,7 @@
 //! Tests of gang members on a real agent: prepared by one agent, released by the next.
 
-use muster_model::beat::{TaskStatus, WorkerTaskPhase};
 use muster_model::desired::{StopInstruction, TaskAssignment};
+use muster_model::heartbeat::{TaskStatus, WorkerTaskPhase};
 use muster_model::ids::TaskIndex;
 
 use crate::agent::Host;

@@ -4,12 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use muster_model::beat::WorkDone;
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::desired::HealthDuties;
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity};
+use muster_model::heartbeat::WorkDone;
 use muster_model::time::TimeMs;
-use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};
+use muster_worker::{CheckConvention, GpuConfig, SiteCheck, WorkerConfig};
 
 use crate::agent::Host;
 use crate::support::eventually;
@@ -67,7 +67,7 @@ async fn gpu(leader: &Leader, index: usize) -> GpuDescription {
 
 fn heard(number: u64) -> HealthDuties {
     HealthDuties {
-        heard: number,
+        acknowledged: number,
         ..HealthDuties::default()
     }
 }
@@ -202,9 +202,14 @@ async fn a_check_of_the_site_that_hangs_has_found_something() {
             dialect,
         };
         config.health.checks = vec![
-            check("hang", "sleep 1000", 1, CheckDialect::Nagios),
-            check("mount", "echo ERROR: /data; exit 1", 60, CheckDialect::Nhc),
-            check("unknown", "exit 3", 60, CheckDialect::Nagios),
+            check("hang", "sleep 1000", 1, CheckConvention::Nagios),
+            check(
+                "mount",
+                "echo ERROR: /data; exit 1",
+                60,
+                CheckConvention::Nhc,
+            ),
+            check("unknown", "exit 3", 60, CheckConvention::Nagios),
         ];
     });
     let hangs = finding(&leader, "check:hang", Severity::Fatal).await;

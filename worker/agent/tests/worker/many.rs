@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::desired::TaskAssignment;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::{AttemptEpoch, JobId, TaskKey};
 use tokio::time::Instant;
 

@@ -11,7 +11,7 @@ use muster_supervisor::DeviceNumber;
 use muster_supervisor::lease::clock::LeaseClock;
 
 use crate::gpu::sensors::SimulatedSensors;
-use crate::gpu::timeline::{Shows, Timeline};
+use crate::gpu::timeline::{Effect, Timeline};
 use crate::gpu::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
@@ -81,13 +81,13 @@ impl SimulatedBackend {
         let due = self.timeline.due(elapsed_ms).into_iter();
         due.filter_map(|event| {
             let gpu = self.gpus.get(event.gpu)?.uuid;
-            match event.shows {
-                Shows::Health(health) => Some((gpu, health)),
-                Shows::MemoryMib(used_mib) => {
+            match event.effect {
+                Effect::Health(health) => Some((gpu, health)),
+                Effect::MemoryMib(used_mib) => {
                     self.used.lock().insert(gpu, used_mib);
                     None
                 }
-                Shows::Metric(name, value) => {
+                Effect::Metric(name, value) => {
                     self.sensors.set(gpu, name, value);
                     None
                 }

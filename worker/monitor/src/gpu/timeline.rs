@@ -28,12 +28,12 @@ pub(super) struct TimelineEvent {
     /// Index on the host.
     pub(super) gpu: usize,
     /// What the GPU reports from then on.
-    pub(super) shows: Shows,
+    pub(super) effect: Effect,
 }
 
 /// Effects of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shows {
+pub(super) enum Effect {
     Health(GpuHealth),
     /// Used memory.
     MemoryMib(u64),
@@ -146,21 +146,25 @@ fn parse_line(line: &str) -> Result<TimelineEvent, String> {
             Ok(value) if !name.is_empty() && name.bytes().all(is_letter) => Ok(TimelineEvent {
                 at_ms,
                 gpu,
-                shows: Shows::Metric(name.to_owned(), value),
+                effect: Effect::Metric(name.to_owned(), value),
             }),
             _ => Err("`metric:RULE.METRIC` needs a name and a whole number".to_owned()),
         };
     }
     let shows = match signal {
-        HEAL => Shows::Health(GpuHealth::Healthy),
-        MEMORY => Shows::MemoryMib(
+        HEAL => Effect::Health(GpuHealth::Healthy),
+        MEMORY => Effect::MemoryMib(
             detail
                 .parse()
                 .map_err(|_| "`memory` needs a number of MiB".to_owned())?,
         ),
-        _ => Shows::Health(faulted(signal, detail)),
+        _ => Effect::Health(faulted(signal, detail)),
     };
-    Ok(TimelineEvent { at_ms, gpu, shows })
+    Ok(TimelineEvent {
+        at_ms,
+        gpu,
+        effect: shows,
+    })
 }
 
 #[cfg(test)]
@@ -181,9 +185,9 @@ mod tests {
             vec![1, 3]
         );
         let fault = faulted("xid-79", "fallen off the bus");
-        assert_eq!(due[1].shows, Shows::Health(fault));
-        let healed = Shows::Health(GpuHealth::Healthy);
-        assert_eq!(timeline.due(5_000)[0].shows, healed);
+        assert_eq!(due[1].effect, Effect::Health(fault));
+        let healed = Effect::Health(GpuHealth::Healthy);
+        assert_eq!(timeline.due(5_000)[0].effect, healed);
         assert_eq!(timeline.next_ms(), None);
     }
 

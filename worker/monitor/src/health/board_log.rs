@@ -11,7 +11,7 @@ use muster_supervisor::files;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use crate::health::program::{Ran, run};
+use crate::health::program::{ProgramResult, run};
 use crate::health::{HealthConfig, Observation, Sample, THIS_HOST};
 use crate::limits::{BOARD_LOG_ANSWER_MAX, BOARD_LOG_PERIOD};
 
@@ -65,7 +65,7 @@ pub(super) async fn repeat(config: HealthConfig, data: PathBuf, seen: Sender<Obs
         let Some(ran) = ran else {
             return;
         };
-        if ran.is_well() {
+        if ran.succeeded() {
             if seen.send(look(&known, &ran.output)).await.is_err() {
                 return;
             }
@@ -90,7 +90,7 @@ fn programs(named: &[String]) -> Vec<Vec<String>> {
 }
 
 /// Output of the first installed program; missing ones are dropped from the list.
-async fn ask(programs: &mut Vec<Vec<String>>) -> Option<Ran> {
+async fn ask(programs: &mut Vec<Vec<String>>) -> Option<ProgramResult> {
     while let Some(program) = programs.first() {
         let ran = run(program, BOARD_LOG_ANSWER_MAX).await;
         if ran.end != CheckEnd::NotStarted {
@@ -283,7 +283,10 @@ mod tests {
             vec![named.clone()],
         ];
         let ran = ask(&mut programs).await.unwrap();
-        assert!(ran.is_well() && ran.output.contains("PCI SERR"), "{ran:?}");
+        assert!(
+            ran.succeeded() && ran.output.contains("PCI SERR"),
+            "{ran:?}"
+        );
         assert_eq!(programs, [[named.clone()]]);
         // Records added since an earlier agent looked are reported.
         std::fs::write(home.path().join("board-log"), "an earlier record |").unwrap();

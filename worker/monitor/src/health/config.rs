@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_health::checks::Dialect;
-use muster_health::kernel_log::Trust;
+use muster_health::kernel_log::TrustedWriters;
 use muster_service::settings::BrokenRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -115,13 +115,13 @@ pub struct SiteCheck {
     pub timeout_s: u64,
     /// Convention of its exit codes.
     #[serde(default)]
-    pub dialect: CheckDialect,
+    pub dialect: CheckConvention,
 }
 
 /// Conventions for the exit codes of checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CheckDialect {
+pub enum CheckConvention {
     /// 0 is healthy, 1 a warning, 2 critical, anything else unknown.
     #[default]
     Nagios,
@@ -131,25 +131,25 @@ pub enum CheckDialect {
     Slurm,
 }
 
-impl From<CheckDialect> for Dialect {
-    fn from(dialect: CheckDialect) -> Self {
+impl From<CheckConvention> for Dialect {
+    fn from(dialect: CheckConvention) -> Self {
         match dialect {
-            CheckDialect::Nagios => Self::Nagios,
-            CheckDialect::Nhc | CheckDialect::Slurm => Self::NodeHealthCheck,
+            CheckConvention::Nagios => Self::Nagios,
+            CheckConvention::Nhc | CheckConvention::Slurm => Self::NodeHealthCheck,
         }
     }
 }
 
 impl HealthConfig {
     /// The log to read and the writers to trust; none if it is off.
-    pub(crate) fn log(&self) -> Option<(&Path, Trust)> {
+    pub(crate) fn log(&self) -> Option<(&Path, TrustedWriters)> {
         if self.kernel_log == Path::new(OFF) {
             return None;
         }
         let trust = if self.kernel_log == Path::new(KERNEL_LOG) {
-            Trust::Kernel
+            TrustedWriters::Kernel
         } else {
-            Trust::Tests
+            TrustedWriters::Tests
         };
         Some((&self.kernel_log, trust))
     }
@@ -172,7 +172,7 @@ impl HealthConfig {
     }
 
     /// The first setting that needs monitoring of a host that is not monitored.
-    fn asked_for_in_vain(&self) -> Option<&'static str> {
+    fn unmonitored_setting(&self) -> Option<&'static str> {
         let is_asked_for = [
             ("mounts", !self.mounts.is_empty()),
             ("expected", self.expected != Expected::default()),
@@ -214,7 +214,7 @@ impl HealthConfig {
         if let Some((_, field, rule)) = rules.iter().find(|(holds, _, _)| !holds) {
             return broken(field, *rule);
         }
-        if let Some(field) = self.asked_for_in_vain() {
+        if let Some(field) = self.unmonitored_setting() {
             return broken(field, "cannot be monitored where `host_root` is `off`");
         }
         if let Some(rule) = self.expected.broken_rule() {
@@ -325,7 +325,7 @@ mod tests {
             command: vec!["true".to_owned()],
             period_s: 1,
             timeout_s: 1,
-            dialect: CheckDialect::Nagios,
+            dialect: CheckConvention::Nagios,
         }
     }
 
@@ -398,9 +398,15 @@ mod tests {
     #[test]
     fn only_the_kernel_is_believed_where_it_hands_out_its_log() {
         let mut config = HealthConfig::default();
-        assert_eq!(config.log(), Some((Path::new("/dev/kmsg"), Trust::Kernel)));
+        assert_eq!(
+            config.log(),
+            Some((Path::new("/dev/kmsg"), TrustedWriters::Kernel))
+        );
         config.kernel_log = "/tmp/pipe".into();
-        assert_eq!(config.log(), Some((Path::new("/tmp/pipe"), Trust::Tests)));
+        assert_eq!(
+            config.log(),
+            Some((Path::new("/tmp/pipe"), TrustedWriters::Tests))
+        );
         config.kernel_log = "off".into();
         assert_eq!(config.log(), None);
     }

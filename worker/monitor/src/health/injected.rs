@@ -139,7 +139,7 @@ fn line(scanner: &mut Scanner, number: u64, text: &str) -> Option<Observation> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
-    use muster_health::kernel_log::{BusMap, Cursor, Trust};
+    use muster_health::kernel_log::{BusMap, Cursor, TrustedWriters};
     use tokio::time::timeout;
 
     use super::*;
@@ -160,7 +160,7 @@ mod tests {
     async fn what_lasts_is_read_again_until_something_takes_its_place() {
         let (inject, injected) = mpsc::channel(4);
         let (seen, mut told) = mpsc::channel(4);
-        let scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+        let scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
         let period = Duration::from_secs(30);
         let showing = tokio::spawn(show(injected, scanner, period, seen));
         inject.send(reading(1, true)).await.unwrap();

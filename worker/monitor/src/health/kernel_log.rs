@@ -172,13 +172,13 @@ fn look_back_us() -> u64 {
 mod tests {
     use std::io::Write;
 
-    use muster_health::kernel_log::{BusMap, Event, Trust};
+    use muster_health::kernel_log::{BusMap, Event, TrustedWriters};
 
     use super::*;
 
     fn codes(path: &Path, cursor: Cursor, count: usize) -> (Vec<u32>, u64, Cursor) {
         let (sender, mut seen) = tokio::sync::mpsc::channel(64);
-        let scanner = Scanner::new(Trust::Tests, cursor, BusMap::default());
+        let scanner = Scanner::new(TrustedWriters::Tests, cursor, BusMap::default());
         let log = KernelLog::new(path, "boot", scanner, sender);
         let thread = std::thread::spawn(move || log.run());
         let (mut found, mut gap, mut last) = (Vec::new(), 0, Cursor::default());
@@ -231,7 +231,7 @@ mod tests {
             record(10, 31),
         ];
         let (sender, mut seen) = tokio::sync::mpsc::channel(64);
-        let scanner = Scanner::new(Trust::Tests, Cursor::default(), BusMap::default());
+        let scanner = Scanner::new(TrustedWriters::Tests, Cursor::default(), BusMap::default());
         let mut log = KernelLog::new(Path::new("/dev/kmsg"), "boot", scanner, sender);
         let thread = std::thread::spawn(move || log.records(Device(reads.into())));
         let mut told = Vec::new();

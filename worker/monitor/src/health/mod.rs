@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_health::checks::CheckResult;
-use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, Trust};
+use muster_health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, TrustedWriters};
 use muster_health::rules::RuleSet;
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::health::{Component, Order};
@@ -58,7 +58,7 @@ use crate::replicas::ReplicaAccess;
 use crate::reports::ReportSender;
 use crate::topology::PciAddress;
 
-pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
+pub use config::{CheckConvention, Expected, HealthConfig, SiteCheck};
 use evaluation::RuleEvaluator;
 use evaluation::notes::{self, Notes};
 use evaluation::rules::{KnownRules, RulesSource};
@@ -375,7 +375,7 @@ fn start_injection(
     seen: &mpsc::Sender<Observation>,
 ) -> mpsc::Sender<Injected> {
     let (inject, injected) = mpsc::channel(INJECTIONS_WAITING_MAX);
-    let scanner = Scanner::new(Trust::Kernel, Cursor::default(), buses);
+    let scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), buses);
     let period = Duration::from_millis(config.sample_ms);
     tokio::spawn(injected::show(injected, scanner, period, seen.clone()));
     inject

@@ -15,14 +15,14 @@ use crate::process_group;
 
 /// Exit of a program and its output.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct ProgramResult {
     pub(super) end: CheckEnd,
     pub(super) output: String,
 }
 
-impl Ran {
+impl ProgramResult {
     /// Whether it exited with 0.
-    pub(super) const fn is_well(&self) -> bool {
+    pub(super) const fn succeeded(&self) -> bool {
         matches!(self.end, CheckEnd::Exited(0))
     }
 
@@ -43,8 +43,8 @@ impl Ran {
 }
 
 /// Runs a program in its own process group, which is killed at the time limit.
-pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
-    let not_started = |output: String| Ran {
+pub(super) async fn run(command: &[String], limit: Duration) -> ProgramResult {
+    let not_started = |output: String| ProgramResult {
         end: CheckEnd::NotStarted,
         output,
     };
@@ -63,7 +63,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
         Ok(child) => child,
         Err(error) => return not_started(format!("{program}: {error}")),
     };
-    let printed = Printed::default();
+    let printed = CapturedOutput::default();
     let reading = tokio::spawn({
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let printed = printed.clone();
@@ -88,7 +88,7 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
     if timeout(PROGRAM_DRAIN_MAX, reading).await.is_err() {
         abort.abort();
     }
-    Ran {
+    ProgramResult {
         end,
         output: printed.text(),
     }
@@ -96,9 +96,9 @@ pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
 
 /// The output of a program, up to a maximum of bytes.
 #[derive(Clone, Debug, Default)]
-struct Printed(Arc<Mutex<Vec<u8>>>);
+struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Printed {
+impl CapturedOutput {
     /// Reads a pipe to its end; bytes beyond the maximum are dropped, so that the program never blocks on
     /// output.
     async fn take(&self, pipe: Option<impl AsyncRead + Unpin>) {

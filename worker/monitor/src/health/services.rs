@@ -11,7 +11,7 @@ use muster_backoff::jitter;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use crate::health::program::{Ran, run};
+use crate::health::program::{ProgramResult, run};
 use crate::health::{HealthConfig, Observation, Sample, THIS_HOST};
 use crate::limits::HEALTH_SERVICES_ANSWER_MAX;
 
@@ -87,7 +87,7 @@ fn units_of(rule: &str) -> &'static [&'static str] {
 ///
 /// # Errors
 /// If the rule has no units or systemd does not answer.
-pub(super) async fn idle(rule: &str) -> Result<Vec<String>, String> {
+pub(super) async fn failed_units(rule: &str) -> Result<Vec<String>, String> {
     let units = units_of(rule);
     if units.is_empty() {
         return Err(format!("rule {rule} covers no service that a worker knows"));
@@ -95,10 +95,10 @@ pub(super) async fn idle(rule: &str) -> Result<Vec<String>, String> {
     let told = ask_of_units(units)
         .await
         .ok_or_else(|| "systemd does not report the state of services".to_owned())?;
-    Ok(idle_among(&told))
+    Ok(failed_units_in(&told))
 }
 
-fn idle_among(text: &str) -> Vec<String> {
+fn failed_units_in(text: &str) -> Vec<String> {
     let idle = enabled(text).into_iter().filter(is_idle);
     idle.filter_map(|unit| unit.get("Id").map(|id| (*id).to_owned()))
         .collect()
@@ -116,8 +116,8 @@ async fn ask_of_units(names: &[&str]) -> Option<String> {
 /// Output of a program, if it exits with 0.
 async fn ask(words: &[&str]) -> Option<String> {
     let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let ran: Ran = run(&command, HEALTH_SERVICES_ANSWER_MAX).await;
-    ran.is_well().then_some(ran.output)
+    let ran: ProgramResult = run(&command, HEALTH_SERVICES_ANSWER_MAX).await;
+    ran.succeeded().then_some(ran.output)
 }
 
 /// Properties of a unit by name.
@@ -250,8 +250,8 @@ mod tests {
             unit("docker.service", "enabled", "active", "running"),
             unit("podman.socket", "disabled", "inactive", "dead"),
         ];
-        assert_eq!(idle_among(&told.join("\n")), [fabric]);
-        let error = idle("disk_free").await;
+        assert_eq!(failed_units_in(&told.join("\n")), [fabric]);
+        let error = failed_units("disk_free").await;
         assert!(error.is_err_and(|why| why.contains("disk_free")));
     }
 

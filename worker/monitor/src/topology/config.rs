@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use muster_model::limits::GPUS_PER_HOST_MAX;
-use muster_model::topology::{LearntTree, NamedCell};
+use muster_model::topology::{NamedCell, ReportedTopology};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ impl TopologyConfig {
     /// The first broken rule of the settings.
     #[must_use]
     pub fn broken_rule(&self) -> Option<String> {
-        let levels = LearntTree {
+        let levels = ReportedTopology {
             above: self.above.clone(),
             inside: self
                 .inside

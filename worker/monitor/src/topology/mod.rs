@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 use muster_model::command::GpuDescription;
 use muster_model::ids::GpuUuid;
-use muster_model::topology::{LearntGpu, LearntTree};
+use muster_model::topology::{ReportedGpu, ReportedTopology};
 
 pub use config::{DeclaredCells, TopologyConfig};
 pub use pci::{PciAddress, PciAddressError};
-pub use sysfs::{GpuPlace, Sysfs};
+pub use sysfs::{GpuLocation, Sysfs};
 
 /// Level of the cells whose GPUs are attached to one CPU socket.
 pub const SOCKET_LEVEL: &str = "socket";
@@ -30,7 +30,7 @@ pub fn learn(
     config: &TopologyConfig,
     gpus: &[GpuDescription],
     addresses: &BTreeMap<GpuUuid, PciAddress>,
-) -> LearntTree {
+) -> ReportedTopology {
     let (inside, mut places) = if config.inside.is_empty() {
         detected(config, gpus, addresses)
     } else {
@@ -42,19 +42,19 @@ pub fn learn(
         }
     }
     places.sort_by_key(|gpu| gpu.uuid);
-    LearntTree {
+    ReportedTopology {
         above: config.above.clone(),
         inside,
         gpus: places,
     }
 }
 
-fn declared(levels: &[DeclaredCells], gpus: &[GpuDescription]) -> (Vec<String>, Vec<LearntGpu>) {
+fn declared(levels: &[DeclaredCells], gpus: &[GpuDescription]) -> (Vec<String>, Vec<ReportedGpu>) {
     let cell = |level: &DeclaredCells, position: u32| {
         let cell = level.gpus.iter().position(|cell| cell.contains(&position));
         cell.map_or_else(String::new, |cell| cell.to_string())
     };
-    let places = gpus.iter().zip(0..).map(|(gpu, position)| LearntGpu {
+    let places = gpus.iter().zip(0..).map(|(gpu, position)| ReportedGpu {
         uuid: gpu.uuid,
         pci_address: String::new(),
         cells: levels.iter().map(|level| cell(level, position)).collect(),
@@ -67,7 +67,7 @@ fn detected(
     config: &TopologyConfig,
     gpus: &[GpuDescription],
     addresses: &BTreeMap<GpuUuid, PciAddress>,
-) -> (Vec<String>, Vec<LearntGpu>) {
+) -> (Vec<String>, Vec<ReportedGpu>) {
     let known: Vec<(GpuUuid, PciAddress)> = gpus
         .iter()
         .filter_map(|gpu| Some((gpu.uuid, *addresses.get(&gpu.uuid)?)))
@@ -79,7 +79,7 @@ fn detected(
     let found = if config.detect {
         Sysfs::new(&config.sysfs_root).places(&looked_at)
     } else {
-        vec![GpuPlace::default(); looked_at.len()]
+        vec![GpuLocation::default(); looked_at.len()]
     };
     let all = [
         (
@@ -109,7 +109,7 @@ fn detected(
     let places = known
         .iter()
         .enumerate()
-        .map(|(position, (uuid, _))| LearntGpu {
+        .map(|(position, (uuid, _))| ReportedGpu {
             uuid: *uuid,
             pci_address: String::new(),
             cells: cells
@@ -143,7 +143,7 @@ mod tests {
         gpus.iter().map(|gpu| gpu.uuid).zip(addresses).collect()
     }
 
-    fn cells<'a>(tree: &'a LearntTree, gpus: &[GpuDescription]) -> Vec<Vec<&'a str>> {
+    fn cells<'a>(tree: &'a ReportedTopology, gpus: &[GpuDescription]) -> Vec<Vec<&'a str>> {
         gpus.iter()
             .map(|gpu| {
                 tree.gpu(gpu.uuid)

@@ -15,7 +15,7 @@ const BRIDGES_WITH_SWITCH: usize = 3;
 
 /// Location of a GPU in its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuPlace {
+pub struct GpuLocation {
     /// Name of the socket; none if unknown.
     pub socket: Option<String>,
     /// The switch, identified by its topmost bridge; none if it is not behind one.
@@ -52,7 +52,7 @@ impl Sysfs {
     /// A device's switch is the nearest bridge that it shares with another one of the list; for one that
     /// shares none, the switch to which it is attached alone, if any.
     #[must_use]
-    pub fn places(&self, addresses: &[PciAddress]) -> Vec<GpuPlace> {
+    pub fn places(&self, addresses: &[PciAddress]) -> Vec<GpuLocation> {
         let mut devices: Vec<Device> = addresses
             .iter()
             .map(|address| self.device(*address))
@@ -68,7 +68,7 @@ impl Sysfs {
             let alone = device.bridges.get(1).filter(|_| is_alone);
             shared.or(alone).copied()
         };
-        let place = |device: &Device| GpuPlace {
+        let place = |device: &Device| GpuLocation {
             switch: switch(device),
             socket: device.socket.clone(),
         };

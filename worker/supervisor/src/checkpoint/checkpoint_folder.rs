@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn root_makes_nothing_and_opens_nothing_where_an_account_has_put_a_link() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can change the owner of a folder");
+            crate::output::log_error("skipped: only root can change the owner of a folder");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();

@@ -11,21 +11,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io, thread};
 
-use muster_model::beat::{CheckpointReport, SpoilReport};
 use muster_model::checkpoint_interval::{interval_ms, median_save_ms};
-use muster_model::desired::CheckpointCare;
-use muster_model::limits::SPOILS_TOLD_MAX;
+use muster_model::desired::CheckpointDuties;
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
+use muster_model::limits::SPOILS_REPORTED_MAX;
 
 use crate::checkpoint::checkpoint_folder::CheckpointFolder;
 use crate::checkpoint::marker::{MARKER, Marker, save_ms, written_at};
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
 use crate::link::protocol::ControlAnswer;
 use crate::link::wake::Wake;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::process::ProcessIdentity;
 use crate::task::directory::TaskDirectory;
-use crate::task::said::Newest;
 use crate::task::spec::TaskSpec;
+use crate::task::task_reports::Newest;
 
 const MS_PER_SECOND: u64 = 1_000;
 /// Stack of the checkpoint thread.
@@ -36,7 +36,7 @@ pub(crate) type ConnectionId = u64;
 
 /// A message of the checkpoint thread.
 #[derive(Debug)]
-pub(crate) enum CheckpointNews {
+pub(crate) enum CheckpointEvent {
     /// The task is watched, and its process recorded if the disk accepts it.
     Watched,
     /// A checkpoint is recorded; to be reported to the agent.
@@ -79,7 +79,7 @@ pub(crate) enum Finality {
 #[derive(Debug)]
 pub(crate) struct CheckpointKeeper {
     requests: SyncSender<Request>,
-    news: Arc<Mutex<Vec<CheckpointNews>>>,
+    news: Arc<Mutex<Vec<CheckpointEvent>>>,
     wake: Wake,
     done: Receiver<()>,
 }
@@ -104,9 +104,9 @@ impl CheckpointKeeper {
             .spawn(move || {
                 if ledger.unrecorded.is_some() {
                     if let Err(error) = ledger.record_process() {
-                        complain(&format!("recording the task's process failed: {error}"));
+                        log_error(&format!("recording the task's process failed: {error}"));
                     }
-                    ledger.tell(CheckpointNews::Watched);
+                    ledger.push_event(CheckpointEvent::Watched);
                 }
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
@@ -139,7 +139,7 @@ impl CheckpointKeeper {
     }
 
     /// Takes the pending news.
-    pub(crate) fn news(&self) -> Vec<CheckpointNews> {
+    pub(crate) fn news(&self) -> Vec<CheckpointEvent> {
         self.wake.lower();
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -150,7 +150,7 @@ impl CheckpointKeeper {
         let has_settled = self.requests.try_send(Request::Finish).is_ok()
             && self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_ok();
         if !has_settled {
-            complain("the last scan of the checkpoint directory timed out");
+            log_error("the last scan of the checkpoint directory timed out");
         }
         has_settled
     }
@@ -163,7 +163,7 @@ struct Ledger {
     interval: Duration,
     epoch: u64,
     /// Checkpoint advice inputs known when the attempt began.
-    care: CheckpointCare,
+    care: CheckpointDuties,
     /// The newest recorded checkpoints of this attempt.
     own: Newest,
     /// Step of the checkpoint that the attempt was given to restore from, unless that is unreadable.
@@ -172,7 +172,7 @@ struct Ledger {
     spoiled: Vec<SpoilReport>,
     /// The task's process until it is recorded. A full disk ends no task: every scan tries again.
     unrecorded: Option<ProcessIdentity>,
-    news: Arc<Mutex<Vec<CheckpointNews>>>,
+    news: Arc<Mutex<Vec<CheckpointEvent>>>,
     wake: Wake,
 }
 
@@ -181,7 +181,7 @@ impl Ledger {
         spec: &TaskSpec,
         directory: &TaskDirectory,
         folder: CheckpointFolder,
-        news: Arc<Mutex<Vec<CheckpointNews>>>,
+        news: Arc<Mutex<Vec<CheckpointEvent>>>,
         wake: Wake,
     ) -> Self {
         let assignment = &spec.assignment;
@@ -190,7 +190,7 @@ impl Ledger {
             folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
-            care: assignment.care.clone(),
+            care: assignment.checkpoint_duties.clone(),
             own: Newest::default(),
             told_step: assignment.checkpoint.as_ref().map(|known| known.step),
             spoiled: Vec::new(),
@@ -208,7 +208,7 @@ impl Ledger {
                         Registration::Commit(report, finality) => self.commit(report, finality),
                         Registration::Spoil(report) => self.spoil(report),
                     };
-                    self.tell(CheckpointNews::Answer(connection, answer));
+                    self.push_event(CheckpointEvent::Answer(connection, answer));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     // The first failure was logged; this is a retry.
@@ -260,7 +260,7 @@ impl Ledger {
             return ControlAnswer::refused(format!("recording the checkpoint failed: {error}"));
         }
         self.own.add(report.clone());
-        self.tell(CheckpointNews::Committed(report, finality));
+        self.push_event(CheckpointEvent::Committed(report, finality));
         ControlAnswer {
             interval_s: self
                 .advice_ms()
@@ -291,9 +291,9 @@ impl Ledger {
                  instead"
             ));
         }
-        if self.spoiled.len() >= SPOILS_TOLD_MAX {
+        if self.spoiled.len() >= SPOILS_REPORTED_MAX {
             return ControlAnswer::refused(format!(
-                "this attempt has named {SPOILS_TOLD_MAX} checkpoints already (SPOILS_TOLD_MAX)"
+                "this attempt has named {SPOILS_REPORTED_MAX} checkpoints already (SPOILS_TOLD_MAX)"
             ));
         }
         self.spoiled.push(report.clone());
@@ -305,7 +305,7 @@ impl Ledger {
         }
         // Training continues from an earlier step, and may reach this step again.
         self.told_step.take_if(|told| *told <= step);
-        self.tell(CheckpointNews::Spoiled(report));
+        self.push_event(CheckpointEvent::Spoiled(report));
         ControlAnswer::done()
     }
 
@@ -320,14 +320,14 @@ impl Ledger {
         };
         if let Some((marker, modified, report)) = newest {
             if let Some(digest) = marker.bad_digest {
-                complain(&format!(
+                log_error(&format!(
                     "{MARKER} of step {}: invalid digest `{digest}` (expected algorithm:hex)",
                     report.step
                 ));
             }
             let answer = self.record(report, Finality::Marked(modified));
             if let Some(error) = answer.error {
-                complain(&error);
+                log_error(&error);
             }
         }
     }
@@ -369,7 +369,7 @@ impl Ledger {
         is_ours.then_some(marker)
     }
 
-    fn tell(&self, news: CheckpointNews) {
+    fn push_event(&self, news: CheckpointEvent) {
         self.news
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

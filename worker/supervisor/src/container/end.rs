@@ -12,25 +12,25 @@ use crate::task::directory::TaskDirectory;
 
 /// What is left of a task's container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Remains {
+pub enum ContainerRemains {
     /// No live process, now or later.
     Nothing,
     /// Possibly a live process; with the reason.
-    Something(String),
+    PossiblyAlive(String),
 }
 
 /// Kills what is left of a task's container and removes it. Call it repeatedly until nothing is left.
 ///
 /// # Errors
 /// Errors of the file system; the state is unknown then.
-pub fn end(directory: &TaskDirectory) -> io::Result<Remains> {
+pub fn end(directory: &TaskDirectory) -> io::Result<ContainerRemains> {
     let record = match ContainerRecord::read(directory) {
         // Truncated by the death of its writer, before anything was created.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
         other => other?,
     };
     let Some(record) = record else {
-        return Ok(Remains::Nothing);
+        return Ok(ContainerRemains::Nothing);
     };
     if let Some(init) = &record.init {
         init.kill();
@@ -41,13 +41,16 @@ pub fn end(directory: &TaskDirectory) -> io::Result<Remains> {
     match remove(&record) {
         Ok(()) => {
             ContainerRecord::forget(directory)?;
-            Ok(Remains::Nothing)
+            Ok(ContainerRemains::Nothing)
         }
         // An absent engine starts nothing, and what it had started was found above. Its records of the
         // container are removed when it is back.
-        Err(error) if error.is_absent() => lives(directory, &record)
-            .map(|lives| lives.map_or(Remains::Nothing, |_| Remains::Something(error.to_string()))),
-        Err(error) => Ok(Remains::Something(error.to_string())),
+        Err(error) if error.is_absent() => lives(directory, &record).map(|lives| {
+            lives.map_or(ContainerRemains::Nothing, |_| {
+                ContainerRemains::PossiblyAlive(error.to_string())
+            })
+        }),
+        Err(error) => Ok(ContainerRemains::PossiblyAlive(error.to_string())),
     }
 }
 

@@ -94,7 +94,7 @@ impl EngineIdentity {
 
 /// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ContainerState {
     /// Process id of its first process, if it runs.
     pub(super) pid: Option<i32>,
     /// Whether it runs or is about to, including while paused.
@@ -267,7 +267,7 @@ impl Engine {
     }
 
     /// State of a container; `None` if it does not exist.
-    pub(super) fn inspect(&self, name: &str) -> Result<Option<Standing>, EngineError> {
+    pub(super) fn inspect(&self, name: &str) -> Result<Option<ContainerState>, EngineError> {
         let operation = "inspecting the container";
         let target = format!("/containers/{}/json", encoded(name, false));
         let answer: InspectAnswer = match self.ask(operation, "GET", &target, None) {
@@ -277,7 +277,7 @@ impl Engine {
         };
         let state = answer.state;
         let labels = answer.config.labels.unwrap_or_default();
-        Ok(Some(Standing {
+        Ok(Some(ContainerState {
             pid: (state.pid > 0).then_some(state.pid),
             is_running: !matches!(&*state.status, "exited" | "dead" | "stopped"),
             is_paused: state.status == "paused",
@@ -307,7 +307,7 @@ impl Engine {
     }
 
     /// Pauses or resumes a container; ignored if it is in that state already.
-    pub(super) fn hold(&self, id: &str, still: bool) -> Result<(), EngineError> {
+    pub(super) fn set_paused(&self, id: &str, still: bool) -> Result<(), EngineError> {
         let (operation, action) = match still {
             true => ("pausing the container", "pause"),
             false => ("resuming the container", "unpause"),

@@ -9,7 +9,7 @@ use crate::container::engine::{Engine, EngineError};
 use crate::container::login::login;
 use crate::container::progress::Progress;
 use crate::lease::clock::boottime_ms;
-use crate::output::complain;
+use crate::output::log_error;
 
 /// Interval between progress messages of a pull, in milliseconds.
 const PROGRESS_INTERVAL_MS: u64 = 5_000;
@@ -78,12 +78,12 @@ pub(super) fn obtain(
     if container.pull == PullPolicy::Never {
         return Err(unavailable("not present on the host".to_owned()));
     }
-    complain(&format!("pulling the image {}", container.image));
+    log_error(&format!("pulling the image {}", container.image));
     let began_ms = boottime_ms();
     pull(engine, &container.image, auth_file).map_err(unavailable)?;
     let id = look()?;
     let took_ms = boottime_ms() - began_ms;
-    complain(&format!(
+    log_error(&format!(
         "pulled the image {} in {took_ms} ms",
         container.image
     ));
@@ -112,20 +112,20 @@ fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), St
         line.extend(exchange.take());
         while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
             let whole: Vec<u8> = line.drain(..=end).collect();
-            hear(&whole, &mut progress)?;
+            handle_event(&whole, &mut progress)?;
         }
         if !goes_on {
-            return hear(&line, &mut progress);
+            return handle_event(&line, &mut progress);
         }
         if boottime_ms() >= told_ms + PROGRESS_INTERVAL_MS {
             told_ms = boottime_ms();
-            complain(&format!("pulling the image {image}: {progress}"));
+            log_error(&format!("pulling the image {image}: {progress}"));
         }
     }
 }
 
 /// Applies a progress line of a pull. Other lines are ignored.
-fn hear(line: &[u8], progress: &mut Progress) -> Result<(), String> {
+fn handle_event(line: &[u8], progress: &mut Progress) -> Result<(), String> {
     let event: PullEvent = serde_json::from_slice(line).unwrap_or_default();
     match event.error {
         Some(error) => Err(error),
@@ -160,10 +160,10 @@ mod tests {
             b"",
         ];
         for line in lines {
-            assert_eq!(hear(line, &mut progress), Ok(()));
+            assert_eq!(handle_event(line, &mut progress), Ok(()));
         }
         assert_eq!(progress.to_string(), "1 of 2 layers, 3 of 9 MB");
         let error = br#"{"errorDetail":{"message":"denied"},"error":"denied"}"#;
-        assert_eq!(hear(error, &mut progress), Err("denied".to_owned()));
+        assert_eq!(handle_event(error, &mut progress), Err("denied".to_owned()));
     }
 }

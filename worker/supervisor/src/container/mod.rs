@@ -5,12 +5,12 @@
 //! the runner is killed, its supervisor starts a process that only removes the container, and an agent that
 //! finds no supervisor does the same. A command beside the task has such a proxy as well.
 
-mod beside;
 mod end;
-mod ending;
 mod engine;
+mod exec;
+mod exit;
 mod frames;
-mod hold;
+mod gang_barrier;
 mod http;
 mod image;
 mod login;
@@ -30,16 +30,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-pub(crate) use beside::{END_NOW, stand_in};
-pub use end::{Remains, end};
+pub use end::{ContainerRemains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
+pub(crate) use exec::{END_NOW, proxy_command};
 pub(crate) use record::ContainerEnd;
 pub(crate) use removal::Removal;
 pub(crate) use rights::{may_run, whose};
 
 use rustix::process::Signal;
 
-use crate::output::complain;
+use crate::output::log_error;
 use crate::process::CONTROL_VARIABLE;
 use crate::task::directory::TaskDirectory;
 
@@ -65,7 +65,7 @@ pub(crate) fn act(
         ("prepare", None) => Some(run::prepare(directory)),
         ("run", None) => Some(run::run(directory, variables())),
         ("remove", None) => Some(remove(directory)),
-        ("exec", Some(request)) => beside::run(directory, request),
+        ("exec", Some(request)) => exec::run(directory, request),
         _ => None,
     }
 }
@@ -131,12 +131,12 @@ fn remove(directory: &TaskDirectory) -> ExitCode {
     let mut told = None;
     loop {
         let why = match end(directory) {
-            Ok(Remains::Nothing) => return ExitCode::SUCCESS,
-            Ok(Remains::Something(why)) => why,
+            Ok(ContainerRemains::Nothing) => return ExitCode::SUCCESS,
+            Ok(ContainerRemains::PossiblyAlive(why)) => why,
             Err(error) => error.to_string(),
         };
         if told.as_ref() != Some(&why) {
-            complain(&format!("removing the task's container: {why}"));
+            log_error(&format!("removing the task's container: {why}"));
             told = Some(why);
         }
         std::thread::park_timeout(REMOVE_RETRY);

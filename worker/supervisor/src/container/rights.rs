@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_mount_is_refused_that_the_account_could_not_come_to() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can check another user's access");
+            crate::output::log_error("skipped: only root can check another user's access");
             return;
         }
         // A folder that only root can enter.

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use serde::Deserialize;
 
-use crate::container::ending::{FAILED, end_like};
 use crate::container::engine::{Engine, EngineError};
+use crate::container::exit::{FAILED, end_like};
 use crate::container::frames::Frames;
 use crate::container::http::Exchange;
 use crate::container::pipes::{own, span};
@@ -21,7 +21,7 @@ use crate::container::task::{RunError, Task, during};
 use crate::container::{GO_ON, STAND_STILL};
 use crate::isolation::cgroup::MemoryWatch;
 use crate::lease::clock::boottime_ms;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::output::segments::OutputStream;
 use crate::process::ProcessIdentity;
 use crate::sys;
@@ -59,13 +59,13 @@ pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, Strin
 
 /// Records why it did not work.
 fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
-    complain(&error.to_string());
+    log_error(&error.to_string());
     let end = ContainerEnd {
         start_error: Some(error.to_string()),
         ..ContainerEnd::default()
     };
     if let Err(error) = end.write(directory) {
-        complain(&format!("recording the reason failed: {error}"));
+        log_error(&format!("recording the reason failed: {error}"));
     }
     ExitCode::from(FAILED)
 }
@@ -96,7 +96,7 @@ fn start(
     }
     let sources = Sources::settle(&task.spec, &mut plan.mounts)?;
     let (target, name, body) = plan.request(is_podman);
-    let signals = sys::take_signals(heard()).map_err(during("blocking signals"))?;
+    let signals = sys::take_signals(blocked_signals()).map_err(during("blocking signals"))?;
     let mut record = ContainerRecord {
         socket: task.access.socket.clone(),
         name,
@@ -141,12 +141,12 @@ fn discard(engine: &Engine, id: &str, directory: &TaskDirectory) {
     };
     if let Err(error) = removed.and_then(|()| forgotten()) {
         // It does not run; the agent removes what is left of it.
-        complain(&error);
+        log_error(&error);
     }
 }
 
 /// Blocked signals: those that are forwarded, and those by which the supervisor makes requests.
-fn heard() -> impl Iterator<Item = i32> {
+fn blocked_signals() -> impl Iterator<Item = i32> {
     passed_on().chain([STAND_STILL, GO_ON].map(Signal::as_raw))
 }
 
@@ -193,7 +193,7 @@ struct Runner<'a> {
     id: String,
     directory: &'a TaskDirectory,
     signals: OwnedFd,
-    stance: Stance,
+    stance: ContainerPause,
     /// Standard output and standard error of this process.
     pipes: [OwnedFd; 2],
     /// Stream of its output, until it ends.
@@ -218,36 +218,36 @@ struct Runner<'a> {
 
 /// Requested and actual pause state of a container.
 #[derive(Debug)]
-struct Stance {
+struct ContainerPause {
     /// Whether it is to be paused.
-    still: bool,
+    requested: bool,
     /// Whether it is paused; `None` if unknown.
-    held: Option<bool>,
+    actual: Option<bool>,
     /// Earliest next attempt; 0 if none was made yet.
     due_ms: u64,
 }
 
-impl Default for Stance {
+impl Default for ContainerPause {
     /// A container that is not paused.
     fn default() -> Self {
         Self {
-            still: false,
-            held: Some(false),
+            requested: false,
+            actual: Some(false),
             due_ms: 0,
         }
     }
 }
 
-impl Stance {
+impl ContainerPause {
     fn ask(&mut self, still: bool) {
-        if self.still != still {
-            self.still = still;
+        if self.requested != still {
+            self.requested = still;
             self.due_ms = 0;
         }
     }
 
     fn is_held(&self) -> bool {
-        self.held == Some(self.still)
+        self.actual == Some(self.requested)
     }
 }
 
@@ -279,7 +279,7 @@ impl<'a> Runner<'a> {
             id,
             directory,
             signals,
-            stance: Stance::default(),
+            stance: ContainerPause::default(),
             pipes: [stdout?, stderr?],
             attach: Some(attach),
             frames: Frames::default(),
@@ -307,10 +307,10 @@ impl<'a> Runner<'a> {
             }
             self.sleep()?;
             self.memory.look();
-            self.hear_signals()?;
-            self.hold();
-            self.hear_output();
-            self.hear_end();
+            self.handle_signals()?;
+            self.update_pause();
+            self.copy_output();
+            self.check_end();
             if self.wait.is_none() && self.ended.is_none() && self.look_is_due() {
                 self.find_again()?;
             }
@@ -369,7 +369,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Forwards signals, and handles those for this process.
-    fn hear_signals(&mut self) -> Result<(), RunError> {
+    fn handle_signals(&mut self) -> Result<(), RunError> {
         let mut passed_on = Vec::new();
         while let Some(signal) =
             sys::next_signal(self.signals.as_fd()).map_err(during("reading signals"))?
@@ -383,36 +383,36 @@ impl<'a> Runner<'a> {
             }
         }
         // A paused container handles no signal: it is resumed before the others are forwarded.
-        self.hold();
+        self.update_pause();
         for signal in passed_on {
             if let Err(error) = self.engine.signal(&self.id, signal) {
-                complain(&error.to_string());
+                log_error(&error.to_string());
             }
         }
         Ok(())
     }
 
     /// Applies the last requested pause state. A failure is retried after a pause, and logged once.
-    fn hold(&mut self) {
+    fn update_pause(&mut self) {
         let now_ms = boottime_ms();
         if self.ended.is_some() || self.stance.is_held() || now_ms < self.stance.due_ms {
             return;
         }
         let is_first = self.stance.due_ms == 0;
         self.stance.due_ms = now_ms + ENGINE_RETRY_MS;
-        match self.engine.hold(&self.id, self.stance.still) {
-            Ok(()) => self.stance.held = Some(self.stance.still),
+        match self.engine.set_paused(&self.id, self.stance.requested) {
+            Ok(()) => self.stance.actual = Some(self.stance.requested),
             Err(error) => {
                 // The request may have succeeded despite the error.
-                self.stance.held = None;
+                self.stance.actual = None;
                 if is_first {
-                    complain(&error.to_string());
+                    log_error(&error.to_string());
                 }
             }
         }
     }
 
-    fn hear_output(&mut self) {
+    fn copy_output(&mut self) {
         if self.blocked.is_some() {
             return;
         }
@@ -429,7 +429,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn hear_end(&mut self) {
+    fn check_end(&mut self) {
         let Some(wait) = &mut self.wait else {
             return;
         };
@@ -460,7 +460,7 @@ impl<'a> Runner<'a> {
         match self.engine.inspect(&self.id) {
             Ok(None) => Err(RunError::Lost("it was removed by someone else".to_owned())),
             Ok(Some(standing)) if standing.is_running => {
-                complain("the container engine was unreachable; output may be missing here");
+                log_error("the container engine was unreachable; output may be missing here");
                 self.orphaned_at_ms = None;
                 self.attach = self.engine.attach(&self.id).ok();
                 self.attach

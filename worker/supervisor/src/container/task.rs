@@ -9,7 +9,7 @@ use crate::container::engine::{Engine, EngineError};
 use crate::container::image::{ImageUnavailable, obtain};
 use crate::container::record::ImageRecord;
 use crate::container::rights;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::task::directory::TaskDirectory;
 use crate::task::spec::{EngineAccess, TaskSpec};
 
@@ -126,7 +126,7 @@ impl Task {
         for folder in folders {
             if let Err(error) = lchown(&folder, Some(user), group) {
                 let folder = folder.display();
-                complain(&format!("giving {folder} to user {user} failed: {error}"));
+                log_error(&format!("giving {folder} to user {user} failed: {error}"));
             }
         }
     }

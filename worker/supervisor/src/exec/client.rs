@@ -59,7 +59,7 @@ pub fn ask(
 ///
 /// # Errors
 /// Errors of the kernel, and `InvalidData` for a malformed answer.
-pub fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<ExecAnswer>> {
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<ExecAnswer>> {
     let mut bytes = vec![0u8; EXEC_ANSWER_BYTES_MAX];
     let (count, _) = recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;
     if count == 0 {

@@ -8,8 +8,8 @@
 //! Commands continue while the task is paused: a user may want to inspect it. Processes that they leave
 //! behind belong to the task.
 
-mod beside;
 mod client;
+mod context;
 mod request;
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
-use beside::Beside;
+use context::ExecContext;
 use muster_model::time::MonotonicMs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -32,12 +32,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
 use crate::lease::clock::LeaseClock;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_REFUSAL_BYTES_MAX, EXEC_SESSIONS_MAX};
 use crate::link::wake::Wake;
-use crate::output::complain;
-use crate::process::family::Family;
+use crate::output::log_error;
+use crate::process::process_tree::ProcessTree;
 use crate::process::signal_group;
 use crate::task::directory::TaskDirectory;
 use crate::task::spec::TaskSpec;
-pub use client::{ask, hear};
+pub use client::{ask, receive};
 pub use request::{ExecAnswer, ExecRequest};
 use request::{FILES, receive};
 
@@ -48,7 +48,7 @@ const STACK_BYTES: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     /// The task as it was started; `None` before.
-    task: Option<Beside>,
+    task: Option<ExecContext>,
     /// True if requests were announced before the task was started.
     is_awaited: bool,
     thread: Option<ExecThread>,
@@ -84,8 +84,17 @@ struct Table {
 impl Execs {
     /// Notes that the task was started, with a main process that has not been reaped. Opens the socket if
     /// requests were announced before.
-    pub(crate) fn started(&mut self, spec: TaskSpec, family: &Family, directory: &TaskDirectory) {
-        self.task = Some(Beside::new(spec, family.secrets().clone(), family.main()));
+    pub(crate) fn started(
+        &mut self,
+        spec: TaskSpec,
+        family: &ProcessTree,
+        directory: &TaskDirectory,
+    ) {
+        self.task = Some(ExecContext::new(
+            spec,
+            family.secrets().clone(),
+            family.main(),
+        ));
         if self.is_awaited {
             self.open(directory);
         }
@@ -103,7 +112,7 @@ impl Execs {
         match ExecThread::start(task.clone(), directory.clone()) {
             Ok(thread) => self.thread = Some(thread),
             // The agent finds no socket, and reports that.
-            Err(error) => complain(&format!("serving exec sessions failed: {error}")),
+            Err(error) => log_error(&format!("serving exec sessions failed: {error}")),
         }
     }
 
@@ -120,7 +129,7 @@ impl Execs {
     /// Reaps ended processes of the task and of its commands. True if none of them is alive.
     /// While a command is being started, reaps only the task's main process. If that start fails, the
     /// standard library waits for the child itself, and panics if it is gone.
-    pub(crate) fn reap(&self, family: &mut Family) -> bool {
+    pub(crate) fn reap(&self, family: &mut ProcessTree) -> bool {
         let Some(thread) = &self.thread else {
             return family.reap(|_, _| {});
         };
@@ -183,7 +192,7 @@ impl Execs {
         thread.shared.table().is_closed = true;
         thread.shared.wake.raise();
         if thread.done.recv_timeout(EXEC_ANSWER_MAX).is_err() {
-            complain("commands beside the task did not end in time");
+            log_error("commands beside the task did not end in time");
         }
     }
 }
@@ -205,7 +214,7 @@ impl Shared {
 }
 
 impl ExecThread {
-    fn start(task: Beside, directory: TaskDirectory) -> io::Result<Self> {
+    fn start(task: ExecContext, directory: TaskDirectory) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             wake: Wake::new()?,
             ended: Wake::new()?,
@@ -229,7 +238,7 @@ impl ExecThread {
 
 fn serve(mut server: Server, tell_done: &SyncSender<()>) {
     if let Err(error) = server.serve() {
-        complain(&format!("serving exec sessions failed: {error}"));
+        log_error(&format!("serving exec sessions failed: {error}"));
     }
     // The receiver may have given up waiting.
     let _ = tell_done.send(());
@@ -241,7 +250,7 @@ fn serve(mut server: Server, tell_done: &SyncSender<()>) {
 
 /// State of the exec thread.
 struct Server {
-    task: Beside,
+    task: ExecContext,
     directory: TaskDirectory,
     shared: Arc<Shared>,
     sessions: Vec<Session>,
@@ -279,7 +288,7 @@ impl Server {
             i32::try_from(EXEC_SESSIONS_MAX).unwrap_or(i32::MAX),
         )?;
         loop {
-            self.tell_ends();
+            self.send_exits();
             if self.shared.table().is_closed && self.sessions.is_empty() {
                 return Ok(());
             }
@@ -291,7 +300,7 @@ impl Server {
                 self.accept(agent);
             }
             for index in ready.into_iter().rev() {
-                self.hear(index);
+                self.receive(index);
             }
         }
     }
@@ -365,7 +374,7 @@ impl Server {
     }
 
     /// Handles an agent's request or hang-up.
-    fn hear(&mut self, index: usize) {
+    fn receive(&mut self, index: usize) {
         let session = &mut self.sessions[index];
         let (received, is_surplus) = (receive(&session.agent), session.is_surplus);
         match (session.pid, received) {
@@ -375,13 +384,13 @@ impl Server {
                     let session = &mut self.sessions[index];
                     session.pid = Some(pid);
                     session.process = process_of(pid);
-                    session.tell(&ExecAnswer::Started);
+                    session.send(&ExecAnswer::Started);
                 }
                 Err(mut detail) => {
                     detail.truncate(detail.floor_char_boundary(EXEC_REFUSAL_BYTES_MAX));
                     self.sessions
                         .remove(index)
-                        .tell(&ExecAnswer::Refused { detail });
+                        .send(&ExecAnswer::Refused { detail });
                 }
             },
             // Malformed requests are answered by hanging up.
@@ -430,7 +439,7 @@ impl Server {
     }
 
     /// Notifies agents of commands that ended.
-    fn tell_ends(&mut self) {
+    fn send_exits(&mut self) {
         let mut table = self.shared.table();
         self.sessions.retain_mut(|session| {
             let Some(pid) = session.pid else {
@@ -440,7 +449,7 @@ impl Server {
                 return true;
             };
             table.running.remove(&pid);
-            session.tell(&ExecAnswer::Ended {
+            session.send(&ExecAnswer::Ended {
                 code: status.exit_status(),
                 signal: status.terminating_signal(),
             });
@@ -450,7 +459,7 @@ impl Server {
 }
 
 impl Session {
-    fn tell(&mut self, answer: &ExecAnswer) {
+    fn send(&mut self, answer: &ExecAnswer) {
         // An agent that is gone needs no answer; its hang-up is noticed when the connection is read.
         if let Ok(bytes) = serde_json::to_vec(answer) {
             let _ = send(&self.agent, &bytes, SendFlags::NOSIGNAL);

@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn what_a_link_leads_to_is_given_to_nobody() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can change the owner of a folder");
+            crate::output::log_error("skipped: only root can change the owner of a folder");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_supervisor_with_an_accounts_rights_goes_where_the_account_may_go_and_comes_back() {
         if !geteuid().is_root() {
-            crate::output::complain("skipped: only root can borrow another user's rights");
+            crate::output::log_error("skipped: only root can borrow another user's rights");
             return;
         }
         let nobody = Account::find("nobody").unwrap().unwrap();

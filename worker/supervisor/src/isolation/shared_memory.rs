@@ -31,7 +31,7 @@ use crate::lease::clock::boottime_ms;
 use crate::limits::SHARED_MEMORY_TURN_MS_MAX;
 use crate::process::{ProcessIdentity, kill_pid};
 use crate::task::child::ChildSetup;
-use crate::task::spec::SharedMemoryPlace;
+use crate::task::spec::SharedMemoryLocation;
 use crate::{files, sys};
 
 /// Path where programs expect shared memory.
@@ -48,7 +48,7 @@ const TURN_PAUSE: Duration = Duration::from_millis(2);
 /// Shared memory of a task that has not ended.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    place: SharedMemoryPlace,
+    location: SharedMemoryLocation,
     /// Lock on the folder, shared with the other tasks of the attempt.
     in_use: File,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Entry {
 }
 
 /// Exclusive lock: while it is held, no other process starts or stops using the folder.
-struct Turn {
+struct FolderLock {
     members: File,
 }
 
@@ -72,11 +72,11 @@ impl SharedMemory {
     ///
     /// # Errors
     /// Errors of the file system; `TimedOut` if other tasks of the attempt held the lock too long.
-    pub(crate) fn prepare(place: &SharedMemoryPlace) -> io::Result<Self> {
+    pub(crate) fn prepare(place: &SharedMemoryLocation) -> io::Result<Self> {
         if let Some(parent) = place.folder.parent() {
             fs::create_dir_all(parent)?;
         }
-        let _turn = Turn::wait_for(&place.folder)?;
+        let _turn = FolderLock::wait_for(&place.folder)?;
         let mut builder = DirBuilder::new();
         builder.recursive(true).create(&place.folder)?;
         fs::set_permissions(&place.folder, Permissions::from_mode(MODE))?;
@@ -87,7 +87,7 @@ impl SharedMemory {
         let in_use = File::open(&place.folder)?;
         flock(&in_use, FlockOperation::LockShared)?;
         Ok(Self {
-            place: place.clone(),
+            location: place.clone(),
             in_use,
         })
     }
@@ -102,8 +102,8 @@ impl SharedMemory {
         pid_of: impl FnOnce(&T) -> i32,
     ) -> Result<T, String> {
         let during = |error: io::Error| format!("joining the shared memory failed: {error}");
-        let mut turn = Turn::wait_for(&self.place.folder).map_err(during)?;
-        let started = start(Entry::to(&self.place).map_err(during)?)?;
+        let mut turn = FolderLock::wait_for(&self.location.folder).map_err(during)?;
+        let started = start(Entry::to(&self.location).map_err(during)?)?;
         turn.admit(pid_of(&started)).map_err(during)?;
         Ok(started)
     }
@@ -114,7 +114,7 @@ impl SharedMemory {
     /// Errors of the file system.
     pub(crate) fn close(self) -> io::Result<()> {
         drop(self.in_use);
-        remove_unless_used(&self.place.folder)
+        remove_unless_used(&self.location.folder)
     }
 }
 
@@ -150,7 +150,7 @@ pub fn sweep(parent: &Path) -> io::Result<()> {
 /// Renames the folder of an attempt if no supervisor uses it, so that it can be removed without delaying
 /// others.
 fn set_aside_unless_used(folder: &Path) -> io::Result<()> {
-    let _turn = match Turn::wait_for(folder) {
+    let _turn = match FolderLock::wait_for(folder) {
         // The parent folder never existed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         turn => turn?,
@@ -217,7 +217,7 @@ impl Entry {
     ///
     /// # Errors
     /// Errors of the file system.
-    fn to(place: &SharedMemoryPlace) -> io::Result<Self> {
+    fn to(place: &SharedMemoryLocation) -> io::Result<Self> {
         Self::by_way_of(namespace_of_others(&place.folder)?, place)
     }
 
@@ -226,7 +226,7 @@ impl Entry {
     /// # Errors
     /// Errors of the file system; `NotFound` if the main process has ended.
     pub(crate) fn beside(
-        place: &SharedMemoryPlace,
+        place: &SharedMemoryLocation,
         main: Option<ProcessIdentity>,
     ) -> io::Result<Self> {
         let ipc = main.map(namespace_of).transpose()?.flatten();
@@ -234,7 +234,7 @@ impl Entry {
         Self::by_way_of(Some(ipc.ok_or_else(ended)?), place)
     }
 
-    fn by_way_of(ipc: Option<OwnedFd>, place: &SharedMemoryPlace) -> io::Result<Self> {
+    fn by_way_of(ipc: Option<OwnedFd>, place: &SharedMemoryLocation) -> io::Result<Self> {
         let mut mounts = Vec::new();
         if let Some(visible) = &place.visible {
             let name = visible.file_name().unwrap_or_default();
@@ -259,7 +259,7 @@ impl Entry {
     }
 }
 
-impl Turn {
+impl FolderLock {
     /// Takes the lock; others hold it only for as long as a start takes.
     ///
     /// # Errors
@@ -381,8 +381,8 @@ mod tests {
     /// Repetitions per task.
     const ROUNDS: usize = 100;
 
-    fn place(home: &Path) -> SharedMemoryPlace {
-        SharedMemoryPlace {
+    fn place(home: &Path) -> SharedMemoryLocation {
+        SharedMemoryLocation {
             folder: home.join("shared/7-0-1"),
             visible: None,
         }
@@ -434,7 +434,7 @@ mod tests {
         let path = home.path().join("members");
         fs::write(&path, "").unwrap();
         // A read-only file rejects a record, like a full file system.
-        let mut turn = Turn {
+        let mut turn = FolderLock {
             members: File::open(&path).unwrap(),
         };
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -451,7 +451,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
         let memory = SharedMemory::prepare(&place).unwrap();
-        let mut turn = Turn::wait_for(&place.folder).unwrap();
+        let mut turn = FolderLock::wait_for(&place.folder).unwrap();
         turn.members.write_all(b"\n{\"pid\":1,\"start").unwrap();
         let me = ProcessIdentity::of(getpid().as_raw_nonzero().get()).unwrap();
         turn.add(me).unwrap();
@@ -466,7 +466,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
         let memory = SharedMemory::prepare(&place).unwrap();
-        let turn = Turn::wait_for(&place.folder).unwrap();
+        let turn = FolderLock::wait_for(&place.folder).unwrap();
         let error = remove_unless_used(&place.folder).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(turn);

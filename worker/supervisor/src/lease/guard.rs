@@ -12,7 +12,7 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 
 use crate::lease::clock::boottime_ms;
 use crate::limits::{GUARDED_MAX, SUPERVISOR_OVERDUE_MS_MAX, SUPERVISOR_SILENT_MS_MAX};
-use crate::output::complain;
+use crate::output::log_error;
 use crate::process::{ProcessEntry, descendants, kill_pid};
 use crate::sys;
 
@@ -28,9 +28,9 @@ const OVER: usize = 2;
 
 /// Values that a supervisor publishes to its guard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pulse(&'static [AtomicU64]);
+pub(crate) struct GuardedState(&'static [AtomicU64]);
 
-impl Pulse {
+impl GuardedState {
     /// The supervisor must act by this time of `CLOCK_BOOTTIME` at the latest.
     pub(crate) fn until(self, boottime_ms: u64) {
         self.0[UNTIL].store(boottime_ms, Ordering::Relaxed);
@@ -77,9 +77,9 @@ pub(crate) struct Guard {
     /// Unused slots.
     fresh: ChunksExact<'static, AtomicU64>,
     /// Slots of supervisors that have ended.
-    free: Vec<Pulse>,
+    free: Vec<GuardedState>,
     /// By process id, which is not reused before the process is reaped here. `None` if no slot was free.
-    guarded: BTreeMap<i32, Option<Pulse>>,
+    guarded: BTreeMap<i32, Option<GuardedState>>,
     /// Whether a supervisor died and left processes.
     has_orphans: bool,
     looked_at_ms: u64,
@@ -104,9 +104,9 @@ impl Guard {
     }
 
     /// Slot for the next supervisor.
-    pub(crate) fn next(&mut self) -> Option<Pulse> {
+    pub(crate) fn next(&mut self) -> Option<GuardedState> {
         if self.free.is_empty() {
-            self.free.extend(self.fresh.next().map(Pulse));
+            self.free.extend(self.fresh.next().map(GuardedState));
         }
         self.free.last().copied()
     }
@@ -153,7 +153,7 @@ impl Guard {
     fn kill_frozen(&self, now_ms: u64) {
         for (pid, pulse) in &self.guarded {
             if pulse.is_some_and(|pulse| pulse.is_frozen(now_ms)) {
-                complain(&format!(
+                log_error(&format!(
                     "supervisor {pid} is frozen past its task's lease or grace: killing it"
                 ));
                 kill_pid(*pid);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn only_who_does_not_look_at_his_clock_is_frozen() {
-        let pulse = Pulse(sys::shared_numbers(NUMBERS).unwrap());
+        let pulse = GuardedState(sys::shared_numbers(NUMBERS).unwrap());
         assert!(!pulse.is_frozen(u64::MAX), "it has no task yet");
         pulse.until(5_000);
         pulse.0[SEEN].store(5_000, Ordering::Relaxed);

@@ -46,7 +46,7 @@ pub(crate) struct Connections {
     control: BTreeMap<ConnectionId, LineStream>,
     next_control: ConnectionId,
     /// Whether complete lines are buffered but not yet processed: they must not wait for further bytes.
-    has_unheard: bool,
+    has_unprocessed: bool,
     /// Whether the last wait found no events here.
     is_quiet: Cell<bool>,
     /// Connections that subscribe to stop requests.
@@ -74,7 +74,7 @@ impl Connections {
             agents,
             is_first_agent: agent.is_some(),
             // The agent may have sent further lines with the request for this task.
-            has_unheard: agent.as_mut().is_some_and(LineStream::has_line),
+            has_unprocessed: agent.as_mut().is_some_and(LineStream::has_line),
             agent,
             controls,
             control: BTreeMap::new(),
@@ -101,7 +101,7 @@ impl Connections {
             }
             polled.push(PollFd::new(stream, flags));
         }
-        let timeout_ms = if self.has_unheard { 0 } else { timeout_ms };
+        let timeout_ms = if self.has_unprocessed { 0 } else { timeout_ms };
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout_ms / 1_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(timeout_ms % 1_000 * 1_000_000).unwrap_or(0),
@@ -114,7 +114,7 @@ impl Connections {
             .iter()
             .chain(&polled[LISTENERS + others.len()..]);
         let is_quiet = ours.all(|one| one.revents().is_empty());
-        self.is_quiet.set(is_quiet && !self.has_unheard);
+        self.is_quiet.set(is_quiet && !self.has_unprocessed);
         Ok(())
     }
 
@@ -145,12 +145,12 @@ impl Connections {
     }
 
     /// Sends to the agent, if one is connected and reads.
-    pub(crate) fn tell_agent(&mut self, message: &SupervisorMessage) {
+    pub(crate) fn send_to_agent(&mut self, message: &SupervisorMessage) {
         send(&mut self.agent, message);
     }
 
     /// Sends all of these to the agent by one write.
-    pub(crate) fn tell_agent_all(&mut self, messages: &[SupervisorMessage]) {
+    pub(crate) fn send_all_to_agent(&mut self, messages: &[SupervisorMessage]) {
         if let Some(open) = &mut self.agent
             && !open.send_all(messages)
         {
@@ -215,7 +215,7 @@ impl Connections {
     }
 
     /// Notifies subscribers of the gang's rendezvous address.
-    pub(crate) fn tell_gang(&mut self, notice: GangNotice) {
+    pub(crate) fn notify_gang(&mut self, notice: GangNotice) {
         let notice = ControlNotice::Gang(notice);
         for connection in self.watching_gang.clone() {
             self.notify(connection, &notice);
@@ -229,7 +229,7 @@ impl Connections {
     }
 
     /// Notifies subscribers that the task is asked to stop.
-    pub(crate) fn tell_watchers(&mut self, stop: &PreemptFlag) {
+    pub(crate) fn notify_watchers(&mut self, stop: &PreemptFlag) {
         let notice = ControlNotice::Stop(stop.clone());
         for connection in self.watching.clone() {
             self.notify(connection, &notice);
@@ -304,7 +304,7 @@ impl Connections {
             }
             stays
         });
-        self.has_unheard = has_unheard;
+        self.has_unprocessed = has_unheard;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parser for a task's lines on its control socket: the contract is `docs/task-interface.md`.
 
-use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
 
 use crate::link::protocol::ControlRequest;
 

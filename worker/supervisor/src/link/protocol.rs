@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
-use muster_model::beat::{CheckpointReport, SpoilReport};
 use muster_model::command::Exit;
 use muster_model::desired::Rendezvous;
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
 use serde::{Deserialize, Serialize};
 
 /// Message from the agent.
@@ -74,7 +74,7 @@ pub enum SupervisorMessage {
     },
     /// The task was killed long ago, and a process of it is still alive, stuck in the kernel. It will never
     /// execute another instruction of its program; its resources stay occupied until [`Self::Exited`].
-    Stuck(Stuck),
+    Stuck(UnkillableTask),
     /// The task ended, and no process of it is alive; the same record is on disk.
     Exited(Exit),
     /// Follows [`Self::Exited`] in the same write: the supervisor waits on this connection for
@@ -98,7 +98,7 @@ pub enum SupervisorMessage {
 
 /// A task that cannot be killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stuck {
+pub struct UnkillableTask {
     /// The live processes and where they are stuck, for display.
     pub detail: String,
     /// Exit of its main process, if that ended.

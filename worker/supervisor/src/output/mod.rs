@@ -127,7 +127,7 @@ impl Output {
     /// process of the task is alive. False if the thread still copies.
     pub(crate) fn finish(mut self) -> (LastOutput, bool) {
         if let Err(error) = self.look() {
-            complain(&format!(
+            log_error(&format!(
                 "copying the last output of the task failed: {error}"
             ));
         }
@@ -153,19 +153,19 @@ impl OutputPump {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 if let Err(error) = introduce() {
-                    complain(&format!(
+                    log_error(&format!(
                         "recording the owner of the output failed: {error}"
                     ));
                 }
                 if let Err(error) = pump(&mut channels, &stopped) {
-                    complain(&format!("copying the task's output failed: {error}"));
+                    log_error(&format!("copying the task's output failed: {error}"));
                 }
                 let lost: u64 = channels
                     .iter()
                     .map(|channel| channel.log.lost_bytes())
                     .sum();
                 if lost > 0 {
-                    complain(&format!("lost {lost} bytes of output: writing them failed"));
+                    log_error(&format!("lost {lost} bytes of output: writing them failed"));
                 }
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(last_output(channels));
@@ -177,7 +177,7 @@ impl OutputPump {
         self.stop.raise();
         let last = self.done.recv_timeout(LOG_DRAIN_MAX).ok();
         if last.is_none() {
-            complain("writing the last output timed out");
+            log_error("writing the last output timed out");
         }
         last
     }
@@ -197,7 +197,7 @@ fn last_output(channels: Vec<Channel>) -> LastOutput {
 
 /// Logs a message to `supervisor.err`, which is this process's standard error; if that fails, there is no
 /// other place to report to.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn log_error(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }
 

@@ -1,7 +1,7 @@
 //! Processes in `/proc`: identity and descent.
 
-pub(super) mod family;
 pub(super) mod kernel_limits;
+pub(super) mod process_tree;
 pub(super) mod rounds;
 
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use muster_model::time::MonotonicMs;
 
 use crate::limits::LEASE_TICK;
 use crate::link::protocol::GangNotice;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::supervise::{Supervisor, milliseconds};
 use crate::task::hostfile;
 use crate::task::spec::TaskSpec;
@@ -13,7 +13,7 @@ use crate::task::spec::TaskSpec;
 /// Rendezvous of a gang.
 #[derive(Debug)]
 pub(super) struct Gang {
-    place: Rendezvous,
+    rendezvous: Rendezvous,
     /// Whether it differs from the task's environment.
     has_moved: bool,
     /// Pending new rendezvous, effective once the task can read it.
@@ -32,7 +32,7 @@ impl Gang {
     /// Rendezvous of a task that has not begun.
     pub(super) fn of(spec: &TaskSpec) -> Self {
         Self {
-            place: spec.assignment.rendezvous(),
+            rendezvous: spec.assignment.rendezvous(),
             has_moved: false,
             next: None,
         }
@@ -40,19 +40,19 @@ impl Gang {
 
     /// Begins the task, with this port in its environment.
     pub(super) const fn begin(&mut self, master_port: u16) {
-        self.place.master_port = master_port;
+        self.rendezvous.master_port = master_port;
     }
 
     /// The current rendezvous if it differs from the task's environment.
     pub(super) fn moved(&self) -> Option<GangNotice> {
-        self.has_moved.then(|| GangNotice::from(&self.place))
+        self.has_moved.then(|| GangNotice::from(&self.rendezvous))
     }
 }
 
 impl Supervisor<'_> {
     /// Moves the rendezvous: [`Self::move_gang`] notifies the task.
     pub(super) fn renew(&mut self, place: Rendezvous) {
-        let is_news = place != self.gang.place;
+        let is_news = place != self.gang.rendezvous;
         self.gang.next = is_news.then_some(Move { place, due: None });
     }
 
@@ -68,7 +68,7 @@ impl Supervisor<'_> {
         }
         if let Err(error) = hostfile::write(&next.place.hosts, self.directory) {
             if next.due.is_none() {
-                complain(&format!(
+                log_error(&format!(
                     "publishing the gang's new rendezvous failed, will retry: {error}"
                 ));
             }
@@ -76,8 +76,8 @@ impl Supervisor<'_> {
             self.gang.next = Some(next);
             return;
         }
-        self.connections.tell_gang(GangNotice::from(&next.place));
-        self.gang.place = next.place;
+        self.connections.notify_gang(GangNotice::from(&next.place));
+        self.gang.rendezvous = next.place;
         self.gang.has_moved = true;
     }
 }

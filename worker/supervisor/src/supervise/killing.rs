@@ -5,7 +5,7 @@ use std::fs;
 use muster_model::time::MonotonicMs;
 
 use crate::limits::UNKILLABLE_MS;
-use crate::link::protocol::{Stuck, SupervisorMessage};
+use crate::link::protocol::{SupervisorMessage, UnkillableTask};
 use crate::process::ProcessEntry;
 use crate::supervise::{Supervisor, Watched, exit_of};
 
@@ -45,7 +45,7 @@ impl Supervisor<'_> {
             return;
         }
         let status = task.family.status();
-        let stuck = Stuck {
+        let stuck = UnkillableTask {
             detail: detail(&task.family.survivors()),
             exit: status.map(|status| {
                 task.family
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
             }),
         };
         self.connections
-            .tell_agent(&SupervisorMessage::Stuck(stuck.clone()));
+            .send_to_agent(&SupervisorMessage::Stuck(stuck.clone()));
         self.said.stuck = Some(stuck);
     }
 }

@@ -3,11 +3,11 @@
 pub mod server;
 pub(super) mod succession;
 
-mod burial;
+mod completion;
 mod gang;
 mod killing;
-mod stance;
-mod talk;
+mod pause;
+mod requests;
 mod watch;
 
 use std::io;
@@ -17,12 +17,12 @@ use muster_model::time::MonotonicMs;
 use rustix::process::WaitStatus;
 
 use crate::checkpoint::checkpoint_folder::CheckpointFolder;
-use crate::checkpoint::checkpoints::{CheckpointKeeper, CheckpointNews};
+use crate::checkpoint::checkpoints::{CheckpointEvent, CheckpointKeeper};
 use crate::exec::Execs;
-use crate::isolation::cgroup::KeptCgroups;
+use crate::isolation::cgroup::ReusableCgroups;
 use crate::lease::alarm::LeaseAlarm;
 use crate::lease::clock::LeaseClock;
-use crate::lease::guard::Pulse;
+use crate::lease::guard::GuardedState;
 use crate::lease::{Lease, Verdict};
 use crate::limits::{LAST_ROUNDS_MAX, QUICK_TASK_MS_MAX};
 use crate::link::connections::{Connections, Incoming};
@@ -30,16 +30,16 @@ use crate::link::lines::LineStream;
 use crate::link::protocol::{AgentRequest, SupervisorMessage};
 use crate::output::{Output, evidence};
 use crate::process::ProcessIdentity;
-use crate::process::family::{self, Family};
+use crate::process::process_tree::{self, ProcessTree};
 use crate::supervise::gang::Gang;
-use crate::supervise::stance::Stance;
-use crate::supervise::succession::Tenure;
+use crate::supervise::pause::PauseState;
+use crate::supervise::succession::SupervisorContext;
 use crate::task::directory::TaskDirectory;
 use crate::task::hold::Prepared;
 use crate::task::ready::Ready;
-use crate::task::said::Said;
 use crate::task::spec::{SPEC_FORMAT, TaskSpec};
 use crate::task::stopping::Stopping;
+use crate::task::task_reports::TaskReports;
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
@@ -79,10 +79,10 @@ pub(crate) fn during<E: Into<io::Error>>(
 /// Runs the task of a directory to its end. `tenure` has an agent afterwards if another task may follow.
 pub(crate) fn supervise(
     directory: &TaskDirectory,
-    tenure: &mut Tenure,
+    tenure: &mut SupervisorContext,
 ) -> Result<(), SuperviseError> {
     let (pulse, agent, kept) = (tenure.pulse, tenure.agent.take(), tenure.cgroups.take());
-    pulse.into_iter().for_each(Pulse::begin);
+    pulse.into_iter().for_each(GuardedState::begin);
     let spec = directory
         .read_spec()
         .map_err(during("reading spec.json"))?
@@ -105,11 +105,11 @@ pub(crate) fn supervise(
         alarm: LeaseAlarm::new(),
         pulse,
         connections,
-        stance: Stance::Goes,
+        stance: PauseState::Running,
         gang: Gang::of(&spec),
         execs: Execs::default(),
         prepared: None,
-        said: Said::default(),
+        said: TaskReports::default(),
         stopping: None,
         has_saved: false,
         is_asked_by_lease: false,
@@ -129,15 +129,15 @@ pub(crate) struct Supervisor<'task> {
     pub(crate) clock: LeaseClock,
     pub(crate) lease: Lease,
     alarm: Option<LeaseAlarm>,
-    pub(crate) pulse: Option<Pulse>,
+    pub(crate) pulse: Option<GuardedState>,
     pub(crate) connections: Connections,
-    stance: Stance,
+    stance: PauseState,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
     gang: Gang,
     /// Exec sessions of the task.
     execs: Execs,
-    said: Said,
+    said: TaskReports,
     /// The stop request in progress, once there is one.
     stopping: Option<Stopping>,
     /// True once the task reported that it will have nothing more to save.
@@ -153,7 +153,7 @@ pub(crate) struct Supervisor<'task> {
 
 /// A started task with its watchers.
 struct Watched {
-    family: Family,
+    family: ProcessTree,
     output: Output,
     folder: CheckpointFolder,
     /// When [`Self::keeper`] must be started at the latest.
@@ -166,13 +166,13 @@ impl Supervisor<'_> {
     /// and the cgroups kept for it.
     fn run(
         mut self,
-        kept: Option<KeptCgroups>,
+        kept: Option<ReusableCgroups>,
         may_go_on: bool,
-    ) -> Result<Option<(LineStream, Option<KeptCgroups>)>, SuperviseError> {
+    ) -> Result<Option<(LineStream, Option<ReusableCgroups>)>, SuperviseError> {
         let (exit, family) = match self.start(kept) {
             Ok(watched) => self.watch(watched)?,
             Err(exit) => {
-                family::end_all();
+                process_tree::end_all();
                 (exit, None)
             }
         };
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
         let cgroups = family.map(|family| family.close(may_go_on));
         self.over();
         let kept = cgroups.as_ref().map(Option::is_some);
-        let goes_on = self.bury(exit, kept.filter(|_| may_go_on))?;
+        let goes_on = self.complete(exit, kept.filter(|_| may_go_on))?;
         let agent = self.connections.close().filter(|_| goes_on);
         Ok(agent.zip(cgroups))
     }
@@ -193,7 +193,7 @@ impl Supervisor<'_> {
     }
 
     /// Starts the task unless its lease has expired.
-    fn start(&mut self, kept: Option<KeptCgroups>) -> Result<Watched, Exit> {
+    fn start(&mut self, kept: Option<ReusableCgroups>) -> Result<Watched, Exit> {
         let folder = CheckpointFolder::prepare(self.spec);
         let now = self.clock.now();
         if self.lease.verdict(now) == Verdict::LeaseOver {
@@ -247,7 +247,7 @@ impl Supervisor<'_> {
 
     /// Collects the task's last reports once no process of it is alive. Returns its exit, and its resources
     /// if it left nothing in this process: no thread, no secret, nothing that differs from a fresh start.
-    fn conclude(&mut self, mut task: Watched) -> (Exit, Option<Family>) {
+    fn conclude(&mut self, mut task: Watched) -> (Exit, Option<ProcessTree>) {
         for _ in 0..LAST_ROUNDS_MAX {
             let last = self.connections.receive_now();
             self.take(&mut task, last);
@@ -297,10 +297,10 @@ impl Supervisor<'_> {
     fn take(&mut self, task: &mut Watched, all: Vec<Incoming>) {
         for incoming in all {
             match incoming {
-                Incoming::AgentConnected => self.tell_all(),
+                Incoming::AgentConnected => self.send_state(),
                 Incoming::Agent(request) => self.obey(request),
                 Incoming::Task(connection, request) => {
-                    if let Some(answer) = self.hear(task, connection, request) {
+                    if let Some(answer) = self.handle_requests(task, connection, request) {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -330,7 +330,7 @@ impl Supervisor<'_> {
             // The task has begun: an agent that does not know repeats it.
             AgentRequest::Begin { .. } => {}
             AgentRequest::Renew(place) => self.renew(place),
-            AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = Stance::Still,
+            AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = PauseState::Paused,
             AgentRequest::Suspend => {}
             AgentRequest::Resume => self.stance.resume(),
             AgentRequest::OpenExec => self.execs.open(self.directory),
@@ -340,33 +340,33 @@ impl Supervisor<'_> {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
                     stopping: self.lease.is_stopping(),
-                    suspended: self.stance == Stance::Still,
+                    suspended: self.stance == PauseState::Paused,
                 };
-                self.connections.tell_agent(&status);
+                self.connections.send_to_agent(&status);
             }
         }
     }
 
-    fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
+    fn publish(&mut self, news: Vec<CheckpointEvent>, main: i32) {
         for item in news {
             match item {
-                CheckpointNews::Watched => {
+                CheckpointEvent::Watched => {
                     self.said.started = Some(main);
                     self.connections
-                        .tell_agent(&SupervisorMessage::Started { pid: main });
+                        .send_to_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::Committed(report, finality) => {
+                CheckpointEvent::Committed(report, finality) => {
                     self.connections
-                        .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
+                        .send_to_agent(&SupervisorMessage::Checkpoint(report.clone()));
                     self.said.checkpoints.add(report);
                     self.note_saved(finality);
                 }
-                CheckpointNews::Spoiled(report) => {
+                CheckpointEvent::Spoiled(report) => {
                     self.connections
-                        .tell_agent(&SupervisorMessage::Spoiled(report.clone()));
+                        .send_to_agent(&SupervisorMessage::Spoiled(report.clone()));
                     self.said.spoiled.push(report);
                 }
-                CheckpointNews::Answer(connection, answer) => {
+                CheckpointEvent::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);
                 }
             }
@@ -374,10 +374,10 @@ impl Supervisor<'_> {
     }
 
     /// Sends the complete state.
-    pub(crate) fn tell_all(&mut self) {
+    pub(crate) fn send_state(&mut self) {
         let prepared = self.prepared.as_ref().map(Prepared::message);
         for message in prepared.into_iter().chain(self.said.messages()) {
-            self.connections.tell_agent(&message);
+            self.connections.send_to_agent(&message);
         }
     }
 }

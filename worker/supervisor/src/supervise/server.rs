@@ -19,9 +19,9 @@ use rustix::net::{
 };
 use rustix::process::setsid;
 
-use crate::lease::guard::{Guard, Pulse};
+use crate::lease::guard::{Guard, GuardedState};
 use crate::limits::LEASE_TICK;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::supervise::succession;
 use crate::sys;
 use crate::task::directory::TaskDirectory;
@@ -62,7 +62,7 @@ pub(crate) fn serve() -> ExitCode {
         Ok(Some(supervisor)) => supervisor.run(),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("serving the agent failed: {error}"));
+            log_error(&format!("serving the agent failed: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn serve() -> ExitCode {
 struct Request {
     directory: TaskDirectory,
     agent: OwnedFd,
-    pulse: Option<Pulse>,
+    pulse: Option<GuardedState>,
 }
 
 fn serve_until_hung_up() -> io::Result<Option<Request>> {
@@ -94,7 +94,7 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
             Err(Errno::INTR) => continue,
             // For example, the agent was killed with an answer unread: the supervisors are still guarded.
             Err(error) => {
-                complain(&format!("reading from the agent failed: {error}"));
+                log_error(&format!("reading from the agent failed: {error}"));
                 has_agent = false;
                 continue;
             }
@@ -153,7 +153,7 @@ impl Request {
     /// Puts the process into the state of a supervisor that was started as a program, and runs it.
     fn run(self) -> ExitCode {
         if let Err(error) = self.become_supervisor() {
-            complain(&format!("initializing the supervisor failed: {error}"));
+            log_error(&format!("initializing the supervisor failed: {error}"));
             return ExitCode::FAILURE;
         }
         drop(self.agent);

@@ -14,34 +14,34 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper, setsid};
 
-use crate::isolation::cgroup::KeptCgroups;
-use crate::lease::guard::Pulse;
+use crate::isolation::cgroup::ReusableCgroups;
+use crate::lease::guard::GuardedState;
 use crate::limits::TASKS_PER_SUPERVISOR_MAX;
 use crate::link::lines::LineStream;
 use crate::link::protocol::AgentRequest;
-use crate::output::complain;
+use crate::output::log_error;
 use crate::process::ProcessIdentity;
 use crate::supervise::{SuperviseError, during, supervise};
 use crate::sys;
 use crate::task::directory::TaskDirectory;
 
 /// State of a supervisor that is independent of its tasks.
-pub(crate) struct Tenure {
+pub(crate) struct SupervisorContext {
     /// This process.
     pub(crate) me: ProcessIdentity,
     /// Shows a guard, if there is one, that this process is not frozen.
-    pub(crate) pulse: Option<Pulse>,
+    pub(crate) pulse: Option<GuardedState>,
     /// The agent that assigns the next task; `None` if there will be none.
     pub(crate) agent: Option<LineStream>,
     /// Whether another task may follow this one.
     pub(crate) may_go_on: bool,
     /// Cgroups kept from the last task.
-    pub(crate) cgroups: Option<KeptCgroups>,
+    pub(crate) cgroups: Option<ReusableCgroups>,
 }
 
-impl Tenure {
+impl SupervisorContext {
     /// Makes this process a supervisor.
-    fn begin(pulse: Option<Pulse>) -> Result<Self, SuperviseError> {
+    fn begin(pulse: Option<GuardedState>) -> Result<Self, SuperviseError> {
         sys::close_inherited_files().map_err(during("closing inherited files"))?;
         // Fails if this process leads a process group already (started by a shell), which serves as well.
         let _ = setsid();
@@ -62,8 +62,8 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 }
 
 /// Supervises a task, and further tasks that its agent assigns to this process.
-pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<Pulse>) -> ExitCode {
-    let mut tenure = match Tenure::begin(pulse) {
+pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<GuardedState>) -> ExitCode {
+    let mut tenure = match SupervisorContext::begin(pulse) {
         Ok(tenure) => tenure,
         Err(error) => return failed(&first, &error),
     };
@@ -86,7 +86,7 @@ pub(crate) fn supervise_all(first: TaskDirectory, pulse: Option<Pulse>) -> ExitC
 
 fn failed(directory: &TaskDirectory, error: &dyn std::error::Error) -> ExitCode {
     let path = directory.path().display();
-    complain(&format!("supervising {path} failed: {error}"));
+    log_error(&format!("supervising {path} failed: {error}"));
     ExitCode::FAILURE
 }
 

@@ -6,9 +6,9 @@ use muster_model::command::Exit;
 use muster_model::time::MonotonicMs;
 
 use crate::lease::Verdict;
-use crate::lease::guard::Pulse;
+use crate::lease::guard::GuardedState;
 use crate::limits::LEASE_TICK;
-use crate::process::family::Family;
+use crate::process::process_tree::ProcessTree;
 use crate::process::rounds::Rounds;
 use crate::supervise::killing::Killing;
 use crate::supervise::{SuperviseError, Supervisor, Watched, during, milliseconds};
@@ -43,12 +43,12 @@ impl Supervisor<'_> {
     pub(super) fn watch(
         &mut self,
         mut task: Watched,
-    ) -> Result<(Exit, Option<Family>), SuperviseError> {
+    ) -> Result<(Exit, Option<ProcessTree>), SuperviseError> {
         let mut killing = Killing::default();
         let mut rounds = Rounds::default();
         while !self.execs.reap(&mut task.family) {
             let now = self.clock.now();
-            self.pulse.into_iter().for_each(Pulse::looked);
+            self.pulse.into_iter().for_each(GuardedState::looked);
             let has_ended = task.family.status().is_some();
             let verdict = self.judge(now, has_ended);
             if self.must_kill(verdict, has_ended) && killing.begin(now) {
@@ -58,7 +58,7 @@ impl Supervisor<'_> {
             if now >= task.keeper_due {
                 self.keep(&mut task);
             }
-            self.tell_progress(now);
+            self.send_progress(now);
             let pause = match has_ended || killing.has_begun() {
                 true => rounds.pause(),
                 false => LEASE_TICK,
@@ -105,7 +105,7 @@ impl Supervisor<'_> {
         if task.family.status().is_some() {
             self.execs.kill();
         }
-        self.stance.hold(&task.family, &self.execs);
+        self.stance.apply(&task.family, &self.execs);
         if killing.has_begun() {
             self.kill(killing, task, now);
         } else if let Some(stopping) = &mut self.stopping {

@@ -47,7 +47,7 @@ pub(crate) fn begin_in(command: &mut Command, directory: CString) {
 }
 
 /// A child that is about to execute a program.
-struct Birth<'task> {
+struct PendingChild<'task> {
     image: &'task Image<'task>,
     arguments: Vec<*const libc::c_char>,
     shell_arguments: Vec<*const libc::c_char>,
@@ -62,7 +62,7 @@ struct Birth<'task> {
 /// # Errors
 /// Errors of the kernel, including those in the child, which does not exist then.
 pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd)> {
-    let birth = Birth {
+    let birth = PendingChild {
         image,
         arguments: pointers(&image.arguments),
         shell_arguments: pointers(&image.shell_arguments),
@@ -107,7 +107,7 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
 extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the parent created it, keeps it, and does not touch it before this process has other memory or
     // is gone.
-    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    let birth = unsafe { &*birth.cast::<PendingChild<'_>>() };
     let Err(error) = birth.become_program();
     birth.error.store(
         error.raw_os_error().unwrap_or(libc::EPIPE),
@@ -116,7 +116,7 @@ extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
     libc::EXIT_FAILURE
 }
 
-impl Birth<'_> {
+impl PendingChild<'_> {
     /// Returns only on an error of the kernel.
     fn become_program(&self) -> io::Result<std::convert::Infallible> {
         let image = self.image;

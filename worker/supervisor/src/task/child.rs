@@ -17,7 +17,7 @@ use crate::isolation::cgroup::Cgroups;
 use crate::isolation::shared_memory::Entry;
 use crate::process::kernel_limits;
 use crate::sys;
-use crate::task::spec::{CpuPlace, TaskSpec};
+use crate::task::spec::{CpuBinding, TaskSpec};
 
 /// Everything the child needs, opened and counted before the fork: nothing may be allocated after it.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl ChildSetup {
     pub(crate) fn of(spec: &TaskSpec, cgroups: &Cgroups, parent: Pid) -> Result<Self, String> {
         let is_container = spec.assignment.execution.container.is_some();
         let doors = match is_container {
-            true => cgroups.inner_doors(),
-            false => cgroups.doors(),
+            true => cgroups.inner_join_files(),
+            false => cgroups.join_files(),
         };
         // A container's limits are set by its engine.
         let limits = match is_container {
@@ -149,7 +149,7 @@ impl ChildSetup {
     }
 }
 
-fn cpus(place: &CpuPlace) -> CpuSet {
+fn cpus(place: &CpuBinding) -> CpuSet {
     let mut set = CpuSet::new();
     // CPUs beyond the capacity of the set are left to the cgroup.
     let known = place

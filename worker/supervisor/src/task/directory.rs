@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use muster_model::beat::{CheckpointReport, SpoilReport};
 use muster_model::command::Exit;
 use muster_model::desired::TaskAssignment;
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
 use muster_model::time::TimeMs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -101,7 +101,7 @@ fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         Some(checkpoint) => (checkpoint.step, checkpoint.path.clone()),
         None => (0, String::new()),
     };
-    let advice = assignment.care.interval_ms.map(|interval_ms| {
+    let advice = assignment.checkpoint_duties.interval_ms.map(|interval_ms| {
         let seconds = interval_ms.div_ceil(1_000).to_string();
         ("MUSTER_CKPT_INTERVAL_ADVICE", seconds)
     });

@@ -10,7 +10,7 @@ use muster_model::time::MonotonicMs;
 use crate::files;
 use crate::link::protocol::PreemptFlag;
 use crate::link::wake::Wake;
-use crate::output::complain;
+use crate::output::log_error;
 
 /// Stack of the writing thread.
 const STACK_BYTES: usize = 128 << 10;
@@ -36,7 +36,7 @@ impl FlagFile {
                 let written = files::json_bytes(&flag)
                     .and_then(|bytes| files::replace_for_owner(&path, &bytes));
                 if let Err(error) = written {
-                    complain(&format!("writing the preempt flag failed: {error}"));
+                    log_error(&format!("writing the preempt flag failed: {error}"));
                 }
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(());

@@ -6,7 +6,7 @@ use muster_model::command::Exit;
 use muster_model::desired::{MASTER_PORT_MIN, MASTER_PORTS};
 
 use crate::lease::Verdict;
-use crate::lease::guard::Pulse;
+use crate::lease::guard::GuardedState;
 use crate::limits::LEASE_TICK;
 use crate::link::connections::Incoming;
 use crate::link::protocol::{AgentRequest, ControlAnswer, SupervisorMessage};
@@ -51,7 +51,7 @@ impl Supervisor<'_> {
             _ => None,
         };
         let prepared = Prepared { port };
-        self.connections.tell_agent(&prepared.message());
+        self.connections.send_to_agent(&prepared.message());
         self.prepared = Some(prepared);
         let released = self.wait_for_release();
         self.prepared = None;
@@ -79,7 +79,7 @@ impl Supervisor<'_> {
                 ..not_started("the lease expired before its gang was released")
             });
         }
-        self.pulse.into_iter().for_each(Pulse::looked);
+        self.pulse.into_iter().for_each(GuardedState::looked);
         self.wake_at(self.lease.deadline());
         let until_over = self.lease.deadline().since(now);
         let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
         let mut released = None;
         for incoming in self.connections.receive() {
             match incoming {
-                Incoming::AgentConnected => self.tell_all(),
+                Incoming::AgentConnected => self.send_state(),
                 Incoming::Agent(AgentRequest::Begin { master_port }) => {
                     released = Some(master_port);
                 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use muster_model::command::NOT_THERE;
+use muster_model::command::MISSING_FILE;
 use rustix::process::getpid;
 
 use crate::container::{self, Removal};
-use crate::isolation::cgroup::{Cgroups, KeptCgroups, Limits};
+use crate::isolation::cgroup::{Cgroups, Limits, ReusableCgroups};
 use crate::isolation::shared_memory::SharedMemory;
-use crate::process::family::{Family, Outputs};
+use crate::process::process_tree::{Outputs, ProcessTree};
 use crate::sys;
 use crate::task::child::ChildSetup;
 use crate::task::directory::TaskDirectory;
@@ -23,7 +23,7 @@ use crate::task::{environment, hostfile, program};
 /// Resources of a task besides its process.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    belongings: Belongings,
+    belongings: TaskResources,
     setup: ChildSetup,
     program: Program,
     /// Rendezvous port in the program's environment: a release may name another one.
@@ -40,7 +40,7 @@ struct Program {
 
 /// Resources that are created for a task and removed again.
 #[derive(Debug)]
-pub(crate) struct Belongings {
+pub(crate) struct TaskResources {
     pub(crate) cgroups: Cgroups,
     /// Limits of the cgroups.
     pub(crate) limits: Limits,
@@ -49,7 +49,7 @@ pub(crate) struct Belongings {
     shared_memory: Option<SharedMemory>,
 }
 
-impl Belongings {
+impl TaskResources {
     fn remove(self) {
         self.cgroups.remove();
         self.secrets.remove();
@@ -70,7 +70,7 @@ impl Belongings {
 
     /// Releases the resources once no process of the task is alive; keeps reusable cgroups if there may be a
     /// next task.
-    pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
+    pub(crate) fn close(self, may_keep: bool) -> Option<ReusableCgroups> {
         self.secrets.remove();
         leave(self.shared_memory);
         self.cgroups.close(self.limits, may_keep)
@@ -103,7 +103,7 @@ impl Ready {
     pub(crate) fn prepare(
         spec: &TaskSpec,
         directory: &TaskDirectory,
-        kept: Option<KeptCgroups>,
+        kept: Option<ReusableCgroups>,
     ) -> Result<Self, String> {
         if let Some(refusal) = &spec.identity.refusal {
             return Err(refusal.clone());
@@ -115,7 +115,7 @@ impl Ready {
             None => Cgroups::create(&spec.cgroups(), &limits)?,
         };
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        let mut belongings = Belongings {
+        let mut belongings = TaskResources {
             cgroups,
             limits,
             secrets,
@@ -149,7 +149,7 @@ impl Ready {
         self,
         spec: &TaskSpec,
         directory: &TaskDirectory,
-    ) -> Result<(Family, Outputs), String> {
+    ) -> Result<(ProcessTree, Outputs), String> {
         let Self {
             belongings, setup, ..
         } = self;
@@ -166,7 +166,7 @@ impl Ready {
         };
         let container = spec.assignment.execution.container.as_ref();
         let removal = container.map(|_| Removal::of(directory));
-        Ok(Family::of(started, belongings, removal))
+        Ok(ProcessTree::of(started, belongings, removal))
     }
 }
 
@@ -194,7 +194,7 @@ fn start_failed(command: &Command, error: &io::Error) -> String {
 /// Formats an error about something that the job names and that does not exist, so that the host is not taken
 /// for faulty.
 pub(crate) fn not_there(words: &str) -> String {
-    format!("{NOT_THERE}: {words}")
+    format!("{MISSING_FILE}: {words}")
 }
 
 /// Resolves the program. A program of the host must be executable; a container's is resolved in its image.

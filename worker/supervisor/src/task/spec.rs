@@ -141,14 +141,14 @@ pub struct Confinement {
     /// Devices that it may not open: GPUs that are not its own.
     pub devices_denied: Vec<DeviceNumber>,
     /// CPUs that it is bound to; any if `None`.
-    pub cpus: Option<CpuPlace>,
+    pub cpus: Option<CpuBinding>,
     /// Its attempt's private shared memory on this host; it uses the host's if `None`.
-    pub shared_memory: Option<SharedMemoryPlace>,
+    pub shared_memory: Option<SharedMemoryLocation>,
 }
 
 /// Location of an attempt's private shared memory on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedMemoryPlace {
+pub struct SharedMemoryLocation {
     /// The folder in memory that its tasks see as `/dev/shm`.
     pub folder: PathBuf,
     /// A folder directly in `/dev/shm` that stays visible at its path: the tasks' own directories are below
@@ -158,7 +158,7 @@ pub struct SharedMemoryPlace {
 
 /// CPUs and the memory nodes next to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuPlace {
+pub struct CpuBinding {
     /// CPU numbers.
     pub cpus: Vec<u32>,
     /// Preferred memory nodes; no preference if empty.

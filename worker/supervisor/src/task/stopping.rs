@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::lease::clock::{file_clock, is_stamped_since, wall_clock};
 use crate::limits::{PREEMPT_FLAG_MS_MAX, TERMINATE_LEAD_MS_MAX};
 use crate::link::protocol::PreemptFlag;
-use crate::process::family::Family;
+use crate::process::process_tree::ProcessTree;
 use crate::task::directory::TaskDirectory;
 use crate::task::flag::FlagFile;
 
@@ -92,7 +92,7 @@ impl Stopping {
     }
 
     /// Sends the signals that are due.
-    pub(crate) fn act(&mut self, now: MonotonicMs, family: &Family) {
+    pub(crate) fn act(&mut self, now: MonotonicMs, family: &ProcessTree) {
         self.flag.take_if(|flag| flag.is_settled(now));
         if self.flag.is_some() {
             return;
@@ -107,7 +107,7 @@ impl Stopping {
 }
 
 /// Sends the signal of the job's choice.
-fn warn(family: &Family, warning: StopWarning) {
+fn warn(family: &ProcessTree, warning: StopWarning) {
     // `spec::validate` admits only real signals; an unknown one must not prevent the rest.
     let Some(signal) = Signal::from_named_raw(warning.signal) else {
         return;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_model::desired::{CheckpointCare, RankInfo, RestartReason, TaskAssignment};
+use muster_model::desired::{CheckpointDuties, RankInfo, RestartReason, TaskAssignment};
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, TaskKey, UnitIndex};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::spec::Execution;
@@ -51,7 +51,7 @@ pub fn assignment() -> TaskAssignment {
         partition_grace_ms: 45_000,
         stop: None,
         warning: None,
-        care: CheckpointCare::default(),
+        checkpoint_duties: CheckpointDuties::default(),
         user: "ada".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_model::command::{Exit, MemoryEnd, SignalSender};
+use muster_model::command::{Exit, MemoryUsage, SignalSender};
 use muster_supervisor::Controller;
 
 use crate::confinement::cgroups;
@@ -59,7 +59,7 @@ fn killing(out_of_memory: bool) -> FakeEngine {
 }
 
 /// Report of an end by SIGKILL: whether the limit was reached, the sender of the signal, and the memory.
-fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryEnd>) {
+fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryUsage>) {
     assert_eq!((exit.signal, &exit.start_error), (Some(SIGKILL), &None));
     (exit.out_of_memory, exit.sender, exit.memory)
 }
@@ -67,7 +67,7 @@ fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryEnd>) {
 #[test]
 fn a_container_elsewhere_that_ran_out_of_memory_met_its_own_limit() {
     let engine = killing(true);
-    let met = MemoryEnd {
+    let met = MemoryUsage {
         limit_bytes: MEMORY_BYTES,
         peak_bytes: MEMORY_BYTES,
     };
@@ -95,7 +95,7 @@ fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
     let Some(ours) = cgroups("container-oom", &[Controller::Memory]) else {
         return;
     };
-    let met = MemoryEnd {
+    let met = MemoryUsage {
         limit_bytes: MEMORY_BYTES,
         peak_bytes: MEMORY_BYTES,
     };

@@ -8,7 +8,7 @@ use muster_model::command::{Exit, SignalSender};
 use muster_model::desired::TaskAssignment;
 use muster_model::ids::GpuUuid;
 use muster_model::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
-use muster_supervisor::container::{Engine, Remains, end};
+use muster_supervisor::container::{ContainerRemains, Engine, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 
 use crate::fake_engine::{FakeEngine, json, ordinary};
@@ -349,12 +349,12 @@ fn what_a_killed_supervisor_leaves_of_a_container_is_found_and_ended() {
     assert_eq!(listed[0].run, rig.directory.run_id());
     assert!(podman.engine().list("another worker").unwrap().is_empty());
     eventually("its end", || {
-        end(&rig.directory).unwrap() == Remains::Nothing
+        end(&rig.directory).unwrap() == ContainerRemains::Nothing
     });
     assert!(!rig.lives());
     assert!(podman.containers().is_empty());
     // Nothing is left to be done.
-    assert_eq!(end(&rig.directory).unwrap(), Remains::Nothing);
+    assert_eq!(end(&rig.directory).unwrap(), ContainerRemains::Nothing);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn a_container_of_the_same_name_that_is_not_ours_is_left_alone() {
     let mut rig = start(contained("true"), &podman.socket());
     let error = rig.hear_exit().start_error.unwrap();
     assert!(error.starts_with("CONTAINER_FAILED: "), "{error}");
-    assert_eq!(end(&rig.directory).unwrap(), Remains::Nothing);
+    assert_eq!(end(&rig.directory).unwrap(), ContainerRemains::Nothing);
     assert_eq!(podman.containers(), ["muster-7-0-11"]);
 }
 
@@ -635,14 +635,14 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
     rig.supervisor.wait().unwrap();
     let remains = end(&rig.directory).unwrap();
     assert!(
-        matches!(&remains, Remains::Something(why) if why.contains("busy")),
+        matches!(&remains, ContainerRemains::PossiblyAlive(why) if why.contains("busy")),
         "{remains:?}"
     );
     // An absent engine starts nothing. A process that was killed a moment ago may need another round to
     // disappear.
     std::fs::remove_file(engine.socket()).unwrap();
     eventually("nothing", || {
-        end(&rig.directory).unwrap() == Remains::Nothing
+        end(&rig.directory).unwrap() == ContainerRemains::Nothing
     });
 }
 

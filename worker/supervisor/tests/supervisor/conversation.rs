@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use muster_model::beat::SpoilReport;
 use muster_model::checkpoint_interval::interval_ms;
 use muster_model::desired::{CheckpointRef, TaskAssignment};
+use muster_model::heartbeat::SpoilReport;
 use muster_model::spec::StopWarning;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{
@@ -101,7 +101,7 @@ fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
 #[test]
 fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
     let mut task = script("sleep 1000");
-    task.care.mean_time_ms = Some(36_000_000);
+    task.checkpoint_duties.mean_time_ms = Some(36_000_000);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_started();
     let mut control = Control::connect(&rig);
@@ -126,8 +126,8 @@ fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
 #[test]
 fn what_was_known_before_is_the_advice_of_one_who_measures_nothing() {
     let mut task = script("sleep 1000");
-    task.care.mean_time_ms = Some(36_000_000);
-    task.care.interval_ms = Some(90_001);
+    task.checkpoint_duties.mean_time_ms = Some(36_000_000);
+    task.checkpoint_duties.interval_ms = Some(90_001);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_started();
     let mut control = Control::connect(&rig);

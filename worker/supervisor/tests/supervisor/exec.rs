@@ -85,7 +85,7 @@ pub(crate) fn hear(socket: &OwnedFd) -> Option<ExecAnswer> {
         tv_nsec: 0,
     };
     assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "no answer");
-    exec::hear(socket.as_fd()).unwrap()
+    exec::receive(socket.as_fd()).unwrap()
 }
 
 pub(crate) const fn ended(code: Option<i32>, signal: Option<i32>) -> Option<ExecAnswer> {

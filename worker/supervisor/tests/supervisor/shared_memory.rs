@@ -12,7 +12,7 @@ use std::time::Duration;
 use muster_model::desired::TaskAssignment;
 use muster_supervisor::exec::ExecRequest;
 use muster_supervisor::isolation::shared_memory::{is_possible, remove_unless_used};
-use muster_supervisor::{SharedMemoryPlace, TaskSpec};
+use muster_supervisor::{SharedMemoryLocation, TaskSpec};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::exec::{ask, ended, hear};
@@ -36,14 +36,14 @@ fn home_with_segments() -> Option<tempfile::TempDir> {
     }
 }
 
-fn place(home: &Path, attempt: &str) -> SharedMemoryPlace {
-    SharedMemoryPlace {
+fn place(home: &Path, attempt: &str) -> SharedMemoryLocation {
+    SharedMemoryLocation {
         folder: home.join(attempt),
         visible: Some(home.to_owned()),
     }
 }
 
-fn start(task: TaskAssignment, place: &SharedMemoryPlace) -> Rig {
+fn start(task: TaskAssignment, place: &SharedMemoryLocation) -> Rig {
     let place = place.clone();
     Rig::start_spec(task, LONG_LEASE_MS, |spec: &mut TaskSpec| {
         spec.confinement.shared_memory = Some(place);
@@ -109,7 +109,7 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
     assert_eq!(second.scratch_file("up"), "up");
     eventually("what it reads", || second.output() == b"mine\n2\n");
     // Another attempt sees none of it.
-    let other = SharedMemoryPlace {
+    let other = SharedMemoryLocation {
         folder: home.path().join("8-0-1"),
         ..place.clone()
     };

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use muster_model::command::{Exit, SignalSender};
 use muster_model::desired::CheckpointRef;
 use muster_model::ids::GpuUuid;
-use muster_model::limits::CHECKPOINTS_TOLD_MAX;
+use muster_model::limits::CHECKPOINTS_REPORTED_MAX;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
 
@@ -110,7 +110,7 @@ fn the_environment_is_the_contract() {
         step: 40,
         path: "/c/step_40".to_owned(),
     });
-    task.care.interval_ms = Some(61_500);
+    task.checkpoint_duties.interval_ms = Some(61_500);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_exit();
     let output = String::from_utf8(rig.output()).unwrap();
@@ -153,12 +153,12 @@ fn what_cannot_be_started_says_why() {
     let mut task = script("");
     task.command = vec!["/nonexistent/program".to_owned()];
     let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
-    assert!(exit.names_what_is_not_there(), "{exit:?}");
+    assert!(exit.is_missing_file(), "{exit:?}");
     assert!(exit.start_error.unwrap().contains("/nonexistent/program"));
     let mut task = script("true");
     task.working_directory = Some("/nonexistent/folder".to_owned());
     let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
-    assert!(exit.names_what_is_not_there(), "{exit:?}");
+    assert!(exit.is_missing_file(), "{exit:?}");
     assert!(exit.start_error.unwrap().contains("/nonexistent/folder"));
 }
 
@@ -390,7 +390,7 @@ fn commits_that_no_agent_heard_of_are_told_to_the_next_and_are_in_the_directory(
     rig.hear_started();
     let stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
     let mut control = BufReader::new(stream);
-    let steps = 1..=CHECKPOINTS_TOLD_MAX as u64 + 3;
+    let steps = 1..=CHECKPOINTS_REPORTED_MAX as u64 + 3;
     for step in steps.clone() {
         let line = format!(r#"{{"op":"commit","step":{step},"path":"/c/step_{step}"}}"#);
         assert_eq!(ask(&mut control, &line), ControlAnswer::done());

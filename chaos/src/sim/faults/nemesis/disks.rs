@@ -2,44 +2,44 @@
 
 use crate::error_chain::chain;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::faults::nemesis::{Done, Nemesis};
+use crate::sim::faults::nemesis::{ActOutcome, Nemesis};
 use crate::sim::replicas::StartError;
 use crate::sim::report::Violation;
 use crate::sim::world::World;
 
 impl Nemesis {
-    pub(super) fn fill_disk(&mut self, world: &World, id: u32) -> Done {
+    pub(super) fn fill_disk(&mut self, world: &World, id: u32) -> ActOutcome {
         if !self.disks_faulty.insert(id) {
-            return Done::Skipped("the disk is already faulty");
+            return ActOutcome::Skipped("the disk is already faulty");
         }
         world.replicas.disk(id).set_condition(|now| now.full = true);
         self.broke(world, "disk full", format_args!("replica {id}"))
     }
 
-    pub(super) fn fail_disk(&mut self, world: &World, id: u32) -> Done {
+    pub(super) fn fail_disk(&mut self, world: &World, id: u32) -> ActOutcome {
         if !self.disks_faulty.insert(id) {
-            return Done::Skipped("the disk is already faulty");
+            return ActOutcome::Skipped("the disk is already faulty");
         }
         let disk = world.replicas.disk(id);
         disk.set_condition(|now| now.failing = true);
         self.broke(world, "disk failing", format_args!("replica {id}"))
     }
 
-    pub(super) fn stall_disk(&mut self, world: &World, id: u32) -> Done {
+    pub(super) fn stall_disk(&mut self, world: &World, id: u32) -> ActOutcome {
         if !self.disks_stalled.insert(id) {
-            return Done::Skipped("the disk is already stalled");
+            return ActOutcome::Skipped("the disk is already stalled");
         }
         let disk = world.replicas.disk(id);
         disk.set_condition(|now| now.stalled = true);
         self.broke(world, "disk stalled", format_args!("replica {id}"))
     }
 
-    pub(super) fn corrupt_disk(&mut self, world: &World, id: u32, at: u32) -> Done {
+    pub(super) fn corrupt_disk(&mut self, world: &World, id: u32, at: u32) -> ActOutcome {
         if self.disks_faulty.contains(&id) {
-            return Done::Skipped("the disk is already faulty");
+            return ActOutcome::Skipped("the disk is already faulty");
         }
         if !world.replicas.disk(id).decay(at) {
-            return Done::Skipped("the disk is empty");
+            return ActOutcome::Skipped("the disk is empty");
         }
         self.disks_faulty.insert(id);
         self.broke(world, "disk decayed", format_args!("replica {id}"))

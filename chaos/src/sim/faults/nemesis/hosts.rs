@@ -3,7 +3,7 @@
 use muster_model::command::GpuHealth;
 
 use crate::sim::faults::host_fault::HostFault;
-use crate::sim::faults::nemesis::{Done, Nemesis, host_name};
+use crate::sim::faults::nemesis::{ActOutcome, Nemesis, host_name};
 use crate::sim::world::World;
 
 impl Nemesis {
@@ -53,9 +53,9 @@ impl Nemesis {
         );
     }
 
-    pub(super) fn forget_accounts(&mut self, world: &World, host: usize) -> Done {
+    pub(super) fn forget_accounts(&mut self, world: &World, host: usize) -> ActOutcome {
         if !world.hosts[host].forget_accounts() {
-            return Done::Skipped("the host has no accounts");
+            return ActOutcome::Skipped("the host has no accounts");
         }
         self.broke(world, "accounts lost", format_args!("{}", host_name(host)))
     }

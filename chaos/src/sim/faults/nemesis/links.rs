@@ -2,17 +2,17 @@
 //! before links are healed; but this is not counted as a fault.
 
 use crate::sim::faults::fault::NodeRef;
-use crate::sim::faults::nemesis::{Done, Nemesis, everybody, node_of};
+use crate::sim::faults::nemesis::{ActOutcome, Nemesis, all_nodes, node_of};
 use crate::sim::world::World;
 
 /// Reason why a fault of a link has no effect.
 const VACANT: &str = "no replica is on that machine";
 
 impl Nemesis {
-    pub(super) fn isolate(&mut self, world: &World, node: NodeRef) -> Done {
-        world.network.isolate(node_of(node), everybody(world));
+    pub(super) fn isolate(&mut self, world: &World, node: NodeRef) -> ActOutcome {
+        world.network.isolate(node_of(node), all_nodes(world));
         if self.is_vacant(world, node) {
-            return Done::Skipped(VACANT);
+            return ActOutcome::Skipped(VACANT);
         }
         let fault = match node {
             NodeRef::Replica(_) => "replica isolated",
@@ -22,13 +22,13 @@ impl Nemesis {
         self.broke(world, fault, format_args!("{node}"))
     }
 
-    pub(super) fn cut(&mut self, world: &World, from: NodeRef, to: NodeRef) -> Done {
+    pub(super) fn cut(&mut self, world: &World, from: NodeRef, to: NodeRef) -> ActOutcome {
         if from == to {
-            return Done::Skipped("both ends are the same node");
+            return ActOutcome::Skipped("both ends are the same node");
         }
         world.network.cut(node_of(from), node_of(to));
         if self.is_vacant(world, from) || self.is_vacant(world, to) {
-            return Done::Skipped(VACANT);
+            return ActOutcome::Skipped(VACANT);
         }
         let fault = match (from, to) {
             (NodeRef::User(_), _) | (_, NodeRef::User(_)) => "one-way cut of a user",
@@ -39,13 +39,13 @@ impl Nemesis {
         self.broke(world, fault, format_args!("{from} to {to}"))
     }
 
-    pub(super) fn degrade_link(&mut self, world: &World, from: NodeRef, to: NodeRef) -> Done {
+    pub(super) fn degrade_link(&mut self, world: &World, from: NodeRef, to: NodeRef) -> ActOutcome {
         if from == to {
-            return Done::Skipped("both ends are the same node");
+            return ActOutcome::Skipped("both ends are the same node");
         }
         world.network.degrade(node_of(from), node_of(to));
         if self.is_vacant(world, from) || self.is_vacant(world, to) {
-            return Done::Skipped(VACANT);
+            return ActOutcome::Skipped(VACANT);
         }
         self.broke(world, "link degraded", format_args!("{from} to {to}"))
     }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use muster_engine::state::{Hold, State};
+use muster_engine::state::{RecoveryHold, State};
 use muster_model::time::TimeMs;
-use muster_raft_store::recovery::backup::{About, Backup};
+use muster_raft_store::recovery::backup::{Backup, BackupMetadata};
 use muster_raft_store::{Clock as _, StateMachine};
 use tokio::time::{sleep, timeout};
 
 use crate::error_chain::chain;
 use crate::sim::clock::SimClock;
 use crate::sim::faults::coverage::Situation;
-use crate::sim::faults::nemesis::{Done, Nemesis, last_used};
+use crate::sim::faults::nemesis::{ActOutcome, Nemesis, last_used};
 use crate::sim::mutant::Mutant;
-use crate::sim::operator::{Errand, OPERATOR_NODES};
+use crate::sim::operator::{MembershipChange, OPERATOR_NODES};
 use crate::sim::report::Violation;
 use crate::sim::runtime::{NodeId, kill};
 use crate::sim::world::World;
@@ -34,26 +34,26 @@ pub(super) struct Saved {
 
 impl Nemesis {
     /// Takes a backup on the leader: it contains everything answered before.
-    pub(super) async fn back_up(&mut self, world: &World) -> Done {
+    pub(super) async fn back_up(&mut self, world: &World) -> ActOutcome {
         let mut up = world.replicas.registry.up().into_iter();
         let leader = up.find(|(_, handle)| handle.leadership().borrow().is_self);
         let Some((replica, handle)) = leader else {
-            return Done::Skipped("there is no leader");
+            return ActOutcome::Skipped("there is no leader");
         };
         let mut told = world.judges.with(|seen| seen.acknowledged.clone());
         if !matches!(
             timeout(LEADS_MAX, handle.read_linearizable()).await,
             Ok(Ok(_))
         ) {
-            return Done::Skipped("the leader does not answer");
+            return ActOutcome::Skipped("the leader does not answer");
         }
-        let picture = handle.picture();
+        let picture = handle.capture();
         world.judges.with(|seen| {
             told.learn_asked(&seen.acknowledged);
             let lost = told.judge(picture.state()).into_iter();
             seen.violations.extend(lost.map(Violation::Lost));
         });
-        let about = About {
+        let about = BackupMetadata {
             cluster_id: world.replicas.cluster_id().to_owned(),
             replica_id: replica.0.into(),
             time_ms: picture.state().time.0,
@@ -71,18 +71,18 @@ impl Nemesis {
         });
         let what = format_args!("revision {revision}, {length} bytes");
         self.repaired(world, "backup taken", what);
-        Done::Yes
+        ActOutcome::Yes
     }
 
     /// Loses all replicas with their disks. On the remaining machines a new group of the original size is
     /// restored from the newest backup.
-    pub(super) async fn lose_replicas(&mut self, world: &mut World) -> Done {
+    pub(super) async fn lose_replicas(&mut self, world: &mut World) -> ActOutcome {
         let Some(saved) = self.backup.take() else {
-            return Done::Skipped("there is no backup");
+            return ActOutcome::Skipped("there is no backup");
         };
         let founder = last_used(world).max(world.machines_of_before()) + 1;
         if founder > world.replicas_count() {
-            return Done::Skipped("no machine is left for a new group");
+            return ActOutcome::Skipped("no machine is left for a new group");
         }
         self.destroy(world);
         self.broke(world, "all replicas lost", format_args!("with their disks"));
@@ -107,7 +107,7 @@ impl Nemesis {
                 world.judges.violate(Violation::Replica(text));
             }
         }
-        Done::Yes
+        ActOutcome::Yes
     }
 
     fn destroy(&mut self, world: &mut World) {
@@ -143,13 +143,13 @@ impl Nemesis {
         };
         let last = (backup.term, backup.index, now_ms);
         world.judges.goes_back(&state);
-        StateMachine::refound(&mut state, &backup.members, now_ms);
-        world.judges.founded_anew(&state);
+        StateMachine::carry_over(&mut state, &backup.members, now_ms);
+        world.judges.restored_from(&state);
         if world.options.mutant == Some(Mutant::RestoresAtOnce) {
             hold_nothing(&mut state);
         }
         let revision = state.revision;
-        let founded = world.replicas.found_anew(founder, last, state);
+        let founded = world.replicas.restore(founder, last, state);
         if let Err(error) = founded {
             let text = format!("({founder}) could not create the group: {error}");
             return world.judges.violate(Violation::Replica(text));
@@ -167,7 +167,7 @@ impl Nemesis {
         world.judges.with(|seen| seen.coverage.reached(restored));
         for _ in 1..world.founders() {
             // There may be too few machines left: a smaller group is accepted.
-            let Done::Yes = self.bring_replica(world, Errand::Add).await else {
+            let ActOutcome::Yes = self.bring_replica(world, MembershipChange::Add).await else {
                 return;
             };
         }
@@ -177,8 +177,8 @@ impl Nemesis {
 /// Pretends that all leases of the old group expired long ago: a mutant.
 fn hold_nothing(state: &mut State) {
     let past = TimeMs::default();
-    if let Some(refounding) = &mut state.refounding {
-        refounding.hold = Some(Hold {
+    if let Some(refounding) = &mut state.recovery {
+        refounding.hold = Some(RecoveryHold {
             began_at: past,
             over_at: past,
         });

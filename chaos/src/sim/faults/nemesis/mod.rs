@@ -17,7 +17,7 @@ use crate::error_chain::chain;
 use crate::sim::clients::CLIENT_NODES;
 use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::host::SimHost;
-use crate::sim::operator::Errand;
+use crate::sim::operator::MembershipChange;
 use crate::sim::record::{Scene, SceneKind};
 use crate::sim::report::{Incident, Report, Violation};
 use crate::sim::runtime::{NodeId, freeze, thaw};
@@ -48,7 +48,7 @@ pub struct Nemesis {
 }
 
 /// Outcome of a fault.
-pub(super) enum Done {
+pub(super) enum ActOutcome {
     /// It was executed.
     Yes,
     /// It could not be executed, for this reason.
@@ -88,7 +88,7 @@ impl Nemesis {
 
     /// Executes a fault. If its target is down or missing, the fault is recorded as skipped.
     pub async fn perform(&mut self, world: &mut World, scheduled: &ScheduledFault) {
-        if let Done::Skipped(why) = self.carry_out(world, &scheduled.fault).await {
+        if let ActOutcome::Skipped(why) = self.carry_out(world, &scheduled.fault).await {
             self.skipped += 1;
             let ScheduledFault { number, fault, .. } = scheduled;
             self.note(
@@ -99,15 +99,15 @@ impl Nemesis {
         }
     }
 
-    async fn carry_out(&mut self, world: &mut World, fault: &Fault) -> Done {
+    async fn carry_out(&mut self, world: &mut World, fault: &Fault) -> ActOutcome {
         if !exists(world, fault) {
-            return Done::Skipped("its target does not exist");
+            return ActOutcome::Skipped("its target does not exist");
         }
         if disk_of(fault).is_some_and(|id| self.replicas_lost.contains(&id)) {
-            return Done::Skipped("its machine is lost");
+            return ActOutcome::Skipped("its machine is lost");
         }
         if disk_of(fault).is_some_and(|id| world.replicas.life(id) == 0) {
-            return Done::Skipped("no replica has run on that machine");
+            return ActOutcome::Skipped("no replica has run on that machine");
         }
         match fault {
             Fault::KillReplica(id) => return self.kill_replica(world, *id),
@@ -135,10 +135,10 @@ impl Nemesis {
             Fault::CorruptDisk { replica, at } => return self.corrupt_disk(world, *replica, *at),
             Fault::RepeatOrder(host) => self.repeat_order(world, *host as usize),
             Fault::ForgetAccounts(host) => return self.forget_accounts(world, *host as usize),
-            Fault::AddReplica => return self.bring_replica(world, Errand::Add).await,
+            Fault::AddReplica => return self.bring_replica(world, MembershipChange::Add).await,
             Fault::RemoveReplica(id) => return self.remove_replica(world, *id),
             Fault::ReplaceReplica(old) => {
-                let replace = |new| Errand::Replace { old: *old, new };
+                let replace = |new| MembershipChange::Replace { old: *old, new };
                 return self.bring_replica(world, replace).await;
             }
             Fault::BackUp => return self.back_up(world).await,
@@ -157,7 +157,7 @@ impl Nemesis {
         if matches!(fault, Fault::HealGpus | Fault::HealHosts) && gives_back(world) {
             world.give_back().await;
         }
-        Done::Yes
+        ActOutcome::Yes
     }
 
     /// Repairs everything. Hosts are repaired while their agents are still down, so that these must know
@@ -172,10 +172,15 @@ impl Nemesis {
         self.heal_gpus(world);
     }
 
-    fn broke(&mut self, world: &World, fault: &'static str, what: fmt::Arguments<'_>) -> Done {
+    fn broke(
+        &mut self,
+        world: &World,
+        fault: &'static str,
+        what: fmt::Arguments<'_>,
+    ) -> ActOutcome {
         *self.faults.entry(fault).or_default() += 1;
         self.note(world, fault, what);
-        Done::Yes
+        ActOutcome::Yes
     }
 
     fn repaired(&mut self, world: &World, repair: &'static str, what: fmt::Arguments<'_>) {
@@ -190,29 +195,29 @@ impl Nemesis {
         self.incidents.push(Incident { at_ms, what });
     }
 
-    fn kill_replica(&mut self, world: &mut World, id: u32) -> Done {
+    fn kill_replica(&mut self, world: &mut World, id: u32) -> ActOutcome {
         if !world.replicas.is_up(id) {
-            return Done::Skipped("it is down");
+            return ActOutcome::Skipped("it is down");
         }
         world.kill_replica(id);
         self.broke(world, "replica killed", format_args!("{id}"))
     }
 
-    fn kill_agent(&mut self, world: &World, host: usize) -> Done {
+    fn kill_agent(&mut self, world: &World, host: usize) -> ActOutcome {
         if self.hosts_down.contains(&host) || self.agents_down.contains(&host) {
-            return Done::Skipped("it is down");
+            return ActOutcome::Skipped("it is down");
         }
         if self.hosts_frozen.contains(&host) {
-            return Done::Skipped("its host is paused");
+            return ActOutcome::Skipped("its host is paused");
         }
         self.agents_down.insert(host);
         world.hosts[host].kill_agent();
         self.broke(world, "agent killed", format_args!("{}", host_name(host)))
     }
 
-    fn kill_host(&mut self, world: &World, host: usize) -> Done {
+    fn kill_host(&mut self, world: &World, host: usize) -> ActOutcome {
         if !self.hosts_down.insert(host) {
-            return Done::Skipped("it is down");
+            return ActOutcome::Skipped("it is down");
         }
         self.agents_down.remove(&host);
         self.hosts_frozen.remove(&host);
@@ -250,14 +255,18 @@ impl Nemesis {
     }
 
     /// Starts a replica on the next unused machine, and an operator that adds it.
-    async fn bring_replica(&mut self, world: &mut World, what: impl Fn(u32) -> Errand) -> Done {
+    async fn bring_replica(
+        &mut self,
+        world: &mut World,
+        what: impl Fn(u32) -> MembershipChange,
+    ) -> ActOutcome {
         let Some(id) = self.next_machine(world) else {
-            return Done::Skipped("no machine is left for a new replica");
+            return ActOutcome::Skipped("no machine is left for a new replica");
         };
         if let Err(error) = world.start_replica(id).await {
             let refusal = format!("({id}) did not start: {}", chain(&error));
             world.judges.violate(Violation::Replica(refusal));
-            return Done::Skipped("it could not start");
+            return ActOutcome::Skipped("it could not start");
         }
         self.send(world, what(id))
     }
@@ -274,41 +283,41 @@ impl Nemesis {
         (next <= last).then_some(next)
     }
 
-    fn remove_replica(&mut self, world: &World, id: u32) -> Done {
+    fn remove_replica(&mut self, world: &World, id: u32) -> ActOutcome {
         if world.replicas.life(id) == 0 {
-            return Done::Skipped("it was never a replica");
+            return ActOutcome::Skipped("it was never a replica");
         }
-        self.send(world, Errand::Remove(id))
+        self.send(world, MembershipChange::Remove(id))
     }
 
-    fn send(&mut self, world: &World, errand: Errand) -> Done {
+    fn send(&mut self, world: &World, errand: MembershipChange) -> ActOutcome {
         let number = u32::try_from(self.errands.len()).unwrap_or(u32::MAX);
         self.errands.push(world.send_operator(number, errand));
         self.broke(world, "replicas changed", format_args!("{errand:?}"))
     }
 
-    fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
+    fn freeze_replica(&mut self, world: &World, id: u32) -> ActOutcome {
         if !world.replicas.is_up(id) || !self.frozen.insert(NodeId(id)) {
-            return Done::Skipped("it is down or paused");
+            return ActOutcome::Skipped("it is down or paused");
         }
         freeze(NodeId(id));
         self.broke(world, "replica frozen", format_args!("{id}"))
     }
 
-    fn freeze_agent(&mut self, world: &World, host: usize) -> Done {
+    fn freeze_agent(&mut self, world: &World, host: usize) -> ActOutcome {
         let node = world.hosts[host].agent_node();
         if self.is_agent_away(host) || !self.frozen.insert(node) {
-            return Done::Skipped("it is down or paused");
+            return ActOutcome::Skipped("it is down or paused");
         }
         freeze(node);
         self.broke(world, "agent frozen", format_args!("{}", host_name(host)))
     }
 
-    fn freeze_host(&mut self, world: &World, host: usize) -> Done {
+    fn freeze_host(&mut self, world: &World, host: usize) -> ActOutcome {
         let machine = &world.hosts[host];
         let is_still = self.frozen.contains(&machine.agent_node());
         if is_still || self.is_agent_away(host) {
-            return Done::Skipped("it or its agent is down or paused");
+            return ActOutcome::Skipped("it or its agent is down or paused");
         }
         self.hosts_frozen.insert(host);
         machine.freeze();
@@ -459,7 +468,7 @@ const fn node_of(node: NodeRef) -> NodeId {
     }
 }
 
-fn everybody(world: &World) -> Vec<NodeId> {
+fn all_nodes(world: &World) -> Vec<NodeId> {
     let replicas = world.replicas.nodes.iter().map(|replica| replica.node);
     let hosts = world.hosts.iter().map(SimHost::agent_node);
     let users = (0..world.users()).map(|number| NodeId(CLIENT_NODES + number));

@@ -1,14 +1,14 @@
 //! Fault plan: hosts on which the submitting users temporarily have no accounts.
 
-use crate::sim::draws::Domain;
 use crate::sim::faults::fault::{Fault, ScheduledFault};
 use crate::sim::faults::plan::Shape;
 use crate::sim::faults::plan::optional::{OptionalFaults, draw_optional};
+use crate::sim::random_streams::StreamOwner;
 use crate::sim::scale::Tempo;
 
 /// Frequency of lost accounts: a few per short world, and one an hour in long ones.
 const FORGETFUL: OptionalFaults = OptionalFaults {
-    domain: Domain::Accounts,
+    domain: StreamOwner::Accounts,
     first_number: 910_000,
     count_max: 3,
     every_s: 3_600,

@@ -3,15 +3,15 @@
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 
-use crate::sim::draws::Domain;
 use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::faults::plan::Shape;
 use crate::sim::faults::plan::optional::{OptionalFaults, draw_optional};
+use crate::sim::random_streams::StreamOwner;
 use crate::sim::scale::Tempo;
 
 /// Frequency of bad links: a few per short world, and one in half an hour in long ones.
 const BAD_LINKS: OptionalFaults = OptionalFaults {
-    domain: Domain::BadLinks,
+    domain: StreamOwner::BadLinks,
     first_number: 920_000,
     count_max: 6,
     every_s: 1_800,

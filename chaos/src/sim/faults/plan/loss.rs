@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use rand::Rng as _;
 
-use crate::sim::draws::{Domain, draws};
 use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::faults::plan::Shape;
+use crate::sim::random_streams::{StreamOwner, draws};
 
 /// First number of the faults that lose all replicas: other faults have lower numbers.
 const FIRST_LOSS: u32 = 900_000;
@@ -23,7 +23,7 @@ pub(super) const USERS_MORE: u32 = 3;
 /// Number of losses of all replicas: one in a quarter of the worlds; in half of those the restored group is
 /// lost as well, and the next one is restored from the same backup.
 pub(in crate::sim) fn losses(seed: u64) -> u32 {
-    let mut random = draws(seed, Domain::Loss, 0, 0);
+    let mut random = draws(seed, StreamOwner::Loss, 0, 0);
     let is_lost = random.random_bool(0.25);
     let again = random.random_bool(0.5);
     u32::from(is_lost) + u32::from(is_lost && again)
@@ -37,7 +37,7 @@ pub(super) fn draw_loss(seed: u64, shape: &Shape, faults_s: u64) -> Vec<Schedule
     if losses == 0 || faults_ms < LOSS_FAULTS_MS_MIN {
         return Vec::new();
     }
-    let mut random = draws(seed, Domain::Loss, 0, 1);
+    let mut random = draws(seed, StreamOwner::Loss, 0, 1);
     let backup_ms = random.random_range(faults_ms / 8..faults_ms / 2);
     let lost_ms = backup_ms + random.random_range(LOST_AFTER_MS).min(faults_ms / 3);
     let mut faults = vec![(backup_ms, Fault::BackUp), (lost_ms, Fault::LoseReplicas)];

@@ -20,9 +20,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::sim::draws::{Domain, draws};
 use crate::sim::faults::fault::{Fault, NodeRef, ScheduledFault};
 use crate::sim::faults::host_fault::HostFault;
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::scale::{Scale, Tempo};
 
 /// GPUs per host if the number of hosts is given.
@@ -62,7 +62,7 @@ impl Shape {
     /// Draws the shape of a seed's world.
     #[must_use]
     pub fn draw(seed: u64, scale: Scale) -> Self {
-        let mut random = draws(seed, Domain::Shape, 0, 0);
+        let mut random = draws(seed, StreamOwner::Shape, 0, 0);
         let replicas = match random.random_range(0..8) {
             0 => 1,
             1 | 2 => 5,
@@ -121,12 +121,12 @@ impl Shape {
 /// Draws the number of hosts if the world is a large one.
 fn draw_many(seed: u64) -> Option<u32> {
     let is_large = (seed + 1).is_multiple_of(LARGE_WORLDS);
-    is_large.then(|| draws(seed, Domain::Large, 0, 0).random_range(LARGE_HOSTS))
+    is_large.then(|| draws(seed, StreamOwner::Large, 0, 0).random_range(LARGE_HOSTS))
 }
 
 /// Draws spare machines for new replicas: some worlds with several initial replicas have them.
 fn draw_spares(seed: u64, replicas: u32, tempo: Tempo) -> u32 {
-    let mut random = draws(seed, Domain::Spares, 0, 0);
+    let mut random = draws(seed, StreamOwner::Spares, 0, 0);
     if replicas < 3 || !random.random_bool(tempo.rare_share()) {
         return 0;
     }
@@ -187,7 +187,7 @@ pub fn draw(seed: u64, shape: &Shape, faults_s: u64, tempo: Tempo) -> Vec<Schedu
     let mut faults = Vec::new();
     let mut at_ms = 0;
     for number in 1.. {
-        let mut random = draws(seed, Domain::Fault, number, 0);
+        let mut random = draws(seed, StreamOwner::Fault, number, 0);
         at_ms += random.random_range(tempo.fault_pause_ms());
         if at_ms >= faults_s * 1_000 {
             break;

@@ -3,14 +3,14 @@
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 
-use crate::sim::draws::{Domain, draws};
 use crate::sim::faults::fault::{Fault, ScheduledFault};
+use crate::sim::random_streams::{StreamOwner, draws};
 use crate::sim::scale::Tempo;
 
 /// A kind of fault that occurs only in some worlds.
 pub(super) struct OptionalFaults {
     /// Owner of its random stream.
-    pub(super) domain: Domain,
+    pub(super) domain: StreamOwner,
     /// First number of its faults; other faults have lower numbers.
     pub(super) first_number: u32,
     /// Maximum count in a short world.

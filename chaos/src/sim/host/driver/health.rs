@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_control::agent::Input;
-use muster_model::beat::{Beat, WorkDone};
 use muster_model::command::GpuHealth;
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity};
+use muster_model::heartbeat::{Heartbeat, WorkDone};
 use muster_model::ids::{GpuUuid, HostId};
 use muster_model::time::TimeMs;
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ impl AgentDriver {
     }
 
     fn is_healthy(&self, component: &Component) -> bool {
-        if self.watch.is_ill(component) {
+        if self.watch.is_faulty(component) {
             return false;
         }
         let gpus = lock(&self.host.gpus);
@@ -76,8 +76,8 @@ impl AgentDriver {
 
     /// Reports findings to the agent.
     pub(super) async fn found(&mut self, found: Vec<Finding>) -> bool {
-        self.watch.told(&found);
-        self.step(Input::Found(found)).await
+        self.watch.report(&found);
+        self.step(Input::Findings(found)).await
     }
 
     /// Reads the host's sensors at intervals.
@@ -86,7 +86,7 @@ impl AgentDriver {
         if now < self.next_look {
             return false;
         }
-        let period_ms = LOOK_BEATS * self.host.settings.timings.beat_ms;
+        let period_ms = LOOK_BEATS * self.host.settings.timings.heartbeat_ms;
         self.next_look = now + Duration::from_millis(period_ms);
         let found = self.watch.look();
         self.found(found).await
@@ -141,7 +141,7 @@ fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
 }
 
 /// Sets the cluster's number of this host, as the real agent does.
-pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+pub(super) fn name_host(beat: &mut Heartbeat, id: HostId) {
     let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
     for finding in findings {
         match &mut finding.component {

@@ -20,8 +20,8 @@ use crate::checkers::Owner;
 use crate::sim::clock::SimClock;
 use crate::sim::faults::coverage::Situation;
 use crate::sim::gateway::Stream;
-use crate::sim::host::beats::Beats;
-use crate::sim::host::senses::Watch;
+use crate::sim::host::heartbeats::Heartbeats;
+use crate::sim::host::sensors::HostMonitor;
 use crate::sim::host::{AgentLink, SimHost, lock};
 use crate::sim::mutant::Mutant;
 use crate::sim::supervisors::Behaviour;
@@ -45,7 +45,7 @@ pub(super) struct AgentDriver {
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
     /// Repairs and checks in progress, with their end times.
     health_work: Vec<(Order, Instant)>,
-    watch: Watch,
+    watch: HostMonitor,
     /// Time of the next sensor reading.
     next_look: Instant,
     /// The cluster's number of this host.
@@ -76,7 +76,7 @@ impl AgentDriver {
         let next_replica = host.settings.number as usize;
         *lock(&host.agent) = agent;
         *lock(&host.link) = AgentLink::default();
-        let watch = Watch::recover(host.clone());
+        let watch = HostMonitor::recover(host.clone());
         Self {
             host,
             watch,
@@ -94,7 +94,7 @@ impl AgentDriver {
     pub(super) async fn run(mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.act(pending).await;
-        let unheard = self.watch.unheard();
+        let unheard = self.watch.unacknowledged();
         self.found(unheard).await;
         loop {
             let leader_seen = lock(&self.host.agent).leader();
@@ -162,14 +162,14 @@ impl AgentDriver {
         self.step(Input::StreamOpened).await;
         let timings = self.host.settings.timings;
         let mut whole = true;
-        let mut beats = Beats::new(timings);
+        let mut beats = Heartbeats::new(timings);
         loop {
             let changed = tokio::select! {
                 biased;
                 message = stream.down.recv() => match message {
                     Some(ToWorker::Close(reason)) => return self.closed(reason),
                     Some(message) => {
-                        if let ToWorker::BeatAck { sequence, next_beat_ms, .. } = &message {
+                        if let ToWorker::HeartbeatAck { sequence, next_beat_ms, .. } = &message {
                             beats.answered(*next_beat_ms, timings);
                             lock(&self.host.link).acknowledged = *sequence;
                         }
@@ -195,8 +195,8 @@ impl AgentDriver {
                 beats.sequence += 1;
                 let sequence = beats.sequence;
                 lock(&self.host.link).sequence = sequence;
-                self.step(Input::BeatSent { sequence }).await;
-                let mut beat = lock(&self.host.agent).beat(sequence, whole);
+                self.step(Input::HeartbeatSent { sequence }).await;
+                let mut beat = lock(&self.host.agent).heartbeat(sequence, whole);
                 name_host(&mut beat, self.id);
                 if stream.up.try_send(beat).is_err() {
                     return Ended::Closed;
@@ -232,15 +232,15 @@ impl AgentDriver {
                 self.old_orders.push_back((*order).clone());
                 self.ordered(*order).await
             }
-            ToWorker::BeatAck {
+            ToWorker::HeartbeatAck {
                 leader,
                 sequence,
                 next_beat_ms,
             } => {
                 if next_beat_ms.is_some() {
-                    self.host.reached(Situation::BeatsStretched);
+                    self.host.reached(Situation::HeartbeatsStretched);
                 }
-                self.step(Input::BeatAcknowledged { leader, sequence })
+                self.step(Input::HeartbeatAcknowledged { leader, sequence })
                     .await
             }
             _ => false,
@@ -255,11 +255,11 @@ impl AgentDriver {
             order.leader = leader.max(agent.leader());
             order.revision = revision.max(agent.desired_revision());
         }
-        let (told, heard) = (order.revision, order.health.heard);
+        let (told, heard) = (order.revision, order.health.acknowledged);
         let tell = self.step(Input::Desired(order)).await;
         if lock(&self.host.agent).desired_revision() == told {
             let host = self.host.settings.number;
-            self.watch.heard(heard);
+            self.watch.acknowledge(heard);
             self.host
                 .judges
                 .with(|seen| seen.obedience.obeyed(host, leader, revision));

@@ -39,7 +39,7 @@ struct Part {
 }
 
 /// Known state of the task's unit.
-struct Known {
+struct UnitState {
     /// Number of attempts so far; 0 before the first.
     number: u32,
     /// Whether the job has ended.
@@ -231,7 +231,7 @@ impl TaskReader {
     }
 
     /// State of the task's unit; an error if the job has no such task, which would never appear.
-    async fn newest_attempt(&self) -> Result<Known, Failure> {
+    async fn newest_attempt(&self) -> Result<UnitState, Failure> {
         let task = self.request.task.get();
         // Units beyond the first page are found on their own page: the unit of a gang is always 0.
         let units_max = usize::try_from(task)
@@ -253,7 +253,7 @@ impl TaskReader {
         let gang = spec.is_some_and(|spec| spec.gang);
         let index = if gang { 0 } else { task };
         let unit = detail.units.iter().find(|unit| unit.index == index);
-        Ok(Known {
+        Ok(UnitState {
             number: unit.map_or(0, |unit| unit.attempts),
             finished: detail.is_finished(),
             revision: detail.revision,

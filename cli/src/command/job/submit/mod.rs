@@ -202,7 +202,7 @@ fn print(screen: &Screen, accepted: &[SubmittedJob]) -> Result<(), Failure> {
             several => render_document(screen.format, &several)?,
         },
     };
-    screen.tell(&text)
+    screen.report(&text)
 }
 
 fn sentence(job: &SubmittedJob) -> String {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use muster_chaos::cluster::{Fault, NetworkKind};
-use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
+use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, isolation};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command::inject::Inject;
@@ -58,12 +58,12 @@ pub(crate) struct Tasks {
     #[arg(long, value_name = "FILE")]
     previous: Option<PathBuf>,
     #[command(flatten)]
-    apart: Apart,
+    apart: NamespaceOptions,
 }
 
 /// Options shared by commands that start clusters in their own namespaces.
 #[derive(Debug, Args)]
-struct Apart {
+struct NamespaceOptions {
     /// The example trainer; by default the one beside this program
     #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
     trainer: Option<PathBuf>,
@@ -136,7 +136,7 @@ async fn guard(binary: &Path, network: NetworkKind, more: &[&str]) -> Result<Exi
         NetworkKind::Namespaces => "unshare".into(),
         NetworkKind::Proxies => binary.to_string_lossy(),
     };
-    let ended = apart::run_guarded(network, binary, &arguments)
+    let ended = isolation::run_guarded(network, binary, &arguments)
         .await
         .map_err(|error| Failure::new(format!("cannot start `{started}`: {error}")))?;
     match ended.code() {
@@ -155,7 +155,7 @@ async fn play<Report, Error: std::error::Error + 'static>(
     played: impl Future<Output = Result<Report, Error>>,
 ) -> Result<Report, Failure> {
     let listening = |error| Failure::new(format!("cannot read from the guard: {error}"));
-    let guard_gone = apart::guard_gone().map_err(listening)?;
+    let guard_gone = isolation::guard_gone().map_err(listening)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
     let stopped = || Failure::new(format!("{what} stopped: interrupted"));
     tokio::select! {
@@ -173,7 +173,7 @@ fn tell(screen: &Screen, report: &TrialsReport) -> Result<Exit, Failure> {
         Format::Table | Format::Wide | Format::Name => report.to_string(),
         format => render_document(format, report)?,
     };
-    screen.tell(&text)?;
+    screen.report(&text)?;
     Ok(if report.holds() {
         Exit::Ok
     } else {

@@ -129,9 +129,9 @@ impl Replay {
         let (report, record) =
             record(&world).map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
         if let Some(revision) = self.state {
-            screen.tell(&state_at(&record, Revision(revision))?)?;
+            screen.report(&state_at(&record, Revision(revision))?)?;
         } else if let Some(Span(from, to)) = self.diff {
-            screen.tell(&changed(&record, from, to)?)?;
+            screen.report(&changed(&record, from, to)?)?;
         } else {
             let filter = self.filter();
             let scenes = filter.select(&record);
@@ -186,7 +186,7 @@ fn show(scenes: &[&Scene], screen: &Screen) -> Result<(), Failure> {
         }
         format => render_documents(format, scenes)?,
     };
-    screen.tell(&text)
+    screen.report(&text)
 }
 
 fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Failure> {
@@ -195,7 +195,7 @@ fn step(record: &Record, scenes: Vec<&Scene>, screen: &Screen) -> Result<(), Fai
     let mut stepper = Stepper::new(record, scenes);
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| Failure::new(format!("cannot read a command: {error}")))?;
-        let Some(told) = stepper.obey(&line) else {
+        let Some(told) = stepper.execute(&line) else {
             break;
         };
         screen.data(&told)?;

@@ -7,11 +7,11 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use muster_chaos::cluster::NetworkKind;
 use muster_chaos::run::{Profile, RunOptions, RunReport, TargetOptions, run_target};
-use muster_chaos::trials::apart;
+use muster_chaos::trials::isolation;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command::local::chaos::target::Target;
-use crate::command::local::chaos::{Apart, STOP_MAX, guard, play};
+use crate::command::local::chaos::{NamespaceOptions, STOP_MAX, guard, play};
 use crate::command::local::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -74,7 +74,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
-    apart: Apart,
+    apart: NamespaceOptions,
 }
 
 fn profile_parser() -> impl TypedValueParser<Value = Profile> {
@@ -105,7 +105,7 @@ async fn network_for(profile: Profile, asked: Option<NetworkKind>) -> Result<Net
 }
 
 async fn network_to_be_had() -> NetworkKind {
-    let Some(refusal) = apart::refusal().await else {
+    let Some(refusal) = isolation::refusal().await else {
         return NetworkKind::Namespaces;
     };
     note(&format!(
@@ -196,7 +196,7 @@ fn tell(options: &Options, report: &RunReport, out: &Path) -> Result<Exit, Failu
         }
         format => render_document(format, report)?,
     };
-    screen.tell(&text)?;
+    screen.report(&text)?;
     Ok(if report.holds() {
         Exit::Ok
     } else {

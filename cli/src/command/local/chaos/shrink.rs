@@ -48,7 +48,7 @@ impl Shrink {
         std::fs::write(&out, text + "\n")
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", out.display())))?;
         let replay = shrunk.replay(&out.display().to_string());
-        options.screen().tell(&format!("{shrunk}{replay}"))?;
+        options.screen().report(&format!("{shrunk}{replay}"))?;
         Ok(Exit::Ok)
     }
 }

@@ -14,8 +14,8 @@ use muster_model::topology::Topology;
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Quota, read_jobs, read_outages, read_quotas};
 use muster_simulate::{
-    LOAD_MAX, LOAD_MIN, Outcome, Policy, Rules, Scenario, Settings, SimulateError, TimeLimits,
-    Told, UnknownPolicy, simulate,
+    JobInformation, LOAD_MAX, LOAD_MIN, Outcome, Policy, Rules, Scenario, Settings, SimulateError,
+    TimeLimits, UnknownPolicy, simulate,
 };
 
 use self::what_if::{Shared, WhatIf};
@@ -196,7 +196,7 @@ impl Simulate {
                 strict: self.strict,
                 defragment: self.defragment,
             },
-            told: Told {
+            told: JobInformation {
                 limits: self.limits,
                 alike: self.learn,
                 checkpoints: !self.untold_checkpoints,

@@ -22,7 +22,7 @@ use muster_simulate::fork::{
 };
 
 use crate::command::common::configuration::ConfigFile;
-use crate::command::gpu::{Wanted, no_such_gpu};
+use crate::command::gpu::{GpuRef, no_such_gpu};
 use crate::command::job::submit::read_files;
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -88,7 +88,7 @@ pub(super) struct Shared<'a> {
 struct Question {
     changes: Vec<Change>,
     /// Blocked GPUs, to be resolved in the cluster's state.
-    gpus: Vec<Wanted>,
+    gpus: Vec<GpuRef>,
     /// Number of changes that precede their blocks.
     before_gpus: usize,
     queues: Option<ConfigFile<QueueTree>>,
@@ -170,7 +170,7 @@ impl WhatIf {
         changes.extend(hosts(&self.drain)?.into_iter().map(Change::Drain));
         let blocks = hosts(&self.block)?.into_iter().map(BlockTarget::Host);
         changes.extend(blocks.map(Change::Block));
-        let gpus = Wanted::parse_all(&self.block_gpu)?;
+        let gpus = GpuRef::parse_all(&self.block_gpu)?;
         let before_gpus = changes.len();
         for job in read_files(&self.submit)? {
             let spec = JobSpec::try_from(job.spec).map_err(|error| Failure::internal(&error))?;
@@ -204,10 +204,10 @@ impl Question {
     }
 }
 
-fn find_gpu(state: &State, wanted: &Wanted) -> Result<GpuUuid, Failure> {
+fn find_gpu(state: &State, wanted: &GpuRef) -> Result<GpuUuid, Failure> {
     match wanted {
-        Wanted::Uuid(uuid) => Ok(*uuid),
-        Wanted::Place { host, index } => {
+        GpuRef::Uuid(uuid) => Ok(*uuid),
+        GpuRef::Place { host, index } => {
             let gpus = state.host_by_name(host).map(|host| &host.gpus);
             let gpu = gpus.and_then(|gpus| gpus.iter().find(|gpu| gpu.index == *index));
             gpu.map(|gpu| gpu.uuid)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use muster_documents::RestoredReplica;
-use muster_scheduler::offline::{Backup, Foundation, Key, Peer};
+use muster_scheduler::offline::{Backup, Key, Peer, RebuildTarget};
 use muster_tls::is_loopback;
 
 use crate::connection::Options;
@@ -147,7 +147,7 @@ impl Restore {
             let now_ms = u64::try_from(screen.now().as_millisecond()).unwrap_or_default();
             refuse_from_the_future(&self.file, saved, now_ms)?;
         }
-        let foundation = Foundation {
+        let foundation = RebuildTarget {
             cluster_id: { self.cluster_id }.unwrap_or_else(|| backup.about.cluster_id.clone()),
             replica: Peer::new(self.replica_id, self.advertise),
             data_dir: self.data_dir,
@@ -194,7 +194,7 @@ fn refuse_from_the_future(
     )))
 }
 
-fn told(snapshot: &muster_documents::Backup, foundation: &Foundation) -> String {
+fn told(snapshot: &muster_documents::Backup, foundation: &RebuildTarget) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, &foundation.replica.address);
     format!(
@@ -209,7 +209,7 @@ fn told(snapshot: &muster_documents::Backup, foundation: &Foundation) -> String 
 
 /// The command that starts the restored replica, with a note on the certificates, which the file does not
 /// know.
-fn start(foundation: &Foundation) -> String {
+fn start(foundation: &RebuildTarget) -> String {
     let (cluster, folder) = (&foundation.cluster_id, foundation.data_dir.display());
     let (id, address) = (foundation.replica.id, foundation.replica.address.as_str());
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_restored_replica_listens_where_others_are_told_that_it_does() {
         let listen = |address: &str| {
-            let told = start(&Foundation {
+            let told = start(&RebuildTarget {
                 cluster_id: "east".to_owned(),
                 replica: Peer::new(4, address),
                 data_dir: PathBuf::from("data"),

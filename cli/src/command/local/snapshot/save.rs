@@ -35,7 +35,7 @@ pub(crate) struct Save {
 }
 
 /// Outcome of an attempt without a file.
-enum Cut {
+enum SaveError {
     Final(Failure),
     /// The connection broke, or the replica stopped.
     Again(ClientError),
@@ -54,11 +54,11 @@ impl Save {
         let saved = loop {
             tries += 1;
             match receive(&client, &partial, key.clone()).await {
-                Err(Cut::Again(error)) if tries < TRIES_MAX => {
+                Err(SaveError::Again(error)) if tries < TRIES_MAX => {
                     tracing::debug!(%error, "save interrupted");
                 }
-                Err(Cut::Again(error)) => break Err(error.into()),
-                Err(Cut::Final(failure)) => break Err(failure),
+                Err(SaveError::Again(error)) => break Err(error.into()),
+                Err(SaveError::Final(failure)) => break Err(failure),
                 Ok(()) => break self.publish(&partial, key.as_ref()),
             }
         };
@@ -96,9 +96,9 @@ fn sync_folder(file: &Path) -> io::Result<()> {
 }
 
 /// Writes the received data, checked and encrypted on the way.
-async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), Cut> {
+async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), SaveError> {
     let saved = client.save_snapshot(&current_user()).await;
-    let mut saved = saved.map_err(|error| Cut::Final(error.into()))?;
+    let mut saved = saved.map_err(|error| SaveError::Final(error.into()))?;
     let (sender, receiver) = sync_channel(PIECES_AHEAD);
     let path = path.to_owned();
     let writing = tokio::task::spawn_blocking(move || write(receiver, &path, key.as_ref()));
@@ -116,11 +116,11 @@ async fn receive(client: &Client, path: &Path, key: Option<Key>) -> Result<(), C
     drop(sender);
     let written = writing
         .await
-        .map_err(|error| Cut::Final(Failure::internal(&error)))?;
+        .map_err(|error| SaveError::Final(Failure::internal(&error)))?;
     match (cut, written) {
-        (Some(error @ ClientError::Unreachable { .. }), _) => Err(Cut::Again(error)),
-        (Some(error), _) => Err(Cut::Final(error.into())),
-        (None, Err(failure)) => Err(Cut::Final(failure)),
+        (Some(error @ ClientError::Unreachable { .. }), _) => Err(SaveError::Again(error)),
+        (Some(error), _) => Err(SaveError::Final(error.into())),
+        (None, Err(failure)) => Err(SaveError::Final(failure)),
         (None, Ok(())) => Ok(()),
     }
 }

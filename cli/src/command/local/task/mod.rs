@@ -182,7 +182,7 @@ impl Commit {
             let sentence = format!("save again after {span}\n");
             let format = options.screen().format;
             let text = shown(format, &CheckpointAdvice { interval_s }, (&word, &sentence))?;
-            options.screen().tell(&text)?;
+            options.screen().report(&text)?;
         }
         Ok(Exit::Ok)
     }

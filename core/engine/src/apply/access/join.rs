@@ -100,7 +100,7 @@ impl Step<'_> {
             // A wrong secret is reported like an unknown token.
             let token = { token.filter(|token| token.grant.hash.matches(&hash)) }
                 .ok_or_else(|| Rejection::UnknownJoinToken(id.to_owned()))?;
-            if let Some(why) = token.spent(now) {
+            if let Some(why) = token.invalid_reason(now) {
                 let id = id.to_owned();
                 return Err(Rejection::JoinTokenSpent { id, why });
             }

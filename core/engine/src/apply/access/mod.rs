@@ -165,7 +165,7 @@ fn check_queues(user: &User) -> Result<(), Rejection> {
             format!("{given} are over the limit of {limit} (QUEUES_PER_USER_MAX)"),
         ));
     }
-    if user.role.is_of_queues() || user.queues.is_empty() {
+    if user.role.is_restricted_to_queues() || user.queues.is_empty() {
         return Ok(());
     }
     let (viewer, plain) = (Role::Viewer, Role::User);

@@ -7,7 +7,7 @@ use muster_model::time::TimeMs;
 
 use crate::apply::Step;
 use crate::apply::attempt::verdict::Verdict;
-use crate::state::{Attempt, Halt, Job, Joined, Running, TaskRun, Unit, Vacancy};
+use crate::state::{Attempt, Job, Joined, Pause, Running, TaskRun, Unit, Vacancy};
 
 impl Step<'_> {
     /// Charges the waiting time of a unit that is being placed on this number of GPUs.
@@ -37,7 +37,7 @@ impl Step<'_> {
         };
         let now = self.state.time;
         let started_at = attempt.running_at.unwrap_or(now);
-        let course = Course {
+        let course = AttemptTimeline {
             placed_at: attempt.placed_at,
             began_for: unit.restart_reason,
             started_at,
@@ -59,7 +59,7 @@ impl Step<'_> {
             let joined = attempt.joined(run.task)?;
             Some((count_gpus(run), course.of_late_member(joined)))
         });
-        let joined_later: Vec<(u32, Course)> = joined_later.collect();
+        let joined_later: Vec<(u32, AttemptTimeline)> = joined_later.collect();
         let gpus = attempt.gpus();
         let gpus_later: u32 = joined_later.iter().map(|(gpus, _)| *gpus).sum();
         // Without GPUs the attempt counts as one; if all members joined later, it has nothing of its own.
@@ -106,7 +106,7 @@ impl Step<'_> {
         };
         let started_at = running_at.unwrap_or(now);
         let kept_until = kept_until(unit, attempt).unwrap_or(started_at);
-        let course = Course {
+        let course = AttemptTimeline {
             placed_at,
             began_for,
             started_at,
@@ -132,10 +132,10 @@ impl Step<'_> {
     }
 
     /// Returns the pauses of an attempt up to now.
-    fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Halt> {
+    fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Pause> {
         let job = self.state.job(id);
         let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
-        attempt.halts.iter().copied().chain(open).collect()
+        attempt.pauses.iter().copied().chain(open).collect()
     }
 
     fn write_down(&mut self, id: JobId, gpus: u32, times: &[(Kind, RestartReason, u64)]) {
@@ -155,7 +155,7 @@ impl Step<'_> {
 }
 
 /// Timeline of an attempt, or of one member, from placement to end.
-struct Course {
+struct AttemptTimeline {
     placed_at: TimeMs,
     /// Reason of the placement: the cause to which the start-up time is charged.
     began_for: RestartReason,
@@ -168,7 +168,7 @@ struct Course {
     ended_at: TimeMs,
 }
 
-impl Course {
+impl AttemptTimeline {
     /// Returns the timeline of a member that joined after the placement and ended with the attempt.
     fn of_late_member(&self, joined: &Joined) -> Self {
         let started_at = joined.running_at.unwrap_or(self.ended_at);
@@ -182,7 +182,7 @@ impl Course {
     }
 
     /// Splits its time by use. Pauses are neither work nor a loss.
-    fn times(&self, halts: &[Halt]) -> [(Kind, RestartReason, u64); 4] {
+    fn times(&self, halts: &[Pause]) -> [(Kind, RestartReason, u64); 4] {
         let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {
             halts.iter().map(|halt| halt.within_ms(from, until)).sum()
         };

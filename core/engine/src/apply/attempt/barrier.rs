@@ -42,7 +42,7 @@ impl Step<'_> {
             ..attempt.barrier.unwrap_or_default()
         };
         self.attempt_mut(id).barrier = Some(barrier);
-        self.state.index.whole.remove(&id);
+        self.state.index.prepared_gangs.remove(&id);
         for host in &hosts {
             self.touch_desired(*host);
         }
@@ -74,9 +74,9 @@ impl Step<'_> {
     pub(in crate::apply) fn note_whole(&mut self, id: UnitId) {
         let attempt = self.state.attempt(id);
         if attempt.is_some_and(Attempt::is_whole) {
-            self.state.index.whole.insert(id);
+            self.state.index.prepared_gangs.insert(id);
         } else {
-            self.state.index.whole.remove(&id);
+            self.state.index.prepared_gangs.remove(&id);
         }
     }
 }

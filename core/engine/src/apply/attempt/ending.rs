@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_model::command::Placement;
 use muster_model::desired::RestartReason;
 use muster_model::event::EventKind;
-use muster_model::health::{Blame, Measure};
+use muster_model::health::{Attribution, Measure};
 use muster_model::host::{Holder, Host};
 use muster_model::ids::{HostId, UnitId, UnitIndex};
 use muster_model::lifecycle::UnitPhase;
@@ -15,22 +15,22 @@ use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
-use crate::apply::attempt::retries::Stay;
+use crate::apply::attempt::retries::RetryInPlace;
 use crate::apply::attempt::task_reports::could_not_start;
-use crate::apply::attempt::verdict::{self, Circumstances, Verdict};
-use crate::apply::attempt::{blame, progress};
-use crate::state::{Attempt, Job, Part, PastAttempt, State, TaskRun, amounts_held};
+use crate::apply::attempt::verdict::{self, Verdict, VerdictInputs};
+use crate::apply::attempt::{attribution, progress};
+use crate::state::{Attempt, Job, PastAttempt, State, TaskRun, UsageKind, amounts_held};
 
 impl Step<'_> {
     /// Ends a unit's attempt, whose tasks have all ended.
     pub(in crate::apply) fn end_attempt(&mut self, id: UnitId) {
-        let found = self.find_blame(id);
+        let found = self.attribute_end(id);
         let held_ms = self.incident_over_ms(id);
         let held_until = self.state.job(id.job).map(|job| self.state.held_until(job));
         let unknown_ms = held_until.map_or(0, |until| until.since(self.state.time));
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         let blame = found.as_ref().map(|found| &found.attribution.blame);
-        let circumstances = Circumstances {
+        let circumstances = VerdictInputs {
             hosts: &hosts,
             now: self.state.time,
             blame,
@@ -59,14 +59,14 @@ impl Step<'_> {
         self.account_for_end(id, &attempt, &verdict);
         self.release(id, &spec, &attempt);
         let hosts = attempt.hosts();
-        let blame = blame.map(|blame| Arc::new(blame::settled(blame, &verdict)));
+        let blame = blame.map(|blame| Arc::new(attribution::settled(blame, &verdict)));
         self.emit(EventKind::AttemptEnded {
             job: id.job,
             unit: id.unit,
             epoch: attempt.epoch,
             hosts: hosts.clone(),
             detail: detail_of(&verdict).to_owned(),
-            blame: blame.clone(),
+            attribution: blame.clone(),
         });
         let decisive = verdict::decisive_run(&attempt);
         let culprit = decisive.filter(|run| could_not_start(run));
@@ -87,7 +87,7 @@ impl Step<'_> {
             members: attempt.late_members(),
         };
         if let Some(found) = &found {
-            self.follow_blame(found);
+            self.apply_attribution(found);
         }
         self.carry_out(id, verdict, past, again);
     }
@@ -104,7 +104,7 @@ impl Step<'_> {
     }
 
     /// Returns the host that the next attempt should avoid.
-    fn host_to_avoid(&self, blame: Option<&Blame>) -> Option<HostId> {
+    fn host_to_avoid(&self, blame: Option<&Attribution>) -> Option<HostId> {
         let blame = blame.filter(|blame| blame.measures.contains(&Measure::Avoid))?;
         self.host_of(blame.component.as_ref()?)
     }
@@ -112,21 +112,21 @@ impl Step<'_> {
     /// Returns an attempt's resources to their hosts.
     fn release(&mut self, id: UnitId, spec: &JobSpec, attempt: &Attempt) {
         let index = &mut self.state.index;
-        index.whole.remove(&id);
+        index.prepared_gangs.remove(&id);
         index.remove_vacancy(id, attempt);
         index.remove_deadline(id, spec, attempt);
         self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
-        let part = Part::held_by(attempt);
+        let part = UsageKind::held_by(attempt);
         self.state.index.remove_usage(spec, part, &amounts);
-        self.unbind(spec, &attempt.standing);
+        self.unbind(spec, &attempt.allocation_basis);
         let allocation = &mut self.state.index.allocation;
         allocation.note(spec, (attempt.epoch, id), None);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);
         }
-        let (revision, places) = (self.state.revision, spec.places());
+        let (revision, places) = (self.state.revision, spec.task_weights());
         for (host, runs) in by_host {
             for run in &runs {
                 self.state.index.remove_task(host, places.of(run.task));
@@ -140,10 +140,10 @@ impl Step<'_> {
                         epoch: attempt.epoch,
                         task: run.task,
                     };
-                    let_go(host, run, holder, spec);
+                    release_task(host, run, holder, spec);
                 }
             });
-            self.state.index.on_host.remove(&(host, id));
+            self.state.index.units_on_host.remove(&(host, id));
             self.note_release(host);
         }
     }
@@ -161,7 +161,9 @@ impl Step<'_> {
         if !matches!(verdict, Verdict::Requeued { .. }) {
             self.give_up_claim(id, "its unit ended before the move");
         }
-        let requeued = self.edit_job(job, |job| sentence(job, unit, verdict, past, time));
+        let requeued = self.edit_job(job, |job| {
+            move_unit_by_verdict(job, unit, verdict, past, time)
+        });
         let Some((reason, not_before)) = requeued else {
             return;
         };
@@ -169,7 +171,7 @@ impl Step<'_> {
             self.state.index.delayed.insert((not_before, id));
         }
         if let Some(again) = again {
-            self.stays.push(Stay {
+            self.stays.push(RetryInPlace {
                 again,
                 ended,
                 reason,
@@ -186,7 +188,12 @@ impl Step<'_> {
     }
 }
 
-pub(in crate::apply) fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
+pub(in crate::apply) fn release_task(
+    host: &mut Host,
+    run: &TaskRun,
+    holder: Holder,
+    spec: &JobSpec,
+) {
     for gpu in &mut host.gpus {
         if gpu.holder == Some(holder) {
             gpu.holder = None;
@@ -199,7 +206,7 @@ pub(in crate::apply) fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, s
 }
 
 /// Moves the unit to the phase of the verdict; returns the reason and the back-off end if it waits again.
-fn sentence(
+fn move_unit_by_verdict(
     job: &mut Job,
     index: UnitIndex,
     verdict: Verdict,

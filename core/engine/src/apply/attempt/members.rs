@@ -20,27 +20,27 @@ use muster_model::rejection::Rejection;
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
-use crate::apply::attempt::binding;
-use crate::apply::attempt::blame::Found;
-use crate::apply::attempt::ending::let_go;
-use crate::apply::attempt::placement::{assigned, hold, infeasible};
+use crate::apply::attempt::attribution::Attribution;
+use crate::apply::attempt::cell_binding;
+use crate::apply::attempt::ending::release_task;
+use crate::apply::attempt::placement::{allocate_task, assigned, infeasible};
 use crate::apply::attempt::stopping::in_one_line;
 use crate::apply::attempt::task_reports::exit_code;
-use crate::apply::attempt::verdict::{self, Circumstances, Verdict, doubled};
-use crate::apply::job::admission::{self, Asking};
-use crate::feasibility::{self, Asker, Freed};
+use crate::apply::attempt::verdict::{self, Verdict, VerdictInputs, doubled};
+use crate::apply::job::admission::{self, AdmissionRequest};
+use crate::feasibility::{self, Freed, Requester};
 use crate::state::{
-    Answer, Attempt, Joined, Leaving, Membership, Part, Running, State, TaskRun, Vacancy,
+    Answer, Attempt, Joined, Leaving, Membership, Running, State, TaskRun, UsageKind, Vacancy,
     amounts_of,
 };
 
 /// The reason of a vacancy and the meaning of the member's end.
-struct Departure {
+struct MemberDeparture {
     reason: RestartReason,
     charged: bool,
     delay_ms: u64,
     detail: String,
-    found: Option<Found>,
+    found: Option<Attribution>,
 }
 
 impl Step<'_> {
@@ -141,7 +141,7 @@ impl Step<'_> {
         });
         self.note_vacancy(id);
         if let Some(found) = &departure.found {
-            self.follow_blame(found);
+            self.apply_attribution(found);
         }
         self.emit(EventKind::MemberVacated {
             job: id.job,
@@ -159,7 +159,7 @@ impl Step<'_> {
     }
 
     /// Returns the departure of an ended member; `None` if its gang has to end with it.
-    fn departure(&self, id: UnitId, position: usize) -> Option<Departure> {
+    fn departure(&self, id: UnitId, position: usize) -> Option<MemberDeparture> {
         let gang = Running::of(self.state, id)?;
         let Running {
             job, unit, attempt, ..
@@ -177,7 +177,7 @@ impl Step<'_> {
             ..attempt.clone()
         };
         let found = self.blame_of(job, id.unit, &trial);
-        let circumstances = Circumstances {
+        let circumstances = VerdictInputs {
             hosts: &self.state.hosts,
             now: self.state.time,
             blame: found.as_ref().map(|found| &found.attribution.blame),
@@ -190,7 +190,7 @@ impl Step<'_> {
                 delay_ms,
                 detail,
                 ..
-            } if delay_ms < limits::VACANCY_MS_MAX => Some(Departure {
+            } if delay_ms < limits::VACANCY_MS_MAX => Some(MemberDeparture {
                 reason,
                 charged,
                 delay_ms,
@@ -210,21 +210,21 @@ impl Step<'_> {
         let spec = Arc::clone(&self.job_mut(id.job).spec);
         let attempt = self.attempt_mut(id);
         let (run, epoch) = (attempt.tasks[position].clone(), attempt.epoch);
-        let part = Part::held_by(attempt);
+        let part = UsageKind::held_by(attempt);
         let on_host = attempt.tasks.iter().filter(|it| it.host == run.host);
         let is_last = on_host.count() == 1;
         let amounts = amounts_of(&self.state.hosts, &spec, &[run.place()]);
         self.state.index.remove_usage(&spec, part, &amounts);
-        let places = spec.places().of(run.task);
+        let places = spec.task_weights().of(run.task);
         self.state.index.remove_task(run.host, places);
         if is_last {
-            self.state.index.on_host.remove(&(run.host, id));
+            self.state.index.units_on_host.remove(&(run.host, id));
         }
         let revision = self.state.revision;
         let holder = holder(id, epoch, run.task);
         self.edit_host(run.host, |host| {
             host.desired_revision = revision;
-            let_go(host, &run, holder, &spec);
+            release_task(host, &run, holder, &spec);
         });
         self.note_release(run.host);
         run
@@ -288,16 +288,16 @@ impl Step<'_> {
         let (time, revision) = (self.state.time, self.state.revision);
         let spec = Arc::clone(&self.job_mut(id.job).spec);
         let task = &swap.task;
-        let part = Part::held_by(self.attempt_mut(id));
+        let part = UsageKind::held_by(self.attempt_mut(id));
         let holder = holder(id, swap.epoch, task.task);
         self.end_vacancy(id);
         let amounts = amounts_of(&self.state.hosts, &spec, std::slice::from_ref(task));
         self.state.index.add_usage(&spec, part, &amounts);
-        let places = spec.places().of(task.task);
+        let places = spec.task_weights().of(task.task);
         self.state.index.add_task(task.host, places);
-        let on_host = &mut self.state.index.on_host;
+        let on_host = &mut self.state.index.units_on_host;
         on_host.insert((task.host, id), swap.epoch);
-        self.edit_host(task.host, |host| hold(host, task, holder, &spec));
+        self.edit_host(task.host, |host| allocate_task(host, task, holder, &spec));
         self.edit_members(id, |attempt| {
             let in_a_row = swaps_in_a_row(attempt, vacancy.since) + 1;
             attempt
@@ -413,7 +413,7 @@ fn may_go_on_without(state: &State, gang: Running<'_>, task: TaskIndex) -> bool 
         && is_complete
         && swaps_in_a_row(attempt, state.time) < limits::SWAPS_IN_A_ROW_MAX
         && attempt.has_others_than(task)
-        && binding::others_use_all(state, attempt, task)
+        && cell_binding::others_use_all(state, attempt, task)
 }
 
 /// Returns the number of consecutive swaps so far without progress of the gang.
@@ -432,7 +432,7 @@ fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
 fn pause_ms(in_a_row: u32) -> u64 {
     let further = in_a_row.checked_sub(1);
     further.map_or(0, |times| {
-        doubled(limits::NOWHERE_BACKOFF_MS, u64::from(times))
+        doubled(limits::NO_PROGRESS_BACKOFF_MS, u64::from(times))
     })
 }
 
@@ -473,16 +473,16 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let until = not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
-    let asker = Asker::at(job, unit, state.time);
+    let asker = Requester::at(job, unit, state.time);
     feasibility::check_member(state, asker, attempt, task)
         .map_err(|unfit| infeasible(id, unfit))?;
-    binding::check_member(state, job, attempt, task)?;
+    cell_binding::check_member(state, job, attempt, task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);
     let freed = Freed::default();
-    let asking = Asking {
+    let asking = AdmissionRequest {
         job,
         unit,
-        standing: &attempt.standing,
+        standing: &attempt.allocation_basis,
         tasks,
         freed: &freed,
     };

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use muster_model::command::{Claiming, Move, Moving, Standing, StopCause, StopReason};
+use muster_model::command::{AllocationBasis, Claim, Move, Moving, StopCause, StopReason};
 use muster_model::event::EventKind;
 use muster_model::ids::{HostId, UnitId};
 use muster_model::quota::Defragment;
@@ -13,16 +13,16 @@ use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
 use crate::apply::attempt::placement::{infeasible, is_whole};
-use crate::apply::attempt::{stopping, words};
-use crate::apply::job::admission::{self, Asking};
-use crate::feasibility::{self, Asker, Freed};
+use crate::apply::attempt::{stopping, texts};
+use crate::apply::job::admission::{self, AdmissionRequest};
+use crate::feasibility::{self, Freed, Requester};
 use crate::moves;
 use crate::state::{Claim, Purpose, Running, State};
 
 /// Checks the moves of a claim that is otherwise valid.
 pub(in crate::apply) fn check_moves(
     state: &State,
-    claiming: &Claiming,
+    claiming: &Claim,
     hosts: &BTreeSet<HostId>,
     freed: &Freed,
 ) -> Result<(), Rejection> {
@@ -51,7 +51,7 @@ pub(in crate::apply) fn check_moves(
     Ok(())
 }
 
-fn refused(claiming: &Claiming, detail: String) -> Rejection {
+fn refused(claiming: &Claim, detail: String) -> Rejection {
     Rejection::ClaimInfeasible {
         job: claiming.job,
         unit: claiming.unit,
@@ -62,13 +62,13 @@ fn refused(claiming: &Claiming, detail: String) -> Rejection {
 fn check_numbers(
     state: &State,
     config: &Defragment,
-    claiming: &Claiming,
+    claiming: &Claim,
     moving: &Moving,
 ) -> Result<(), String> {
     if !claiming.victims.is_empty() || !claiming.supersedes.is_empty() {
         return Err("it moves units, so it cannot preempt or supersede others".to_owned());
     }
-    if claiming.standing != Standing::Share {
+    if claiming.basis != AllocationBasis::Share {
         return Err("units are moved only for work on its queue's share".to_owned());
     }
     let count = u32::try_from(moving.moves.len()).unwrap_or(u32::MAX);
@@ -132,12 +132,7 @@ fn mover<'a>(state: &'a State, one: &Move) -> Result<Running<'a>, String> {
 }
 
 /// Checks that a unit fits at its destination beside all claims in the state, and that its queue permits it.
-fn check_move(
-    state: &State,
-    claiming: &Claiming,
-    one: &Move,
-    freed: &Freed,
-) -> Result<(), Rejection> {
+fn check_move(state: &State, claiming: &Claim, one: &Move, freed: &Freed) -> Result<(), Rejection> {
     let refuse = |detail: String| refused(claiming, detail);
     let Running {
         job,
@@ -152,15 +147,15 @@ fn check_move(
         );
         return Err(refuse(detail));
     }
-    let asker = Asker::for_later(job, unit, state.time);
+    let asker = Requester::for_later(job, unit, state.time);
     feasibility::check(state, asker, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
     admission::check(
         state,
-        Asking {
+        AdmissionRequest {
             job,
             unit,
-            standing: &attempt.standing,
+            standing: &attempt.allocation_basis,
             tasks: &one.tasks,
             freed,
         },
@@ -171,7 +166,7 @@ impl Step<'_> {
     /// Makes the claim of a unit for which others are moved, and moves them.
     pub(in crate::apply) fn move_others(
         &mut self,
-        claiming: &Claiming,
+        claiming: &Claim,
         moving: &Moving,
         hosts: &BTreeSet<HostId>,
     ) {
@@ -184,8 +179,8 @@ impl Step<'_> {
             cost_gpu_ms,
             gain_gpu_ms: moving.gain_gpu_ms,
         });
-        let detail = words::claimant(self.job_mut(claiming.job), claiming.unit);
-        let cause = StopCause::new(StopReason::Moved, detail);
+        let detail = texts::claimant(self.job_mut(claiming.job), claiming.unit);
+        let cause = StopCause::new(StopReason::Defragmented, detail);
         for one in &moving.moves {
             self.reserve_destination(claiming, one);
             let id = one.attempt.unit_id();
@@ -207,7 +202,7 @@ impl Step<'_> {
     /// Claims the freed room; returns what the moves lose.
     fn reserve_gathered(
         &mut self,
-        claiming: &Claiming,
+        claiming: &Claim,
         moving: &Moving,
         hosts: &BTreeSet<HostId>,
     ) -> u64 {
@@ -224,10 +219,10 @@ impl Step<'_> {
     }
 
     /// Claims the destination of a moved unit.
-    fn reserve_destination(&mut self, claiming: &Claiming, one: &Move) {
+    fn reserve_destination(&mut self, claiming: &Claim, one: &Move) {
         let claim = Claim {
             tasks: Arc::clone(&one.tasks),
-            standing: Standing::Share,
+            standing: AllocationBasis::Share,
             purpose: Purpose::Destination {
                 job: claiming.job,
                 unit: claiming.unit,

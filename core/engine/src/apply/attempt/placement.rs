@@ -15,10 +15,10 @@ use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
 
 use crate::apply::Step;
-use crate::apply::attempt::binding;
-use crate::apply::job::admission::{self, Asking};
-use crate::feasibility::{self, Asker, Freed, Unfit};
-use crate::state::{Answer, Attempt, Job, Part, State, TaskRun, amounts_of};
+use crate::apply::attempt::cell_binding;
+use crate::apply::job::admission::{self, AdmissionRequest};
+use crate::feasibility::{self, Freed, Requester, Unfit};
+use crate::state::{Answer, Attempt, Job, State, TaskRun, UsageKind, amounts_of};
 
 impl Step<'_> {
     pub(in crate::apply) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
@@ -33,8 +33,8 @@ impl Step<'_> {
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
         self.settle_histories(&spec);
-        self.bind(&spec, &placement.standing);
-        let places = spec.places();
+        self.bind(&spec, &placement.basis);
+        let places = spec.task_weights();
         for (host, positions) in by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);
             for task in tasks.clone() {
@@ -45,12 +45,12 @@ impl Step<'_> {
         let id = placement.unit_id();
         let UnitId { job, unit } = id;
         let allocation = &mut self.state.index.allocation;
-        allocation.note(&spec, (epoch, id), Some(&placement.standing));
+        allocation.note(&spec, (epoch, id), Some(&placement.basis));
         let attempt = self.new_attempt(placement, epoch);
         let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
         self.state
             .index
-            .add_usage(&spec, Part::held_by(&attempt), &amounts);
+            .add_usage(&spec, UsageKind::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
         self.account_for_wait(id, attempt.gpus());
         self.state.index.add_deadline(id, &spec, &attempt);
@@ -94,10 +94,10 @@ impl Step<'_> {
                     epoch,
                     task: task.task,
                 };
-                hold(host, task, holder, spec);
+                allocate_task(host, task, holder, spec);
             }
         });
-        let on_host = &mut self.state.index.on_host;
+        let on_host = &mut self.state.index.units_on_host;
         on_host.insert((host, placement.unit_id()), epoch);
     }
 
@@ -110,13 +110,13 @@ impl Step<'_> {
             number: attempts + 1,
             placed_at: self.state.time,
             running_at: None,
-            standing: placement.standing.clone(),
+            allocation_basis: placement.basis.clone(),
             stop: None,
             tasks: placement.tasks.iter().map(assigned).collect(),
             decisive: None,
             barrier: placement.barrier.then(Barrier::default),
             membership: None,
-            halts: Vec::new(),
+            pauses: Vec::new(),
         }
     }
 }
@@ -141,7 +141,7 @@ fn begin(job: &mut Job, index: UnitIndex, attempt: Attempt) -> TimeMs {
     unit.not_before
 }
 
-pub(in crate::apply) fn hold(
+pub(in crate::apply) fn allocate_task(
     host: &mut Host,
     task: &TaskPlacement,
     holder: Holder,
@@ -188,15 +188,15 @@ fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection>
         });
     }
     let freed = Freed::default();
-    let asking = Asking {
+    let asking = AdmissionRequest {
         job,
         unit,
-        standing: &placement.standing,
+        standing: &placement.basis,
         tasks: &placement.tasks,
         freed: &freed,
     };
     admission::check(state, asking)?;
-    binding::check(state, asking)?;
+    cell_binding::check(state, asking)?;
     Ok(by_host)
 }
 
@@ -307,7 +307,7 @@ fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let asker = Asker::at(job, placement.unit, state.time);
+    let asker = Requester::at(job, placement.unit, state.time);
     feasibility::check(state, asker, &placement.tasks, &Freed::default())
         .map_err(|unfit| infeasible(placement.job, unfit))
 }

@@ -15,7 +15,7 @@ use crate::state::{Attempt, TaskRun};
 
 /// A unit that waits again and may be restarted in place.
 #[derive(Debug)]
-pub(in crate::apply) struct Stay {
+pub(in crate::apply) struct RetryInPlace {
     /// Its previous placement.
     pub(in crate::apply) again: Placement,
     /// The attempt that failed there.
@@ -38,7 +38,7 @@ impl Step<'_> {
             job: id.job,
             unit: id.unit,
             tasks: attempt.tasks.iter().map(TaskRun::place).collect(),
-            standing: attempt.standing.clone(),
+            basis: attempt.allocation_basis.clone(),
             barrier: attempt.barrier.is_some(),
         })
     }
@@ -60,7 +60,7 @@ impl Step<'_> {
         }
     }
 
-    fn begin_again(&mut self, stay: &Stay, by_host: &placement::ByHost) {
+    fn begin_again(&mut self, stay: &RetryInPlace, by_host: &placement::ByHost) {
         let Placement { job, unit, .. } = stay.again;
         let id = stay.again.unit_id();
         let time = self.state.time;

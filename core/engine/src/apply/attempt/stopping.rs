@@ -12,8 +12,8 @@ use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 
 use crate::apply::Step;
-use crate::apply::attempt::words;
-use crate::state::{Answer, Attempt, Job, Part, Running, State, amounts_held};
+use crate::apply::attempt::texts;
+use crate::state::{Answer, Attempt, Job, Running, State, UsageKind, amounts_held};
 
 impl Step<'_> {
     pub(in crate::apply) fn stop_attempt(
@@ -30,7 +30,7 @@ impl Step<'_> {
             return Ok(Answer::Done);
         }
         let grace_ms = grace_ms(&job.spec, reason);
-        let detail = words::overdue(&self.state.hosts, job, attempt, reason);
+        let detail = texts::overdue(&self.state.hosts, job, attempt, reason);
         let cause = StopCause::new(reason.clone(), detail);
         self.order_stop(id, cause, grace_ms);
         Ok(Answer::Done)
@@ -63,7 +63,7 @@ impl Step<'_> {
                         membership.leaving = None;
                     }
                 });
-                self.state.index.whole.remove(&id);
+                self.state.index.prepared_gangs.remove(&id);
                 self.end_vacancy(id);
                 self.recount(id, |attempt| attempt.stop = None);
                 let UnitId { job, unit } = id;
@@ -109,7 +109,7 @@ impl Step<'_> {
         };
         let mut before = attempt.clone();
         undo(&mut before);
-        let (was, is) = (Part::held_by(&before), Part::held_by(attempt));
+        let (was, is) = (UsageKind::held_by(&before), UsageKind::held_by(attempt));
         if was != is {
             let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
             let spec = Arc::clone(&job.spec);
@@ -151,13 +151,13 @@ pub(in crate::apply) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
         | StopReason::HostFault { .. }
         | StopReason::MemberLost
         | StopReason::MemberFailed
-        | StopReason::Assembly
-        | StopReason::NotSwapped => spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX),
+        | StopReason::AssemblyTimeout
+        | StopReason::NotSwapped => spec.stop_grace_ms.min(limits::LOST_GANG_GRACE_MS_MAX),
         StopReason::Cancelled
         | StopReason::Drain { .. }
         | StopReason::Preempted
-        | StopReason::RunTime
-        | StopReason::Moved
+        | StopReason::TimeLimit
+        | StopReason::Defragmented
         | StopReason::Suspended => spec.stop_grace_ms,
     }
 }

@@ -13,8 +13,8 @@ use muster_model::{evidence, limits};
 
 use crate::apply::Step;
 use crate::apply::attempt::stopping::grace_ms;
+use crate::apply::attempt::texts::describe;
 use crate::apply::attempt::verdict::infrastructure_took;
-use crate::apply::attempt::words::describe;
 use crate::state::{Answer, Attempt, State, TaskRun};
 
 impl Step<'_> {
@@ -260,7 +260,7 @@ fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
         return true;
     };
     match (own_end(run), own_end(known)) {
-        (Some(new), Some(known)) => evidence::is_rather_to_blame(&new.evidence, &known.evidence),
+        (Some(new), Some(known)) => evidence::is_earlier_cause(&new.evidence, &known.evidence),
         _ => false,
     }
 }
@@ -269,7 +269,7 @@ fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
 /// judged without it, and so is a task that asks to run again.
 fn own_end(run: &TaskRun) -> Option<&Exit> {
     let exit = run.exit.as_ref()?;
-    let judged = exit.lease_expired || exit.start_error.is_some() || exit.was_for_hosts_memory();
+    let judged = exit.lease_expired || exit.start_error.is_some() || exit.was_host_out_of_memory();
     let again = exit_code(run) == Some(EXIT_RUN_AGAIN);
     (!judged && !again).then_some(exit)
 }

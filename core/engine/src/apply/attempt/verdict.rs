@@ -4,7 +4,7 @@ use muster_model::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, StopReason,
 };
 use muster_model::desired::RestartReason;
-use muster_model::health::{Blame, Charge, Measure};
+use muster_model::health::{Attribution, Charge, Measure};
 use muster_model::ids::{AttemptEpoch, GpuUuid, HostId};
 use muster_model::lifecycle::TaskPhase;
 use muster_model::limits;
@@ -12,18 +12,18 @@ use muster_model::spec::{ExitMeaning, JobSpec};
 use muster_model::time::{DAY_MS, TimeMs};
 
 use crate::apply::attempt::task_reports::{could_not_start, ended_well, exit_code};
-use crate::apply::attempt::words::{Hosts, describe, host_name, name_of};
+use crate::apply::attempt::texts::{Hosts, describe, host_name, name_of};
 use crate::state::{Attempt, Job, PastAttempt, TaskRun, Unit};
 
 /// Inputs of a verdict besides the attempt, its unit and its job.
 #[derive(Debug)]
-pub(in crate::apply) struct Circumstances<'a> {
+pub(in crate::apply) struct VerdictInputs<'a> {
     /// All hosts in their current state.
     pub(in crate::apply) hosts: &'a Hosts,
     /// When the attempt ended.
     pub(in crate::apply) now: TimeMs,
     /// Attribution of a failure; `None` for a success, and before the cluster has its defaults.
-    pub(in crate::apply) blame: Option<&'a Blame>,
+    pub(in crate::apply) blame: Option<&'a Attribution>,
 }
 
 /// Next step of a unit whose attempt ended.
@@ -100,7 +100,7 @@ impl Verdict {
 /// 5. The task whose failure was committed first, in the order of [`judge_decisive`].
 /// 6. An attempt that no task decided was stopped, and is run again at once.
 pub(in crate::apply) fn judge(
-    circumstances: &Circumstances<'_>,
+    circumstances: &VerdictInputs<'_>,
     job: &Job,
     unit: &Unit,
     attempt: &Attempt,
@@ -169,7 +169,7 @@ fn judge_causes_outside(hosts: &Hosts, attempt: &Attempt, delay_ms: u64) -> Opti
 /// 4. A failure that is attributed to something else than the program is not charged.
 /// 5. Other exits are judged by the job's rules and its retries.
 fn judge_decisive(
-    circumstances: &Circumstances<'_>,
+    circumstances: &VerdictInputs<'_>,
     job: &Job,
     unit: &Unit,
     attempt: &Attempt,
@@ -207,8 +207,8 @@ pub(in crate::apply) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
 
 /// Returns the reason if a failure is not charged to the job because of its attribution. Attribution by a
 /// task's own report alone excuses a job that saves nothing in between a few times a day.
-fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Option<String> {
-    let Circumstances { hosts, now, .. } = *circumstances;
+fn excused(circumstances: &VerdictInputs<'_>, run: &TaskRun, unit: &Unit) -> Option<String> {
+    let VerdictInputs { hosts, now, .. } = *circumstances;
     let blame = circumstances.blame?;
     let goes_back = blame.measures.contains(&Measure::PreviousCheckpoint);
     if blame.charge != Charge::Infra && !goes_back {
@@ -221,7 +221,7 @@ fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Opt
             && now.since(past.ended_at) <= DAY_MS
             && blame.is_some_and(|it| it.charge == Charge::Infra && !it.is_proven())
     });
-    if !blame.is_proven() && excused_before.count() >= limits::EXCUSES_PER_DAY_MAX {
+    if !blame.is_proven() && excused_before.count() >= limits::UNCHARGED_ENDS_PER_DAY_MAX {
         return None;
     }
     let detail = describe(run, hosts);
@@ -234,7 +234,7 @@ fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Opt
 /// Judges an exit of the job's own: the job's rules apply first, then its retries. A gang that has no retry
 /// left, and failed for an unknown reason, is tried once more on other hosts if there are any.
 fn judge_exit(
-    circumstances: &Circumstances<'_>,
+    circumstances: &VerdictInputs<'_>,
     run: &TaskRun,
     unit: &Unit,
     attempt: &Attempt,
@@ -282,8 +282,8 @@ fn judge_exit(
 
 /// Whether an attempt on several hosts failed for an unknown reason for the first time, and as many other
 /// hosts are up.
-fn may_try_elsewhere(circumstances: &Circumstances<'_>, attempt: &Attempt) -> bool {
-    let asks = |blame: &Blame| {
+fn may_try_elsewhere(circumstances: &VerdictInputs<'_>, attempt: &Attempt) -> bool {
+    let asks = |blame: &Attribution| {
         blame.charge == Charge::User && blame.measures.contains(&Measure::RetryElsewhere)
     };
     let used = attempt.hosts();
@@ -312,7 +312,7 @@ fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
 /// Judges a task that could not be started: it is retried with a growing back-off, elsewhere if there is
 /// room, and a bounded number of times.
 fn judge_start_error(
-    circumstances: &Circumstances<'_>,
+    circumstances: &VerdictInputs<'_>,
     run: &TaskRun,
     unit: &Unit,
     delay_ms: u64,
@@ -326,7 +326,7 @@ fn judge_start_error(
             "START_ERRORS_OF_ONE_HOST_MAX",
         )
     } else if names_what_is_not_there(run, unit) {
-        (limits::STARTS_NOT_THERE_MAX, "STARTS_NOT_THERE_MAX")
+        (limits::MISSING_FILE_STARTS_MAX, "STARTS_NOT_THERE_MAX")
     } else {
         (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
     };
@@ -343,7 +343,7 @@ fn judge_start_error(
 fn names_what_is_not_there(run: &TaskRun, unit: &Unit) -> bool {
     let of_past = unit.start_errors().filter_map(|past| past.exit.as_ref());
     let mut exits = run.exit.iter().chain(of_past);
-    exits.all(Exit::names_what_is_not_there)
+    exits.all(Exit::is_missing_file)
 }
 
 /// Whether all consecutive start errors were on this host while another suitable host is up.
@@ -353,7 +353,7 @@ fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
         .values()
         .filter(|host| host.health == HostHealth::Up)
         .map(|host| host.id);
-    !unit.culprits().iter().any(is_other) && up.any(|host| is_other(&host))
+    !unit.hosts_with_start_errors().iter().any(is_other) && up.any(|host| is_other(&host))
 }
 
 /// Returns the back-off of an attempt that ended without charge to the job: whatever keeps a unit from
@@ -361,7 +361,7 @@ fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
 ///
 /// Attempts that ended before they ran wait, longer with each consecutive one; those that ran only briefly
 /// and saved nothing are run again at once the first time, and wait from the second consecutive time on.
-fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Attempt) -> u64 {
+fn again_delay_ms(circumstances: &VerdictInputs<'_>, unit: &Unit, attempt: &Attempt) -> u64 {
     let newest_first = unit.past.iter().rev();
     let Some(running_at) = attempt.running_at else {
         let never_ran = newest_first.take_while(|past| past.running_at.is_none());
@@ -381,13 +381,14 @@ fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Atte
     });
     let further = in_a_row.count().checked_sub(1);
     further.map_or(0, |times| {
-        doubled(limits::NOWHERE_BACKOFF_MS, times as u64).min(limits::NOWHERE_BACKOFF_MS_MAX)
+        doubled(limits::NO_PROGRESS_BACKOFF_MS, times as u64)
+            .min(limits::NO_PROGRESS_BACKOFF_MS_MAX)
     })
 }
 
 /// Whether an attempt ran only briefly and saved nothing.
 fn got_nowhere(unit: &Unit, epoch: AttemptEpoch, began_at: TimeMs, ended_at: TimeMs) -> bool {
-    ended_at.since(began_at) < limits::NOWHERE_MS_MAX && !unit.has_progressed_in(epoch)
+    ended_at.since(began_at) < limits::NO_PROGRESS_MS_MAX && !unit.has_progressed_in(epoch)
 }
 
 const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
@@ -402,7 +403,7 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
 
 /// Whether a task was ended by the infrastructure: its worker lost it, or its host was out of memory.
 pub(in crate::apply) fn infrastructure_took(run: &TaskRun) -> bool {
-    run.exit.as_ref().is_none_or(Exit::was_for_hosts_memory)
+    run.exit.as_ref().is_none_or(Exit::was_host_out_of_memory)
 }
 
 /// Returns an unfit GPU of an attempt.
@@ -439,7 +440,7 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
             (RestartReason::Admin, format!("host {host} was drained"))
         }
         StopReason::Preempted => (RestartReason::Preempt, "preempted".to_owned()),
-        StopReason::Moved => (
+        StopReason::Defragmented => (
             RestartReason::Preempt,
             "moved to make contiguous room".to_owned(),
         ),
@@ -452,8 +453,8 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         StopReason::Cancelled
         | StopReason::MemberFailed
         | StopReason::MemberLost
-        | StopReason::RunTime
-        | StopReason::Assembly
+        | StopReason::TimeLimit
+        | StopReason::AssemblyTimeout
         | StopReason::NotSwapped => return None,
     };
     Some((reason, order.explained(&what)))
@@ -462,11 +463,11 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
 /// Returns the verdict on an attempt that reached its time limit or its assembly limit.
 fn stopped_for_time(stop: Option<&StopReason>, delay_ms: u64) -> Option<Verdict> {
     match stop? {
-        StopReason::RunTime => Some(Verdict::Failed {
+        StopReason::TimeLimit => Some(Verdict::Failed {
             charged: false,
             detail: "time limit reached (run_time_ms_max)".to_owned(),
         }),
-        StopReason::Assembly => {
+        StopReason::AssemblyTimeout => {
             let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
             Some(infrastructure(detail, delay_ms))
         }

@@ -71,7 +71,7 @@ impl Step<'_> {
             path: commit.path.clone(),
             size_bytes: commit.size_bytes,
         });
-        self.tell_forgotten(id, forgotten);
+        self.emit_forgotten_checkpoints(id, forgotten);
         self.leave_what_drains(id);
         Ok(Answer::Done)
     }
@@ -95,7 +95,7 @@ impl Step<'_> {
     }
 
     /// Records checkpoints that are no longer kept; a worker is ordered to remove their folders.
-    fn tell_forgotten(&mut self, id: UnitId, forgotten: Forgotten) {
+    fn emit_forgotten_checkpoints(&mut self, id: UnitId, forgotten: Forgotten) {
         let first = self.attempt_mut(id).tasks.first();
         let host = first.map(|run| run.host);
         if let Some(host) = host.filter(|_| !forgotten.removed.is_empty()) {
@@ -147,7 +147,7 @@ impl Step<'_> {
                 checkpoint.spoiled = Some(reason.to_owned());
                 checkpoint.spoiled_by = Some(reporter);
             }
-            retention::spare(known);
+            retention::spare_reusable_folders(known);
         });
         self.emit(EventKind::CheckpointSpoiled {
             job,

@@ -66,17 +66,17 @@ fn remove(unit: &mut Unit, forgotten: Vec<Checkpoint>) {
             step: it.step,
             path: it.path,
         }));
-    spare(unit);
+    spare_reusable_folders(unit);
     let over = unit
         .removals
         .len()
-        .saturating_sub(limits::REMOVALS_TOLD_MAX);
+        .saturating_sub(limits::REMOVALS_PER_UNIT_MAX);
     unit.removals.drain(..over);
 }
 
 /// Spares folders that a later attempt may write again: those from the newest readable checkpoint on, and
 /// those that contain a kept one.
-pub(in crate::apply) fn spare(unit: &mut Unit) {
+pub(in crate::apply) fn spare_reusable_folders(unit: &mut Unit) {
     let good = unit.checkpoints.iter().filter(|it| it.spoiled.is_none());
     let newest = good.map(|it| it.step).max();
     let kept = &unit.checkpoints;

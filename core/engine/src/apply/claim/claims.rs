@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_model::command::{Claiming, HostRegistration, StopCause, StopReason, TaskPlacement};
+use muster_model::command::{Claim, HostRegistration, StopCause, StopReason, TaskPlacement};
 use muster_model::event::EventKind;
 use muster_model::host::{Host, HostClaim};
 use muster_model::ids::{GpuUuid, HostId, JobId, UnitId, UnitIndex};
@@ -11,12 +11,12 @@ use muster_model::rejection::Rejection;
 use muster_model::spec::JobSpec;
 
 use crate::apply::Step;
-use crate::apply::attempt::{stopping, words};
+use crate::apply::attempt::{stopping, texts};
 use crate::apply::claim::claim_check::{check_claim, units_of};
-use crate::state::{Answer, Claim, Part, Purpose, amounts_of};
+use crate::state::{Answer, Claim, Purpose, UsageKind, amounts_of};
 
 impl Step<'_> {
-    pub(in crate::apply) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
+    pub(in crate::apply) fn claim(&mut self, claiming: &Claim) -> Result<Answer, Rejection> {
         let hosts = check_claim(self.state, claiming)?;
         for superseded in &claiming.supersedes {
             self.give_up_claim(*superseded, "replaced by another unit's claim");
@@ -28,7 +28,7 @@ impl Step<'_> {
         let claim = self.claim_of(claiming);
         self.reserve(claiming.unit_id(), claim, &hosts);
         self.emit_claimed(claiming);
-        let detail = words::claimant(self.job_mut(claiming.job), claiming.unit);
+        let detail = texts::claimant(self.job_mut(claiming.job), claiming.unit);
         let cause = StopCause::new(StopReason::Preempted, detail);
         for victim in &claiming.victims {
             let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &cause.reason);
@@ -37,7 +37,7 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    pub(in crate::apply) fn emit_claimed(&mut self, claiming: &Claiming) {
+    pub(in crate::apply) fn emit_claimed(&mut self, claiming: &Claim) {
         self.emit(EventKind::UnitClaimed {
             job: claiming.job,
             unit: claiming.unit,
@@ -68,12 +68,12 @@ impl Step<'_> {
     }
 
     /// Builds the record of a claim.
-    pub(in crate::apply) fn claim_of(&self, claiming: &Claiming) -> Claim {
+    pub(in crate::apply) fn claim_of(&self, claiming: &Claim) -> Claim {
         Claim {
             revision: self.state.revision,
             since: self.state.time,
             tasks: Arc::clone(&claiming.tasks),
-            standing: claiming.standing.clone(),
+            standing: claiming.basis.clone(),
             victims: claiming.victims.clone(),
             expected_at: claiming.expected_at,
             purpose: Purpose::Ordinary,
@@ -93,7 +93,9 @@ impl Step<'_> {
         }
         self.bind(&spec, &claim.standing);
         let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
-        self.state.index.add_usage(&spec, Part::Claimed, &amounts);
+        self.state
+            .index
+            .add_usage(&spec, UsageKind::Claimed, &amounts);
         self.unit_mut(id).claim = Some(Arc::new(claim));
     }
 
@@ -121,7 +123,7 @@ impl Step<'_> {
         let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
         self.state
             .index
-            .remove_usage(&spec, Part::Claimed, &amounts);
+            .remove_usage(&spec, UsageKind::Claimed, &amounts);
         self.unbind(&spec, &claim.standing);
         let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
         for host in hosts {

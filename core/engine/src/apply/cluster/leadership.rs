@@ -7,7 +7,7 @@ use muster_model::lifecycle::TaskPhase;
 use muster_model::rejection::Rejection;
 
 use crate::apply::Step;
-use crate::state::{Answer, Attempt, Hold, Leadership, Refounding};
+use crate::state::{Answer, Attempt, Leadership, Recovery, RecoveryHold};
 
 impl Step<'_> {
     /// Refuses a leader's command that is not from the current leadership.
@@ -26,7 +26,7 @@ impl Step<'_> {
             epoch,
             since: self.state.time,
         };
-        self.emit(EventKind::LeaderBegan { replica, epoch });
+        self.emit(EventKind::LeadershipStarted { replica, epoch });
         self.begin_hold();
         Answer::Began
     }
@@ -35,7 +35,7 @@ impl Step<'_> {
     /// leases of anything else that the old group started are over. Attempts that it had only just placed are
     /// stopped, since they may have been written off and started elsewhere.
     fn begin_hold(&mut self) {
-        let Some(refounding) = self.state.refounding.filter(|it| it.hold.is_none()) else {
+        let Some(refounding) = self.state.recovery.filter(|it| it.hold.is_none()) else {
             return;
         };
         let began_at = self.state.time;
@@ -53,8 +53,8 @@ impl Step<'_> {
                 units.filter(|(_, unit)| unit.attempt.as_deref().is_some_and(is_unconfirmed));
             unconfirmed.extend(placed.map(|(unit, _)| UnitId::new(job.id, *unit)));
         }
-        self.state.refounding = Some(Refounding {
-            hold: Some(Hold {
+        self.state.recovery = Some(Recovery {
+            hold: Some(RecoveryHold {
                 began_at,
                 over_at: began_at.after(longest_ms),
             }),
@@ -62,7 +62,7 @@ impl Step<'_> {
         });
         for unit in unconfirmed {
             let detail = "the cluster was rebuilt before its tasks were known to run";
-            let cause = StopCause::new(StopReason::Assembly, detail.to_owned());
+            let cause = StopCause::new(StopReason::AssemblyTimeout, detail.to_owned());
             self.order_stop(unit, cause, 0);
         }
     }

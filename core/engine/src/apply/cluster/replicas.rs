@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::command::{ReplicaRecord, ReplicaStanding};
+use muster_model::command::{ReplicaMembership, ReplicaRecord};
 use muster_model::event::{EventKind, ReplicaChanged};
 use muster_model::ids::ReplicaId;
 
@@ -20,7 +20,7 @@ impl Step<'_> {
             .collect();
         let known = Arc::clone(&self.state.replicas);
         if !known.is_empty() {
-            self.tell_replicas(&known, &found);
+            self.emit_replica_changes(&known, &found);
         }
         let newest = found.keys().next_back().copied().unwrap_or_default();
         self.state.replicas = Arc::new(Replicas {
@@ -30,29 +30,33 @@ impl Step<'_> {
         Answer::Done
     }
 
-    fn tell_replicas(&mut self, known: &Replicas, found: &BTreeMap<ReplicaId, &ReplicaRecord>) {
+    fn emit_replica_changes(
+        &mut self,
+        known: &Replicas,
+        found: &BTreeMap<ReplicaId, &ReplicaRecord>,
+    ) {
         for replica in &known.present {
             if !found.contains_key(&replica.id) {
-                self.tell_replica(replica, ReplicaStanding::Removed);
+                self.tell_replica(replica, ReplicaMembership::Removed);
             }
         }
         for replica in found.values() {
             if known.get(replica.id) != Some(*replica) {
                 let standing = if replica.votes {
-                    ReplicaStanding::Voter
+                    ReplicaMembership::Voter
                 } else {
-                    ReplicaStanding::Learner
+                    ReplicaMembership::Learner
                 };
                 self.tell_replica(replica, standing);
             }
         }
     }
 
-    fn tell_replica(&mut self, replica: &ReplicaRecord, standing: ReplicaStanding) {
+    fn tell_replica(&mut self, replica: &ReplicaRecord, standing: ReplicaMembership) {
         self.emit(EventKind::ReplicaChanged(ReplicaChanged {
             replica: replica.id,
             address: replica.address.clone(),
-            standing,
+            membership: standing,
         }));
     }
 }

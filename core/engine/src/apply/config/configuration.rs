@@ -36,14 +36,14 @@ impl Step<'_> {
             changed.sort_unstable();
             step.change_half_life(tree.history_half_life_ms);
             step.state.defragment = tree.defragment;
-            step.settle_users_anew();
+            step.rebuild_user_histories();
             let State {
                 index,
                 queues,
                 jobs,
                 ..
             } = &mut *step.state;
-            index.line_up_again(queues, jobs);
+            index.reclassify_waiting(queues, jobs);
             let topology = Arc::clone(&step.state.topology);
             step.settle_cells(&topology);
             step.settle_levels();
@@ -174,7 +174,7 @@ impl Step<'_> {
                 return Err(Rejection::InvalidConfiguration(broken));
             }
             step.state.configured_topology = Arc::clone(topology);
-            step.grow_tree();
+            step.rebuild_tree();
             step.emit(EventKind::TopologySet {
                 author: author.to_owned(),
             });

@@ -56,7 +56,7 @@ impl Step<'_> {
         let Some(queue) = self.state.queues.get_mut(queue) else {
             return;
         };
-        if !queue.tells_users_apart() {
+        if !queue.distinguishes_users() {
             return;
         }
         let queue = Arc::make_mut(queue);
@@ -71,7 +71,7 @@ impl Step<'_> {
     }
 
     /// Starts histories of current holders where users are distinguished from now on; removes the others.
-    pub(in crate::apply) fn settle_users_anew(&mut self) {
+    pub(in crate::apply) fn rebuild_user_histories(&mut self) {
         let (time, half_life_ms) = (self.state.time, self.state.history_half_life_ms);
         let names: Vec<Arc<str>> = self.state.queues.keys().cloned().collect();
         for name in names {
@@ -81,7 +81,7 @@ impl Step<'_> {
                 continue;
             };
             let mut histories = OrdMap::new();
-            if half_life_ms.is_some() && queue.tells_users_apart() {
+            if half_life_ms.is_some() && queue.distinguishes_users() {
                 histories = queue.user_histories.clone();
                 for user in holding {
                     histories

@@ -8,7 +8,7 @@ use muster_model::limits;
 use muster_model::rejection::Rejection;
 
 use crate::apply::attempt::stopping::grace_ms;
-use crate::apply::attempt::words;
+use crate::apply::attempt::texts;
 use crate::apply::{Step, require_length};
 use crate::state::Answer;
 
@@ -72,7 +72,7 @@ impl Step<'_> {
             let detail = match &gpu.health {
                 GpuHealth::Faulted { signal, detail } => with_detail(signal, detail),
                 GpuHealth::Healthy => {
-                    words::accusation(self.state.health.condition(&Component::Gpu(uuid)))
+                    texts::accusation(self.state.health.condition(&Component::Gpu(uuid)))
                 }
             };
             let cause = StopCause::new(StopReason::GpuFault { gpu: uuid }, detail);

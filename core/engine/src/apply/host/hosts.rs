@@ -12,10 +12,10 @@ use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::Violation;
 use muster_model::time::TimeMs;
-use muster_model::topology::LearntTree;
+use muster_model::topology::ReportedTopology;
 
 use crate::apply::{Step, is_idle_component, violation};
-use crate::state::{Answer, Part, Running, amounts_held};
+use crate::state::{Answer, Running, UsageKind, amounts_held};
 
 /// Signal of a GPU that its host no longer reports.
 const SIGNAL_MISSING: &str = "missing";
@@ -54,9 +54,9 @@ impl Step<'_> {
     }
 
     /// Returns the location that a host's worker reported last.
-    fn learnt(&self, id: HostId) -> Arc<LearntTree> {
+    fn reported_location(&self, id: HostId) -> Arc<ReportedTopology> {
         let host = self.state.host(id);
-        host.map(|host| Arc::clone(&host.learnt))
+        host.map(|host| Arc::clone(&host.reported_topology))
             .unwrap_or_default()
     }
 
@@ -135,7 +135,7 @@ impl Step<'_> {
             memory_mib_used: 0,
             claims: Vec::new(),
             labels: BTreeMap::new(),
-            learnt: Arc::default(),
+            reported_topology: Arc::default(),
             registered_at: self.state.time,
             desired_revision: self.state.revision,
         };
@@ -160,7 +160,7 @@ impl Step<'_> {
         let changed = changed_healths(self.state.host(id), &gpus);
         let revalued = self.holders_of_changed_models(id, &gpus);
         self.count_usage(&revalued, false);
-        let learnt_before = self.learnt(id);
+        let learnt_before = self.reported_location(id);
         let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
         let (news, returned) = self.edit_host(id, |host| {
             let news = uuids(&host.gpus) != uuids(&gpus)
@@ -172,14 +172,14 @@ impl Step<'_> {
                 host.health_since = time;
                 host.one_way = false;
             }
-            host.learnt = place_of(host, &gpus, registration);
+            host.reported_topology = place_of(host, &gpus, registration);
             host.gpus = gpus;
             describe(host, registration);
             (news, returned)
         });
         self.count_usage(&revalued, true);
         self.refresh_limits(id);
-        self.learn(id, &learnt_before);
+        self.update_location(id, &learnt_before);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
@@ -218,7 +218,7 @@ impl Step<'_> {
                 continue;
             };
             let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
-            let (spec, part) = (Arc::clone(&job.spec), Part::held_by(attempt));
+            let (spec, part) = (Arc::clone(&job.spec), UsageKind::held_by(attempt));
             if added {
                 self.state.index.add_usage(&spec, part, &amounts);
             } else {
@@ -303,13 +303,13 @@ impl Step<'_> {
 
 /// Returns the location of a registering host: as reported by its worker, and as last known for kept GPUs
 /// that are no longer reported.
-fn place_of(host: &Host, gpus: &[Gpu], registration: &HostRegistration) -> Arc<LearntTree> {
+fn place_of(host: &Host, gpus: &[Gpu], registration: &HostRegistration) -> Arc<ReportedTopology> {
     let is_presented = |gpu: &&Gpu| registration.gpus.iter().any(|given| given.uuid == gpu.uuid);
     let absent = gpus.iter().filter(|gpu| !is_presented(gpu));
     let tree = registration.learnt.clone();
-    let tree = tree.with_absent(&host.learnt, absent.map(|gpu| gpu.uuid));
-    if tree == *host.learnt {
-        Arc::clone(&host.learnt)
+    let tree = tree.with_absent(&host.reported_topology, absent.map(|gpu| gpu.uuid));
+    if tree == *host.reported_topology {
+        Arc::clone(&host.reported_topology)
     } else {
         Arc::new(tree)
     }

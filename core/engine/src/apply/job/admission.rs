@@ -1,6 +1,6 @@
 //! Admission of a unit by its queue: limits, borrowing and allocation basis.
 
-use muster_model::command::{Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, TaskPlacement};
 use muster_model::ids::{UnitId, UnitIndex};
 use muster_model::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
 use muster_model::rejection::Rejection;
@@ -9,21 +9,22 @@ use muster_model::spec::JobSpec;
 use crate::feasibility::Freed;
 use crate::rights::uncovered;
 use crate::state::{
-    Gone, Job, Queue, State, Usage, Whose, amounts_held, amounts_of, counted_twice, taken_over,
+    ExcludedUsage, Job, Queue, State, Usage, UsageScope, amounts_held, amounts_of, counted_twice,
+    taken_over,
 };
 
 /// A unit to be placed, or to claim.
 #[derive(Clone, Copy)]
-pub(in crate::apply) struct Asking<'a> {
+pub(in crate::apply) struct AdmissionRequest<'a> {
     pub(in crate::apply) job: &'a Job,
     pub(in crate::apply) unit: UnitIndex,
-    pub(in crate::apply) standing: &'a Standing,
+    pub(in crate::apply) standing: &'a AllocationBasis,
     pub(in crate::apply) tasks: &'a [TaskPlacement],
     /// Resources that are being released for it.
     pub(in crate::apply) freed: &'a Freed,
 }
 
-impl Asking<'_> {
+impl AdmissionRequest<'_> {
     /// Returns the id of the unit.
     pub(in crate::apply) const fn unit_id(&self) -> UnitId {
         UnitId::new(self.job.id, self.unit)
@@ -31,7 +32,10 @@ impl Asking<'_> {
 }
 
 /// Checks that its queue permits the unit's allocation basis and that no queue or user exceeds a limit.
-pub(in crate::apply) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> {
+pub(in crate::apply) fn check(
+    state: &State,
+    asking: AdmissionRequest<'_>,
+) -> Result<(), Rejection> {
     let queue = state.queues.get(asking.job.spec.queue.as_str());
     let queue = queue.expect("jobs are in queues that exist");
     check_standing(queue, asking)?;
@@ -52,14 +56,14 @@ pub(in crate::apply) fn check(state: &State, asking: Asking<'_>) -> Result<(), R
 }
 
 /// Whether no usage has to be summed up for the queue.
-fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
+fn is_unlimited(config: &QueueConfig, standing: &AllocationBasis) -> bool {
     let no_limits = muster_model::quota::Limits::default();
-    let borrows = config.borrow || *standing != Standing::Share;
+    let borrows = config.borrow || *standing != AllocationBasis::Share;
     config.limit == no_limits && config.user_limit == no_limits && borrows
 }
 
-fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
-    let detail = groundless(queue, &asking.job.spec, asking.standing, asking.tasks);
+fn check_standing(queue: &Queue, asking: AdmissionRequest<'_>) -> Result<(), Rejection> {
+    let detail = basis_mismatch(queue, &asking.job.spec, asking.standing, asking.tasks);
     detail.map_or(Ok(()), |detail| {
         Err(Rejection::CellsUnsafe {
             queue: queue.name.to_string(),
@@ -70,33 +74,35 @@ fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
 
 /// Returns why a job cannot hold resources on this basis, if so: opportunistic jobs hold them
 /// opportunistically, virtual clusters hold GPUs by cells or opportunistically, other queues by shares.
-pub fn groundless(
+pub fn basis_mismatch(
     queue: &Queue,
     spec: &JobSpec,
-    standing: &Standing,
+    standing: &AllocationBasis,
     tasks: &[TaskPlacement],
 ) -> Option<&'static str> {
     let is_virtual_cluster = queue.config.is_virtual_cluster() && !queue.retired;
     let asks_gpus = tasks.iter().any(|task| !task.gpus.is_empty());
     match standing {
-        Standing::Opportunistic if spec.scheduling.opportunistic => None,
+        AllocationBasis::Opportunistic if spec.scheduling.opportunistic => None,
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
-        Standing::Opportunistic if !is_virtual_cluster => Some("the job is not opportunistic"),
-        Standing::Opportunistic if !queue.config.borrow => {
+        AllocationBasis::Opportunistic if !is_virtual_cluster => {
+            Some("the job is not opportunistic")
+        }
+        AllocationBasis::Opportunistic if !queue.config.borrow => {
             Some("it may not borrow, so its work stays in its cells")
         }
-        Standing::Share if is_virtual_cluster && asks_gpus => {
+        AllocationBasis::Share if is_virtual_cluster && asks_gpus => {
             Some("it is a virtual cluster: its GPUs are held by cells")
         }
-        Standing::Cells(_) if !is_virtual_cluster => Some("it is not a virtual cluster"),
-        Standing::Share | Standing::Cells(_) | Standing::Opportunistic => None,
+        AllocationBasis::Cells(_) if !is_virtual_cluster => Some("it is not a virtual cluster"),
+        AllocationBasis::Share | AllocationBasis::Cells(_) | AllocationBasis::Opportunistic => None,
     }
 }
 
 fn check_queue(
     state: &State,
     queue: &Queue,
-    asking: Asking<'_>,
+    asking: AdmissionRequest<'_>,
     added: &Amounts,
 ) -> Result<(), Rejection> {
     let none = Usage::default();
@@ -117,7 +123,7 @@ fn check_queue(
         ),
     ];
     for (usage, limits, user) in sums {
-        let whose = Whose {
+        let whose = UsageScope {
             queue: &queue.name,
             user,
             opportunistic: true,
@@ -141,9 +147,9 @@ fn check_queue(
             });
         }
     }
-    if !queue.config.borrow && *asking.standing == Standing::Share {
+    if !queue.config.borrow && *asking.standing == AllocationBasis::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
-        let whose = Whose {
+        let whose = UsageScope {
             queue: &queue.name,
             user: None,
             opportunistic: false,
@@ -180,7 +186,12 @@ fn guaranteed(queue: &Queue) -> Amounts {
 
 /// Returns what a queue (or a user in it) has apart from the unit: everything held and claimed, without the
 /// unit's own claim and the resources being released for it.
-fn kept(state: &State, asking: Asking<'_>, whose: Whose<'_>, usage: &Usage) -> Amounts {
+fn kept(
+    state: &State,
+    asking: AdmissionRequest<'_>,
+    whose: UsageScope<'_>,
+    usage: &Usage,
+) -> Amounts {
     let mut kept = usage.held.clone();
     kept.add(&usage.claimed);
     let concerned = |id: &UnitId| state.job(id.job).filter(|job| whose.has(&job.spec));
@@ -205,9 +216,9 @@ fn kept(state: &State, asking: Asking<'_>, whose: Whose<'_>, usage: &Usage) -> A
 
 /// Returns what a queue (or a user in it) both holds and claims, including the unit's request: it counts
 /// once.
-fn twice(state: &State, asking: Asking<'_>, whose: Whose<'_>) -> Amounts {
+fn twice(state: &State, asking: AdmissionRequest<'_>, whose: UsageScope<'_>) -> Amounts {
     let (own, freed) = (asking.unit_id(), asking.freed);
-    let gone = Gone {
+    let gone = ExcludedUsage {
         attempts: &|id| freed.attempts.contains(&id),
         claims: &|id| id == own || freed.claims.contains(&id),
     };

@@ -11,8 +11,8 @@ use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::{self, JobSpec};
 
-use crate::apply::attempt::words;
-use crate::apply::job::{admission, asked, dependencies};
+use crate::apply::attempt::texts;
+use crate::apply::job::{admission, dependencies, unsatisfiable};
 use crate::apply::{Step, require_length};
 use crate::state::{Answer, Job, PipelineMark};
 
@@ -27,7 +27,7 @@ impl Step<'_> {
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
-            let mut violations = asked::of_state(step.state, spec);
+            let mut violations = unsatisfiable::of_state(step.state, spec);
             violations.extend(dependencies::unfit(step.state, spec));
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
@@ -143,7 +143,7 @@ impl Step<'_> {
         });
         self.end_suspension(id);
         let at = self.state.time;
-        let cause = StopCause::new(StopReason::Cancelled, words::by(author, reason));
+        let cause = StopCause::new(StopReason::Cancelled, texts::author_text(author, reason));
         for unit in self.active_units(id) {
             let grace_ms = self.job_mut(id).spec.stop_grace_ms;
             self.order_stop(unit, cause.clone(), grace_ms);

@@ -10,7 +10,7 @@ use muster_model::spec::{
     Dependency, JobSpec, Pipeline, PipelineJob, Violation, validate_pipeline,
 };
 
-use crate::apply::job::{asked, dependencies};
+use crate::apply::job::{dependencies, unsatisfiable};
 use crate::apply::{Step, violation};
 use crate::state::{Answer, PipelineMark, State};
 
@@ -92,7 +92,7 @@ fn of_state(state: &State, pipeline: &Pipeline) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut awaited: BTreeMap<JobId, usize> = BTreeMap::new();
     for (position, job) in pipeline.jobs.iter().enumerate() {
-        let mut of_job = asked::of_state(state, &job.spec);
+        let mut of_job = unsatisfiable::of_state(state, &job.spec);
         of_job.extend(dependencies::unfit(state, &job.spec));
         for dependency in &job.spec.lifecycle.after {
             *awaited.entry(dependency.job).or_default() += 1;

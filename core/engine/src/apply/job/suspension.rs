@@ -12,7 +12,7 @@ use muster_model::limits;
 use muster_model::rejection::Rejection;
 use muster_model::spec::SuspendMode;
 
-use crate::apply::attempt::words;
+use crate::apply::attempt::texts;
 use crate::apply::{Step, require_length};
 use crate::state::{Answer, Job};
 
@@ -90,7 +90,8 @@ impl Step<'_> {
         match mode {
             SuspendMode::Keep => self.touch_hosts_of(id),
             SuspendMode::Release => {
-                let cause = StopCause::new(StopReason::Suspended, words::by(author, reason));
+                let cause =
+                    StopCause::new(StopReason::Suspended, texts::author_text(author, reason));
                 for unit in self.active_units(id) {
                     let grace_ms = self.job_mut(id).spec.stop_grace_ms;
                     self.order_stop(unit, cause.clone(), grace_ms);

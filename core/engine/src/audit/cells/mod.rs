@@ -7,11 +7,11 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::ids::{GpuUuid, UnitIndex};
 use muster_model::quota::{CellQuota, Guarantee};
 use muster_model::topology::CellId;
-use tree::{Cell, Kind, Place};
+use tree::{Cell, GpuPosition, TimeUse};
 
 use crate::audit::{Report, Rule};
 use crate::state::{Job, State, Unit};
@@ -21,7 +21,7 @@ type Cells<'t, 'a> = BTreeMap<&'t CellId, &'t Cell<'a>>;
 /// Bound cells with their virtual clusters.
 type Bound<'a> = BTreeMap<CellId, &'a str>;
 /// Number of owed cells by kind.
-type Owed<'a> = BTreeMap<Kind<'a>, i64>;
+type Owed<'a> = BTreeMap<TimeUse<'a>, i64>;
 
 pub(super) fn check(state: &State, report: &mut Report) {
     if quotas(state).next().is_none() {
@@ -71,7 +71,7 @@ fn quotas(state: &State) -> impl Iterator<Item = (&str, &CellQuota)> {
     })
 }
 
-fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<Kind<'a>> {
+fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<TimeUse<'a>> {
     let level = state.topology.level(&quota.level)?;
     let gpus = usize::try_from(quota.gpus).ok()?;
     Some((usize::from(level.0), quota.gpu_model.as_str(), gpus))
@@ -81,7 +81,7 @@ fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<Kind<'a>> {
 /// pinned one, is ignored.
 fn pinned<'a>(state: &'a State, cells: &Cells<'_, '_>) -> Bound<'a> {
     let mut bound = Bound::new();
-    let mut taken: BTreeSet<Place> = BTreeSet::new();
+    let mut taken: BTreeSet<GpuPosition> = BTreeSet::new();
     for (queue, quota) in quotas(state) {
         let kind = kind_of(state, quota);
         for pin in &quota.pinned {
@@ -114,12 +114,15 @@ fn is_named(state: &State, cell: &Cell<'_>, name: &str) -> bool {
 
 /// Returns the cells that a unit holds or claims.
 fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
-    let attempt = unit.attempt.as_ref().map(|attempt| &attempt.standing);
+    let attempt = unit
+        .attempt
+        .as_ref()
+        .map(|attempt| &attempt.allocation_basis);
     let claim = unit.claim.as_ref().map(|claim| &claim.standing);
     let standings = attempt.into_iter().chain(claim);
     standings.flat_map(|standing| match standing {
-        Standing::Cells(cells) => cells.as_slice(),
-        Standing::Share | Standing::Opportunistic => &[],
+        AllocationBasis::Cells(cells) => cells.as_slice(),
+        AllocationBasis::Share | AllocationBasis::Opportunistic => &[],
     })
 }
 
@@ -133,7 +136,7 @@ fn check_gpus(
     report: &mut Report,
 ) {
     let Some(attempt) = &unit.attempt else { return };
-    let Standing::Cells(held) = &attempt.standing else {
+    let AllocationBasis::Cells(held) = &attempt.allocation_basis else {
         return;
     };
     let place_of = |gpu: &GpuUuid| {
@@ -142,8 +145,8 @@ fn check_gpus(
         Some((host.id, position))
     };
     let gpus = attempt.tasks.iter().flat_map(|run| &run.gpus);
-    let gpus: Option<BTreeSet<Place>> = gpus.map(place_of).collect();
-    let inside: Vec<BTreeSet<Place>> = held
+    let gpus: Option<BTreeSet<GpuPosition>> = gpus.map(place_of).collect();
+    let inside: Vec<BTreeSet<GpuPosition>> = held
         .iter()
         .map(|id| {
             cells
@@ -151,7 +154,7 @@ fn check_gpus(
                 .map_or_else(BTreeSet::new, |cell| cell.places())
         })
         .collect();
-    let is_used = |cell: &BTreeSet<Place>| {
+    let is_used = |cell: &BTreeSet<GpuPosition>| {
         gpus.as_ref()
             .is_some_and(|gpus| gpus.iter().any(|gpu| cell.contains(gpu)))
     };
@@ -169,7 +172,7 @@ fn check_gpus(
 
 /// Checks that no GPU lies in two bound cells.
 fn check_apart(bound: &Bound<'_>, cells: &Cells<'_, '_>, report: &mut Report) {
-    let mut seen: BTreeMap<Place, &CellId> = BTreeMap::new();
+    let mut seen: BTreeMap<GpuPosition, &CellId> = BTreeMap::new();
     for id in bound.keys() {
         for gpu in cells.get(id).into_iter().flat_map(|cell| cell.gpus.keys()) {
             let other = seen.insert(*gpu, id);
@@ -191,7 +194,7 @@ fn owed<'a>(
     bound: &Bound<'_>,
     report: &mut Report,
 ) -> Owed<'a> {
-    let mut left: BTreeMap<(&str, Kind<'_>), i64> = BTreeMap::new();
+    let mut left: BTreeMap<(&str, TimeUse<'_>), i64> = BTreeMap::new();
     for (queue, quota) in quotas(state) {
         if let Some(kind) = kind_of(state, quota) {
             *left.entry((queue, kind)).or_default() += i64::from(quota.count);
@@ -218,9 +221,9 @@ fn owed<'a>(
 
 /// Returns a kind with fewer available cells than are owed; available are free cells and parts of larger free
 /// cells that no cluster is owed.
-fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<Kind<'a>> {
-    let mut left: BTreeMap<Kind<'a>, i64> = BTreeMap::new();
-    let mut splits: BTreeMap<Kind<'a>, Vec<BTreeMap<Kind<'a>, i64>>> = BTreeMap::new();
+fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<TimeUse<'a>> {
+    let mut left: BTreeMap<TimeUse<'a>, i64> = BTreeMap::new();
+    let mut splits: BTreeMap<TimeUse<'a>, Vec<BTreeMap<TimeUse<'a>, i64>>> = BTreeMap::new();
     for root in roots {
         count_free(root, bound, &mut left);
         for cell in root.all() {
@@ -248,7 +251,7 @@ fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<
 }
 
 /// Counts the largest cells with nothing bound in or around them.
-fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<Kind<'a>, i64>) {
+fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<TimeUse<'a>, i64>) {
     if bound.contains_key(&cell.id) {
         return;
     }
@@ -267,11 +270,11 @@ fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<Kind<'
 }
 
 /// Returns the minimum number of cells of each kind that a split yields, over all cells of a kind.
-fn fewest<'a>(ways: Option<&Vec<BTreeMap<Kind<'a>, i64>>>) -> BTreeMap<Kind<'a>, i64> {
+fn fewest<'a>(ways: Option<&Vec<BTreeMap<TimeUse<'a>, i64>>>) -> BTreeMap<TimeUse<'a>, i64> {
     let Some((first, others)) = ways.and_then(|ways| ways.split_first()) else {
         return BTreeMap::new();
     };
-    let fewest_of = |(piece, count): (&Kind<'a>, &i64)| {
+    let fewest_of = |(piece, count): (&TimeUse<'a>, &i64)| {
         let counts = others
             .iter()
             .map(|way| way.get(piece).copied().unwrap_or(0));

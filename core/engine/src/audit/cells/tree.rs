@@ -6,21 +6,21 @@ use muster_model::host::{Gpu, Host};
 use muster_model::ids::HostId;
 use muster_model::topology::{CellId, GpuMask, Level, Topology};
 
-use crate::audit::places;
+use crate::audit::locations;
 use crate::state::State;
 
 /// A GPU by its host and its position there.
-pub(super) type Place = (HostId, usize);
+pub(super) type GpuPosition = (HostId, usize);
 
 /// Properties that make cells interchangeable: level, GPU model and number of GPUs.
-pub(super) type Kind<'a> = (usize, &'a str, usize);
+pub(super) type TimeUse<'a> = (usize, &'a str, usize);
 
 /// A cell and everything in it.
 pub(super) struct Cell<'a> {
     pub(super) id: CellId,
     /// Depth of its level: 0 is the largest.
     pub(super) level: usize,
-    pub(super) gpus: BTreeMap<Place, &'a str>,
+    pub(super) gpus: BTreeMap<GpuPosition, &'a str>,
     pub(super) children: Vec<Self>,
 }
 
@@ -36,13 +36,13 @@ impl<'a> Cell<'a> {
     }
 
     /// Returns its kind; `None` if it has no GPUs or several models.
-    pub(super) fn kind(&self) -> Option<Kind<'a>> {
+    pub(super) fn kind(&self) -> Option<TimeUse<'a>> {
         let models: BTreeSet<&str> = self.gpus.values().copied().collect();
         let model = models.first().filter(|_| models.len() == 1)?;
         Some((self.level, model, self.gpus.len()))
     }
 
-    pub(super) fn places(&self) -> BTreeSet<Place> {
+    pub(super) fn places(&self) -> BTreeSet<GpuPosition> {
         self.gpus.keys().copied().collect()
     }
 
@@ -56,7 +56,7 @@ impl<'a> Cell<'a> {
 /// Returns the largest cells, each with everything in it.
 pub(super) fn roots(state: &State) -> Vec<Cell<'_>> {
     let topology = &state.topology;
-    let places = places::all(state);
+    let places = locations::all(state);
     let mut by_path: BTreeMap<Vec<String>, Vec<Cell<'_>>> = BTreeMap::new();
     for host in state.hosts.values() {
         let place = places.get(&host.id);
@@ -76,7 +76,11 @@ pub(super) fn roots(state: &State) -> Vec<Cell<'_>> {
     by_path.into_values().flatten().collect()
 }
 
-fn host_cell<'a>(topology: &Topology, host: &'a Host, place: Option<&places::Place>) -> Cell<'a> {
+fn host_cell<'a>(
+    topology: &Topology,
+    host: &'a Host,
+    place: Option<&locations::HostLocation>,
+) -> Cell<'a> {
     let host_level = topology.above.len();
     let inside = |level: usize, mask| {
         let level = Level(u8::try_from(level).unwrap_or(u8::MAX));

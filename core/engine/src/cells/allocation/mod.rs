@@ -10,8 +10,8 @@ use muster_model::ids::HostId;
 use muster_model::quota::{Guarantee, QueueConfig};
 use muster_model::topology::{CellId, CellKind, GpuMask, Level};
 
-use crate::cells::surplus::{self, Counts, Sum};
-use crate::cells::{Ground, Guest, Load};
+use crate::cells::safety::{self, Counts, KindBalance};
+use crate::cells::{CellTree, Load, OpportunisticAttempt};
 
 /// A cell that is bound to a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum BindError {
 /// cheap, so decisions are tried on a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
-    ground: Ground,
+    ground: CellTree,
     /// True if there is a virtual cluster.
     active: bool,
     free: OrdMap<CellId, Free>,
@@ -98,7 +98,7 @@ pub struct Allocation {
     /// Pins of cells that do not exist.
     pins_unresolved: u32,
     /// Attempts that are opportunistic although their jobs are not.
-    guests: OrdSet<Guest>,
+    guests: OrdSet<OpportunisticAttempt>,
 }
 
 impl Allocation {
@@ -106,7 +106,7 @@ impl Allocation {
     /// cells that do not exist are ignored.
     #[must_use]
     pub(super) fn new<'a>(
-        ground: Ground,
+        ground: CellTree,
         queues: impl Iterator<Item = (&'a str, &'a QueueConfig)>,
     ) -> Self {
         let mut allocation = Self {
@@ -187,11 +187,11 @@ impl Allocation {
     }
 
     /// Returns the attempts that are opportunistic although their jobs are not, oldest first.
-    pub fn guests(&self) -> impl Iterator<Item = Guest> + '_ {
+    pub fn guests(&self) -> impl Iterator<Item = OpportunisticAttempt> + '_ {
         self.guests.iter().copied()
     }
 
-    pub(super) const fn guests_mut(&mut self) -> &mut OrdSet<Guest> {
+    pub(super) const fn guests_mut(&mut self) -> &mut OrdSet<OpportunisticAttempt> {
         &mut self.guests
     }
 
@@ -201,13 +201,13 @@ impl Allocation {
     }
 
     /// Returns the physical cells; the caller updates the free cells too.
-    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
+    pub(super) const fn ground_mut(&mut self) -> &mut CellTree {
         &mut self.ground
     }
 
     /// Returns the physical cells.
     #[must_use]
-    pub const fn ground(&self) -> &Ground {
+    pub const fn ground(&self) -> &CellTree {
         &self.ground
     }
 
@@ -424,12 +424,15 @@ impl Allocation {
     }
 
     /// Returns the sums of the kinds of a GPU model (of all models if `None`).
-    pub(super) fn sums<'a>(&'a self, gpu_model: Option<&'a str>) -> BTreeMap<&'a CellKind, Sum> {
+    pub(super) fn sums<'a>(
+        &'a self,
+        gpu_model: Option<&'a str>,
+    ) -> BTreeMap<&'a CellKind, KindBalance> {
         let owed = self
             .owed
             .keys()
             .filter(move |kind| gpu_model.is_none_or(|model| *kind.gpu_model == *model));
-        surplus::sums(&self.ground, gpu_model, owed, |kind| self.counts(kind))
+        safety::sums(&self.ground, gpu_model, owed, |kind| self.counts(kind))
     }
 
     pub(super) fn counts(&self, kind: &CellKind) -> Counts {

@@ -14,7 +14,7 @@ use muster_model::ids::{JobId, Revision};
 use muster_model::limits;
 use serde::Serialize;
 
-use crate::state::index::settled::{Owner, Settled};
+use crate::state::index::settled::{Owner, SettledEvents};
 
 /// Events by revision; the events of one job in one revision are kept or dropped together.
 #[derive(Clone, Debug, Default)]
@@ -31,13 +31,13 @@ pub struct EventLog {
     settled_up_to: Revision,
     /// Events that are not among the newest ones.
     recent: usize,
-    settled: Settled,
-    bounds: Bounds,
+    settled: SettledEvents,
+    bounds: RetentionLimits,
 }
 
 /// Gaps among the events above the floor; not derivable from the kept events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Losses {
+pub struct EventGaps {
     /// Up to this revision, events are not among the newest ones and may be dropped.
     pub settled_up_to: Revision,
     /// The newest dropped revision of each job that lost events (`None`: the cluster itself), ascending by
@@ -58,19 +58,19 @@ impl Eq for EventLog {}
 
 /// Retention limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+struct RetentionLimits {
     kept: usize,
     recent: usize,
     share: usize,
     marks: usize,
 }
 
-impl Default for Bounds {
+impl Default for RetentionLimits {
     fn default() -> Self {
         Self {
             kept: limits::EVENTS_KEPT_MAX,
             recent: limits::EVENTS_RECENT_MAX,
-            share: limits::EVENTS_SHARE,
+            share: limits::EVENTS_PER_JOB_SHARE,
             marks: limits::EVENT_MARKS_MAX,
         }
     }
@@ -255,13 +255,13 @@ impl EventLog {
 
     /// Returns the gaps above the floor; empty if no job lost events.
     #[must_use]
-    pub fn losses(&self) -> Losses {
+    pub fn losses(&self) -> EventGaps {
         if self.marks.is_empty() {
             // Without gaps, the settled boundary follows from the kept events.
-            return Losses::default();
+            return EventGaps::default();
         }
         let marks = self.marks.iter();
-        Losses {
+        EventGaps {
             settled_up_to: self.settled_up_to,
             marks: marks.map(|(owner, mark)| (*owner, *mark)).collect(),
         }
@@ -312,16 +312,16 @@ impl EventLog {
     #[must_use]
     pub fn restore(
         floor: Revision,
-        losses: Losses,
+        losses: EventGaps,
         revisions: Vec<(Revision, Arc<[Event]>)>,
     ) -> Self {
-        Self::restored(Bounds::default(), floor, losses, revisions)
+        Self::restored(RetentionLimits::default(), floor, losses, revisions)
     }
 
     fn restored(
-        bounds: Bounds,
+        bounds: RetentionLimits,
         floor: Revision,
-        losses: Losses,
+        losses: EventGaps,
         revisions: Vec<(Revision, Arc<[Event]>)>,
     ) -> Self {
         let count = revisions.iter().map(|(_, events)| events.len()).sum();

@@ -8,7 +8,7 @@ use muster_model::time::TimeMs;
 
 use super::*;
 
-const SMALL: Bounds = Bounds {
+const SMALL: RetentionLimits = RetentionLimits {
     kept: 20,
     recent: 8,
     share: 3,
@@ -92,7 +92,7 @@ fn the_newest_events_are_kept_whoevers_they_are() {
     // No owner has more than its share of the older events: the oldest are dropped.
     assert_eq!(log.len(), 18);
     assert_eq!(log.floor(), Revision(6));
-    assert_eq!(log.losses(), Losses::default());
+    assert_eq!(log.losses(), EventGaps::default());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reliability and restrictions of hosts, derived from jobs.
 
-pub(super) mod accusers;
-pub(super) mod avoided;
-pub(super) mod excludes;
+pub(super) mod accused_hosts;
+pub(super) mod avoided_hosts;
+pub(super) mod excluded_hosts;
 pub(super) mod pools;
 pub(super) mod reliability;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_health::book::Book;
 use muster_health::component::Condition;
 use muster_health::guard_rails::PoolView;
 use muster_health::rules::RuleSet;
+use muster_health::state::HealthState;
 use muster_model::command::GpuHealth;
 use muster_model::health::{Component, Phase, Weight};
 use muster_model::host::{DRIVER_LABEL, Gpu, Host};
@@ -45,12 +45,12 @@ struct Contribution {
     gpus: u32,
     is_in_service: bool,
     is_in_repair: bool,
-    out: Out,
+    out: OutOfPlacement,
 }
 
 /// GPUs out of placement, by confidence of the rule that blocks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Out {
+struct OutOfPlacement {
     soft: u32,
     hard: u32,
 }
@@ -66,7 +66,7 @@ impl Pools {
     }
 
     /// Replaces the contribution of a host with its current one.
-    pub(crate) fn count(&mut self, host: &Host, book: &Book, rules: &RuleSet) {
+    pub(crate) fn count(&mut self, host: &Host, book: &HealthState, rules: &RuleSet) {
         let now = Contribution::of(host, book, rules);
         if self.hosts.get(&host.id) == Some(&now) {
             return;
@@ -119,7 +119,8 @@ impl Pools {
         let sum = { pools.sums.get(&own.pool) }.expect("a pool with a host has a sum");
         let mut view = *sum;
         own.out.take_from(&mut view);
-        Out::of(host, &state.health, &state.health_rules.set, Some(about)).add_to(&mut view);
+        OutOfPlacement::of(host, &state.health, &state.health_rules.set, Some(about))
+            .add_to(&mut view);
         view.repairs_in_rack = pools.repairs_beside(state, host, own);
         view
     }
@@ -134,14 +135,14 @@ impl Pools {
 }
 
 impl Contribution {
-    fn of(host: &Host, book: &Book, rules: &RuleSet) -> Self {
+    fn of(host: &Host, book: &HealthState, rules: &RuleSet) -> Self {
         Self {
             pool: Arc::from(pool_of(host)),
             driver: { host.labels.get(DRIVER_LABEL) }.map(|driver| Arc::from(driver.as_str())),
             gpus: size(host.gpus.len()),
             is_in_service: host.accepts_work(),
             is_in_repair: book.phase(&Component::Host(host.id)) == Phase::Repairing,
-            out: Out::of(host, book, rules, None),
+            out: OutOfPlacement::of(host, book, rules, None),
         }
     }
 
@@ -162,10 +163,10 @@ impl Contribution {
     }
 }
 
-impl Out {
+impl OutOfPlacement {
     /// Returns what is out of placement on a host, excluding a component: all of its GPUs if a rule blocks
     /// the host.
-    fn of(host: &Host, book: &Book, rules: &RuleSet, but: Option<&Component>) -> Self {
+    fn of(host: &Host, book: &HealthState, rules: &RuleSet, but: Option<&Component>) -> Self {
         let mut out = Self::default();
         let itself = Component::Host(host.id);
         if but == Some(&itself) {

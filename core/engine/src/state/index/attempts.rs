@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use muster_model::command::Standing;
+use muster_model::command::AllocationBasis;
 use muster_model::ids::{HostId, JobId, UnitId, UnitIndex};
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
@@ -14,7 +14,7 @@ use crate::state::{Attempt, Index, Unit};
 
 /// Allocation basis of an attempt, as seen by preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ground {
+pub enum AllocationBasis {
     /// Being stopped: its resources are released anyway.
     Stopping,
     /// No guarantee.
@@ -25,15 +25,15 @@ pub enum Ground {
     Cells,
 }
 
-impl Ground {
+impl AllocationBasis {
     /// Returns the allocation basis of an attempt.
     #[must_use]
     pub fn of(attempt: &Attempt) -> Self {
-        match attempt.standing {
+        match attempt.allocation_basis {
             _ if attempt.stop.is_some() => Self::Stopping,
-            Standing::Opportunistic => Self::Opportunistic,
-            Standing::Share => Self::Share,
-            Standing::Cells(_) => Self::Cells,
+            AllocationBasis::Opportunistic => Self::Opportunistic,
+            AllocationBasis::Share => Self::Share,
+            AllocationBasis::Cells(_) => Self::Cells,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Ground {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptClass {
     /// Their allocation basis.
-    pub ground: Ground,
+    pub ground: AllocationBasis,
     /// Queue of their jobs.
     pub queue: Arc<str>,
     /// Priority of their jobs.
@@ -113,7 +113,7 @@ impl Index {
 fn entry(id: UnitId, spec: &JobSpec, unit: &Unit) -> Option<(AttemptClass, AttemptKey)> {
     let attempt = unit.attempt.as_deref()?;
     let class = AttemptClass {
-        ground: Ground::of(attempt),
+        ground: AllocationBasis::of(attempt),
         queue: Arc::from(spec.queue.as_str()),
         priority: spec.priority,
         gpus: attempt.gpus(),
@@ -133,7 +133,7 @@ fn in_cells(
     unit: &Unit,
 ) -> impl Iterator<Item = ((Arc<str>, i32, HostId), u32)> {
     let attempt = unit.attempt.as_deref();
-    let attempt = attempt.filter(|_| class.ground == Ground::Cells);
+    let attempt = attempt.filter(|_| class.ground == AllocationBasis::Cells);
     let tasks = attempt.into_iter().flat_map(|attempt| &attempt.tasks);
     tasks.filter(|run| !run.gpus.is_empty()).map(|run| {
         let gpus = u32::try_from(run.gpus.len()).unwrap_or(u32::MAX);

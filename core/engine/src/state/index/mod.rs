@@ -4,10 +4,10 @@
 pub(super) mod attempts;
 pub(super) mod cell_index;
 pub(super) mod cells;
-pub(super) mod handover;
-pub(super) mod line;
+pub(super) mod claim_overlap;
 pub(super) mod settled;
 pub(super) mod totals;
+pub(super) mod waiting_class;
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use muster_model::time::TimeMs;
 use muster_model::topology::{ClusterTree, HostCells};
 
 use crate::cells::{Allocation, HostLoad};
-use crate::state::queue::usage::{self, Part, UsageByQueue};
+use crate::state::queue::usage::{self, UsageByQueue, UsageKind};
 use crate::state::{
-    Attempt, Attempts, CellIndex, Held, HeldInCells, Job, Line, Pools, Queue, RunTimes, State,
-    Totals, WaitingKey,
+    Attempt, Attempts, CellIndex, HeldInCells, Job, OpenDependencies, Pools, Queue, RunTimes,
+    State, Totals, WaitingClass, WaitingKey,
 };
 
 /// Hosts with the same GPU model (empty: all hosts, with or without GPUs).
@@ -45,7 +45,7 @@ pub struct TasksOnHost {
 pub struct Index {
     /// Jobs with waiting units that wait for no other job and are not suspended, by waiting class
     /// ([`Line::of`]), in order.
-    pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
+    pub waiting: OrdMap<WaitingClass, OrdSet<WaitingKey>>,
     /// Total resources of all registered hosts, regardless of their state.
     pub totals: Totals,
     /// Units in back-off beyond `State::time`, by its end (they are in `waiting` or in `vacant` too).
@@ -55,7 +55,7 @@ pub struct Index {
     /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
     /// Units that hold resources on a host ([`Index::units_on`]).
-    pub on_host: OrdMap<(HostId, UnitId), AttemptEpoch>,
+    pub units_on_host: OrdMap<(HostId, UnitId), AttemptEpoch>,
     /// Tasks that hold resources, by host; hosts without any have no entry.
     pub tasks: OrdMap<HostId, TasksOnHost>,
     /// Finished jobs, oldest first.
@@ -81,7 +81,7 @@ pub struct Index {
     /// Attempts that end on their own, by time ([`Attempt::deadline`]).
     pub deadlines: OrdSet<(TimeMs, UnitId)>,
     /// Gangs whose members are all prepared and that are not released yet.
-    pub whole: OrdSet<UnitId>,
+    pub prepared_gangs: OrdSet<UnitId>,
     /// Gangs that continue although one member's place is vacant.
     pub vacant: OrdSet<UnitId>,
     /// Attempts in preemption order.
@@ -89,7 +89,7 @@ pub struct Index {
     /// GPUs that attempts in cells hold, by host.
     pub held_in_cells: HeldInCells,
     /// Dependencies of jobs that wait for others to end; such jobs are not in `waiting`.
-    pub held: Held,
+    pub open_dependencies: OpenDependencies,
     /// Suspended jobs; they are not in `waiting`.
     pub suspended: OrdSet<JobId>,
     /// Jobs of each pipeline that are still kept.
@@ -171,7 +171,7 @@ impl HostEntries {
     }
 
     /// Whether its pool counts the host unchanged, judging by these entries.
-    pub(crate) const fn counts_as(&self, other: &Self) -> bool {
+    pub(crate) const fn has_equal_pool_counts(&self, other: &Self) -> bool {
         self.free_gpus.is_some() == other.free_gpus.is_some() && self.unfit_gpus == other.unfit_gpus
     }
 
@@ -248,7 +248,7 @@ impl Index {
         if job.suspension.is_some() {
             self.suspended.insert(job.id);
         }
-        let places = job.spec.places();
+        let places = job.spec.task_weights();
         for (index, unit) in &job.units {
             let id = UnitId::new(job.id, *index);
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
@@ -256,21 +256,21 @@ impl Index {
             }
             if let Some(claim) = &unit.claim {
                 let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
-                self.add_usage(&job.spec, Part::Claimed, &amounts);
+                self.add_usage(&job.spec, UsageKind::Claimed, &amounts);
             }
             if let Some(attempt) = &unit.attempt {
                 self.add_deadline(id, &job.spec, attempt);
                 self.add_attempt(id, &job.spec, unit);
                 if attempt.is_whole() {
-                    self.whole.insert(id);
+                    self.prepared_gangs.insert(id);
                 }
                 self.add_vacancy(id, state.time, attempt);
                 for task in &attempt.tasks {
-                    self.on_host.insert((task.host, id), attempt.epoch);
+                    self.units_on_host.insert((task.host, id), attempt.epoch);
                     self.add_task(task.host, places.of(task.task));
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
-                self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
+                self.add_usage(&job.spec, UsageKind::held_by(attempt), &amounts);
             }
         }
     }
@@ -297,13 +297,13 @@ impl Index {
 
     /// Adds a job that has waiting units.
     pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = Line::of(queues, job);
+        let (line, key) = WaitingClass::of(queues, job);
         self.waiting.entry(line).or_default().insert(key);
     }
 
     /// Removes a job that has no waiting units any more.
     pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
-        let (line, key) = Line::of(queues, job);
+        let (line, key) = WaitingClass::of(queues, job);
         if let Some(jobs) = self.waiting.get_mut(&line) {
             jobs.remove(&key);
             if jobs.is_empty() {
@@ -313,7 +313,7 @@ impl Index {
     }
 
     /// Sorts all waiting jobs into classes again, after the queue configuration changed.
-    pub(crate) fn line_up_again(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
+    pub(crate) fn reclassify_waiting(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
         let lines = std::mem::take(&mut self.waiting);
         for (_, job) in lines.values().flatten() {
             if let Some(job) = jobs.get(job) {
@@ -325,7 +325,7 @@ impl Index {
     /// Returns the units that hold resources on a host, ascending.
     pub fn units_on(&self, host: HostId) -> impl Iterator<Item = UnitId> {
         let units = self
-            .on_host
+            .units_on_host
             .range((host, UnitId::MIN)..=(host, UnitId::MAX));
         units.map(|((_, unit), _)| *unit)
     }
@@ -333,7 +333,7 @@ impl Index {
     /// Returns the units of one job that hold resources on a host, ascending.
     pub fn units_of_job_on(&self, job: JobId, host: HostId) -> impl Iterator<Item = UnitId> {
         let (first, last) = UnitId::all_of(job).into_inner();
-        let units = self.on_host.range((host, first)..=(host, last));
+        let units = self.units_on_host.range((host, first)..=(host, last));
         units.map(|((_, unit), _)| *unit)
     }
 
@@ -389,12 +389,12 @@ impl Index {
     }
 
     /// Adds amounts to the usage of a job's queue and user.
-    pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+    pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: UsageKind, amounts: &Amounts) {
         usage::add(&mut self.usage, spec, part, amounts);
     }
 
     /// Subtracts amounts from the usage of a job's queue and user.
-    pub(crate) fn remove_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+    pub(crate) fn remove_usage(&mut self, spec: &JobSpec, part: UsageKind, amounts: &Amounts) {
         usage::remove(&mut self.usage, spec, part, amounts);
     }
 

@@ -11,7 +11,7 @@ pub(crate) type Owner = Option<JobId>;
 
 /// Events that are not among the newest ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::state) struct Settled {
+pub(in crate::state) struct SettledEvents {
     /// Revisions with settled events, by owner.
     revisions: OrdSet<(Owner, Revision)>,
     /// Number of settled events by owner; no entry is 0.
@@ -20,7 +20,7 @@ pub(in crate::state) struct Settled {
     over: OrdSet<(usize, Owner)>,
 }
 
-impl Settled {
+impl SettledEvents {
     /// Adds the events of a revision that are no longer among the newest.
     pub(in crate::state) fn add(&mut self, revision: Revision, events: &[Event], share: usize) {
         for (owner, count) in counts(events) {

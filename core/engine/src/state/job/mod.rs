@@ -1,19 +1,19 @@
 //! Jobs, their units, attempts and checkpoints.
 
 pub(super) mod checkpoint;
-pub(super) mod halts;
-pub(super) mod held;
+pub(super) mod dependencies;
 pub(super) mod membership;
+pub(super) mod pauses;
+pub(super) mod placement_class;
 pub(super) mod run_times;
-pub(super) mod shape;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use muster_model::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use muster_model::command::{AllocationBasis, Exit, StopReason, TaskPlacement, Victim};
 use muster_model::desired::RestartReason;
-use muster_model::health::Blame;
+use muster_model::health::Attribution;
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
@@ -27,7 +27,7 @@ use muster_model::spec::{JobSpec, SuspendMode};
 use muster_model::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Halt, Membership};
+use crate::state::{Membership, Pause};
 
 /// A job and its history.
 ///
@@ -140,7 +140,7 @@ pub struct Claim {
     /// Target placement of the unit, in task order.
     pub tasks: Arc<[TaskPlacement]>,
     /// Allocation basis.
-    pub standing: Standing,
+    pub standing: AllocationBasis,
     /// Attempts stopped for it; empty if it waits for other work to end on its own.
     pub victims: Vec<Victim>,
     /// When the resources are expected to be free; `None` if unknown.
@@ -187,7 +187,7 @@ pub struct Attempt {
     /// Time at which all its tasks were running.
     pub running_at: Option<TimeMs>,
     /// Allocation basis of its resources.
-    pub standing: Standing,
+    pub allocation_basis: AllocationBasis,
     /// The stop order in force, if any.
     pub stop: Option<StopOrder>,
     /// Its tasks in order; the position is the rank within the unit unless a place is vacant
@@ -201,7 +201,7 @@ pub struct Attempt {
     pub membership: Option<Box<Membership>>,
     /// Intervals in which its tasks were paused by a suspension, in order; the open one is not included
     /// ([`Attempt::open_halt`]).
-    pub halts: Vec<Halt>,
+    pub pauses: Vec<Pause>,
 }
 
 /// One task of an attempt.
@@ -242,7 +242,7 @@ pub struct PastAttempt {
     /// to it.
     pub culprit: Option<HostId>,
     /// Attribution of the failure; `None` if it ended well or before attribution was enabled.
-    pub blame: Option<Arc<Blame>>,
+    pub blame: Option<Arc<Attribution>>,
     /// GPUs held on each of these hosts: one bit per position in [`Host::gpus`](super::Host::gpus). Empty for
     /// attempts that ended before this was recorded.
     pub gpus: Vec<u128>,
@@ -308,8 +308,8 @@ impl Attempt {
             .filter(|_| self.running_at.is_none())
             .map(end);
         let reasons = [
-            (run_time, StopReason::RunTime),
-            (assembly, StopReason::Assembly),
+            (run_time, StopReason::TimeLimit),
+            (assembly, StopReason::AssemblyTimeout),
             (self.incomplete_until(spec), StopReason::NotSwapped),
         ];
         reasons
@@ -365,7 +365,7 @@ impl Job {
 
     /// Whether its running processes are paused in place.
     #[must_use]
-    pub fn stands_still(&self) -> bool {
+    pub fn is_paused(&self) -> bool {
         self.suspension.is_some() && self.spec.lifecycle.suspend == SuspendMode::Keep
     }
 

@@ -109,7 +109,7 @@ impl History {
 impl Queue {
     /// Whether the past usage of each user is counted, if that of queues is.
     #[must_use]
-    pub fn tells_users_apart(&self) -> bool {
+    pub fn distinguishes_users(&self) -> bool {
         self.config.order == QueueOrder::Fair && !self.retired
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use muster_model::command::{Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, TaskPlacement};
 use muster_model::host::Host;
 use muster_model::ids::{GpuUuid, HostId, TaskIndex};
 use muster_model::quota::{Amounts, within};
@@ -39,7 +39,7 @@ pub type UsageByQueue = OrdMap<Arc<str>, Arc<QueueUsage>>;
 
 /// Kind of usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum UsageKind {
     /// Held by an attempt on a guarantee, or on its queue's share.
     Firm,
     /// Like `Firm`, with the attempt being stopped.
@@ -50,13 +50,15 @@ pub enum Part {
     Claimed,
 }
 
-impl Part {
+impl UsageKind {
     /// Returns the kind of usage of an attempt.
     pub const fn held_by(attempt: &Attempt) -> Self {
-        match attempt.standing {
-            Standing::Opportunistic => Self::Opportunistic,
-            Standing::Share | Standing::Cells(_) if attempt.stop.is_some() => Self::Stopping,
-            Standing::Share | Standing::Cells(_) => Self::Firm,
+        match attempt.allocation_basis {
+            AllocationBasis::Opportunistic => Self::Opportunistic,
+            AllocationBasis::Share | AllocationBasis::Cells(_) if attempt.stop.is_some() => {
+                Self::Stopping
+            }
+            AllocationBasis::Share | AllocationBasis::Cells(_) => Self::Firm,
         }
     }
 }
@@ -66,25 +68,25 @@ impl Usage {
         self.held.is_zero() && self.claimed.is_zero()
     }
 
-    fn change(&mut self, part: Part, change: impl Fn(&mut Amounts)) {
+    fn change(&mut self, part: UsageKind, change: impl Fn(&mut Amounts)) {
         match part {
-            Part::Firm => change(&mut self.held),
-            Part::Stopping => {
+            UsageKind::Firm => change(&mut self.held),
+            UsageKind::Stopping => {
                 change(&mut self.held);
                 change(&mut self.stopping);
             }
-            Part::Opportunistic => {
+            UsageKind::Opportunistic => {
                 change(&mut self.held);
                 change(&mut self.opportunistic);
             }
-            Part::Claimed => change(&mut self.claimed),
+            UsageKind::Claimed => change(&mut self.claimed),
         }
     }
 }
 
 /// Adds amounts to a job's queue, the queues around it and its user in each of them. An empty amount makes no
 /// entry: it would be removed with the first of several empty holders.
-pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: UsageKind, amounts: &Amounts) {
     if amounts.is_zero() {
         return;
     }
@@ -107,7 +109,7 @@ pub fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amoun
 }
 
 /// Subtracts amounts that [`add`] added.
-pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+pub fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: UsageKind, amounts: &Amounts) {
     for name in within(&spec.queue) {
         let Some(queue) = usage.get_mut(name).map(Arc::make_mut) else {
             continue;

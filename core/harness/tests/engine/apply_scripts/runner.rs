@@ -19,8 +19,8 @@ use muster_harness::{
 };
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
-    GpuHealth, HostCommand, HostHealth, HostRegistration, LastSeen, MemberSwap, Placement, Planned,
-    SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    GpuHealth, HostCommand, HostHealth, HostRegistration, LastMeasurements, MemberSwap, Placement,
+    Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestKey, TaskIndex,
@@ -87,7 +87,7 @@ impl Runner {
     fn command(&mut self, name: &str, args: &mut Args<'_>, stale: bool) -> Result<Command> {
         let leader = self.leader(stale);
         match name {
-            "leader" => Ok(Command::LeaderBegan {
+            "leader" => Ok(Command::LeadershipStarted {
                 replica: ReplicaId(args.positional()?),
             }),
             "host" => Ok(Command::Host(HostCommand::RegisterHost {
@@ -282,7 +282,7 @@ impl Runner {
             job,
             unit,
             tasks,
-            standing: standing(args)?,
+            basis: standing(args)?,
             barrier: args.key_or("barrier", false)?,
         }))
     }
@@ -559,13 +559,13 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     let out_of_memory = args.key_or("out_of_memory", false)?;
     let evidence = args.key::<String>("evidence")?.unwrap_or_default();
     let by_kernel = args.key_or("by_kernel", false)?;
-    let seen = LastSeen {
+    let seen = LastMeasurements {
         busy_permille: args.key("busy")?,
-        held_before_mib: args.key("held")?,
+        leftover_mib: args.key("held")?,
         step: args.key("step")?,
     };
     Ok(Exit {
-        last_seen: (seen != LastSeen::default()).then(|| Box::new(seen)),
+        last_measurements: (seen != LastMeasurements::default()).then(|| Box::new(seen)),
         code,
         signal,
         lease_expired,

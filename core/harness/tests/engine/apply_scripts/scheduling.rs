@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_model::command::{Claiming, Command, ConfigCommand, Move, Moving, Standing, Victim};
+use muster_model::command::{AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, Victim};
 use muster_model::ids::{HostId, JobId, LeadershipEpoch, UnitId, UnitIndex};
 use muster_model::quota::{
     Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
@@ -97,12 +97,12 @@ impl Runner {
         for name in names(args.key("supersedes")?) {
             supersedes.push(UnitId::new(self.named(&name)?, UnitIndex(0)));
         }
-        Ok(Command::Claim(Claiming {
+        Ok(Command::Claim(Claim {
             leader,
             job,
             unit,
             tasks: Arc::from(tasks),
-            standing: standing(args)?,
+            basis: standing(args)?,
             victims,
             supersedes,
             expected_at,
@@ -148,7 +148,7 @@ impl Runner {
         let unit = UnitIndex(0);
         let attempt = self.cluster.attempt(job, unit);
         let epoch = attempt.map_or_else(Default::default, |attempt| attempt.epoch);
-        Ok(Command::SetStanding {
+        Ok(Command::SetAllocationBasis {
             leader,
             job,
             unit,
@@ -180,16 +180,16 @@ pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
 
 /// `standing=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; default
 /// `share`.
-pub(crate) fn standing(args: &mut Args<'_>) -> Result<Standing> {
+pub(crate) fn standing(args: &mut Args<'_>) -> Result<AllocationBasis> {
     Ok(match args.key::<String>("standing")?.as_deref() {
-        None | Some("share") => Standing::Share,
-        Some("opportunistic") => Standing::Opportunistic,
+        None | Some("share") => AllocationBasis::Share,
+        Some("opportunistic") => AllocationBasis::Opportunistic,
         Some(cells) => {
             let cells = cells.split('+').map(|cell| match cell.parse() {
                 Ok(host) => CellId::Host(HostId(host)),
                 Err(_) => CellId::Above(cell.into()),
             });
-            Standing::Cells(cells.collect())
+            AllocationBasis::Cells(cells.collect())
         }
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use muster_engine::state::{Attempt, Job, State, TaskRun, Unit};
-use muster_model::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
+use muster_model::command::{AllocationBasis, Block, BlockTarget, Exit, GpuHealth};
 use muster_model::event::{AccessChange, EventKind, ReplicaChanged};
 use muster_model::host::Host;
 use muster_model::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
@@ -24,7 +24,9 @@ impl Show {
     pub(crate) fn event(&self, kind: &EventKind) -> String {
         use EventKind as E;
         match kind {
-            E::LeaderBegan { replica, epoch } => format!("replica {replica} leads, epoch {epoch}"),
+            E::LeadershipStarted { replica, epoch } => {
+                format!("replica {replica} leads, epoch {epoch}")
+            }
             E::JobSubmitted {
                 job,
                 name,
@@ -42,7 +44,7 @@ impl Show {
                 let ReplicaChanged {
                     replica,
                     address,
-                    standing,
+                    membership: standing,
                 } = changed;
                 format!("replica {replica} at {address}: {standing:?}")
             }
@@ -119,7 +121,7 @@ impl Show {
             E::ClaimDropped { job, unit, reason } => {
                 format!("job {job} unit {unit} gives up its claim: {reason}")
             }
-            E::StandingChanged {
+            E::AllocationBasisChanged {
                 job,
                 unit,
                 standing,
@@ -281,7 +283,7 @@ impl Show {
                 epoch,
                 hosts,
                 detail,
-                blame,
+                attribution: blame,
             } => {
                 let blame = blame.as_deref().map_or_else(String::new, |blame| {
                     let measures: Vec<&str> = blame.measures.iter().map(|it| it.word()).collect();
@@ -441,8 +443,8 @@ impl Show {
                 let _ = write!(text, " {}", task(run));
             }
             let _ = write!(text, "{}", self.members(attempt));
-            if attempt.standing != Standing::Share {
-                let _ = write!(text, " {:?}", attempt.standing);
+            if attempt.allocation_basis != AllocationBasis::Share {
+                let _ = write!(text, " {:?}", attempt.allocation_basis);
             }
         }
         if let Some(claim) = &unit.claim {

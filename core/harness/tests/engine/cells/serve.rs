@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_engine::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
+use muster_engine::cells::{
+    Allocation, CellPlacement, HostLoad, Price, Request, Room, TaskRequest, serve,
+};
 use muster_harness::Cluster;
 use muster_model::command::{Command, ConfigCommand};
 use muster_model::ids::{HostId, TaskKey};
@@ -31,7 +33,7 @@ impl Room for Idle<'_> {
         GpuMask::first(gpus).without(self.busy.get(&host).copied().unwrap_or_default())
     }
 
-    fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask> {
+    fn take(&mut self, host: HostId, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask> {
         let chosen = offered.positions().take(piece.gpus as usize);
         let chosen = chosen.fold(GpuMask::default(), |all, gpu| all.or(GpuMask::one(gpu)));
         if chosen.count() < piece.gpus {
@@ -61,7 +63,7 @@ fn request(queue: &str, pinned: Option<&str>, gpu_model: &str, tasks: &[u32]) ->
         pinned: pinned.map(Arc::from),
         tasks: tasks
             .iter()
-            .map(|gpus| Piece {
+            .map(|gpus| TaskRequest {
                 group: 0,
                 gpus: *gpus,
                 gpu_model: Arc::from(gpu_model),
@@ -152,7 +154,11 @@ fn fits(tasks: &[u32], bins: &mut Vec<u32>) -> bool {
     })
 }
 
-fn assert_served(request: &Request, served: &Served<Idle<'_>>, busy: &BTreeMap<HostId, GpuMask>) {
+fn assert_served(
+    request: &Request,
+    served: &CellPlacement<Idle<'_>>,
+    busy: &BTreeMap<HostId, GpuMask>,
+) {
     let mut taken = busy.clone();
     assert_eq!(served.tasks.len(), request.tasks.len());
     for ((host, gpus), piece) in served.tasks.iter().zip(&request.tasks) {
@@ -179,12 +185,12 @@ proptest! {
         let cluster = draw_cluster(&mut draw);
         let mut allocation = Allocation::rebuild(&cluster.state);
         let mut busy: BTreeMap<HostId, GpuMask> = BTreeMap::new();
-        let mut running: Vec<(Arc<str>, Served<Idle<'_>>)> = Vec::new();
+        let mut running: Vec<(Arc<str>, CellPlacement<Idle<'_>>)> = Vec::new();
         for _ in 0..14 {
             if draw.below(4) == 0 && !running.is_empty() {
                 let position = usize::try_from(draw.below(running.len() as u64)).expect("small");
                 let (queue, over) = running.swap_remove(position);
-                allocation.let_go(&queue, &over.cells);
+                allocation.release_cells(&queue, &over.cells);
                 for (host, gpus) in &over.tasks {
                     let left = busy.entry(*host).or_default();
                     *left = left.without(*gpus);
@@ -236,7 +242,7 @@ fn configured(quotas: &[(&str, Vec<muster_model::quota::CellQuota>)]) -> Cluster
     cluster
 }
 
-fn served<'a>(cluster: &'a Cluster, request: &Request) -> Option<Served<Idle<'a>>> {
+fn served<'a>(cluster: &'a Cluster, request: &Request) -> Option<CellPlacement<Idle<'a>>> {
     let room = Idle {
         cluster,
         busy: BTreeMap::new(),

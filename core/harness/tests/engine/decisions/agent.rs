@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_control::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
+use muster_control::agent::{
+    Action, Agent, DiscoveredAttempt, Input, JournalRecord, SupervisorReport,
+};
 use muster_harness as testing;
-use muster_model::beat::WorkerTaskPhase;
 use muster_model::command::GpuHealth;
 use muster_model::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, RestartReason,
+    CheckpointDuties, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, RestartReason,
     StopInstruction, TaskAssignment,
 };
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, TaskKey, UnitIndex,
 };
@@ -128,11 +130,11 @@ impl goldenscript::Runner for AgentRunner {
             }
             Command::Beat => {
                 self.sequence += 1;
-                Input::BeatSent {
+                Input::HeartbeatSent {
                     sequence: self.sequence,
                 }
             }
-            Command::Ack { sequence, leader } => Input::BeatAcknowledged {
+            Command::Ack { sequence, leader } => Input::HeartbeatAcknowledged {
                 leader: LeadershipEpoch(leader.unwrap_or(10)),
                 sequence: *sequence,
             },
@@ -190,7 +192,7 @@ impl AgentRunner {
             let key = key.split_once('@').map_or(key.as_str(), |(key, _)| key);
             let assignment = assignment(key, known.unwrap_or(said))?;
             let key = assignment.key;
-            alive.push(Found {
+            alive.push(DiscoveredAttempt {
                 key,
                 epoch: assignment.epoch,
                 is_suspended: phase == "still",
@@ -303,7 +305,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         gang_hosts: Vec::new(),
         suspended: false,
         warning: None,
-        care: CheckpointCare::default(),
+        checkpoint_duties: CheckpointDuties::default(),
         user: "ada".to_owned(),
     };
     for part in parts {
@@ -320,7 +322,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
                     grace_ms: grace_ms.parse()?,
                 });
             }
-            Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
+            Some(("remove", path)) => assignment.checkpoint_duties.removals.push(CheckpointRef {
                 step: 1,
                 path: path.to_owned(),
             }),

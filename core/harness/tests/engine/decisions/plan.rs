@@ -531,7 +531,7 @@ impl PlanRunner {
             Blocker::BackOff { until } => {
                 format!("back-off for {} ms", until.since(self.named.cluster.now))
             }
-            Blocker::Behind { ahead } => format!("behind {}", self.named.job_name(*ahead)),
+            Blocker::BehindHead { ahead } => format!("behind {}", self.named.job_name(*ahead)),
             Blocker::Limit(limit) => limit.to_string(),
             Blocker::Reserved {
                 victims,

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use muster_control::reactor::{Input, Reaction, Reactor};
 use muster_harness as testing;
-use muster_model::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
-};
 use muster_model::command::{
     CheckpointCommand, Command as Replicated, ConfigCommand, Exit, GpuHealth, HostCommand,
     JobDefaults, TaskOutcome,
+};
+use muster_model::heartbeat::{
+    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, TaskKey, UnitIndex};
 use muster_model::time::MonotonicMs;
@@ -127,7 +127,7 @@ impl Default for ReactorRunner {
             now,
             wake_at: Some(now),
             beating: BTreeMap::new(),
-            pace_ms: Timings::default().beat_ms,
+            pace_ms: Timings::default().heartbeat_ms,
             loses_proposals: false,
         }
     }
@@ -256,7 +256,7 @@ impl goldenscript::Runner for ReactorRunner {
 
 impl ReactorRunner {
     fn lead(&mut self, forget: bool) {
-        self.named.apply(&Replicated::LeaderBegan {
+        self.named.apply(&Replicated::LeadershipStarted {
             replica: ReplicaId(2),
         });
         let mut known = BTreeMap::new();
@@ -278,7 +278,7 @@ impl ReactorRunner {
                 acknowledged: 0,
                 answered,
                 next_at: now,
-                period_ms: Timings::default().beat_ms,
+                period_ms: Timings::default().heartbeat_ms,
             });
             link.answered = answered;
         }
@@ -326,23 +326,25 @@ impl ReactorRunner {
             acknowledged: 0,
             answered: true,
             next_at: now,
-            period_ms: Timings::default().beat_ms,
+            period_ms: Timings::default().heartbeat_ms,
         });
         link.sequence += 1;
         if link.answered {
             link.acknowledged = link.sequence - 1;
         }
         let sequence = link.sequence;
-        let beat = Beat {
+        let beat = Heartbeat {
             sequence,
             acknowledged: link.acknowledged,
             leader: self.reactor.epoch(),
             desired_revision,
             status,
         };
-        let reaction =
-            self.reactor
-                .step(&self.named.cluster.state, Input::Beat { host, beat }, now);
+        let reaction = self.reactor.step(
+            &self.named.cluster.state,
+            Input::Heartbeat { host, beat },
+            now,
+        );
         self.react(reaction, text);
         self.acknowledge(host, sequence, text);
     }
@@ -351,7 +353,7 @@ impl ReactorRunner {
     fn acknowledge(&mut self, host: HostId, sequence: u64, text: &mut String) {
         let state = &self.named.cluster.state;
         let period_ms = self.reactor.period_ms(state, host, self.pace_ms);
-        self.reactor.told_period(host, sequence, period_ms);
+        self.reactor.record_period(host, sequence, period_ms);
         let Some(link) = self.beating.get_mut(&host) else {
             return;
         };

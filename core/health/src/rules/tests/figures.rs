@@ -4,8 +4,8 @@ use muster_model::time::{DAY_MS, MINUTE_MS, SECOND_MS};
 
 use super::*;
 
-fn often(times: u32, span_ms: u64) -> Option<Often> {
-    Some(Often { times, span_ms })
+fn often(times: u32, span_ms: u64) -> Option<Frequency> {
+    Some(Frequency { times, span_ms })
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn figures_are_as_the_shipped_file_says() {
     }
     assert_eq!(set.lemon_milli(), 3_000);
     assert_eq!(set.rails, RailsLimits::default());
-    let Patience {
+    let RecoveryLimits {
         repairs_max,
         repairs_span_ms,
         reboots_max,

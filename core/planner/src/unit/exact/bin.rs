@@ -6,10 +6,10 @@ use std::sync::Arc;
 use muster_engine::feasibility::Room;
 use muster_engine::state::HostClass;
 use muster_model::spec::Resources;
-use muster_model::topology::{Level, Own};
+use muster_model::topology::{Level, TaskScope};
 
-use crate::unit::ask::{Ask, Part};
-use crate::unit::gang::Way;
+use crate::unit::ask::{Part, UnitRequest};
+use crate::unit::gang::GangVariant;
 use crate::unit::greedy::own;
 
 /// GPUs of a host that are equivalent for all parts: the same parts may use them, and they are in the same
@@ -46,8 +46,8 @@ impl Bin {
 
 /// The parts' requests in terms of bins.
 pub(super) struct Shapes<'a> {
-    pub(super) ask: &'a Ask<'a>,
-    pub(super) way: &'a Way<'a>,
+    pub(super) ask: &'a UnitRequest<'a>,
+    pub(super) way: &'a GangVariant<'a>,
     /// Levels inside hosts that a part requests, ascending.
     pub(super) levels: Vec<Level>,
     /// Whether a part requests a cell above hosts.
@@ -57,13 +57,13 @@ pub(super) struct Shapes<'a> {
 }
 
 impl<'a> Shapes<'a> {
-    pub(super) fn of(ask: &'a Ask<'a>, way: &'a Way<'a>) -> Self {
+    pub(super) fn of(ask: &'a UnitRequest<'a>, way: &'a GangVariant<'a>) -> Self {
         let levels: BTreeSet<Level> = ask
             .parts
             .iter()
             .filter_map(|part| match own(part, way) {
-                Own::Cell(level) => Some(level),
-                Own::Host | Own::Gpu => None,
+                TaskScope::Cell(level) => Some(level),
+                TaskScope::Host | TaskScope::Gpu => None,
             })
             .collect();
         Self {
@@ -75,7 +75,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    pub(super) fn part(&self, part: usize) -> (&'a Part<'a>, &'a HostClass, Own) {
+    pub(super) fn part(&self, part: usize) -> (&'a Part<'a>, &'a HostClass, TaskScope) {
         let of_part = &self.ask.parts[part];
         (of_part, &self.way.classes[part], own(of_part, self.way))
     }
@@ -140,10 +140,10 @@ impl<'a> Shapes<'a> {
         let usable = (0..bin.atoms.len()).filter(|atom| bin.atoms[*atom].parts >> part & 1 == 1);
         let own = self.part(part).2;
         match own {
-            Own::Host => vec![usable.collect()],
-            Own::Gpu if self.resources(part).gpus > 1 => Vec::new(),
-            Own::Gpu => usable.map(|atom| vec![atom]).collect(),
-            Own::Cell(level) => {
+            TaskScope::Host => vec![usable.collect()],
+            TaskScope::Gpu if self.resources(part).gpus > 1 => Vec::new(),
+            TaskScope::Gpu => usable.map(|atom| vec![atom]).collect(),
+            TaskScope::Cell(level) => {
                 let Some(column) = self.levels.iter().position(|known| *known == level) else {
                     return Vec::new();
                 };

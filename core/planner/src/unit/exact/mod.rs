@@ -19,10 +19,10 @@ use muster_model::command::TaskPlacement;
 use muster_model::topology::Level;
 
 use crate::capacity::Capacity;
-use crate::unit::ask::{Ask, task_of};
+use crate::unit::ask::{UnitRequest, task_of};
 use crate::unit::exact::bin::{Bin, Shapes};
 use crate::unit::exact::hosts::Hosts;
-use crate::unit::gang::{Way, subgroups};
+use crate::unit::gang::{GangVariant, subgroups};
 use crate::unit::greedy::{hardest_first, is_shared};
 
 /// Maximum number of tasks of a gang in the search.
@@ -56,7 +56,7 @@ struct Search<'s> {
 }
 
 /// Result of a search.
-pub(super) enum Found {
+pub(super) enum SearchResult {
     /// Room for all.
     Room(Vec<TaskPlacement>),
     /// There is no room.
@@ -66,9 +66,13 @@ pub(super) enum Found {
 }
 
 /// Searches for room for all parts.
-pub(super) fn search(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Found {
+pub(super) fn search(
+    capacity: &Capacity<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> SearchResult {
     let Some(items) = items(capacity, ask, way) else {
-        return Found::OverBound;
+        return SearchResult::OverBound;
     };
     let shapes = Shapes::of(ask, way);
     let mut hosts = Hosts::of(capacity, &shapes, items.len());
@@ -82,18 +86,22 @@ pub(super) fn search(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> F
     };
     if !search.place(0, None, bins) {
         return match search.steps > STEPS_MAX {
-            true => Found::OverBound,
-            false => Found::Nothing,
+            true => SearchResult::OverBound,
+            false => SearchResult::Nothing,
         };
     }
     match search.tasks(capacity, ask, &mut hosts) {
-        Some(tasks) => Found::Room(tasks),
-        None => Found::Nothing,
+        Some(tasks) => SearchResult::Room(tasks),
+        None => SearchResult::Nothing,
     }
 }
 
 /// Items to place, hardest first; `None` if there are too many.
-fn items(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Option<Vec<Item>> {
+fn items(
+    capacity: &Capacity<'_>,
+    ask: &UnitRequest<'_>,
+    way: &GangVariant<'_>,
+) -> Option<Vec<Item>> {
     let host_level = capacity.state().topology.host_level();
     let tasks: u64 = way.counts.iter().map(|count| u64::from(*count)).sum();
     if tasks > TASKS_MAX as u64 {
@@ -160,7 +168,7 @@ impl Search<'_> {
     fn tasks(
         &self,
         capacity: &Capacity<'_>,
-        ask: &Ask<'_>,
+        ask: &UnitRequest<'_>,
         hosts: &mut Hosts,
     ) -> Option<Vec<TaskPlacement>> {
         let mut tasks = Vec::new();

@@ -5,23 +5,23 @@ mod stoppable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_engine::cells::{self, Piece, Price, Room};
-use muster_engine::feasibility::Asker;
+use muster_engine::cells::{self, Price, Room, TaskRequest};
+use muster_engine::feasibility::Requester;
 use muster_engine::rights::{Preemptor, Rights};
 use muster_engine::state::{HostClass, Job, Running, State};
-use muster_model::command::{Standing, TaskPlacement, Victim};
+use muster_model::command::{AllocationBasis, TaskPlacement, Victim};
 use muster_model::host::Host;
 use muster_model::ids::{HostId, TaskIndex, TaskKey, UnitId, UnitIndex};
 use muster_model::quota::Amounts;
 use muster_model::spec::TaskGroup;
-use muster_model::topology::{CellId, GpuMask, HostCells, Own};
+use muster_model::topology::{CellId, GpuMask, HostCells, TaskScope};
 
 use crate::capacity::{Capacity, Masks, Need, positions, uuids};
 use crate::preempt::Cost;
 use crate::vc::hosts::stoppable::Memo;
 
 /// Allocation basis of units of virtual clusters, regardless of the location of their cells.
-static IN_CELLS: Standing = Standing::Cells(Vec::new());
+static IN_CELLS: AllocationBasis = AllocationBasis::Cells(Vec::new());
 
 /// The requested amounts do not matter for their rights.
 static NOTHING: Amounts = Amounts {
@@ -33,7 +33,7 @@ static NOTHING: Amounts = Amounts {
 
 /// Preemption allowed in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Force {
+pub(super) enum PreemptionScope {
     /// No preemption.
     None,
     /// Preempts work without guaranteed cells.
@@ -51,7 +51,7 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     job: &'r Job,
     unit: UnitIndex,
     capacity: Capacity<'a>,
-    force: Force,
+    force: PreemptionScope,
     /// Units whose resources count as free for the tasks so far.
     freed: BTreeSet<UnitId>,
     /// Units that are not stopped although they may be.
@@ -71,7 +71,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         capacity: &Capacity<'a>,
         job: &'r Job,
         unit: UnitIndex,
-        force: Force,
+        force: PreemptionScope,
     ) -> Self {
         let preemptor = Preemptor {
             job,
@@ -114,7 +114,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
 
     /// These hosts after some tasks were placed on a subset of them: `part` records the units stopped for
     /// that.
-    pub(super) fn after(&self, part: &Self, pieces: &[(&Piece, (HostId, GpuMask))]) -> Self {
+    pub(super) fn after(&self, part: &Self, pieces: &[(&TaskRequest, (HostId, GpuMask))]) -> Self {
         let mut after = self.clone();
         for stopped in &part.freed {
             let running = Running::of(self.state, *stopped);
@@ -141,11 +141,11 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    pub(super) fn asker(&self) -> Asker<'r> {
+    pub(super) fn asker(&self) -> Requester<'r> {
         self.capacity.asker(self.job, self.unit)
     }
 
-    pub(super) fn ground(&self) -> &'a cells::Ground {
+    pub(super) fn ground(&self) -> &'a cells::CellTree {
         self.state.index.allocation.ground()
     }
 
@@ -204,7 +204,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
 
     /// Whether the unit may take what another unit has claimed.
     fn outranks(&self, claimant: UnitId) -> bool {
-        self.force == Force::Claims
+        self.force == PreemptionScope::Claims
             && self.state.job(claimant.job).is_some_and(|other| {
                 other.spec.queue == self.job.spec.queue
                     && other.spec.priority < self.job.spec.priority
@@ -257,7 +257,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     }
 
     /// Allocates room for a task on free resources.
-    fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &Piece) -> Option<GpuMask> {
+    fn take_free(&mut self, host: &Host, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask> {
         let group = self.job.spec.groups.get(piece.group)?;
         let class = Arc::clone(&piece.gpu_model);
         let need = need(self.asker(), piece.group, group, &class);
@@ -298,7 +298,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         mut stopped: Vec<Victim>,
         host: &Host,
         offered: GpuMask,
-        piece: &Piece,
+        piece: &TaskRequest,
     ) -> Option<(Self, GpuMask)> {
         let mut found = None;
         // The last stopped attempt made the room.
@@ -340,7 +340,7 @@ impl Room for Hosts<'_, '_> {
             .and(self.counted(id))
     }
 
-    fn take(&mut self, id: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask> {
+    fn take(&mut self, id: HostId, offered: GpuMask, piece: &TaskRequest) -> Option<GpuMask> {
         let host = self.state.host(id)?;
         if let Some(gpus) = self.take_free(host, offered, piece) {
             return Some(gpus);
@@ -364,7 +364,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn price(&self, id: HostId, offered: GpuMask, gpus: u32) -> Option<Price> {
-        if self.force == Force::None {
+        if self.force == PreemptionScope::None {
             return (offered.count() >= gpus).then(Price::default);
         }
         let host = self.state.host(id)?;
@@ -384,7 +384,7 @@ impl Room for Hosts<'_, '_> {
     }
 
     fn evicts(&self) -> bool {
-        self.force != Force::None
+        self.force != PreemptionScope::None
     }
 
     fn oldest_on(&self, id: HostId) -> Option<TaskKey> {
@@ -399,7 +399,7 @@ impl Room for Hosts<'_, '_> {
 }
 
 fn need<'n>(
-    asker: Asker<'n>,
+    asker: Requester<'n>,
     position: usize,
     group: &'n TaskGroup,
     class: &'n HostClass,
@@ -407,10 +407,10 @@ fn need<'n>(
     Need {
         asker,
         group,
-        places: group.places(),
+        places: group.task_weight(),
         position,
         class,
-        own: Own::Host,
+        own: TaskScope::Host,
         named: None,
         few_hosts: None,
     }
@@ -425,13 +425,13 @@ fn named(host: &Host, group: &TaskGroup) -> GpuMask {
 }
 
 /// Levels that the GPUs of one task share, best first; the last one is required.
-fn own_of(state: &State, group: &TaskGroup) -> Vec<Own> {
+fn own_of(state: &State, group: &TaskGroup) -> Vec<TaskScope> {
     let topology = &state.topology;
     let within = group.layout.within.as_ref();
     let level = within.and_then(|within| topology.level(&within.level));
-    let own = level.map_or(Own::Host, |level| Own::of(topology, level));
+    let own = level.map_or(TaskScope::Host, |level| TaskScope::of(topology, level));
     match within {
-        Some(within) if !within.required && own != Own::Host => vec![own, Own::Host],
+        Some(within) if !within.required && own != TaskScope::Host => vec![own, TaskScope::Host],
         _ => vec![own],
     }
 }

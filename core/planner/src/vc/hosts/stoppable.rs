@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muster_engine::rights::{lost_work_ms, protected_ms};
-use muster_engine::state::{AttemptClass, Ground};
-use muster_model::command::{Standing, Victim};
+use muster_engine::state::{AllocationBasis, AttemptClass};
+use muster_model::command::{AllocationBasis, Victim};
 use muster_model::host::Host;
 use muster_model::ids::HostId;
 use muster_model::topology::GpuMask;
 
 use crate::preempt::Cost;
-use crate::vc::hosts::{Force, Hosts};
+use crate::vc::hosts::{Hosts, PreemptionScope};
 
 /// Cost of stopping an attempt, the attempt, and its GPUs on a host.
 pub(super) type Stoppable = (Cost, Victim, GpuMask);
@@ -28,7 +28,7 @@ impl Hosts<'_, '_> {
     /// Attempts on a host that may be stopped for the unit (or are being stopped), cheapest first, without
     /// those that are spared.
     pub(super) fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
-        if self.force == Force::None {
+        if self.force == PreemptionScope::None {
             return Vec::new();
         }
         let mut known = self.stoppable.borrow_mut();
@@ -78,16 +78,16 @@ impl Hosts<'_, '_> {
             return Some(Cost::default());
         }
         // A process that cannot be killed frees nothing, and would put the next GPU out of service as well.
-        if known.hangs(self.state) {
+        if known.has_stuck_task(self.state) {
             return None;
         }
-        let is_cells = matches!(attempt.standing, Standing::Cells(_));
-        if is_cells && self.force < Force::Priority {
+        let is_cells = matches!(attempt.allocation_basis, AllocationBasis::Cells(_));
+        if is_cells && self.force < PreemptionScope::Priority {
             return None;
         }
         // The unit's GPUs will be in bound cells; which ones does not matter for the right.
         self.rights.over_class(&AttemptClass {
-            ground: Ground::of(attempt),
+            ground: AllocationBasis::of(attempt),
             queue: Arc::from(job.spec.queue.as_str()),
             priority: job.spec.priority,
             gpus: attempt.gpus(),
@@ -97,7 +97,7 @@ impl Hosts<'_, '_> {
         if protected_ms > 0 && until > self.state.time {
             return None;
         }
-        let opportunistic = attempt.standing == Standing::Opportunistic;
+        let opportunistic = attempt.allocation_basis == AllocationBasis::Opportunistic;
         let lost_ms = lost_work_ms(known, attempt, self.state.time);
         Some(Cost::of(opportunistic, job.spec.priority, lost_ms))
     }

@@ -123,7 +123,7 @@ fn a_state_keeps_its_bytes() {
 /// Number of a command's kind; a new kind does not compile here until it gets one, and then lacks a sample.
 fn kind_of(command: &Command) -> u32 {
     match command {
-        Command::LeaderBegan { .. } => 0,
+        Command::LeadershipStarted { .. } => 0,
         Command::SubmitJob { .. } => 1,
         Command::CancelJob { .. } => 2,
         Command::Host(HostCommand::RegisterHost { .. }) => 3,
@@ -142,7 +142,7 @@ fn kind_of(command: &Command) -> u32 {
         Command::Config(ConfigCommand::SetTopology { .. }) => 16,
         Command::Claim(_) => 17,
         Command::DropClaim { .. } => 18,
-        Command::SetStanding { .. } => 19,
+        Command::SetAllocationBasis { .. } => 19,
         Command::Checkpoint(CheckpointCommand::SpoilCheckpoint { .. }) => 20,
         Command::ReleaseGang { .. } => 21,
         Command::Config(ConfigCommand::SetJobDefaults { .. }) => 22,

@@ -1,6 +1,6 @@
 //! Claims and allocation bases.
 
-use muster_model::command::{Claiming, Command, Move, Moving, Standing, Victim};
+use muster_model::command::{AllocationBasis, Claim, Command, Move, Moving, Victim};
 use muster_model::ids::{HostId, UnitId};
 use muster_model::time::TimeMs;
 use muster_model::topology::{CellId, GpuMask, Level};
@@ -20,11 +20,11 @@ fn cell() -> impl Strategy<Value = CellId> {
     ]
 }
 
-pub(super) fn standing() -> impl Strategy<Value = Standing> {
+pub(super) fn standing() -> impl Strategy<Value = AllocationBasis> {
     prop_oneof![
-        4 => Just(Standing::Share),
-        1 => Just(Standing::Opportunistic),
-        1 => vec(cell(), 0..3).prop_map(Standing::Cells),
+        4 => Just(AllocationBasis::Share),
+        1 => Just(AllocationBasis::Opportunistic),
+        1 => vec(cell(), 0..3).prop_map(AllocationBasis::Cells),
     ]
 }
 
@@ -40,7 +40,7 @@ fn moving() -> impl Strategy<Value = Moving> {
     (vec(one, 0..3), any::<u64>()).prop_map(|(moves, gain_gpu_ms)| Moving { moves, gain_gpu_ms })
 }
 
-fn claiming() -> impl Strategy<Value = Claiming> {
+fn claiming() -> impl Strategy<Value = Claim> {
     let whose = (leader(), job(), unit());
     let others = (
         vec(victim(), 0..3),
@@ -58,12 +58,12 @@ fn claiming() -> impl Strategy<Value = Claiming> {
         option::of(any::<u64>()),
     )
         .prop_map(
-            |((leader, job, unit), tasks, standing, others, expected_at)| Claiming {
+            |((leader, job, unit), tasks, standing, others, expected_at)| Claim {
                 leader,
                 job,
                 unit,
                 tasks: tasks.into(),
-                standing,
+                basis: standing,
                 victims: others.0,
                 supersedes: others.1,
                 moving: others.2,
@@ -84,7 +84,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
             }
         }),
         (leader(), job(), unit(), epoch(), standing()).prop_map(
-            |(leader, job, unit, epoch, standing)| Command::SetStanding {
+            |(leader, job, unit, epoch, standing)| Command::SetAllocationBasis {
                 leader,
                 job,
                 unit,

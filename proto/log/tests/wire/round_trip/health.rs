@@ -1,9 +1,9 @@
 //! Arbitrary health data.
 
-use muster_model::beat::WorkDone;
 use muster_model::command::HealthCommand;
 use muster_model::desired::HealthDuties;
 use muster_model::health::{Component, DeviceAction, Finding, Order, Severity, WorkStep};
+use muster_model::heartbeat::WorkDone;
 use muster_model::ids::Revision;
 use muster_model::time::TimeMs;
 use proptest::collection::vec;
@@ -71,9 +71,9 @@ pub(crate) fn duties() -> impl Strategy<Value = HealthDuties> {
     let rules = (any::<u64>(), any::<u64>());
     (any::<u64>(), rules, vec(order(), 0..3)).prop_map(|(heard, (rules, rules_sum), orders)| {
         HealthDuties {
-            heard,
+            acknowledged: heard,
             rules: Revision(rules),
-            rules_sum,
+            rules_fingerprint: rules_sum,
             orders,
         }
     })

@@ -6,12 +6,12 @@ mod strategies;
 use muster_engine::apply::apply;
 use muster_engine::state::State;
 use muster_log::{decode_command, encode_command, read_state, write_state};
-use muster_model::beat::Beat;
 use muster_model::command::{
     Command, ConfigCommand, HostRegistration, JobDefaults, TaskOutcome, TaskReport,
 };
 use muster_model::desired::DesiredState;
 use muster_model::event::EventKind;
+use muster_model::heartbeat::Heartbeat;
 use muster_model::ids::{LeadershipEpoch, ReplicaId};
 use muster_model::spec::JobSpec;
 use muster_model::time::TimeMs;
@@ -54,7 +54,7 @@ proptest! {
 
     #[test]
     fn a_beat_comes_back_from_the_wire(beat in strategies::beat()) {
-        prop_assert_eq!(Beat::try_from(v1::Beat::from(&beat)).unwrap(), beat);
+        prop_assert_eq!(Heartbeat::try_from(v1::Beat::from(&beat)).unwrap(), beat);
     }
 
     #[test]
@@ -110,7 +110,7 @@ fn story(
     };
     let began = step(
         &mut state,
-        &Command::LeaderBegan {
+        &Command::LeadershipStarted {
             replica: ReplicaId(1),
         },
     );
@@ -169,11 +169,11 @@ fn running_tasks(state: &State, leader: LeadershipEpoch) -> Vec<TaskReport> {
 #[test]
 fn a_state_that_was_carried_into_a_new_group_comes_back_from_its_bytes() {
     let mut state = State::default();
-    let began = |replica| Command::LeaderBegan {
+    let began = |replica| Command::LeadershipStarted {
         replica: ReplicaId(replica),
     };
     apply(&mut state, TimeMs(1_000), &began(1)).result.unwrap();
-    state.refound(&[], TimeMs(1_500));
+    state.recover(&[], TimeMs(1_500));
     for is_led in [false, true] {
         if is_led {
             apply(&mut state, TimeMs(2_000), &began(4)).result.unwrap();
@@ -181,8 +181,8 @@ fn a_state_that_was_carried_into_a_new_group_comes_back_from_its_bytes() {
         let mut bytes = Vec::new();
         write_state(&state, &mut bytes).unwrap();
         let read = read_state(&mut bytes.as_slice()).unwrap();
-        assert_eq!(read.refounding, state.refounding);
-        assert_eq!(read.refounding.unwrap().hold.is_some(), is_led);
+        assert_eq!(read.recovery, state.recovery);
+        assert_eq!(read.recovery.unwrap().hold.is_some(), is_led);
         assert_eq!(read.state_hash(), state.state_hash());
     }
 }

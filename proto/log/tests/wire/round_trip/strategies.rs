@@ -20,18 +20,18 @@ use claiming::standing;
 use execution::execution;
 use layout::{layout, scheduling};
 use lifecycle::lifecycle;
-use muster_model::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
-};
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
-    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, JobDefaults, LastSeen,
-    MemoryEnd, Placement, Planned, ReplicaRecord, SignalSender, StopReason, TaskOutcome,
-    TaskPlacement, TaskReport,
+    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, JobDefaults,
+    LastMeasurements, MemoryUsage, Placement, Planned, ReplicaRecord, SignalSender, StopReason,
+    TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, RestartReason,
+    CheckpointDuties, CheckpointRef, DesiredState, GangHost, RankInfo, RestartReason,
     StopInstruction, TaskAssignment,
+};
+use muster_model::heartbeat::{
+    CheckpointReport, Heartbeat, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
@@ -42,7 +42,7 @@ use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_model::time::TimeMs;
-use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
+use muster_model::topology::{NamedCell, ReportedGpu, ReportedTopology};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -220,7 +220,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
     Command::Host(HostCommand::RegisterHost {
         leader,
         registration: Arc::new(HostRegistration {
-            learnt: LearntTree::default(),
+            learnt: ReportedTopology::default(),
             name: format!("node{number}"),
             address: format!("10.0.0.{number}"),
             worker_id: RequestId(u128::from(number)),
@@ -272,16 +272,16 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
 }
 
 /// Topology of a host as reported by any worker.
-fn learnt() -> impl Strategy<Value = LearntTree> {
+fn learnt() -> impl Strategy<Value = ReportedTopology> {
     let cell = (text(), text()).prop_map(|(level, name)| NamedCell { level, name });
     let place =
-        (gpu(), text(), vec(text(), 0..3)).prop_map(|(uuid, pci_address, cells)| LearntGpu {
+        (gpu(), text(), vec(text(), 0..3)).prop_map(|(uuid, pci_address, cells)| ReportedGpu {
             uuid,
             pci_address,
             cells,
         });
     (vec(cell, 0..3), vec(text(), 0..3), vec(place, 0..3)).prop_map(|(above, inside, gpus)| {
-        LearntTree {
+        ReportedTopology {
             above,
             inside,
             gpus,
@@ -317,7 +317,7 @@ fn exit() -> impl Strategy<Value = Exit> {
 
 /// Details of ends since the fourth version.
 fn details() -> impl Strategy<Value = Exit> {
-    let memory = (any::<u64>(), any::<u64>()).prop_map(|(limit_bytes, peak_bytes)| MemoryEnd {
+    let memory = (any::<u64>(), any::<u64>()).prop_map(|(limit_bytes, peak_bytes)| MemoryUsage {
         limit_bytes,
         peak_bytes,
     });
@@ -331,9 +331,9 @@ fn details() -> impl Strategy<Value = Exit> {
         option::of(any::<u64>()),
         option::of(any::<u64>()),
     );
-    let seen = read.prop_map(|(busy_permille, held_before_mib, step)| LastSeen {
+    let seen = read.prop_map(|(busy_permille, held_before_mib, step)| LastMeasurements {
         busy_permille,
-        held_before_mib,
+        leftover_mib: held_before_mib,
         step,
     });
     let parts = (
@@ -346,7 +346,7 @@ fn details() -> impl Strategy<Value = Exit> {
         memory,
         sender,
         evidence,
-        last_seen: last_seen.map(Box::new),
+        last_measurements: last_seen.map(Box::new),
         ..Exit::default()
     })
 }
@@ -381,9 +381,9 @@ fn stop_reason() -> impl Strategy<Value = StopReason> {
         gpu().prop_map(|gpu| StopReason::GpuFault { gpu }),
         host().prop_map(|host| StopReason::Drain { host }),
         Just(StopReason::Preempted),
-        Just(StopReason::RunTime),
-        Just(StopReason::Assembly),
-        Just(StopReason::Moved),
+        Just(StopReason::TimeLimit),
+        Just(StopReason::AssemblyTimeout),
+        Just(StopReason::Defragmented),
         Just(StopReason::Suspended),
         Just(StopReason::NotSwapped),
     ]
@@ -431,7 +431,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         (leader(), vec(replica(), 0..4))
             .prop_map(|(leader, replicas)| Command::RecordReplicas { leader, replicas }),
         (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {
-            0 => Command::LeaderBegan {
+            0 => Command::LeadershipStarted {
                 replica: ReplicaId(replica)
             },
             1 => Command::ExpireBlocks { leader },
@@ -578,7 +578,7 @@ fn attempt_command() -> impl Strategy<Value = Command> {
                     job,
                     unit,
                     tasks: tasks.into(),
-                    standing,
+                    basis,
                     barrier,
                 })
             ),
@@ -679,7 +679,7 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
 }
 
 /// Any heartbeat.
-pub(crate) fn beat() -> impl Strategy<Value = Beat> {
+pub(crate) fn beat() -> impl Strategy<Value = Heartbeat> {
     let status = (vec(task_status(), 0..4), vec((gpu(), gpu_health()), 0..4))
         .prop_map(|(tasks, gpus)| (tasks, gpus));
     let health = (vec(health::finding(), 0..3), vec(health::work_done(), 0..3));
@@ -691,7 +691,7 @@ pub(crate) fn beat() -> impl Strategy<Value = Beat> {
             health_work,
         });
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
-    (numbers, leader(), option::of(status)).prop_map(|(numbers, leader, status)| Beat {
+    (numbers, leader(), option::of(status)).prop_map(|(numbers, leader, status)| Heartbeat {
         sequence: numbers.0,
         acknowledged: numbers.1,
         leader,
@@ -759,7 +759,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         option::of(any::<u64>()),
     )
         .prop_map(
-            |(removals, kept, interval_ms, mean_time_ms)| CheckpointCare {
+            |(removals, kept, interval_ms, mean_time_ms)| CheckpointDuties {
                 removals,
                 kept,
                 interval_ms,
@@ -803,7 +803,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         gang_hosts: rest.4.2,
         execution: rest.5,
         warning: rest.6,
-        care: rest.7,
+        checkpoint_duties: rest.7,
         user: program.4,
     })
 }

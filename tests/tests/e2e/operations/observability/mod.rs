@@ -99,7 +99,7 @@ fn dashboards() -> (Vec<Query>, BTreeSet<String>) {
 /// error.
 async fn alerts(prometheus: &Prometheus) -> BTreeMap<String, String> {
     let rules = eventually("the rules are evaluated", async || {
-        let data = prometheus.ask("rules").await.unwrap();
+        let data = prometheus.api("rules").await.unwrap();
         let rules = data["groups"][0]["rules"].as_array()?.clone();
         rules
             .iter()

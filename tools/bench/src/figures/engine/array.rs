@@ -9,7 +9,7 @@ use muster_model::command::TaskOutcome;
 use muster_model::ids::JobId;
 use tokio::time::Instant;
 
-use crate::figures::engine::ground::{self, HOSTS};
+use crate::figures::engine::cluster::{self, HOSTS};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
 /// Runs all tasks to their end; returns the time of the array's submit, and the time of the rest.
 fn live(form: Form, tasks: u32) -> anyhow::Result<(Duration, Duration)> {
-    let mut cluster = ground::cluster(HOSTS)?;
+    let mut cluster = cluster::cluster(HOSTS)?;
     let (mut submitted, mut lived) = (Duration::ZERO, Duration::ZERO);
     let (mut left, mut ended) = (tasks, 0);
     if form == Form::Array {

@@ -10,7 +10,7 @@ use muster_model::ids::HostId;
 use muster_model::quota::{QueueConfig, QueueOrder, QueueTree};
 use tokio::time::Instant;
 
-use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, timed};
+use crate::figures::engine::cluster::{self, GPUS_PER_HOST, HOSTS, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -125,7 +125,7 @@ pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 fn full() -> anyhow::Result<Cluster> {
     let mut cluster = idle();
     cluster.submit(single("sweep", FULL_HOSTS * GPUS_PER_HOST, 1));
-    ground::settle(&mut cluster)?;
+    cluster::settle(&mut cluster)?;
     Ok(cluster)
 }
 
@@ -167,7 +167,7 @@ pub(super) fn placements(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let tasks = bench.pick(60_000, 5_000);
     let mut rates = Samples::default();
     for _ in 0..bench.pick(3, 1) {
-        let mut cluster = ground::cluster(HOSTS)?;
+        let mut cluster = cluster::cluster(HOSTS)?;
         cluster.submit(single("array", tasks, 1));
         let mut placed = 0;
         let mut took = Duration::ZERO;

@@ -8,7 +8,7 @@ use muster_model::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::engine::ground::{self, HOSTS, decide, within};
+use crate::figures::engine::cluster::{self, HOSTS, decide, within};
 use crate::figures::engine::mean_and_p99;
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
@@ -46,7 +46,7 @@ pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     for cluster in &growing {
         let conditions = format!(
             "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
-            cluster.hosts * ground::GPUS_PER_HOST,
+            cluster.hosts * cluster::GPUS_PER_HOST,
             cluster.spans.len()
         );
         let decision = mean_and_p99("one decision", &conditions, &cluster.spans, None);
@@ -92,8 +92,8 @@ struct Growing {
 impl Growing {
     fn new(hosts: u32) -> anyhow::Result<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
-        let mut cluster = ground::cluster(hosts)?;
-        ground::fill(&mut cluster, hosts, &mut random)?;
+        let mut cluster = cluster::cluster(hosts)?;
+        cluster::fill(&mut cluster, hosts, &mut random)?;
         Ok(Self {
             hosts,
             random,
@@ -110,7 +110,7 @@ impl Growing {
         self.again.push(decided.again.as_secs_f64() * 1e6);
         // One job leaves for each that was placed, so that the fill level stays.
         if decided.placed {
-            ground::end_one(&mut self.cluster)?;
+            cluster::end_one(&mut self.cluster)?;
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Growing {
 
 /// The same in eleven virtual clusters with hosts as their cells.
 pub(super) fn virtual_clusters(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let mut cluster = ground::cluster(HOSTS)?;
+    let mut cluster = cluster::cluster(HOSTS)?;
     cluster.configure(tree());
     let mut random = ChaCha8Rng::seed_from_u64(u64::from(VIRTUAL_CLUSTERS));
     fill_clusters(&mut cluster)?;
@@ -153,7 +153,7 @@ fn tree() -> QueueTree {
     let hosts = CellQuota {
         level: "host".to_owned(),
         gpu_model: "H100".to_owned(),
-        gpus: ground::GPUS_PER_HOST,
+        gpus: cluster::GPUS_PER_HOST,
         count: HOSTS_EACH,
         pinned: Vec::new(),
     };
@@ -171,7 +171,7 @@ fn tree() -> QueueTree {
 
 /// Fills nine tenths of every virtual cluster with jobs of four, two and one GPUs.
 fn fill_clusters(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let gpus = HOSTS_EACH * ground::GPUS_PER_HOST * 9 / 10;
+    let gpus = HOSTS_EACH * cluster::GPUS_PER_HOST * 9 / 10;
     for number in 0..VIRTUAL_CLUSTERS {
         for (gpus_each, jobs) in [(4, gpus / 8), (2, gpus / 8), (1, gpus / 4)] {
             let mut spec = single("old", jobs, gpus_each);
@@ -179,7 +179,7 @@ fn fill_clusters(cluster: &mut Cluster) -> anyhow::Result<()> {
             cluster.submit(spec);
         }
     }
-    ground::settle(cluster)
+    cluster::settle(cluster)
 }
 
 /// Gangs on 8,192 empty hosts.
@@ -198,7 +198,7 @@ pub(super) fn gangs(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         ("1,024 x 8, sixteen and sixteen within a rack", in_racks),
         ("1,023 x 8 and 60 x 3", mixed),
     ];
-    let empty = ground::cluster(HOSTS)?;
+    let empty = cluster::cluster(HOSTS)?;
     let mut rows = Vec::new();
     for (what, spec) in specs {
         let mut spans = Samples::default();

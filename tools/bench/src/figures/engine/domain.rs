@@ -8,7 +8,7 @@ use muster_model::topology::{HostShape, Topology};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::engine::ground::{self, cells, decide};
+use crate::figures::engine::cluster::{self, cells, decide};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -30,7 +30,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Row> {
             let mut cluster = domain()?;
             for gpu in 0..GPUS {
                 if random.random_range(0..FILLS) < fill {
-                    ground::hold(&mut cluster, 1, gpu)?;
+                    cluster::occupy(&mut cluster, 1, gpu)?;
                 }
             }
             for gpus in 1..=GPUS {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use muster_harness::{Cluster, gang, gpu_uuid, single};
-use muster_model::command::{Command, Placement, Standing, TaskPlacement};
+use muster_model::command::{AllocationBasis, Command, Placement, TaskPlacement};
 use muster_model::ids::{HostId, TaskIndex, UnitIndex};
 use muster_model::quota::{Defragment, QueueConfig, QueueTree};
 use muster_model::spec::JobSpec;
 
-use crate::figures::engine::ground::{self, GPUS_PER_HOST, HOSTS, timed};
+use crate::figures::engine::cluster::{self, GPUS_PER_HOST, HOSTS, timed};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -50,7 +50,7 @@ pub(super) fn moves(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 fn configured(hosts: u32, preempt_by_priority: bool) -> anyhow::Result<Cluster> {
-    let mut cluster = ground::cluster(hosts)?;
+    let mut cluster = cluster::cluster(hosts)?;
     let queue = QueueConfig {
         preempt_by_priority,
         movable: true,
@@ -91,7 +91,7 @@ fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
             leader: cluster.leader(),
             job,
             unit: UnitIndex(unit),
-            standing: Standing::Share,
+            basis: AllocationBasis::Share,
             tasks: Arc::from([task]),
             barrier: false,
         };

@@ -2,10 +2,10 @@
 //! processes, disk or network.
 
 mod array;
+mod cluster;
 mod cycle;
 mod decision;
 mod domain;
-mod ground;
 mod making_room;
 mod rebuild;
 

@@ -9,7 +9,7 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
-use crate::figures::engine::ground::{self, HOSTS};
+use crate::figures::engine::cluster::{self, HOSTS};
 use crate::options::Bench;
 use crate::row::{Goal, Row, Values};
 use crate::samples::Samples;
@@ -20,9 +20,9 @@ const RUNS: usize = 5;
 
 /// A state with 65,536 GPUs, nine of ten held, and waiting jobs.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let mut cluster = ground::cluster(HOSTS)?;
+    let mut cluster = cluster::cluster(HOSTS)?;
     let mut random = ChaCha8Rng::seed_from_u64(u64::from(HOSTS));
-    ground::fill(&mut cluster, HOSTS, &mut random)?;
+    cluster::fill(&mut cluster, HOSTS, &mut random)?;
     let running = cluster.state.jobs.len();
     let waiting = bench.pick(100_000, 2_000) - running.min(bench.pick(100_000, 2_000));
     for _ in 0..waiting {

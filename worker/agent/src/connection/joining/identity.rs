@@ -44,14 +44,14 @@ impl Identity {
     }
 
     /// Whether this worker has a valid certificate. Logs the problem with an invalid one.
-    pub(super) fn holds(&self, role: &PeerRole) -> bool {
+    pub(super) fn is_valid(&self, role: &PeerRole) -> bool {
         if !self.folder.join(CERTIFICATE).exists() {
             return false;
         }
         match Tls::load_as(&self.settings, Some(role.clone())) {
             Ok(tls) => {
                 let holds = tls
-                    .and_then(|tls| tls.life())
+                    .and_then(|tls| tls.validity())
                     .is_some_and(|life| !life.is_over());
                 if !holds {
                     tracing::warn!("the certificate of this worker has expired; joining again");

@@ -95,7 +95,7 @@ pub(crate) async fn dialer(
         return Ok(Dialer::new(tls));
     }
     let identity = Identity::of(config, data);
-    if !identity.holds(&role) {
+    if !identity.is_valid(&role) {
         join(config, replicas, &identity, host).await?;
     }
     let tls = Tls::load_as(&identity.settings, Some(role))?;

@@ -17,7 +17,7 @@ pub(super) fn keep_renewed(identity: Identity, replicas: KnownReplicas, tls: Tls
         let mut told = String::new();
         loop {
             tokio::time::sleep(PAUSE).await;
-            if !tls.life().is_some_and(|life| life.is_to_be_renewed()) {
+            if !tls.validity().is_some_and(|life| life.is_renewal_due()) {
                 continue;
             }
             match renew(&identity, &replicas.addresses(), &tls).await {

@@ -100,7 +100,7 @@ impl<'a> Replica<'a> {
     /// Asks an unauthenticated replica for its authorities and accepts them if their hash is the token's.
     /// Nothing secret is sent meanwhile.
     async fn trusting_the_token(&self, token: &JoinToken) -> Result<Tls, JoinFailure> {
-        let mut anybody = self.client(Tls::believing_anybody()).await?;
+        let mut anybody = self.client(Tls::trusting_any_server()).await?;
         let request = v1::GetAuthoritiesRequest {};
         let pem = timed(anybody.get_authorities(request))
             .await?
@@ -111,7 +111,7 @@ impl<'a> Replica<'a> {
                            `muster worker token create`";
             return Err(JoinFailure::NoAnswer(problem.to_owned()));
         }
-        let tls = Tls::trusting(&pem);
+        let tls = Tls::trusting_authorities(&pem);
         tls.ok_or_else(|| JoinFailure::NoAnswer("invalid authorities".to_owned()))
     }
 

@@ -78,7 +78,7 @@ impl Discovery {
                     if matches!(found, Refusal::Unreachable(_)) {
                         self.channels.remove(&address);
                     }
-                    refusal = graver(refusal, found);
+                    refusal = more_informative(refusal, found);
                     if answered && !silent.is_empty() {
                         let channel = self.channel(&address)?;
                         attempts.push(ask(address, channel, hello, jitter(HURRIED)));
@@ -124,7 +124,7 @@ async fn ask(
 }
 
 /// The more informative of two refusals.
-fn graver(known: Refusal, found: Refusal) -> Refusal {
+fn more_informative(known: Refusal, found: Refusal) -> Refusal {
     if matches!(known, Refusal::Rejected { .. }) {
         known
     } else {

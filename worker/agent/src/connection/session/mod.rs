@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::inbox::{Incoming, Outbox};
+use crate::inbox::{Input, Outbox};
 use crate::tasks::container_engine::FoundEngine;
 
 /// An open session, as used by the decision loop.
@@ -93,7 +93,7 @@ impl SessionKeeper {
         let mut pause = Pause::new();
         let mut told = None;
         loop {
-            self.say_engine();
+            self.set_engine_label();
             let hello = v1::Hello {
                 registration: Some((&self.registration).into()),
                 leadership_epoch: self.newest.borrow().get(),
@@ -121,7 +121,7 @@ impl SessionKeeper {
     }
 
     /// Sets the host's label for the current engine.
-    fn say_engine(&mut self) {
+    fn set_engine_label(&mut self) {
         let labels = &mut self.registration.labels;
         match self.engine.borrow_and_update().as_ref() {
             Some(engine) => labels.insert(ENGINE_LABEL.to_owned(), engine.identity.clone()),
@@ -150,7 +150,7 @@ impl SessionKeeper {
             outbox: opened.outbox,
             closed: closed.clone(),
         };
-        self.tell(Incoming::Opened(session)).await;
+        self.tell(Input::Opened(session)).await;
         let mut messages = opened.messages;
         loop {
             let message = tokio::select! {
@@ -168,7 +168,7 @@ impl SessionKeeper {
                     kind: Some(LeaderKind::Replicas(replicas)),
                 })) => self.discovery.know(&replicas.addresses),
                 Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
-                    self.tell(Incoming::Message(number, kind)).await;
+                    self.tell(Input::Message(number, kind)).await;
                 }
                 // A message that only newer versions know.
                 Ok(Some(v1::LeaderMessage { kind: None })) => {}
@@ -180,10 +180,10 @@ impl SessionKeeper {
             }
         }
         closed.cancel();
-        self.tell(Incoming::Closed(number)).await;
+        self.tell(Input::Closed(number)).await;
     }
 
-    async fn tell(&self, incoming: Incoming) {
+    async fn tell(&self, incoming: Input) {
         if self.inbox.send(incoming).await.is_err() {
             tracing::debug!("the agent is ending: a message of the leader is dropped");
         }

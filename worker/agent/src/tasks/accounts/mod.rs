@@ -58,7 +58,7 @@ pub enum AccountsError {
 /// Accounts that this host's tasks run as.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
-    whose: Whose,
+    whose: AccountSource,
     allow_root: bool,
     min_uid: u32,
     /// Why no task can start, if what tasks need is not accessible to them.
@@ -66,7 +66,7 @@ pub(crate) struct Accounts {
 }
 
 #[derive(Clone, Debug)]
-enum Whose {
+enum AccountSource {
     /// The agent's account.
     Agent,
     /// One account, as it was when the agent started.
@@ -80,7 +80,7 @@ impl Accounts {
     #[cfg(test)]
     pub(crate) const fn agents() -> Self {
         Self {
-            whose: Whose::Agent,
+            whose: AccountSource::Agent,
             allow_root: false,
             min_uid: config::USERS_BEGIN,
             closed: None,
@@ -95,7 +95,7 @@ impl Accounts {
     pub(crate) fn open(config: &TasksConfig, has_proof: bool) -> Result<Self, AccountsError> {
         let is_root = geteuid().is_root();
         let mut accounts = Self {
-            whose: Whose::Agent,
+            whose: AccountSource::Agent,
             allow_root: config.allow_root,
             min_uid: config.min_uid,
             closed: None,
@@ -115,14 +115,14 @@ impl Accounts {
             named if !is_root => return Err(AccountsError::NotRoot(named.clone().into())),
             RunAs::Account(name) => {
                 if let Some(account) = accounts.named("tasks.run_as", name)? {
-                    accounts.whose = Whose::One(account);
+                    accounts.whose = AccountSource::One(account);
                 }
             }
             RunAs::Submitter | RunAs::Auto => {
                 for (user, name) in &config.users {
                     accounts.named(&format!("tasks.users.{user}"), name)?;
                 }
-                accounts.whose = Whose::Submitters(config.users.clone());
+                accounts.whose = AccountSource::Submitters(config.users.clone());
             }
         }
         Ok(accounts)
@@ -132,7 +132,7 @@ impl Accounts {
     fn named(&self, key: &str, name: &str) -> Result<Option<Account>, AccountsError> {
         let found = self.find(name).map_err(|refusal| AccountsError::Account {
             key: key.to_owned(),
-            reason: refusal.words,
+            reason: refusal.message,
         })?;
         tracing::info!(
             account = name,
@@ -144,15 +144,15 @@ impl Accounts {
 
     /// Whether tasks run as accounts other than the agent's.
     pub(crate) const fn are_others(&self) -> bool {
-        !matches!(self.whose, Whose::Agent)
+        !matches!(self.whose, AccountSource::Agent)
     }
 
     /// Value of the host's label; none if tasks run as the agent.
     pub(crate) fn label(&self) -> Option<String> {
         match &self.whose {
-            Whose::Agent => None,
-            Whose::One(account) => Some(account.name.clone()),
-            Whose::Submitters(_) => Some(String::from(RunAs::Submitter)),
+            AccountSource::Agent => None,
+            AccountSource::One(account) => Some(account.name.clone()),
+            AccountSource::Submitters(_) => Some(String::from(RunAs::Submitter)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Accounts {
     /// The account of a user's task on this host. The user database may be remote, so it is queried off the
     /// runtime's threads.
     pub(crate) async fn identity_of(&self, user: &str) -> TaskIdentity {
-        let found = if matches!(self.whose, Whose::Submitters(_)) {
+        let found = if matches!(self.whose, AccountSource::Submitters(_)) {
             let (accounts, user) = (self.clone(), user.to_owned());
             let found = tokio::task::spawn_blocking(move || accounts.look_up(&user)).await;
             found.unwrap_or_else(|error| {
@@ -180,7 +180,7 @@ impl Accounts {
             Ok(account) => (account, None),
             Err(refusal) => {
                 metrics::task_refused(refusal.reason);
-                (None, Some(refusal.told()))
+                (None, Some(refusal.message()))
             }
         };
         let any_container_user = self.allow_root && self.are_others();
@@ -197,9 +197,9 @@ impl Accounts {
             return Err(refusal.clone());
         }
         let account = match &self.whose {
-            Whose::Agent => return Ok(None),
-            Whose::One(account) => account.clone(),
-            Whose::Submitters(names) => self.of_submitter(names, user)?,
+            AccountSource::Agent => return Ok(None),
+            AccountSource::One(account) => account.clone(),
+            AccountSource::Submitters(names) => self.of_submitter(names, user)?,
         };
         // A task of root runs as the agent, which is root.
         Ok(Some(account).filter(|account| account.uid != 0))
@@ -218,10 +218,18 @@ impl Accounts {
             ));
         }
         let name = names.get(user).map_or(user, String::as_str);
-        self.find(name).map_err(|Refusal { reason, words }| {
-            let words = format!("tasks of the user `{user}` cannot run on this host: {words}");
-            Refusal { reason, words }
-        })
+        self.find(name).map_err(
+            |Refusal {
+                 reason,
+                 message: words,
+             }| {
+                let words = format!("tasks of the user `{user}` cannot run on this host: {words}");
+                Refusal {
+                    reason,
+                    message: words,
+                }
+            },
+        )
     }
 
     /// Looks up an account by name and checks whether tasks may run as it.
@@ -277,7 +285,7 @@ mod tests {
             .iter()
             .map(|(user, name)| ((*user).to_owned(), (*name).to_owned()));
         Accounts {
-            whose: Whose::Submitters(names.collect()),
+            whose: AccountSource::Submitters(names.collect()),
             allow_root,
             min_uid: 1_000,
             closed: None,
@@ -286,7 +294,7 @@ mod tests {
 
     fn refusal(accounts: &Accounts, user: &str) -> (&'static str, String) {
         let refusal = accounts.look_up(user).unwrap_err();
-        (refusal.reason.word(), refusal.told())
+        (refusal.reason.word(), refusal.message())
     }
 
     #[test]
@@ -324,7 +332,7 @@ mod tests {
         let failed = Err(io::Error::from(io::ErrorKind::TimedOut));
         let refusal = submitters(false, &[]).judge("ada", failed).unwrap_err();
         assert_eq!(refusal.reason, Reason::Lookup);
-        assert!(refusal.told().starts_with("ACCOUNT_LOOKUP: "));
+        assert!(refusal.message().starts_with("ACCOUNT_LOOKUP: "));
     }
 
     #[tokio::test]

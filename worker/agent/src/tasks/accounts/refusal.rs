@@ -11,7 +11,7 @@ const LOOKUP_FAILED: &str = "ACCOUNT_LOOKUP";
 pub(crate) struct Refusal {
     pub(super) reason: Reason,
     /// Message for users, with the way out.
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
 /// Kinds of reasons: the label `reason` of the metric.
@@ -52,15 +52,18 @@ impl Reason {
 impl Refusal {
     pub(super) fn new(reason: Reason, words: impl Into<String>) -> Self {
         let words = words.into();
-        Self { reason, words }
+        Self {
+            reason,
+            message: words,
+        }
     }
 
     /// The message for the task's user.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn message(&self) -> String {
         let kind = match self.reason {
             Reason::Lookup => LOOKUP_FAILED,
             Reason::Missing | Reason::Forbidden | Reason::Closed | Reason::Unnamed => NO_ACCOUNT,
         };
-        format!("{kind}: {}", self.words)
+        format!("{kind}: {}", self.message)
     }
 }

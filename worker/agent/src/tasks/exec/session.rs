@@ -79,7 +79,7 @@ impl Call {
     pub(super) async fn refuse(self, detail: String) {
         let Self { up, down } = self;
         say(&up, ToUser::Refused(v1::ExecRefusal { detail })).await;
-        farewell(up, until_gone(down)).await;
+        await_close(up, until_gone(down)).await;
     }
 
     /// Runs the command until it ends or its user is gone.
@@ -94,7 +94,7 @@ impl Call {
         let Self { up, down } = self;
         let Command { supervisor, files } = command;
         let (output, errors) = (files.output.clone(), files.errors.clone());
-        let user = obey(down, files);
+        let user = execute_user_messages(down, files);
         tokio::pin!(user);
         let ending = tokio::select! {
             // Dropping the supervisor's socket ends the command.
@@ -103,12 +103,12 @@ impl Call {
             ending = relay(&supervisor, &output, errors.as_deref(), &up) => ending,
         };
         say(&up, ending).await;
-        farewell(up, user).await;
+        await_close(up, user).await;
     }
 }
 
 /// Waits for the leader to close the call: dropping it earlier loses messages in transit.
-async fn farewell(up: mpsc::Sender<v1::ExecUp>, closed: impl Future<Output = ()>) {
+async fn await_close(up: mpsc::Sender<v1::ExecUp>, closed: impl Future<Output = ()>) {
     drop(up);
     if timeout(EXEC_FAREWELL_MAX, closed).await.is_err() {
         tracing::debug!("the leader does not close the call of an ended command");
@@ -137,7 +137,7 @@ async fn relay(
         tokio::join!(output, errors);
     };
     let ending = async {
-        let ending = hear_to_the_end(supervisor, up).await;
+        let ending = relay_start_and_exit(supervisor, up).await;
         over.cancel();
         ending
     };
@@ -190,10 +190,13 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Relays that the command has started; returns how it ended.
-async fn hear_to_the_end(supervisor: &AsyncFd<OwnedFd>, up: &mpsc::Sender<v1::ExecUp>) -> ToUser {
+async fn relay_start_and_exit(
+    supervisor: &AsyncFd<OwnedFd>,
+    up: &mpsc::Sender<v1::ExecUp>,
+) -> ToUser {
     loop {
         let answer = match supervisor.readable().await {
-            Ok(mut ready) => ready.try_io(|socket| exec::hear(socket.get_ref().as_fd())),
+            Ok(mut ready) => ready.try_io(|socket| exec::receive(socket.get_ref().as_fd())),
             Err(error) => Ok(Err(error)),
         };
         match answer {
@@ -219,7 +222,7 @@ async fn hear_to_the_end(supervisor: &AsyncFd<OwnedFd>, up: &mpsc::Sender<v1::Ex
 }
 
 /// Executes the user's messages until the user is gone.
-async fn obey(mut down: Streaming<v1::ExecRequest>, mut files: AgentFiles) {
+async fn execute_user_messages(mut down: Streaming<v1::ExecRequest>, mut files: AgentFiles) {
     loop {
         match down.message().await {
             Ok(Some(v1::ExecRequest { kind })) => match kind {

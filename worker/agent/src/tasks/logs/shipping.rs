@@ -58,13 +58,13 @@ pub(crate) struct Shipper {
     logs: PathBuf,
     tasks: PathBuf,
     /// Outputs whose last attempt failed.
-    failing: BTreeMap<Output, Failing>,
+    failing: BTreeMap<Output, RetryState>,
 }
 
 type Output = (RunId, OutputStream);
 
 #[derive(Clone, Copy, Debug)]
-struct Failing {
+struct RetryState {
     wait: Duration,
     again_at: Instant,
 }
@@ -85,7 +85,7 @@ struct Waiting {
 
 /// Result of a scan of all logs.
 #[derive(Debug, Default)]
-struct Found {
+struct ScanResult {
     /// The oldest waiting segment of each output.
     next: Vec<Waiting>,
     /// Total number of waiting segments.
@@ -163,10 +163,10 @@ impl Shipper {
             failing.wait.saturating_mul(2).min(LOG_SHIP_RETRY_MAX)
         });
         let again_at = Instant::now() + wait;
-        self.failing.insert(output, Failing { wait, again_at });
+        self.failing.insert(output, RetryState { wait, again_at });
     }
 
-    async fn look(&self) -> io::Result<Found> {
+    async fn look(&self) -> io::Result<ScanResult> {
         let (logs, tasks) = (self.logs.clone(), self.tasks.clone());
         tokio::task::spawn_blocking(move || look(&logs, &tasks))
             .await
@@ -282,8 +282,8 @@ pub(super) fn unshipped_bytes(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-fn look(logs: &Path, tasks: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
+fn look(logs: &Path, tasks: &Path) -> io::Result<ScanResult> {
+    let mut found = ScanResult::default();
     for entry in fs::read_dir(logs)? {
         let entry = entry?;
         let id: Option<RunId> = entry
@@ -299,7 +299,7 @@ fn look(logs: &Path, tasks: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
-fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut Found) -> io::Result<()> {
+fn look_at(id: RunId, directory: &Path, tasks: &Path, found: &mut ScanResult) -> io::Result<()> {
     // Checked first: output written before the end is read after the end is known.
     let task = TaskDirectory::below(tasks, id);
     let has_ended = !task.path().exists() || task.exit()?.is_some();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use muster_control::agent::Found;
-use muster_model::beat::WorkerTaskPhase;
+use muster_control::agent::DiscoveredAttempt;
+use muster_model::heartbeat::WorkerTaskPhase;
 use muster_model::time::MonotonicMs;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
@@ -23,7 +23,7 @@ use muster_supervisor::{AgentRequest, KEPT, RunId, SupervisorMessage, TaskDirect
 use crate::limits::ADOPTION_MAX;
 use crate::tasks::runner::connection::Connection;
 use crate::tasks::runner::launch::Launched;
-use crate::tasks::runner::link::{Link, is_frozen, recorded_exit};
+use crate::tasks::runner::link::{SupervisorLink, is_frozen, recorded_exit};
 use crate::tasks::runner::{Adopted, Runner, leftovers};
 
 /// Pause between attempts to reach a supervisor that is starting.
@@ -33,17 +33,17 @@ const RETRY: Duration = Duration::from_millis(10);
 const REBOOTED: &str = "its host was rebooted";
 
 /// State of one directory.
-enum Case {
+enum DirectoryState {
     /// No process is alive: the task ended, or its remains were killed.
     Over(WorkerTaskPhase),
     /// Its supervisor answers, or is about to.
-    Alive(Box<Alive>),
+    Alive(Box<SupervisorState>),
     /// No supervisor answers, and some process of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
 }
 
 /// State reported by a supervisor.
-struct Alive {
+struct SupervisorState {
     /// Phase of its task.
     phase: WorkerTaskPhase,
     /// End of its lease, in milliseconds of `CLOCK_BOOTTIME`.
@@ -55,7 +55,7 @@ struct Alive {
     launched: Launched,
 }
 
-impl Case {
+impl DirectoryState {
     fn phase(&self) -> WorkerTaskPhase {
         match self {
             Self::Over(phase) => phase.clone(),
@@ -103,16 +103,16 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         adopted.spoiled.extend(spoiled.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;
         let spec = spec(id, &directory);
-        adopted.found.push(Found {
+        adopted.found.push(DiscoveredAttempt {
             key: id.key,
             epoch: id.epoch,
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
-            is_suspended: matches!(&case, Case::Alive(alive) if alive.suspended),
+            is_suspended: matches!(&case, DirectoryState::Alive(alive) if alive.suspended),
             assignment: spec.as_ref().map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
-        let spec = spec.filter(|_| !matches!(case, Case::Over(_)));
+        let spec = spec.filter(|_| !matches!(case, DirectoryState::Over(_)));
         if let Some(spec) = &spec {
             hold_folder(runner, spec);
         }
@@ -120,18 +120,18 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             .and_then(|spec| spec.confinement.cpus)
             .map(|place| runner.config.hardware.cpus.held(place));
         match case {
-            Case::Over(_) => {}
-            Case::Alive(alive) => {
+            DirectoryState::Over(_) => {}
+            DirectoryState::Alive(alive) => {
                 let progress = alive.progress.map(|step| (id, step));
                 adopted.progress.extend(progress);
                 runner.hold(id, deadline_ms, |orders, inbox| {
-                    let link = Link::new(id, directory, orders, inbox);
+                    let link = SupervisorLink::new(id, directory, orders, inbox);
                     link.holding(cpus).run(alive.launched)
                 });
             }
-            Case::Unkillable(supervisor) => {
+            DirectoryState::Unkillable(supervisor) => {
                 runner.hold(id, deadline_ms, |orders, inbox| {
-                    let link = Link::new(id, directory, orders, inbox);
+                    let link = SupervisorLink::new(id, directory, orders, inbox);
                     link.holding(cpus).end(supervisor)
                 });
             }
@@ -174,8 +174,8 @@ fn list(tasks: &Path) -> io::Result<BTreeMap<RunId, TaskDirectory>> {
 }
 
 /// The state of an attempt that exists only in the journal.
-pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> Found {
-    Found {
+pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> DiscoveredAttempt {
+    DiscoveredAttempt {
         key,
         epoch,
         phase: WorkerTaskPhase::Gone {
@@ -187,7 +187,7 @@ pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> Found {
     }
 }
 
-fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
+fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<DirectoryState> {
     // A supervisor that was just being started must not start unnoticed.
     if let Some(me) = ProcessIdentity::of(std::process::id().cast_signed())
         && directory.claim(me).is_ok()
@@ -198,7 +198,7 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
     let until = boottime_ms() + u64::try_from(ADOPTION_MAX.as_millis()).unwrap_or(u64::MAX);
     loop {
         if let Some(exit) = recorded_exit(directory) {
-            return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
+            return Ok(DirectoryState::Over(WorkerTaskPhase::Exited(exit)));
         }
         let alive = supervisor.is_some_and(|process| process.is_alive());
         if alive && let Ok(case) = reach(directory, supervisor) {
@@ -220,17 +220,20 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
     // It may have ended normally between our last look and its end.
     let is_gone = recorded_exit(directory).is_some() || leftovers::kill_all(directory, supervisor);
     Ok(match recorded_exit(directory) {
-        Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
+        Some(exit) => DirectoryState::Over(WorkerTaskPhase::Exited(exit)),
         None if is_gone => gone(),
         None => {
             tracing::warn!(%id, "processes of a task cannot be killed: its GPUs stay allocated");
-            Case::Unkillable(supervisor)
+            DirectoryState::Unkillable(supervisor)
         }
     })
 }
 
 /// Connects to a supervisor and asks for its state.
-fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::Result<Case> {
+fn reach(
+    directory: &TaskDirectory,
+    supervisor: Option<ProcessIdentity>,
+) -> io::Result<DirectoryState> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     stream.set_read_timeout(Some(ADOPTION_MAX))?;
     say(&stream, &AgentRequest::Status)?;
@@ -260,7 +263,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             SupervisorMessage::Idle { .. } => {}
             SupervisorMessage::Stuck(it) => stuck = Some(it),
             SupervisorMessage::Exited(exit) => {
-                return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
+                return Ok(DirectoryState::Over(WorkerTaskPhase::Exited(exit)));
             }
             SupervisorMessage::Status {
                 deadline_boottime_ms: deadline_ms,
@@ -282,7 +285,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         child: None,
         stuck,
     };
-    Ok(Case::Alive(Box::new(Alive {
+    Ok(DirectoryState::Alive(Box::new(SupervisorState {
         phase,
         deadline_boottime_ms,
         progress,
@@ -293,7 +296,10 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
 
 /// Connects to a supervisor that is too busy to answer: writing its exit record may take many seconds. The
 /// link receives its later messages, and detects if it is frozen.
-fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Result<Case> {
+fn reach_busy(
+    directory: &TaskDirectory,
+    supervisor: ProcessIdentity,
+) -> io::Result<DirectoryState> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     // It is unknown whether its task is suspended: if it should be, the order is sent again.
     say(&stream, &AgentRequest::Resume)?;
@@ -307,7 +313,7 @@ fn reach_busy(directory: &TaskDirectory, supervisor: ProcessIdentity) -> io::Res
         child: None,
         stuck: None,
     };
-    Ok(Case::Alive(Box::new(Alive {
+    Ok(DirectoryState::Alive(Box::new(SupervisorState {
         phase,
         // Unknown before it answers: the next acknowledged heartbeat extends it.
         deadline_boottime_ms: boottime_ms(),
@@ -323,20 +329,20 @@ fn say(mut stream: &UnixStream, request: &AgentRequest) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn gone() -> Case {
+fn gone() -> DirectoryState {
     vanished("its supervisor was gone when the agent started")
 }
 
 /// After a reboot only records are left. A process with a recorded process id is another one.
-fn after_reboot(directory: &TaskDirectory) -> Case {
+fn after_reboot(directory: &TaskDirectory) -> DirectoryState {
     match recorded_exit(directory) {
-        Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
+        Some(exit) => DirectoryState::Over(WorkerTaskPhase::Exited(exit)),
         None => vanished(REBOOTED),
     }
 }
 
-fn vanished(detail: &str) -> Case {
-    Case::Over(WorkerTaskPhase::Gone {
+fn vanished(detail: &str) -> DirectoryState {
+    DirectoryState::Over(WorkerTaskPhase::Gone {
         detail: detail.to_owned(),
     })
 }
@@ -362,7 +368,7 @@ mod tests {
     use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders, TaskIdentity};
 
     use super::*;
-    use crate::inbox::{Incoming, inbox};
+    use crate::inbox::{Input, inbox};
     use crate::tasks::runner::RunnerConfig;
     use crate::testing;
 
@@ -416,7 +422,7 @@ mod tests {
         assert!(inbox.try_recv().is_err());
         std::fs::write(cgroup.join("cgroup.procs"), "").unwrap();
         let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
-        let Some(Incoming::Supervisor(of, SupervisorReport::Vanished { .. })) =
+        let Some(Input::Supervisor(of, SupervisorReport::Vanished { .. })) =
             reported.await.unwrap()
         else {
             panic!("not reported as vanished");
@@ -449,8 +455,7 @@ mod tests {
         let adopted = runner.adopt().await.unwrap();
         assert_eq!(adopted.found[0].phase, WorkerTaskPhase::Starting);
         let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
-        let Some(Incoming::Supervisor(of, SupervisorReport::Exited(exit))) =
-            reported.await.unwrap()
+        let Some(Input::Supervisor(of, SupervisorReport::Exited(exit))) = reported.await.unwrap()
         else {
             panic!("its end is not reported");
         };

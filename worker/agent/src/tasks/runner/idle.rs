@@ -54,7 +54,7 @@ impl IdleSupervisors {
         });
         if !waiting.is_watched {
             waiting.is_watched = true;
-            tokio::spawn(self.clone().send_away());
+            tokio::spawn(self.clone().expire());
         }
         keeps_cgroups
     }
@@ -78,7 +78,7 @@ impl IdleSupervisors {
     }
 
     /// Closes connections of supervisors idle for too long, until none are left.
-    async fn send_away(self) {
+    async fn expire(self) {
         loop {
             tokio::time::sleep(SUPERVISOR_IDLE).await;
             let mut waiting = self.waiting();

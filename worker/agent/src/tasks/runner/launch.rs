@@ -11,8 +11,8 @@ use muster_model::desired::TaskAssignment;
 use muster_model::ids::UnitId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, RunId, SecretFolders, Stuck, TaskDirectory,
-    TaskIdentity, TaskSpec, format_of,
+    Confinement, Controller, CpuBinding, DeviceNumber, RunId, SecretFolders, TaskDirectory,
+    TaskIdentity, TaskSpec, UnkillableTask, format_of,
 };
 use rustix::fs::statvfs;
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ pub(super) struct Launched {
     /// The child to reap, if this process is the parent.
     pub(super) child: Option<std::process::Child>,
     /// Its earlier report of a task that it cannot kill.
-    pub(super) stuck: Option<Stuck>,
+    pub(super) stuck: Option<UnkillableTask>,
 }
 
 /// Lease of a task, for its new supervisor.
@@ -51,7 +51,7 @@ pub(super) fn spec(
     assignment: TaskAssignment,
     identity: TaskIdentity,
     lease: LeaseTerms,
-    cpus: Option<CpuPlace>,
+    cpus: Option<CpuBinding>,
 ) -> TaskSpec {
     let id = RunId::of(&assignment);
     let checkpoint_directory =
@@ -83,7 +83,7 @@ pub(super) fn spec(
 fn confinement(
     config: &RunnerConfig,
     assignment: &TaskAssignment,
-    cpus: Option<CpuPlace>,
+    cpus: Option<CpuBinding>,
 ) -> Confinement {
     // A container has only its own devices anyway, and engines cannot work below a cgroup that hides some.
     let is_process = assignment.execution.container.is_none();

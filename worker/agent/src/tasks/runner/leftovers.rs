@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fs, io};
 
-use muster_supervisor::container::{self, Remains};
+use muster_supervisor::container::{self, ContainerRemains};
 use muster_supervisor::isolation::shared_memory::{
     remove_unless_used, sweep as sweep_shared_memory,
 };
@@ -88,8 +88,8 @@ fn clears_shared_memory(folder: &Path) -> io::Result<bool> {
 /// attempt asks again.
 fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
     match container::end(directory)? {
-        Remains::Nothing => Ok(true),
-        Remains::Something(why) => {
+        ContainerRemains::Nothing => Ok(true),
+        ContainerRemains::PossiblyAlive(why) => {
             tracing::warn!(path = %directory.path().display(), why, "a task's container still exists");
             Ok(false)
         }

@@ -11,16 +11,16 @@ use muster_monitor::gpu::GpuHold;
 use muster_supervisor::lease::clock::boottime_ms;
 use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX, UNKILLABLE_MS};
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, RunId, Stuck, SupervisorMessage, TaskDirectory};
+use muster_supervisor::{AgentRequest, RunId, SupervisorMessage, TaskDirectory, UnkillableTask};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::inbox::{Incoming, Outbox};
+use crate::inbox::{Input, Outbox};
 use crate::tasks::cpus::CpuGrant;
 use crate::tasks::runner::connection::SupervisorConnection;
 use crate::tasks::runner::idle::IdleSupervisors;
 use crate::tasks::runner::launch::Launched;
-use crate::tasks::runner::{Left, leftovers, send};
+use crate::tasks::runner::{ConnectionEnd, leftovers, send};
 
 /// Time for a supervisor that closed the connection to end.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -49,12 +49,12 @@ impl Orders {
     /// Orders received on these channels.
     pub(super) const fn new(
         deadlines: watch::Receiver<u64>,
-        meetings: watch::Receiver<Option<Rendezvous>>,
+        rendezvous: watch::Receiver<Option<Rendezvous>>,
         requests: mpsc::Receiver<AgentRequest>,
     ) -> Self {
         Self {
             deadlines,
-            meetings,
+            meetings: rendezvous,
             requests,
             kept: None,
         }
@@ -94,7 +94,7 @@ impl Orders {
 
 /// Connection to one supervisor.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SupervisorLink {
     id: RunId,
     directory: TaskDirectory,
     orders: Orders,
@@ -112,16 +112,16 @@ pub(super) struct Link {
 }
 
 /// Reasons why the connection ended.
-enum Ending {
+enum ConnectionEnd {
     /// The supervisor reported the exit, which is on disk too: no process of the task is alive.
-    Said(Exit),
+    Exited(Exit),
     /// The supervisor closed the connection.
     HungUp,
     /// It did not kill its task when it had to: it is frozen.
     Overdue,
 }
 
-impl Link {
+impl SupervisorLink {
     pub(super) const fn new(
         id: RunId,
         directory: TaskDirectory,
@@ -153,7 +153,7 @@ impl Link {
     }
 
     /// Runs until the task ends, and reports that.
-    pub(super) async fn run(mut self, launched: Launched) -> Left {
+    pub(super) async fn run(mut self, launched: Launched) -> ConnectionEnd {
         let Launched {
             connection,
             supervisor,
@@ -163,10 +163,10 @@ impl Link {
         if let Some(stuck) = stuck {
             self.stuck(stuck).await;
         }
-        let mut left = Left::default();
+        let mut left = ConnectionEnd::default();
         let ending = match connection.open() {
             Ok(mut connection) => {
-                let ending = self.converse(&mut connection).await;
+                let ending = self.run_connection(&mut connection).await;
                 if let (Some(idle), Some(supervisor)) = (self.idle.take(), supervisor) {
                     left.keeps_cgroups = idle.take_back(connection, supervisor);
                 }
@@ -174,7 +174,7 @@ impl Link {
             }
             Err(error) => {
                 tracing::warn!(id = %self.id, %error, "communication with a supervisor failed");
-                Ending::HungUp
+                ConnectionEnd::HungUp
             }
         };
         let report = self.conclude(ending, supervisor).await;
@@ -188,98 +188,98 @@ impl Link {
     }
 
     /// Kills the processes of a task from an earlier agent until all of them are dead, and reports that.
-    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> Left {
-        let report = self.conclude(Ending::HungUp, supervisor).await;
+    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> ConnectionEnd {
+        let report = self.conclude(ConnectionEnd::HungUp, supervisor).await;
         self.report(report).await;
-        Left::default()
+        ConnectionEnd::default()
     }
 
     async fn report(&mut self, report: SupervisorReport) {
         // A task started because of the report may be bound to the same CPUs.
         self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
-        send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+        send(&self.inbox, Input::Supervisor(self.id, report)).await;
         for gpu in std::mem::take(&mut self.held) {
-            send(&self.inbox, Incoming::GpuHeld(gpu, None)).await;
+            send(&self.inbox, Input::GpuHeld(gpu, None)).await;
         }
     }
 
     /// Handles a task that cannot be killed: its end is reported, and its GPUs are unfit until it is gone.
-    async fn stuck(&mut self, stuck: Stuck) {
+    async fn stuck(&mut self, stuck: UnkillableTask) {
         self.is_stuck = true;
         // The GPUs first, so that they are not taken for free.
         let spec = self.directory.read_spec().ok().flatten();
         self.held = spec.map(|spec| spec.assignment.gpus).unwrap_or_default();
-        let Stuck { detail, exit } = stuck;
+        let UnkillableTask { detail, exit } = stuck;
         for gpu in &self.held {
             let hold = GpuHold::Task(format!("{} of task {}", detail, self.id));
-            send(&self.inbox, Incoming::GpuHeld(*gpu, Some(hold))).await;
+            send(&self.inbox, Input::GpuHeld(*gpu, Some(hold))).await;
         }
         let report = SupervisorReport::Stuck { detail, exit };
-        send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+        send(&self.inbox, Input::Supervisor(self.id, report)).await;
     }
 
-    async fn converse(&mut self, connection: &mut SupervisorConnection) -> Ending {
+    async fn run_connection(&mut self, connection: &mut SupervisorConnection) -> ConnectionEnd {
         if let Some(stance) = self.orders.kept.take()
             && connection.send(&stance).await.is_err()
         {
-            return Ending::HungUp;
+            return ConnectionEnd::HungUp;
         }
         let mut tick = tokio::time::interval(LEASE_TICK);
         loop {
             let request = tokio::select! {
                 line = connection.next_line() => match line {
                     Ok(Some(line)) => {
-                        match self.hear(&line).await {
-                            Some(exit) => return Ending::Said(exit),
+                        match self.forward_message(&line).await {
+                            Some(exit) => return ConnectionEnd::Exited(exit),
                             None => continue,
                         }
                     }
-                    Ok(None) | Err(_) => return Ending::HungUp,
+                    Ok(None) | Err(_) => return ConnectionEnd::HungUp,
                 },
                 deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
                     AgentRequest::Extend { deadline_boottime_ms }
                 }
-                rendezvous = next_meeting(&mut self.orders.meetings) => {
+                rendezvous = next_rendezvous(&mut self.orders.meetings) => {
                     AgentRequest::Renew(rendezvous)
                 }
                 request = next_request(&mut self.orders.requests) => self.noted(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
-                        return Ending::Overdue;
+                        return ConnectionEnd::Overdue;
                     }
                     continue;
                 }
             };
             if connection.send(&request).await.is_err() {
-                return Ending::HungUp;
+                return ConnectionEnd::HungUp;
             }
         }
     }
 
     /// Forwards a message; the last one contains the exit.
-    async fn hear(&mut self, line: &str) -> Option<Exit> {
+    async fn forward_message(&mut self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
             Ok(SupervisorMessage::Prepared { master_port }) => {
                 let report = SupervisorReport::Prepared { master_port };
-                send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+                send(&self.inbox, Input::Supervisor(self.id, report)).await;
                 None
             }
             Ok(SupervisorMessage::Started { .. }) => {
-                let report = Incoming::Supervisor(self.id, SupervisorReport::Started);
+                let report = Input::Supervisor(self.id, SupervisorReport::Started);
                 send(&self.inbox, report).await;
                 None
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
-                send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                send(&self.inbox, Input::Checkpoint(self.id, report)).await;
                 None
             }
             Ok(SupervisorMessage::Spoiled(report)) => {
-                send(&self.inbox, Incoming::Spoiled(self.id, report)).await;
+                send(&self.inbox, Input::Spoiled(self.id, report)).await;
                 None
             }
             Ok(SupervisorMessage::Progress { step }) => {
-                send(&self.inbox, Incoming::Progress(self.id, step)).await;
+                send(&self.inbox, Input::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Stuck(stuck)) => {
@@ -319,13 +319,13 @@ impl Link {
 
     async fn conclude(
         &mut self,
-        ending: Ending,
+        ending: ConnectionEnd,
         supervisor: Option<ProcessIdentity>,
     ) -> SupervisorReport {
         match ending {
-            Ending::Said(exit) => return SupervisorReport::Exited(exit),
-            Ending::HungUp => wait_for_end(supervisor).await,
-            Ending::Overdue => {}
+            ConnectionEnd::Exited(exit) => return SupervisorReport::Exited(exit),
+            ConnectionEnd::HungUp => wait_for_end(supervisor).await,
+            ConnectionEnd::Overdue => {}
         }
         let directory = self.directory.clone();
         let mut exit = recorded_exit(&directory);
@@ -334,7 +334,7 @@ impl Link {
             let in_vain = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
             while !kill_all(directory.clone(), supervisor).await {
                 if Instant::now() >= in_vain && !self.is_stuck {
-                    self.stuck(Stuck {
+                    self.stuck(UnkillableTask {
                         detail: LEFT_OVER.to_owned(),
                         exit: None,
                     })
@@ -371,7 +371,7 @@ async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
 }
 
 /// The next rendezvous of the gang; pending forever once the sender is dropped. Cancel safe.
-async fn next_meeting(meetings: &mut watch::Receiver<Option<Rendezvous>>) -> Rendezvous {
+async fn next_rendezvous(meetings: &mut watch::Receiver<Option<Rendezvous>>) -> Rendezvous {
     while meetings.changed().await.is_ok() {
         let rendezvous = meetings.borrow_and_update().clone();
         if let Some(rendezvous) = rendezvous {
@@ -422,10 +422,10 @@ pub(super) fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
     }
 }
 
-fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
+fn detail(ending: &ConnectionEnd, directory: &TaskDirectory) -> String {
     let what = match ending {
-        Ending::Said(_) | Ending::HungUp => "its supervisor vanished",
-        Ending::Overdue => {
+        ConnectionEnd::Exited(_) | ConnectionEnd::HungUp => "its supervisor vanished",
+        ConnectionEnd::Overdue => {
             "its supervisor was frozen past the task's lease or grace and was killed"
         }
     };
@@ -472,7 +472,7 @@ mod tests {
         let (give, given) = tokio::sync::oneshot::channel();
         runner.hold(id, 0, |orders, _inbox| async move {
             give.send(orders).ok();
-            Left::default()
+            ConnectionEnd::default()
         });
         let mut orders = given.await.expect("its orders");
         // More than the channel holds.
@@ -485,6 +485,6 @@ mod tests {
         };
         runner.renew(id, meeting(1));
         runner.renew(id, meeting(2));
-        assert_eq!(next_meeting(&mut orders.meetings).await, meeting(2));
+        assert_eq!(next_rendezvous(&mut orders.meetings).await, meeting(2));
     }
 }

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_control::agent::Found;
-use muster_model::beat::{CheckpointReport, SpoilReport};
+use muster_control::agent::DiscoveredAttempt;
 use muster_model::desired::{Rendezvous, TaskAssignment};
+use muster_model::heartbeat::{CheckpointReport, SpoilReport};
 use muster_model::ids::{GpuUuid, UnitId};
 use muster_model::time::MonotonicMs;
 use muster_model::timings::{Timings, lease_warning_ms};
@@ -29,7 +29,7 @@ use muster_monitor::gpu::Handover;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::inbox::{Incoming, Outbox};
+use crate::inbox::{Input, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
 use crate::tasks::accounts::Accounts;
@@ -40,7 +40,7 @@ pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
 use link::Orders;
-use muster_supervisor::container::{self, Remains};
+use muster_supervisor::container::{self, ContainerRemains};
 use muster_supervisor::isolation::shared_memory::remove_unless_used;
 use muster_supervisor::lease::clock::LeaseClock;
 use muster_supervisor::{
@@ -121,7 +121,7 @@ pub(crate) struct Runner {
     removals: Arc<Semaphore>,
     clock: LeaseClock,
     /// Heartbeat interval in milliseconds, as last requested by a leader.
-    beat_ms: Arc<AtomicU64>,
+    heartbeat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     start_spans: StartSpans,
@@ -136,12 +136,12 @@ struct Handle {
     /// The gang's current rendezvous; none if unknown.
     rendezvous: watch::Sender<Option<Rendezvous>>,
     requests: mpsc::Sender<AgentRequest>,
-    task: JoinHandle<Left>,
+    task: JoinHandle<ConnectionEnd>,
 }
 
 /// State of an ended connection, for the cleanup.
 #[derive(Debug, Default)]
-struct Left {
+struct ConnectionEnd {
     /// Whether the supervisor continues and keeps the cgroups of this task.
     keeps_cgroups: bool,
     /// The task's specification; none if an earlier agent started it.
@@ -172,7 +172,7 @@ impl Runner {
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             removals: Arc::new(Semaphore::new(1)),
             clock,
-            beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
+            heartbeat_ms: Arc::new(AtomicU64::new(Timings::default().heartbeat_ms)),
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
@@ -186,8 +186,8 @@ impl Runner {
     }
 
     /// Sets the heartbeat interval requested by a leader.
-    pub(crate) fn beats_every(&self, beat_ms: u64) {
-        self.beat_ms.store(beat_ms, Ordering::Relaxed);
+    pub(crate) fn set_heartbeat_interval(&self, beat_ms: u64) {
+        self.heartbeat_ms.store(beat_ms, Ordering::Relaxed);
     }
 
     /// Starts a supervisor; its reports arrive in the inbox.
@@ -199,7 +199,7 @@ impl Runner {
             lease_warning_ms: lease_warning_ms(
                 assignment.stop_grace_ms,
                 assignment.partition_grace_ms,
-                self.beat_ms.load(Ordering::Relaxed),
+                self.heartbeat_ms.load(Ordering::Relaxed),
             ),
             release,
             cpus: self.config.hardware.cpus.grant(&assignment),
@@ -292,7 +292,7 @@ impl Runner {
         releases.retain(|_, release| !release.is_finished());
         let release = tokio::spawn(async move {
             ended(earlier).await;
-            let mut left = Left::default();
+            let mut left = ConnectionEnd::default();
             if let Some(handle) = handle {
                 let Ok(gone) = tokio::time::timeout(RELEASE_MAX, handle.task).await else {
                     tracing::warn!(%id, "a released supervisor does not end: its task cannot be killed");
@@ -338,7 +338,7 @@ impl Runner {
 
     fn hold<F>(&self, id: RunId, deadline_ms: u64, body: impl FnOnce(Orders, Outbox) -> F)
     where
-        F: Future<Output = Left> + Send + 'static,
+        F: Future<Output = ConnectionEnd> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
         let (rendezvous, meetings) = watch::channel(None);
@@ -367,7 +367,7 @@ impl Runner {
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
     /// Every attempt with a directory.
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<DiscoveredAttempt>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
     /// Checkpoints that they could not read.
@@ -391,7 +391,7 @@ async fn clear(
     directory: TaskDirectory,
     scratch: ScratchFolders,
     folders: CheckpointFolders,
-    left: Left,
+    left: ConnectionEnd,
 ) {
     let cleared = tokio::task::spawn_blocking(move || {
         let known = left.spec.map(|spec| *spec);
@@ -429,8 +429,8 @@ async fn clear(
 /// Muster does not use.
 fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
     let left = match container::end(directory) {
-        Ok(Remains::Nothing) => None,
-        Ok(Remains::Something(why)) => Some(why),
+        Ok(ContainerRemains::Nothing) => None,
+        Ok(ContainerRemains::PossiblyAlive(why)) => Some(why),
         Err(error) => Some(error.to_string()),
     };
     if let Some(why) = left {
@@ -443,7 +443,7 @@ fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
 }
 
 /// Sends to the decision loop; if that has ended, the process is about to end too.
-async fn send(inbox: &Outbox, incoming: Incoming) {
+async fn send(inbox: &Outbox, incoming: Input) {
     if inbox.send(incoming).await.is_err() {
         tracing::debug!("the agent is ending: a supervisor's report is left to the next one");
     }

@@ -68,7 +68,7 @@ fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<boo
             "is outside of its unit's checkpoint directory",
         ));
     }
-    let doomed = doomed(&parent, name.to_owned());
+    let doomed = removal_name(&parent, name.to_owned());
     discard(&doomed)?;
     let renamed = fs::rename(parent.join(name), &doomed);
     if found(renamed, "renaming it")?.is_none() {
@@ -78,7 +78,7 @@ fn remove_as_owner(directory: &Path, path: &Path, kept: &[String]) -> Result<boo
     Ok(true)
 }
 
-fn doomed(parent: &Path, name: OsString) -> PathBuf {
+fn removal_name(parent: &Path, name: OsString) -> PathBuf {
     let mut hidden = OsString::from(DOOMED);
     hidden.push(name);
     parent.join(hidden)

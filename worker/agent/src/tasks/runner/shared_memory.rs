@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use std::{fs, io};
 
 use muster_model::desired::TaskAssignment;
-use muster_supervisor::SharedMemoryPlace;
+use muster_supervisor::SharedMemoryLocation;
 use muster_supervisor::isolation::shared_memory::is_possible;
 
 /// Path of shared memory for programs.
@@ -63,11 +63,11 @@ impl SharedMemoryHost {
 
     /// The private segment of a task's attempt; none if it uses the host's: it has no GPU and is no member
     /// of a gang, or its container engine provides one.
-    pub(crate) fn place(&self, assignment: &TaskAssignment) -> Option<SharedMemoryPlace> {
+    pub(crate) fn place(&self, assignment: &TaskAssignment) -> Option<SharedMemoryLocation> {
         let is_meant = !assignment.gpus.is_empty() || assignment.rank.world_size > 1;
         let is_process = assignment.execution.container.is_none();
         let name = name_of(assignment);
-        (is_meant && is_process).then(|| SharedMemoryPlace {
+        (is_meant && is_process).then(|| SharedMemoryLocation {
             folder: self.folder.join(name),
             visible: self.visible.clone(),
         })

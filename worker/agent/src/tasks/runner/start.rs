@@ -6,19 +6,19 @@ use std::sync::Arc;
 use muster_control::agent::SupervisorReport;
 use muster_model::desired::TaskAssignment;
 use muster_monitor::gpu::Handover;
-use muster_supervisor::{CpuPlace, RunId, TaskDirectory, TaskIdentity, TaskSpec};
+use muster_supervisor::{CpuBinding, RunId, TaskDirectory, TaskIdentity, TaskSpec};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::inbox::{Incoming, Outbox};
+use crate::inbox::{Input, Outbox};
 use crate::tasks::cpus::CpuGrant;
 use crate::tasks::runner::checkpoint_folders::CheckpointFolders;
 use crate::tasks::runner::idle::IdleSupervisors;
 use crate::tasks::runner::launch::{self, Launched, LeaseTerms};
-use crate::tasks::runner::link::{Link, Orders};
+use crate::tasks::runner::link::{Orders, SupervisorLink};
 use crate::tasks::runner::scratch::ScratchFolders;
 use crate::tasks::runner::server::SupervisorServer;
-use crate::tasks::runner::{Left, RunnerConfig, ended, send};
+use crate::tasks::runner::{ConnectionEnd, RunnerConfig, ended, send};
 
 /// A task to start, and the parts of the runner that its start uses.
 ///
@@ -47,7 +47,7 @@ impl Start {
     ///
     /// A failed start is a fault of the host (its disk is full, say), not of the job: it is reported as
     /// vanished, because nothing has run, and does not count against the job.
-    pub(super) async fn run(mut self, mut orders: Orders, inbox: Outbox) -> Left {
+    pub(super) async fn run(mut self, mut orders: Orders, inbox: Outbox) -> ConnectionEnd {
         let id = self.id;
         ended(self.release.take()).await;
         let gpus_free = self.handover.free(&self.assignment.gpus);
@@ -73,10 +73,10 @@ impl Start {
         drop(turn);
         match launched.unwrap_or_else(|error| Err(error.into())) {
             Ok((launched, spec)) => {
-                let link = Link::new(id, directory, orders, inbox);
+                let link = SupervisorLink::new(id, directory, orders, inbox);
                 let left = link.holding(cpus).returning_to(idle).run(launched).await;
                 let spec = Some(spec);
-                Left { spec, ..left }
+                ConnectionEnd { spec, ..left }
             }
             Err(error) => {
                 tracing::error!(%id, %error, "starting a supervisor failed");
@@ -91,7 +91,7 @@ impl Start {
         self,
         identity: TaskIdentity,
         lease: LeaseTerms,
-        cpus: Option<CpuPlace>,
+        cpus: Option<CpuBinding>,
     ) -> io::Result<(Launched, Box<TaskSpec>)> {
         let mut spec = launch::spec(&self.config, self.assignment, identity, lease, cpus);
         let folder = spec.checkpoint_directory.clone();
@@ -107,8 +107,8 @@ impl Start {
 }
 
 /// Reports that a task has no supervisor and never ran.
-async fn vanished(id: RunId, detail: String, inbox: &Outbox) -> Left {
+async fn vanished(id: RunId, detail: String, inbox: &Outbox) -> ConnectionEnd {
     let report = SupervisorReport::Vanished { detail };
-    send(inbox, Incoming::Supervisor(id, report)).await;
-    Left::default()
+    send(inbox, Input::Supervisor(id, report)).await;
+    ConnectionEnd::default()
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use muster_model::beat::{TaskStatus, WorkerStatus};
 use muster_model::desired::{DesiredState, HealthDuties, TaskAssignment};
+use muster_model::heartbeat::{TaskStatus, WorkerStatus};
 use muster_model::ids::{HostId, LeadershipEpoch, Revision, TaskKey};
 use muster_model::timings::Timings;
 use muster_proto::status::not_leader;
@@ -77,7 +77,7 @@ impl Leader {
                 epoch,
                 acking: true,
                 timings: Timings {
-                    beat_ms: 200,
+                    heartbeat_ms: 200,
                     suspect_ms: 5_000,
                     lost_ms: 15_000,
                 },

@@ -16,7 +16,7 @@ use muster_supervisor::lease::clock::LeaseClock;
 use crate::gpu::GpuError;
 use crate::gpu::helper::HelperProgram;
 use crate::gpu::helper::link::Link;
-use crate::gpu::helper::messages::{Opened, Question, Reply};
+use crate::gpu::helper::messages::{HelperRequest, Opened, Reply};
 use crate::limits::GPU_HELPER_REAP_MAX;
 use crate::metrics;
 
@@ -29,12 +29,12 @@ const NAME: &str = "muster";
 #[derive(Debug)]
 pub(super) struct Keeper {
     program: HelperProgram,
-    kept: Mutex<Kept>,
+    kept: Mutex<LogDirectory>,
 }
 
 /// The helper, and the state that its successor needs.
 #[derive(Debug)]
-struct Kept {
+struct LogDirectory {
     helper: Helper,
     /// The GPUs that the first helper found.
     expected: BTreeSet<GpuUuid>,
@@ -58,7 +58,7 @@ enum Helper {
 impl Keeper {
     /// Starts the first helper.
     pub(super) fn open(program: HelperProgram) -> Result<(Self, Opened), GpuError> {
-        let mut kept = Kept {
+        let mut kept = LogDirectory {
             helper: Helper::Gone,
             expected: BTreeSet::new(),
             missing: BTreeSet::new(),
@@ -74,7 +74,7 @@ impl Keeper {
     }
 
     /// Asks the helper, or a new one if it is gone.
-    pub(super) fn ask(&self, question: Question) -> Result<Reply, GpuError> {
+    pub(super) fn ask(&self, question: HelperRequest) -> Result<Reply, GpuError> {
         let link = self.link()?;
         let answered = link.ask(question, self.program.answer_max);
         if matches!(answered, Err(GpuError::Helper { .. })) {
@@ -114,7 +114,7 @@ impl Keeper {
     }
 
     /// Ends the helper, so that its successor looks for the GPUs again.
-    pub(super) fn start_anew(&self) {
+    pub(super) fn restart(&self) {
         self.kept().dismiss();
     }
 
@@ -138,12 +138,12 @@ impl Keeper {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, LogDirectory> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl LogDirectory {
     /// Starts a helper if the last one is gone, and has it open the GPUs.
     fn start(&mut self, program: &HelperProgram) -> Result<(Arc<Link>, Opened), GpuError> {
         if let Helper::Leaving(child) = &mut self.helper {
@@ -161,7 +161,7 @@ impl Kept {
             }
         };
         self.helper = Helper::Answering(child, Arc::clone(&link));
-        let question = Question::Open {
+        let question = HelperRequest::Open {
             ecc_counts: self.ecc_counts.clone(),
         };
         match link.ask(question, program.answer_max) {
@@ -171,7 +171,7 @@ impl Kept {
             }
             Ok(other) => {
                 self.dismiss();
-                Err(super::misfit(other))
+                Err(super::unexpected_reply(other))
             }
             Err(error) => {
                 self.dismiss();
@@ -214,7 +214,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for LogDirectory {
     fn drop(&mut self) {
         self.dismiss();
     }

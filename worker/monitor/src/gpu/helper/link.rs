@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::gpu::GpuError;
-use crate::gpu::helper::messages::{Answer, Question, Reply, Request};
+use crate::gpu::helper::messages::{Answer, HelperRequest, Reply, Request};
 use crate::limits::{GPU_HELPER_LOG_BYTES_MAX, GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
 /// Requests to one helper and its answers.
@@ -19,16 +19,16 @@ use crate::limits::{GPU_HELPER_LOG_BYTES_MAX, GPU_MESSAGE_BYTES_MAX, GPU_QUESTIO
 pub(super) struct Link {
     pid: u32,
     stdin: Mutex<ChildStdin>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingRequests>>,
     next_id: AtomicU64,
 }
 
 /// Requests that wait for answers.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRequests {
     asked: BTreeMap<u64, SyncSender<Result<Reply, GpuError>>>,
     /// Why no more answers come, once the link is closed.
-    over: Option<String>,
+    closed_reason: Option<String>,
 }
 
 impl Link {
@@ -40,14 +40,14 @@ impl Link {
             return Err(std::io::Error::other("a helper has no pipes"));
         };
         let pid = child.id();
-        let waiting = Arc::<Mutex<Waiting>>::default();
+        let waiting = Arc::<Mutex<PendingRequests>>::default();
         let hears = Arc::clone(&waiting);
         std::thread::Builder::new()
             .name("gpu-answers".to_owned())
-            .spawn(move || hear(stdout, &hears))?;
+            .spawn(move || receive(stdout, &hears))?;
         std::thread::Builder::new()
             .name("gpu-helper-log".to_owned())
-            .spawn(move || log_again(stderr, pid))?;
+            .spawn(move || forward_log(stderr, pid))?;
         Ok(Self {
             pid,
             stdin: Mutex::new(stdin),
@@ -62,19 +62,19 @@ impl Link {
 
     /// Whether no more answers come.
     pub(super) fn is_over(&self) -> bool {
-        lock(&self.waiting).over.is_some()
+        lock(&self.waiting).closed_reason.is_some()
     }
 
     /// Asks, and waits for the answer.
     ///
     /// # Errors
     /// [`GpuError::Helper`] if no answer comes in time; else the helper's refusal.
-    pub(super) fn ask(&self, question: Question, limit: Duration) -> Result<Reply, GpuError> {
+    pub(super) fn ask(&self, question: HelperRequest, limit: Duration) -> Result<Reply, GpuError> {
         let (sender, answer) = sync_channel(1);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.wait_for(id, sender)?;
         let told =
-            self.tell(&Request { id, question })
+            self.send(&Request { id, question })
                 .and_then(|()| match answer.recv_timeout(limit) {
                     Ok(result) => result,
                     Err(RecvTimeoutError::Timeout) => {
@@ -92,7 +92,7 @@ impl Link {
         sender: SyncSender<Result<Reply, GpuError>>,
     ) -> Result<(), GpuError> {
         let mut waiting = lock(&self.waiting);
-        if let Some(why) = &waiting.over {
+        if let Some(why) = &waiting.closed_reason {
             return Err(self.broken(why.clone()));
         }
         // Pending requests must fit into the pipe of a helper that does not read, else the agent would hang
@@ -105,7 +105,7 @@ impl Link {
         Ok(())
     }
 
-    fn tell(&self, request: &Request) -> Result<(), GpuError> {
+    fn send(&self, request: &Request) -> Result<(), GpuError> {
         let failed = |error: std::io::Error| self.broken(format!("accepts no requests: {error}"));
         let mut line = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
@@ -114,7 +114,7 @@ impl Link {
     }
 
     fn why_over(&self) -> String {
-        let why = lock(&self.waiting).over.clone();
+        let why = lock(&self.waiting).closed_reason.clone();
         why.unwrap_or_else(|| "does not answer".to_owned())
     }
 
@@ -127,15 +127,15 @@ impl Link {
 }
 
 /// Passes answers to the waiting threads until no more come.
-fn hear(stdout: ChildStdout, waiting: &Mutex<Waiting>) {
-    let why = hear_answers(stdout, waiting);
+fn receive(stdout: ChildStdout, waiting: &Mutex<PendingRequests>) {
+    let why = receive_answers(stdout, waiting);
     let mut waiting = lock(waiting);
-    waiting.over = Some(why);
+    waiting.closed_reason = Some(why);
     // Dropping the senders wakes the waiting threads with an error.
     waiting.asked.clear();
 }
 
-fn hear_answers(stdout: ChildStdout, waiting: &Mutex<Waiting>) -> String {
+fn receive_answers(stdout: ChildStdout, waiting: &Mutex<PendingRequests>) -> String {
     let mut lines = BufReader::new(stdout);
     loop {
         let line = match next_line(&mut lines, GPU_MESSAGE_BYTES_MAX) {
@@ -162,7 +162,7 @@ struct Logged {
 }
 
 /// Repeats the helper's log in the agent's, with its levels. Other output comes from a library.
-fn log_again(stderr: ChildStderr, pid: u32) {
+fn forward_log(stderr: ChildStderr, pid: u32) {
     let mut lines = BufReader::new(stderr);
     while let Ok(Some(line)) = next_line(&mut lines, GPU_HELPER_LOG_BYTES_MAX) {
         let Ok(Logged { level, mut fields }) = serde_json::from_slice(&line) else {

@@ -14,12 +14,12 @@ use crate::gpu::{GpuError, GpuReadings, HealthChange, XidEvent};
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) id: u64,
-    pub(super) question: Question,
+    pub(super) question: HelperRequest,
 }
 
 /// A request of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Question {
+pub(super) enum HelperRequest {
     /// Opens the backend: the first request, sent once. Uncorrected ECC errors beyond these counts are new.
     Open { ecc_counts: Vec<(GpuUuid, u64)> },
     /// Applies an admin's orders, then waits for health changes, up to a time limit.

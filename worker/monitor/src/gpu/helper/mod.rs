@@ -25,7 +25,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use keeper::Keeper;
-use messages::{Opened, Question, Reply};
+use messages::{HelperRequest, Opened, Reply};
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::ids::GpuUuid;
 use muster_model::time::MonotonicMs;
@@ -155,7 +155,7 @@ impl HelpedBackend {
             .filter(|gpu| self.lost.remove(gpu))
             .collect();
         if !found_again.is_empty() {
-            self.keeper.start_anew();
+            self.keeper.restart();
         }
     }
 
@@ -199,7 +199,7 @@ impl GpuBackend for HelpedBackend {
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
         self.take_orders();
-        let question = Question::Observe {
+        let question = HelperRequest::Observe {
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             orders: self.orders.clone(),
         };
@@ -210,7 +210,7 @@ impl GpuBackend for HelpedBackend {
             ecc_counts,
         } = reply
         else {
-            return Err(misfit(reply));
+            return Err(unexpected_reply(reply));
         };
         self.orders.clear();
         self.xids.extend(xids);
@@ -241,9 +241,9 @@ struct HelpedMemory(Arc<Keeper>);
 
 impl GpuMemory for HelpedMemory {
     fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError> {
-        match self.0.ask(Question::Memory { gpu })? {
+        match self.0.ask(HelperRequest::Memory { gpu })? {
             Reply::Memory { used_mib, by } => Ok((used_mib, by)),
-            other => Err(misfit(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 }
@@ -254,14 +254,14 @@ struct HelpedSensors(Arc<Keeper>);
 impl GpuSensors for HelpedSensors {
     fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
         let gpu = gpu.clone();
-        match self.0.ask(Question::Sensors { gpu, now })? {
+        match self.0.ask(HelperRequest::Sensors { gpu, now })? {
             Reply::Sensors(readings) => Ok(readings),
-            other => Err(misfit(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 }
 
 /// An answer to another request.
-fn misfit(reply: Reply) -> GpuError {
+fn unexpected_reply(reply: Reply) -> GpuError {
     GpuError::Refused(format!("answer to another request: {reply:?}"))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_model::ids::GpuUuid;
 
 use crate::gpu::helper::link::next_line;
-use crate::gpu::helper::messages::{Answer, Opened, Question, Refusal, Reply, Request};
+use crate::gpu::helper::messages::{Answer, HelperRequest, Opened, Refusal, Reply, Request};
 use crate::gpu::{GpuBackend, GpuError};
 use crate::limits::{GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
@@ -27,7 +27,7 @@ pub(super) fn serve(
     let Some(first) = next_request(&mut lines)? else {
         return Ok(());
     };
-    let Question::Open { ecc_counts } = first.question else {
+    let HelperRequest::Open { ecc_counts } = first.question else {
         return Err(io::Error::other(
             "the first request must be to open the GPUs",
         ));
@@ -36,27 +36,27 @@ pub(super) fn serve(
         Ok(backend) => backend,
         Err(error) => return answer(first.id, Err(error)),
     };
-    let desks = Desks::start(backend, first.id)?;
+    let desks = RequestThreads::start(backend, first.id)?;
     while let Some(request) = next_request(&mut lines)? {
-        desks.hand_on(request)?;
+        desks.dispatch(request)?;
     }
     Ok(())
 }
 
 /// The threads that query the backend.
-struct Desks {
+struct RequestThreads {
     changes: SyncSender<Request>,
     memory: SyncSender<Request>,
     sensors: SyncSender<Request>,
 }
 
-impl Desks {
+impl RequestThreads {
     fn start(mut backend: Box<dyn GpuBackend>, opening: u64) -> io::Result<Self> {
         let (memory, mut sensors) = (backend.memory(), backend.sensors());
         answer(opening, Ok(Reply::Opened(opened(&*backend))))?;
         Ok(Self {
-            changes: desk("changes", move |question| match question {
-                Question::Observe { wait_ms, orders } => {
+            changes: start_request_thread("changes", move |question| match question {
+                HelperRequest::Observe { wait_ms, orders } => {
                     let injector = backend.injector();
                     for order in orders {
                         // Fails if the queue is full, which holds as many orders as an agent may send.
@@ -75,27 +75,27 @@ impl Desks {
                 }
                 other => Err(unexpected(&other)),
             })?,
-            memory: desk("memory", move |question| match question {
-                Question::Memory { gpu } => {
+            memory: start_request_thread("memory", move |question| match question {
+                HelperRequest::Memory { gpu } => {
                     let (used_mib, by) = memory.used(gpu)?;
                     Ok(Reply::Memory { used_mib, by })
                 }
                 other => Err(unexpected(&other)),
             })?,
-            sensors: desk("sensors", move |question| match question {
-                Question::Sensors { gpu, now } => sensors.read(&gpu, now).map(Reply::Sensors),
+            sensors: start_request_thread("sensors", move |question| match question {
+                HelperRequest::Sensors { gpu, now } => sensors.read(&gpu, now).map(Reply::Sensors),
                 other => Err(unexpected(&other)),
             })?,
         })
     }
 
     /// Passes a request to the thread of its kind.
-    fn hand_on(&self, request: Request) -> io::Result<()> {
+    fn dispatch(&self, request: Request) -> io::Result<()> {
         let desk = match &request.question {
-            Question::Observe { .. } => &self.changes,
-            Question::Memory { .. } => &self.memory,
-            Question::Sensors { .. } => &self.sensors,
-            Question::Open { .. } => {
+            HelperRequest::Observe { .. } => &self.changes,
+            HelperRequest::Memory { .. } => &self.memory,
+            HelperRequest::Sensors { .. } => &self.sensors,
+            HelperRequest::Open { .. } => {
                 let id = request.id;
                 return answer(id, Err(unexpected(&request.question)));
             }
@@ -106,9 +106,9 @@ impl Desks {
 }
 
 /// Starts a thread that answers one kind of request.
-fn desk(
+fn start_request_thread(
     name: &str,
-    mut find: impl FnMut(Question) -> Result<Reply, GpuError> + Send + 'static,
+    mut find: impl FnMut(HelperRequest) -> Result<Reply, GpuError> + Send + 'static,
 ) -> io::Result<SyncSender<Request>> {
     let (sender, requests) = sync_channel::<Request>(GPU_QUESTIONS_MAX);
     std::thread::Builder::new()
@@ -137,7 +137,7 @@ fn opened(backend: &dyn GpuBackend) -> Opened {
     }
 }
 
-fn unexpected(question: &Question) -> GpuError {
+fn unexpected(question: &HelperRequest) -> GpuError {
     GpuError::Refused(format!("unexpected request: {question:?}"))
 }
 

@@ -81,7 +81,7 @@ impl NvmlBackend {
             repaired,
             injector,
         };
-        backend.ecc_before = reckoned_from(ecc_counts, backend.count_ecc());
+        backend.ecc_before = ecc_baseline(ecc_counts, backend.count_ecc());
         backend.events = backend.subscribe();
         Ok(backend)
     }
@@ -284,7 +284,7 @@ impl GpuMemory for NvmlMemory {
 }
 
 /// Baseline of ECC errors: the earlier counts, or lower ones if the driver was restarted since.
-fn reckoned_from(
+fn ecc_baseline(
     before: &BTreeMap<GpuUuid, u64>,
     mut counts: BTreeMap<GpuUuid, u64>,
 ) -> BTreeMap<GpuUuid, u64> {
@@ -402,7 +402,7 @@ mod tests {
         let before: BTreeMap<GpuUuid, u64> = [(known, 4), (reloaded, 9)].into();
         let now = [(known, 6), (reloaded, 1), (unknown, 7)].into();
         let expected: BTreeMap<GpuUuid, u64> = [(known, 4), (reloaded, 1), (unknown, 7)].into();
-        assert_eq!(reckoned_from(&before, now), expected);
+        assert_eq!(ecc_baseline(&before, now), expected);
     }
 
     #[test]

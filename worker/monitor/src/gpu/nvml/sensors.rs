@@ -25,7 +25,7 @@ use crate::gpu::nvml::gauges;
 use crate::gpu::nvml::pairs::Pairs;
 use crate::gpu::sensors::{GpuReadings, GpuSensors};
 use crate::health::{POWER_BRAKE_RULE, RECOVERY_RULES};
-use crate::rates::{Growing, Rate, permille};
+use crate::rates::{GrowthTracker, Rate, permille};
 
 /// Rows remapped for corrected errors; rows remapped for uncorrected ones; remapping pending; remapping
 /// failed.
@@ -42,18 +42,18 @@ const BUSY_PERCENT: u32 = 90;
 /// Sensors read through NVML.
 pub(super) struct NvmlSensors {
     nvml: &'static Nvml,
-    gpus: BTreeMap<GpuUuid, Before>,
+    gpus: BTreeMap<GpuUuid, PreviousReadings>,
     pairs: Pairs,
 }
 
 /// Previous readings of a GPU.
 #[derive(Default)]
-struct Before {
+struct PreviousReadings {
     replays: Rate,
     link_replays: Rate,
     link_errors: Rate,
     throttled_ns: Rate,
-    double_bit_pages: Growing,
+    double_bit_pages: GrowthTracker,
     /// Links that were active at some time.
     links: Vec<u32>,
 }
@@ -77,7 +77,7 @@ impl GpuSensors for NvmlSensors {
         };
         let before = self.gpus.entry(gpu.uuid).or_default();
         let used_percent = device.utilization_rates().map_or(0, |used| used.gpu);
-        let mut look = Look {
+        let mut look = GpuSweep {
             device: &device,
             now,
             is_busy: used_percent >= BUSY_PERCENT,
@@ -100,14 +100,14 @@ impl GpuSensors for NvmlSensors {
 }
 
 /// One sweep of one GPU.
-struct Look<'a> {
+struct GpuSweep<'a> {
     device: &'a Device<'static>,
     now: MonotonicMs,
     is_busy: bool,
     readings: &'a mut GpuReadings,
 }
 
-impl Look<'_> {
+impl GpuSweep<'_> {
     fn sample(&mut self, rule: &str, metrics: &[(&str, i64)]) {
         self.readings.sample(rule, metrics);
     }
@@ -117,7 +117,7 @@ impl Look<'_> {
         field(self.device, id)
     }
 
-    fn memory_errors(&mut self, before: &mut Before) {
+    fn memory_errors(&mut self, before: &mut PreviousReadings) {
         let corrected = |location| {
             let kind = (MemoryError::Corrected, EccCounter::Volatile);
             self.device.memory_error_counter(kind.0, kind.1, location)
@@ -209,7 +209,7 @@ impl Look<'_> {
         }
     }
 
-    fn power_and_clocks(&mut self, before: &mut Before) {
+    fn power_and_clocks(&mut self, before: &mut PreviousReadings) {
         if let Ok(reasons) = self.device.current_throttle_reasons() {
             let bad = ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
             let slowed = reasons.intersects(bad);
@@ -263,7 +263,7 @@ impl Look<'_> {
         }
     }
 
-    fn pcie(&mut self, before: &mut Before) {
+    fn pcie(&mut self, before: &mut PreviousReadings) {
         let device = self.device;
         let (generation, width) = (
             device.current_pcie_link_gen(),
@@ -295,7 +295,7 @@ impl Look<'_> {
         }
     }
 
-    fn links(&mut self, before: &mut Before) {
+    fn links(&mut self, before: &mut PreviousReadings) {
         let (mut inactive, mut replays, mut errors) = (0, 0u64, 0u64);
         for link in 0..LINKS_MAX {
             let wrapper = self.device.link_wrapper_for(link);

@@ -1,7 +1,7 @@
 //! Evaluation of kernel log lines.
 
-use muster_health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
-use muster_health::kernel_log::{Event, HostSign, Recovery, Sxid, Xid};
+use muster_health::evaluate::{Assessment, LineKind as Pair, judge_sxid, judge_xid};
+use muster_health::kernel_log::{Event, HostFinding, Recovery, Sxid, Xid};
 use muster_health::rules::{Blame, XidSeverity};
 use muster_model::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
 use muster_model::ids::GpuUuid;
@@ -134,13 +134,13 @@ impl RuleEvaluator {
         &mut self,
         gpu: Option<GpuUuid>,
         code: u32,
-        judged: &Judged,
+        judged: &Assessment,
         rule: &str,
         metric: &str,
         about: impl FnOnce(Finding) -> Finding,
     ) {
         let now = self.now();
-        match self.coalescer.see(now, gpu, code) {
+        match self.coalescer.record(now, gpu, code) {
             Pair::Again => return,
             Pair::New { untold: 0 } => {}
             Pair::New { untold } => {
@@ -161,7 +161,7 @@ impl RuleEvaluator {
         }));
     }
 
-    fn sign(&mut self, sign: &HostSign, text: &str) {
+    fn sign(&mut self, sign: &HostFinding, text: &str) {
         let Some(kind) = self.rules.rule(sign.rule).map(|rule| rule.component) else {
             self.miss(sign.rule);
             return;

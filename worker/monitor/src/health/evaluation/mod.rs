@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_health::checks::{CheckResult, RULE_PREFIX};
-use muster_health::component::Patience;
+use muster_health::component::RecoveryLimits;
 use muster_health::evaluate::{Coalescer, Readings};
 use muster_health::guard_rails::RailsLimits;
 use muster_health::kernel_log::{BusMap, Xid};
@@ -102,10 +102,10 @@ impl RuleEvaluator {
             reports,
             seen,
         } = links;
-        let found = std::mem::take(&mut notes.waiting);
+        let found = std::mem::take(&mut notes.unacknowledged);
         let mut evaluator = Self {
             rules: shipped(),
-            rules_sum: RuleSet::sum_of(RuleSet::SHIPPED_TEXT),
+            rules_sum: RuleSet::fingerprint(RuleSet::SHIPPED_TEXT),
             revision: Revision::default(),
             source,
             release: release(&host.root),
@@ -124,14 +124,14 @@ impl RuleEvaluator {
             seen,
         };
         let now = evaluator.now();
-        for (id, component, severity) in &evaluator.notes.standing {
+        for (id, component, severity) in &evaluator.notes.severities {
             let Some(rule) = evaluator.rules.rule(id) else {
                 continue;
             };
             if evaluator.notes.are_of_another_boot {
-                evaluator.readings.doubt(now, rule, component);
+                evaluator.readings.resume_in_doubt(now, rule, component);
             } else {
-                evaluator.readings.stand(now, rule, component, *severity);
+                evaluator.readings.resume(now, rule, component, *severity);
             }
         }
         evaluator.against.set_rules(&evaluator.rules);
@@ -202,7 +202,7 @@ impl RuleEvaluator {
             }
             Observation::Repaired(component) => {
                 self.readings.forget(&component);
-                self.notes.standing.retain(|(_, of, _)| *of != component);
+                self.notes.severities.retain(|(_, of, _)| *of != component);
                 self.publish_faulty();
                 self.write();
             }
@@ -331,7 +331,11 @@ impl RuleEvaluator {
             return;
         };
         let id = format!("{RULE_PREFIX}{name}");
-        let standing = self.notes.standing.iter().find(|(rule, _, _)| *rule == id);
+        let standing = self
+            .notes
+            .severities
+            .iter()
+            .find(|(rule, _, _)| *rule == id);
         let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
         if severity == before {
             return;
@@ -347,7 +351,7 @@ impl RuleEvaluator {
 
     /// Stores the severity of a component under a rule, for the next agent.
     fn stands(&mut self, id: &str, component: &Component, severity: Severity) {
-        let standing = &mut self.notes.standing;
+        let standing = &mut self.notes.severities;
         standing.retain(|(rule, of, _)| !(rule == id && of == component));
         if severity != Severity::Healthy {
             standing.push((id.to_owned(), component.clone(), severity));
@@ -361,7 +365,7 @@ impl RuleEvaluator {
             let rule = self.rules.rule(id);
             rule.is_some_and(|rule| rule.clears == Clears::Reading)
         };
-        let standing = self.notes.standing.iter();
+        let standing = self.notes.severities.iter();
         let faulty = standing
             .filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id))
             .map(|(id, component, _)| (id.clone(), component.clone()));
@@ -436,7 +440,7 @@ impl RuleEvaluator {
             .cloned()
             .collect();
         self.writer.send_replace(Notes {
-            waiting,
+            unacknowledged: waiting,
             ..self.notes.clone()
         });
     }
@@ -482,7 +486,7 @@ fn shipped() -> RuleSet {
         tracing::error!(%error, "the default health rules of this build are invalid");
         RuleSet {
             rules: Vec::new(),
-            patience: Patience::default(),
+            patience: RecoveryLimits::default(),
             rails: RailsLimits::default(),
             codes: Codes {
                 xids: Vec::new(),

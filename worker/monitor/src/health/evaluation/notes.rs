@@ -27,9 +27,9 @@ pub(crate) struct Notes {
     /// Read position of the kernel's log.
     pub(crate) cursor: Cursor,
     /// Unacknowledged findings, oldest first.
-    pub(crate) waiting: Vec<Finding>,
+    pub(crate) unacknowledged: Vec<Finding>,
     /// Components that are not healthy, by rule.
-    pub(crate) standing: Vec<(String, Component, Severity)>,
+    pub(crate) severities: Vec<(String, Component, Severity)>,
     /// Last signal of the backend for each faulty GPU.
     pub(crate) signals: Vec<(GpuUuid, String)>,
     /// Whether the host was rebooted since they were written: the leader may have cleared findings

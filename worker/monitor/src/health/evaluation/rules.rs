@@ -35,7 +35,7 @@ impl KnownRules {
         let set = RuleSet::parse(text);
         Ok(Self {
             set: set.map_err(|error| format!("this build cannot read them: {error}"))?,
-            sum: RuleSet::sum_of(text),
+            sum: RuleSet::fingerprint(text),
         })
     }
 
@@ -54,7 +54,7 @@ pub(crate) struct RulesSource {
 }
 
 /// Answer of a replica.
-enum Answer {
+enum FetchResult {
     /// The requested rules, and their file.
     Them(Box<KnownRules>, String),
     /// Newer ones, which the leader will announce.
@@ -97,21 +97,22 @@ impl RulesSource {
         }
         let mut is_told = false;
         loop {
-            for address in self.in_some_order() {
+            for address in self.shuffled() {
                 let asked = ask(&self.dialer, &address, revision, sum);
                 let answer = tokio::time::timeout(HEALTH_RULES_ANSWER_MAX, asked).await;
-                match answer.unwrap_or_else(|_| Answer::NotYet("no answer in time".to_owned())) {
-                    Answer::Them(rules, text) => {
+                match answer.unwrap_or_else(|_| FetchResult::NotYet("no answer in time".to_owned()))
+                {
+                    FetchResult::Them(rules, text) => {
                         metrics::health_rules("replica");
                         self.keep(text).await;
                         return Some(*rules);
                     }
-                    Answer::Newer => return None,
-                    Answer::NotYet(why) if !is_told => {
+                    FetchResult::Newer => return None,
+                    FetchResult::NotYet(why) if !is_told => {
                         tracing::warn!(%revision, address, why, "cannot fetch the new health rules yet");
                         is_told = true;
                     }
-                    Answer::NotYet(_) => {}
+                    FetchResult::NotYet(_) => {}
                 }
             }
             tokio::time::sleep(HEALTH_RULES_PAUSE).await;
@@ -143,7 +144,7 @@ impl RulesSource {
     }
 
     /// All replicas in random order, since all workers of a cluster ask at once.
-    fn in_some_order(&self) -> Vec<String> {
+    fn shuffled(&self) -> Vec<String> {
         let mut all = self.replicas.addresses();
         let longest = Duration::from_secs(u64::try_from(all.len()).unwrap_or(u64::MAX));
         let first = usize::try_from(jitter(longest).as_secs()).unwrap_or_default();
@@ -158,21 +159,21 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Any replica that has applied the revision will do: this read needs no leader.
-async fn ask(dialer: &Dialer, address: &str, revision: Revision, sum: u64) -> Answer {
+async fn ask(dialer: &Dialer, address: &str, revision: Revision, sum: u64) -> FetchResult {
     match read(dialer, address).await {
-        Ok(health) if health.rules_revision > revision.get() => Answer::Newer,
-        Ok(health) if health.rules_revision < revision.get() => Answer::NotYet(format!(
+        Ok(health) if health.rules_revision > revision.get() => FetchResult::Newer,
+        Ok(health) if health.rules_revision < revision.get() => FetchResult::NotYet(format!(
             "it has those of revision {}",
             health.rules_revision
         )),
         Ok(health) => match KnownRules::of(&health.rules) {
             Ok(rules) if sum != 0 && rules.sum != sum => {
-                Answer::NotYet("it has others of that revision".to_owned())
+                FetchResult::NotYet("it has others of that revision".to_owned())
             }
-            Ok(rules) => Answer::Them(Box::new(rules), health.rules),
-            Err(error) => Answer::NotYet(error),
+            Ok(rules) => FetchResult::Them(Box::new(rules), health.rules),
+            Err(error) => FetchResult::NotYet(error),
         },
-        Err(error) => Answer::NotYet(error),
+        Err(error) => FetchResult::NotYet(error),
     }
 }
 
@@ -218,7 +219,7 @@ mod tests {
         let again = without_replicas(source(), shipped.sum).await;
         assert_eq!(again.as_ref(), Some(&shipped));
         let own = RuleSet::shipped_text_with(60, 60);
-        let sum = RuleSet::sum_of(&own);
+        let sum = RuleSet::fingerprint(&own);
         assert!(without_replicas(source(), sum).await.is_none());
         source().keep(own.clone()).await;
         let kept = without_replicas(source(), sum).await;
@@ -235,11 +236,11 @@ mod tests {
         let all: Vec<String> = (0..5).map(|number| number.to_string()).collect();
         for _ in 0..20 {
             let source = RulesSource::new(KnownReplicas::configured(all.clone()));
-            let mut asked = source.in_some_order();
+            let mut asked = source.shuffled();
             asked.sort();
             assert_eq!(asked, all);
         }
         let nobody = RulesSource::new(KnownReplicas::configured(Vec::new()));
-        assert!(nobody.in_some_order().is_empty());
+        assert!(nobody.shuffled().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the findings that the rules produce.
 
 use muster_health::checks::{CheckEnd, Dialect, read};
-use muster_health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
+use muster_health::kernel_log::{Cursor, Event, HostFinding, Scanner, SmLocation, TrustedWriters};
 use muster_supervisor::lease::clock::LeaseClock;
 
 use super::*;
@@ -97,7 +97,7 @@ impl Rig {
 fn line(code: u32) -> Observation {
     let xid = Xid {
         code,
-        place: Some(Place {
+        place: Some(SmLocation {
             gpc: 1,
             tpc: 2,
             sm: 0,
@@ -174,7 +174,7 @@ async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothin
     let mut rig = Rig::new();
     rig.health(FIRST, faulted("xid-79", "")).await;
     rig.see(line(48)).await;
-    assert_eq!(rig.written.borrow().waiting.len(), 2);
+    assert_eq!(rig.written.borrow().unacknowledged.len(), 2);
     rig.see(Observation::Acknowledged(1)).await;
     let mut rig = rig.restarted();
     let again = rig.health(FIRST, faulted("xid-79", "")).await;
@@ -260,7 +260,7 @@ async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
 async fn signs_of_the_host_follow_their_rules() {
     let mut rig = Rig::new();
     let mut oops = async || {
-        let sign = HostSign {
+        let sign = HostFinding {
             rule: "kernel_panic",
             metric: "oops",
             value: 1,
@@ -279,7 +279,7 @@ async fn signs_of_the_host_follow_their_rules() {
     assert_eq!(oops().await, ["host kernel_panic fatal oops=1"]);
     let gap = rig.see(Observation::Lost(7)).await;
     assert_eq!(gap, ["host kernel_log_gap degraded lost=7"]);
-    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let mut scanner = Scanner::new(TrustedWriters::Kernel, Cursor::default(), BusMap::default());
     let raw = "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30";
     let event = scanner.read("boot", raw).unwrap().event.unwrap();
     let seen = Observation::Line {
@@ -359,7 +359,7 @@ async fn ten_thousand_lines_are_read_to_the_last_and_told_once() {
     let mut buses = BusMap::default();
     let bus = muster_health::kernel_log::BusId::parse("0000:0f:00.0").unwrap();
     buses.learn(bus, FIRST);
-    let scanner = Scanner::new(Trust::Tests, Cursor::default(), buses);
+    let scanner = Scanner::new(TrustedWriters::Tests, Cursor::default(), buses);
     let (sender, mut seen) = mpsc::channel(crate::limits::HEALTH_OBSERVATIONS_MAX);
     let log = crate::health::kernel_log::KernelLog::new(&path, "boot", scanner, sender);
     let thread = std::thread::spawn(move || log.run());
@@ -393,7 +393,7 @@ async fn what_stood_before_the_host_booted_is_told_either_way() {
     let found = ["host fs_readonly fatal readonly=1"];
     assert_eq!(rig.see(readonly(1)).await, found);
     let mut notes = rig.written.borrow().clone();
-    notes.waiting.clear();
+    notes.unacknowledged.clear();
     let mut restarted = Rig::after(notes.clone());
     assert!(
         restarted.see(readonly(1)).await.is_empty(),
@@ -411,7 +411,7 @@ async fn what_stood_before_the_host_booted_is_told_either_way() {
 #[tokio::test(start_paused = true)]
 async fn rules_that_say_what_is_known_are_taken_without_being_fetched() {
     let mut rig = Rig::new();
-    let sum = RuleSet::sum_of(RuleSet::SHIPPED_TEXT);
+    let sum = RuleSet::fingerprint(RuleSet::SHIPPED_TEXT);
     rig.see(Observation::Rules(Revision(3), sum)).await;
     assert_eq!(rig.evaluator.revision, Revision(3));
     // Without a fingerprint, or with a different one, the rules are fetched.

@@ -122,7 +122,7 @@ enum Command {
         hosts: Vec<u32>,
     },
     /// These hosts send heartbeats again.
-    Beating {
+    Heartbeats {
         hosts: Vec<u32>,
     },
     /// A host boots.
@@ -250,8 +250,8 @@ impl goldenscript::Runner for Faults {
             )?,
             Command::Save { job } => world.save(job)?,
             Command::Wait { span } => world.wait(milliseconds(span)?),
-            Command::Silent { hosts } => world.hear_of(hosts, false),
-            Command::Beating { hosts } => world.hear_of(hosts, true),
+            Command::Silent { hosts } => world.set_heartbeats(hosts, false),
+            Command::Heartbeats { hosts } => world.set_heartbeats(hosts, true),
             Command::Boot { host } => world.boot(*host)?,
             Command::Work { outcome } => {
                 world.led.outcome = match outcome.as_str() {
@@ -264,7 +264,7 @@ impl goldenscript::Runner for Faults {
             Command::Block { place } => world.block(place)?,
             Command::Unblock { place } => world.unblock(place)?,
             Command::Observe { rules } => world.observe(rules)?,
-            Command::Lead => world.lead_anew(),
+            Command::Lead => world.change_leader(),
             Command::Health => return Ok(world.health()),
             Command::Within { span, text } => world.require_within(milliseconds(span)?, text)?,
             Command::Never { text } => world.require_at_most(0, text)?,

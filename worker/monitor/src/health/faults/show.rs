@@ -48,7 +48,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             job,
             unit,
             detail,
-            blame,
+            attribution: blame,
             ..
         } => {
             let blame = blame.as_deref().map_or_else(String::new, |blame| {

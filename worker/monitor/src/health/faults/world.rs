@@ -10,7 +10,7 @@ use futures::executor::block_on;
 use muster_engine::apply::Applied;
 use muster_harness::{self as testing, LedCluster, reports};
 use muster_health::checks::{CheckEnd, Dialect, read};
-use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
+use muster_health::kernel_log::{BusId, BusMap, Cursor, Scanner, TrustedWriters};
 use muster_health::rules::RuleSet;
 use muster_model::command::{
     Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
@@ -63,14 +63,14 @@ pub(super) struct End {
 }
 
 /// Health monitoring of one host.
-struct Watcher {
+struct SimulatedMonitor {
     evaluator: RuleEvaluator,
     incoming: mpsc::Receiver<MonitorReport>,
     scanner: Scanner,
     records: u64,
     sequence: u64,
-    unheard: Vec<Finding>,
-    is_beating: bool,
+    unacknowledged: Vec<Finding>,
+    sends_heartbeats: bool,
     beats: u64,
     registration: HostRegistration,
     _written: watch::Receiver<Notes>,
@@ -82,7 +82,7 @@ pub(super) struct World {
     pub(super) led: LedCluster,
     /// The virtual time for the rules.
     clock: Arc<AtomicU64>,
-    hosts: BTreeMap<HostId, Watcher>,
+    hosts: BTreeMap<HostId, SimulatedMonitor>,
     jobs: BTreeMap<String, JobId>,
     /// Cells of the hosts.
     places: Vec<CellPlace>,
@@ -130,7 +130,7 @@ impl World {
     pub(super) fn take_lines(&mut self) -> String {
         let mut text = String::new();
         for (after_ms, line) in &self.happened[self.shown..] {
-            let _ = writeln!(text, "+{} {line}", spoken(*after_ms));
+            let _ = writeln!(text, "+{} {line}", format_duration(*after_ms));
         }
         self.shown = self.happened.len();
         text
@@ -220,7 +220,7 @@ impl World {
         self.require(&command)
     }
 
-    fn watcher(&self, registration: HostRegistration) -> Watcher {
+    fn watcher(&self, registration: HostRegistration) -> SimulatedMonitor {
         let (reports, incoming) = report_channel();
         let (writer, written) = watch::channel(Notes::default());
         let (seen, kept) = mpsc::channel(8);
@@ -254,14 +254,14 @@ impl World {
                 seen,
             },
         );
-        Watcher {
+        SimulatedMonitor {
             evaluator,
             incoming,
-            scanner: Scanner::new(Trust::Kernel, Cursor::default(), buses),
+            scanner: Scanner::new(TrustedWriters::Kernel, Cursor::default(), buses),
             records: 0,
             sequence: 0,
-            unheard: Vec::new(),
-            is_beating: true,
+            unacknowledged: Vec::new(),
+            sends_heartbeats: true,
             beats: 0,
             registration,
             _written: written,
@@ -332,7 +332,7 @@ impl World {
         self.watcher_of(host)?
             .see(Observation::Gpu(gpu, health.clone()));
         // Earlier findings are applied first.
-        self.hear();
+        self.apply_findings();
         let is_rules = matches!(&health, GpuHealth::Faulted { signal, .. } if !makes_unfit(signal));
         let health = if is_rules { GpuHealth::Healthy } else { health };
         self.apply(&Command::Host(HostCommand::SetGpuHealth {
@@ -439,7 +439,7 @@ impl World {
             let lines = self.happened.iter();
             lines.filter(|(_, line)| line.contains(part)).count()
         };
-        let waits: Vec<String> = waits.into_iter().map(spoken).collect();
+        let waits: Vec<String> = waits.into_iter().map(format_duration).collect();
         let mut told = format!("{} jobs failed {attempts} times\n", jobs.len());
         let _ = writeln!(told, "waits between: {}", waits.join(", "));
         for part in ["blocked(auto) by", "refused", "breaker"] {
@@ -535,13 +535,13 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn hear_of(&mut self, hosts: &[u32], is_beating: bool) {
+    pub(super) fn set_heartbeats(&mut self, hosts: &[u32], is_beating: bool) {
         for (_, watcher) in self
             .hosts
             .iter_mut()
             .filter(|(id, _)| hosts.contains(&id.0))
         {
-            watcher.is_beating = is_beating;
+            watcher.sends_heartbeats = is_beating;
         }
         if is_beating {
             self.beat();
@@ -557,7 +557,7 @@ impl World {
         registration.boot_id.push('+');
         watcher.registration = registration.clone();
         watcher.sequence = 0;
-        watcher.is_beating = true;
+        watcher.sends_heartbeats = true;
         self.apply(&Command::Host(HostCommand::RegisterHost {
             leader: self.led.cluster.leader(),
             registration: Arc::new(registration),
@@ -605,7 +605,7 @@ impl World {
     }
 
     /// A new leader, which starts with the replicated heartbeat times (ADR 0002).
-    pub(super) fn lead_anew(&mut self) {
+    pub(super) fn change_leader(&mut self) {
         self.led.replace_leader();
         self.beat();
     }
@@ -623,7 +623,7 @@ impl World {
                 .min(end);
             self.led.cluster.wait(next.since(self.led.cluster.now));
             self.clock.store(self.led.uptime().0, Ordering::Relaxed);
-            self.bring();
+            self.process_due();
             self.settle();
         }
     }
@@ -631,7 +631,7 @@ impl World {
     // Consequences of the inputs.
 
     /// Processes what is due: heartbeats, readings, ends of repairs and checks.
-    fn bring(&mut self) {
+    fn process_due(&mut self) {
         let now = self.led.cluster.now;
         if now >= self.next_beat {
             self.beat();
@@ -654,9 +654,9 @@ impl World {
     }
 
     fn beat(&mut self) {
-        self.next_beat = self.led.cluster.now.after(Timings::default().beat_ms);
+        self.next_beat = self.led.cluster.now.after(Timings::default().heartbeat_ms);
         let beating: Vec<HostId> = { self.hosts.iter_mut() }
-            .filter(|(_, watcher)| watcher.is_beating)
+            .filter(|(_, watcher)| watcher.sends_heartbeats)
             .map(|(id, watcher)| {
                 watcher.evaluator.tick();
                 watcher.beats += 1;
@@ -674,9 +674,9 @@ impl World {
     pub(super) fn settle(&mut self) {
         loop {
             let before = self.led.cluster.state.revision;
-            self.hear();
+            self.apply_findings();
             self.led.lead();
-            let beating = self.hosts.iter().filter(|(_, host)| host.is_beating);
+            let beating = self.hosts.iter().filter(|(_, host)| host.sends_heartbeats);
             self.led.run_tasks(beating.clone().map(|(id, _)| *id));
             for (host, watcher) in beating {
                 let gpus = watcher.registration.gpus.iter().map(|gpu| gpu.uuid);
@@ -690,14 +690,14 @@ impl World {
     }
 
     /// Applies the findings to the state.
-    fn hear(&mut self) {
+    fn apply_findings(&mut self) {
         let hosts: Vec<HostId> = self.hosts.keys().copied().collect();
         for host in hosts {
             let Some(watcher) = self.hosts.get_mut(&host) else {
                 continue;
             };
             watcher.tell(host);
-            let findings = std::mem::take(&mut watcher.unheard);
+            let findings = std::mem::take(&mut watcher.unacknowledged);
             let incarnation = watcher.registration.incarnation;
             if !findings.is_empty() {
                 self.apply(&Command::Health(HealthCommand::Report {
@@ -742,7 +742,7 @@ impl World {
             .extend(lines.into_iter().map(|line| (after_ms, line)));
     }
 
-    fn watcher_of(&mut self, host: HostId) -> Result<&mut Watcher> {
+    fn watcher_of(&mut self, host: HostId) -> Result<&mut SimulatedMonitor> {
         self.hosts
             .get_mut(&host)
             .ok_or_else(|| "no such host".into())
@@ -776,7 +776,7 @@ impl World {
     }
 }
 
-impl Watcher {
+impl SimulatedMonitor {
     fn see(&mut self, seen: Observation) {
         self.evaluator.see(seen);
     }
@@ -792,7 +792,7 @@ impl Watcher {
                     Component::Host(of) | Component::Nic { host: of, .. } => *of = host,
                     Component::Gpu(_) | Component::Rack(_) => {}
                 }
-                self.unheard.push(finding);
+                self.unacknowledged.push(finding);
             }
         }
         self.evaluator.see(Observation::Acknowledged(self.sequence));
@@ -800,7 +800,7 @@ impl Watcher {
 }
 
 /// A duration for output.
-fn spoken(span_ms: u64) -> String {
+fn format_duration(span_ms: u64) -> String {
     match span_ms {
         0..1_000 => format!("{span_ms} ms"),
         1_000..60_000 => format!("{}.{} s", span_ms / 1_000, span_ms % 1_000 / 100),

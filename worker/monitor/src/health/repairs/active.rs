@@ -12,8 +12,8 @@ use muster_health::rules::{Condition, Hold, Mode, RuleSet};
 use muster_model::command::GpuDescription;
 use muster_model::health::Component;
 
-use crate::health::program::{Ran, run};
-use crate::health::repairs::{ACTIVE_CHECK, Course, Outcome, RepairExecutor};
+use crate::health::program::{ProgramResult, run};
+use crate::health::repairs::{ACTIVE_CHECK, CheckParameters, Outcome, RepairExecutor};
 use crate::health::{HealthConfig, Observation, Sample};
 use crate::limits::{HEALTH_ACTIVE_CHECK_MAX, HEALTH_ACTIVE_CHECK_RUNS_MAX};
 
@@ -92,14 +92,14 @@ pub(super) fn shipped_beside_this() -> PathBuf {
 }
 
 /// Result of one run of the check.
-struct Measured {
+struct CheckResult {
     outcome: Outcome,
-    low: Option<Low>,
+    low: Option<LowMetric>,
 }
 
 /// A metric that is too low by a rule.
 #[derive(Debug, PartialEq, Eq)]
-struct Low {
+struct LowMetric {
     figure: String,
     value: i64,
     rule: String,
@@ -116,7 +116,7 @@ impl RepairExecutor {
         &self,
         gpu: &GpuDescription,
         together: &[&GpuDescription],
-        course: Course,
+        course: CheckParameters,
     ) -> Option<Outcome> {
         let mut measured = self.measure(gpu, together, course).await?;
         for run in 1..HEALTH_ACTIVE_CHECK_RUNS_MAX {
@@ -130,7 +130,7 @@ impl RepairExecutor {
         let (passed, evidence) = measured.outcome;
         Some(match fails {
             Some(low) if passed => {
-                let Low {
+                let LowMetric {
                     figure,
                     value,
                     rule,
@@ -149,8 +149,8 @@ impl RepairExecutor {
         &self,
         gpu: &GpuDescription,
         together: &[&GpuDescription],
-        course: Course,
-    ) -> Option<Measured> {
+        course: CheckParameters,
+    ) -> Option<CheckResult> {
         let checker = &self.0.checker;
         let command = self.of_gpu(&checker.command, gpu);
         let peers: Vec<String> = together
@@ -172,7 +172,7 @@ impl RepairExecutor {
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
         if !checker.is_named && ran.end == CheckEnd::Exited(NOT_CHECKED) {
             let evidence = format!("not checked actively: {}", ran.evidence(&program));
-            return Some(Measured {
+            return Some(CheckResult {
                 outcome: (true, evidence),
                 low: None,
             });
@@ -197,8 +197,8 @@ impl RepairExecutor {
         }
         let rules = self.0.gpus.against.rules();
         let low = rules.and_then(|rules| too_low(&rules, &gpu.model, &by_rule));
-        let outcome = (ran.is_well() && wrong == 0, ran.evidence(&program));
-        Some(Measured { outcome, low })
+        let outcome = (ran.succeeded() && wrong == 0, ran.evidence(&program));
+        Some(CheckResult { outcome, low })
     }
 }
 
@@ -221,7 +221,7 @@ fn too_low(
     rules: &RuleSet,
     model: &str,
     by_rule: &BTreeMap<&'static str, Vec<(&'static str, i64)>>,
-) -> Option<Low> {
+) -> Option<LowMetric> {
     let mut all = Vec::new();
     for (id, metrics) in by_rule {
         let Some(rule) = rules.rule(id).filter(|rule| rule.mode == Mode::Enforce) else {
@@ -234,7 +234,7 @@ fn too_low(
             };
             for (side, is_fatal) in [(&rule.fatal, true), (&rule.degraded, false)] {
                 let met = side.when.iter().filter(is_met);
-                all.extend(met.map(|condition| Low {
+                all.extend(met.map(|condition| LowMetric {
                     figure: (*metric).to_owned(),
                     value: *value,
                     rule: (*id).to_owned(),
@@ -253,7 +253,7 @@ fn too_low(
 
 /// The metrics that the site's check prints, without fractions and units; repeated ones are summed.
 /// Negative values are ignored; values out of range are saturated.
-pub(super) fn figures(ran: &Ran) -> BTreeMap<String, i64> {
+pub(super) fn figures(ran: &ProgramResult) -> BTreeMap<String, i64> {
     let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
     let mut figures = BTreeMap::new();
     for (name, value) in ran.output.lines().flat_map(read) {

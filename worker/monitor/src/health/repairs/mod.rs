@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_health::checks::CheckEnd;
-use muster_model::beat::WorkDone;
 use muster_model::command::{GpuDescription, GpuHealth};
 use muster_model::health::{Component, DeviceAction, Order, raw_evidence, with_detail};
+use muster_model::heartbeat::WorkDone;
 use muster_model::ids::GpuUuid;
 use muster_model::time::MonotonicMs;
 use muster_supervisor::lease::clock::LeaseClock;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use self::active::{Checker, shipped_beside_this};
 use crate::gpu::Injector;
-use crate::health::program::{Ran, run};
+use crate::health::program::{ProgramResult, run};
 use crate::health::sampling::adapters;
 use crate::health::{HealthConfig, KnownFaults, Observation, Sample, mark_reboot, services};
 use crate::limits::{
@@ -76,7 +76,7 @@ struct Shared {
 
 /// Parameters of a check.
 #[derive(Clone, Copy, Debug)]
-struct Course {
+struct CheckParameters {
     began: MonotonicMs,
     /// Whether it may take longer to be thorough.
     is_thorough: bool,
@@ -154,7 +154,7 @@ impl RepairExecutor {
 
     async fn check(&self, order: &Order) -> Outcome {
         let component = &order.component;
-        let course = Course {
+        let course = CheckParameters {
             began: self.0.clock.now(),
             is_thorough: order.is_thorough,
         };
@@ -179,7 +179,7 @@ impl RepairExecutor {
     }
 
     /// A host passes if one of its GPUs does, or if it has none: GPUs that fail get findings of their own.
-    async fn check_host(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
+    async fn check_host(&self, gpus: &[&GpuDescription], course: CheckParameters) -> Outcome {
         let all = self.check_gpus(gpus, course).await;
         if all.0 || gpus.len() <= 1 {
             return all;
@@ -214,7 +214,7 @@ impl RepairExecutor {
     }
 
     /// GPUs pass if all of them do.
-    async fn check_gpus(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
+    async fn check_gpus(&self, gpus: &[&GpuDescription], course: CheckParameters) -> Outcome {
         if let Some(bad) = self.unfit(gpus) {
             return (false, bad);
         }
@@ -252,13 +252,13 @@ impl RepairExecutor {
     }
 
     /// Runs NVIDIA's diagnostics if they are installed; otherwise passes if no new XID came.
-    async fn diagnose(&self, gpus: &[&GpuDescription], course: Course) -> Outcome {
+    async fn diagnose(&self, gpus: &[&GpuDescription], course: CheckParameters) -> Outcome {
         let (command, limit) = diagnostics(gpus, course);
         let ran = run(&command, limit).await;
         let is_absent = ran.end == CheckEnd::NotStarted
-            || !ran.is_well() && ran.output.contains(DIAGNOSTICS_ABSENT);
+            || !ran.succeeded() && ran.output.contains(DIAGNOSTICS_ABSENT);
         if !is_absent {
-            let passed = ran.is_well() && !ran.output.contains(DIAGNOSTICS_FAIL);
+            let passed = ran.succeeded() && !ran.output.contains(DIAGNOSTICS_FAIL);
             return (passed, ran.evidence(DIAGNOSTICS));
         }
         let repaired = self
@@ -327,7 +327,7 @@ impl RepairExecutor {
             return (false, way_out.to_owned());
         };
         let ran = run(&command, HEALTH_RESET_MAX).await;
-        (ran.is_well(), ran.evidence(program))
+        (ran.succeeded(), ran.evidence(program))
     }
 
     /// Reboots the host. Success shows when the host has booted, so only a failure is reported.
@@ -340,8 +340,8 @@ impl RepairExecutor {
         if let Err(error) = mark_reboot(&self.0.reboot_mark) {
             tracing::warn!(%error, "writing the reboot mark failed: the reboot will count as unexpected");
         }
-        let ran: Ran = run(command, HEALTH_REBOOT_MAX).await;
-        if !ran.is_well() {
+        let ran: ProgramResult = run(command, HEALTH_REBOOT_MAX).await;
+        if !ran.succeeded() {
             drop(std::fs::remove_file(&self.0.reboot_mark));
             return (false, ran.evidence(program));
         }
@@ -354,7 +354,7 @@ impl RepairExecutor {
 
     /// Restarts the services of a rule that are not running, if the site permits it.
     async fn restart(&self, rule: &str) -> Outcome {
-        let idle = match services::idle(rule).await {
+        let idle = match services::failed_units(rule).await {
             Ok(idle) => idle,
             Err(why) => return (false, why),
         };
@@ -379,7 +379,7 @@ impl RepairExecutor {
                 return (false, way_out.to_owned());
             };
             let ran = run(&command, HEALTH_RESTART_MAX).await;
-            if !ran.is_well() {
+            if !ran.succeeded() {
                 return (false, format!("{unit}: {}", ran.evidence(program)));
             }
             said.push(format!("{unit} was restarted"));
@@ -399,7 +399,7 @@ impl RepairExecutor {
 }
 
 /// The diagnostics command for GPUs, and its time limit.
-fn diagnostics(gpus: &[&GpuDescription], course: Course) -> ([String; 6], Duration) {
+fn diagnostics(gpus: &[&GpuDescription], course: CheckParameters) -> ([String; 6], Duration) {
     let (level, limit) = if course.is_thorough {
         (THOROUGH_LEVEL, HEALTH_LONG_DIAGNOSTIC_MAX)
     } else {

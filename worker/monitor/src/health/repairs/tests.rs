@@ -124,7 +124,7 @@ async fn a_thorough_check_measures_for_longer_and_diagnoses_more() {
         let (passed, evidence) = rig.order(true, first.clone(), DeviceAction::Check).await;
         let told = format!("measured for {seconds} s");
         assert!(passed && evidence.contains(&told), "{evidence}");
-        let course = Course {
+        let course = CheckParameters {
             began: MonotonicMs(0),
             is_thorough,
         };
@@ -322,7 +322,7 @@ async fn the_program_that_ships_checks_real_gpus_unless_the_site_says_otherwise(
 #[test]
 fn figures_that_cannot_be_counted_are_as_many_as_can_be() {
     let figure = |output: &str| {
-        let ran = Ran {
+        let ran = ProgramResult {
             end: CheckEnd::Exited(0),
             output: output.to_owned(),
         };

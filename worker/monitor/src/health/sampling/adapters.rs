@@ -12,7 +12,7 @@ use muster_model::time::{HOUR_MS, MonotonicMs};
 use crate::health::Sample;
 use crate::health::sampling::host::{entries, number};
 use crate::limits::ADAPTER_PORTS_MAX;
-use crate::rates::{Growth, Rate, Recent};
+use crate::rates::{Growth, Rate, WindowedGrowth};
 
 /// Folder that lists the adapters.
 const FOLDER: &str = "sys/class/infiniband";
@@ -35,7 +35,7 @@ struct Port {
     was_up: bool,
     down_since: Option<MonotonicMs>,
     rates: BTreeMap<&'static str, Rate>,
-    symbols_lately: Recent,
+    symbols_lately: WindowedGrowth,
 }
 
 /// The component of a port in findings.

@@ -10,7 +10,7 @@ use rustix::fs::StatVfsMountFlags;
 use crate::health::sampling::adapters::Adapters;
 use crate::health::sampling::processes::Processes;
 use crate::health::{Expected, Sample, THIS_HOST};
-use crate::rates::{Rate, Recent, permille};
+use crate::rates::{Rate, WindowedGrowth, permille};
 use crate::topology::PciAddress;
 
 /// Names of CPU temperature sensors.
@@ -24,7 +24,7 @@ pub(super) struct HostSensors {
     /// PCI device folders of the GPUs when the agent started.
     gpus: Vec<PathBuf>,
     corrected: Rate,
-    corrected_lately: Recent,
+    corrected_lately: WindowedGrowth,
     uncorrected: Rate,
     /// Whether the data directory was read-only at the last reading. The same rule covers other file
     /// systems through the kernel's log, which a writable data directory must not clear.
@@ -50,7 +50,7 @@ impl HostSensors {
             expected: expected.clone(),
             gpus: gpus.filter(|path| path.exists()).collect(),
             corrected: Rate::default(),
-            corrected_lately: Recent::default(),
+            corrected_lately: WindowedGrowth::default(),
             uncorrected: Rate::default(),
             was_readonly: false,
             carriers: BTreeMap::new(),

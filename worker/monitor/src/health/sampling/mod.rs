@@ -306,9 +306,9 @@ mod tests {
     use super::*;
 
     /// Sensors that can be read from a given time on.
-    struct Late(MonotonicMs);
+    struct LateSensors(MonotonicMs);
 
-    impl GpuSensors for Late {
+    impl GpuSensors for LateSensors {
         fn read(&mut self, _: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
             if now < self.0 {
                 return Err(GpuError::HelperHangs(7));
@@ -376,7 +376,7 @@ mod tests {
                 model: "H100".to_owned(),
                 memory_mib: 81_920,
             }],
-            sensors: Box::new(Late(MonotonicMs(u64::MAX))),
+            sensors: Box::new(LateSensors(MonotonicMs(u64::MAX))),
             sweep: Arc::new(Sweep::new(clock)),
             against: KnownFaults::default(),
             series: None,
@@ -389,7 +389,7 @@ mod tests {
         eventually("some time later", || clock.now().0 >= began_ms + 20);
         assert!(watch.sweep().is_err());
         assert_eq!(watch.sweep.began_ms.load(Ordering::Relaxed), began_ms);
-        watch.sensors = Box::new(Late(MonotonicMs(0)));
+        watch.sensors = Box::new(LateSensors(MonotonicMs(0)));
         let samples = watch.sweep().unwrap();
         assert!(samples[0].metrics[0].1 >= 20, "{samples:?}");
         assert_eq!(watch.sweep.began_ms.load(Ordering::Relaxed), 0);

@@ -40,7 +40,7 @@ const COUNTERS: [&str; 20] = [
 
 /// Conversion of a reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Shown {
+enum SeriesUpdate {
     /// Value of a gauge.
     Level(f64),
     /// Increase of a counter.
@@ -73,20 +73,20 @@ impl GpuSeries {
     pub(super) fn show(&mut self, gpu: &GpuDescription, name: String, value: f64) {
         let labels = self.labels(gpu);
         match self.take(gpu.uuid, &name, value) {
-            Shown::Level(value) => gauge!(name, labels).set(value),
-            Shown::More(more) => counter!(name, labels).increment(more),
+            SeriesUpdate::Level(value) => gauge!(name, labels).set(value),
+            SeriesUpdate::More(more) => counter!(name, labels).increment(more),
         }
     }
 
-    fn take(&mut self, gpu: GpuUuid, name: &str, value: f64) -> Shown {
+    fn take(&mut self, gpu: GpuUuid, name: &str, value: f64) -> SeriesUpdate {
         if !COUNTERS.contains(&name) {
-            return Shown::Level(value);
+            return SeriesUpdate::Level(value);
         }
         let now = whole(value);
         let before = self.counted.insert((gpu, name.to_owned()), now);
         // A lower value means that the counter was reset: it counts from zero again.
         let grown = now.checked_sub(before.unwrap_or_default());
-        Shown::More(grown.unwrap_or(now))
+        SeriesUpdate::More(grown.unwrap_or(now))
     }
 
     fn labels(&self, gpu: &GpuDescription) -> Vec<Label> {
@@ -130,17 +130,17 @@ mod tests {
     fn a_counter_only_grows_and_a_gauge_says_what_is() {
         let mut series = GpuSeries::new("node01", Path::new("/nonexistent"), BTreeMap::new());
         let mut replays = |value| series.take(GPU, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", value);
-        assert_eq!(replays(5.0), Shown::More(5));
-        assert_eq!(replays(5.0), Shown::More(0));
-        assert_eq!(replays(7.0), Shown::More(2));
+        assert_eq!(replays(5.0), SeriesUpdate::More(5));
+        assert_eq!(replays(5.0), SeriesUpdate::More(0));
+        assert_eq!(replays(7.0), SeriesUpdate::More(2));
         // The GPU was reset.
-        assert_eq!(replays(1.0), Shown::More(1));
-        assert_eq!(replays(2.0), Shown::More(1));
+        assert_eq!(replays(1.0), SeriesUpdate::More(1));
+        assert_eq!(replays(2.0), SeriesUpdate::More(1));
         for value in [93.0, 60.5] {
             let shown = series.take(GPU, "DCGM_FI_DEV_GPU_TEMP", value);
-            assert_eq!(shown, Shown::Level(value));
+            assert_eq!(shown, SeriesUpdate::Level(value));
         }
-        assert_eq!(series.take(GPU, LAST_XID, 79.0), Shown::Level(79.0));
+        assert_eq!(series.take(GPU, LAST_XID, 79.0), SeriesUpdate::Level(79.0));
     }
 
     #[test]

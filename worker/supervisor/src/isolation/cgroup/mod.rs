@@ -7,8 +7,8 @@
 
 mod devices;
 mod host;
-mod kept;
 mod limits;
+mod reusable;
 mod watch;
 
 use std::cell::{OnceCell, RefCell};
@@ -19,14 +19,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_model::command::MemoryEnd;
+use muster_model::command::MemoryUsage;
 
 use crate::isolation::mount_table::{self, Mount};
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};
-pub(crate) use kept::KeptCgroups;
 pub use limits::DeviceNumber;
 pub(crate) use limits::{CpuQuota, CpuTime, Limits};
+pub(crate) use reusable::ReusableCgroups;
 pub(crate) use watch::MemoryWatch;
 
 /// Largest amount that the kernel charges to a cgroup at a time, including machines with pages of 64 KiB.
@@ -42,11 +42,11 @@ const INNER: &str = "runner";
 
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cgroups(Vec<PathBuf>, Known);
+pub struct Cgroups(Vec<PathBuf>, CachedCgroups);
 
 /// Cached facts and open files of the cgroups: the next task of the same supervisor may reuse some of them.
 #[derive(Debug, Default)]
-struct Known {
+struct CachedCgroups {
     files: RefCell<BTreeMap<(usize, String), Arc<File>>>,
     unified: OnceCell<Option<usize>>,
     /// Whether the version 2 directory has no controllers.
@@ -54,19 +54,19 @@ struct Known {
 }
 
 /// A clone starts with an empty cache, which refills on demand.
-impl Clone for Known {
+impl Clone for CachedCgroups {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl PartialEq for Known {
+impl PartialEq for CachedCgroups {
     fn eq(&self, _other: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Known {}
+impl Eq for CachedCgroups {}
 
 impl Cgroups {
     /// Creates the cgroups, or opens existing ones, with these limits applied. On an error, removes what it
@@ -93,7 +93,7 @@ impl Cgroups {
     /// Opens the cgroups at these paths, if any exist.
     #[must_use]
     pub fn at(paths: &[PathBuf]) -> Self {
-        Self(paths.to_vec(), Known::default())
+        Self(paths.to_vec(), CachedCgroups::default())
     }
 
     /// Cgroups of the same path in all hierarchies of this host: engines create a container's cgroup in each.
@@ -107,7 +107,7 @@ impl Cgroups {
             return Self::at(&[]);
         };
         let all = points(&mounts).map(|point| point.join(below));
-        Self(all.collect(), Known::default())
+        Self(all.collect(), CachedCgroups::default())
     }
 
     /// Files by which a single-threaded process moves itself, with all its later children, into the cgroups:
@@ -115,7 +115,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub(crate) fn doors(&self) -> io::Result<Vec<Arc<File>>> {
+    pub(crate) fn join_files(&self) -> io::Result<Vec<Arc<File>>> {
         (0..self.0.len()).map(|index| self.door(index)).collect()
     }
 
@@ -134,7 +134,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub(crate) fn inner_doors(&self) -> io::Result<Vec<Arc<File>>> {
+    pub(crate) fn inner_join_files(&self) -> io::Result<Vec<Arc<File>>> {
         let inner = self.0.iter().map(|path| {
             let is_unified = path.join("cgroup.controllers").exists();
             let inner = path.join(INNER);
@@ -143,7 +143,7 @@ impl Cgroups {
                 false => Ok(path.clone()),
             }
         });
-        Self::at(&inner.collect::<io::Result<Vec<PathBuf>>>()?).doors()
+        Self::at(&inner.collect::<io::Result<Vec<PathBuf>>>()?).join_files()
     }
 
     /// The version 2 directory, if there is one. The directories must exist.
@@ -231,9 +231,9 @@ impl Cgroups {
     }
 
     /// Memory statistics of the cgroups; `None` if nothing counts memory.
-    pub(crate) fn memory(&self) -> Option<MemoryEnd> {
+    pub(crate) fn memory(&self) -> Option<MemoryUsage> {
         let number = |names: &[&str]| self.read(names)?.trim().parse().ok();
-        Some(MemoryEnd {
+        Some(MemoryUsage {
             limit_bytes: number(&["memory.max", "memory.limit_in_bytes"])?,
             peak_bytes: number(&["memory.peak", "memory.max_usage_in_bytes"]).unwrap_or(0),
         })
@@ -248,7 +248,7 @@ impl Cgroups {
         }
         // Version 2 counts each time that the limit caused an OOM. Some kernels do not keep version 1's
         // counters; there the limit counts as reached if the peak came within one charge of it.
-        let is_met = |memory: MemoryEnd| {
+        let is_met = |memory: MemoryUsage| {
             memory.limit_bytes.saturating_sub(memory.peak_bytes) < CHARGED_BYTES_MAX
         };
         let met = match events.contains("oom_kill_disable") {

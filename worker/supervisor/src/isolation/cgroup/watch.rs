@@ -49,7 +49,7 @@ impl MemoryWatch {
         let mounts = mount_table::own().unwrap_or_default();
         // An ended process has no cgroup to watch.
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        self.add(&places(&Mounts::of(&mounts), &own));
+        self.add(&counted_directories(&Mounts::of(&mounts), &own));
     }
 
     /// Descriptors to poll.
@@ -114,7 +114,7 @@ impl Watched {
 }
 
 /// Directories that count the memory of a process, by its `/proc` cgroup list.
-fn places(mounts: &Mounts, own: &str) -> Vec<PathBuf> {
+fn counted_directories(mounts: &Mounts, own: &str) -> Vec<PathBuf> {
     let places = own.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -142,7 +142,7 @@ mod tests {
              cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
         let own = "4:memory:/machine/c1\n3:cpu:/other\n1:name=systemd:/x\n0::/machine/c2\n";
         assert_eq!(
-            places(&Mounts::of(&mount_table::parse(hybrid.as_bytes())), own),
+            counted_directories(&Mounts::of(&mount_table::parse(hybrid.as_bytes())), own),
             [
                 PathBuf::from("/sys/fs/cgroup/memory/machine/c1"),
                 PathBuf::from("/sys/fs/cgroup/unified/machine/c2")
@@ -150,7 +150,7 @@ mod tests {
         );
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         assert_eq!(
-            places(
+            counted_directories(
                 &Mounts::of(&mount_table::parse(unified.as_bytes())),
                 "0::/machine.slice/c1\n"
             ),

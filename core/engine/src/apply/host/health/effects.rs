@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_health::book::{self, Book, Effect};
-use muster_health::component::{Condition, Held, Refusal};
+use muster_health::component::{ChangeRejected, Condition, Restriction};
 use muster_health::guard_rails::Incident;
+use muster_health::state::{self, Effect, HealthState};
 use muster_model::command::{Block, StopCause, StopReason};
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::health::{Component, DeviceAction, Finding, Hold, Phase};
@@ -13,25 +13,25 @@ use muster_model::ids::HostId;
 
 use crate::apply::Step;
 use crate::apply::attempt::stopping::grace_ms;
-use crate::apply::attempt::words;
-use crate::apply::host::health::{Place, deed};
+use crate::apply::attempt::texts;
+use crate::apply::host::health::{Place, action_text};
 use crate::state::State;
 
 impl Step<'_> {
     /// Passes a health event to the health state and applies the effects.
-    pub(in crate::apply) fn tell_book(
+    pub(in crate::apply) fn report_to_health(
         &mut self,
         place: &Place,
-        tell: impl FnOnce(&mut Book, &book::Place<'_>) -> Vec<Effect>,
+        tell: impl FnOnce(&mut HealthState, &state::Circumstances<'_>) -> Vec<Effect>,
     ) {
-        let effects = tell(&mut self.state.health, &place.as_the_book_has_it());
-        self.follow(effects);
+        let effects = tell(&mut self.state.health, &place.as_health_place());
+        self.apply_effects(effects);
         // A block may have become more certain: only the pool's count changes.
         self.count_in_pool(place.host);
     }
 
     /// Applies effects.
-    pub(in crate::apply) fn follow(&mut self, effects: Vec<Effect>) {
+    pub(in crate::apply) fn apply_effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Changed {
@@ -39,7 +39,7 @@ impl Step<'_> {
                     from,
                     to,
                 } => self.component_changed(&component, from, to),
-                Effect::Held(component) => self.held_otherwise(&component),
+                Effect::Held(component) => self.hold_changed(&component),
                 Effect::Doubted(component, evidence) => self.doubt_results(&component, &evidence),
                 Effect::Kill(component) => self.kill(&component),
                 Effect::Repair(component, action) => self.want(&component, action),
@@ -47,26 +47,26 @@ impl Step<'_> {
                 Effect::Restart { host, rule } => {
                     self.touch_desired(host);
                     let detail = format!("the services of rule {rule} are restarted");
-                    self.note(HealthNote::Repair, &Component::Host(host), detail);
+                    self.emit_component_note(HealthNote::Repair, &Component::Host(host), detail);
                 }
                 Effect::Railed(component, refused) => {
-                    self.note(HealthNote::Refused, &component, refused.to_string());
+                    self.emit_component_note(HealthNote::Refused, &component, refused.to_string());
                 }
-                Effect::Refused(component, refusal @ Refusal::Muted { .. }) => {
-                    self.note(HealthNote::Refused, &component, refusal.to_string());
+                Effect::Refused(component, refusal @ ChangeRejected::Muted { .. }) => {
+                    self.emit_component_note(HealthNote::Refused, &component, refusal.to_string());
                 }
                 // Another change came first.
                 Effect::Refused(..) => {}
                 Effect::Alert(component, reason) => {
-                    self.note(HealthNote::Alert, &component, reason);
+                    self.emit_component_note(HealthNote::Alert, &component, reason);
                 }
                 Effect::Incident(incident) => self.incident_began(&incident),
                 Effect::IncidentOver(incident) => {
                     let detail = "it is over".to_owned();
-                    self.tell(HealthNote::Incident, incident.group.to_string(), detail);
-                    self.judge_again(&incident);
+                    self.emit_health_note(HealthNote::Incident, incident.group.to_string(), detail);
+                    self.reevaluate_findings(&incident);
                 }
-                Effect::BreakerClosed(pool) => self.tell(
+                Effect::BreakerClosed(pool) => self.emit_health_note(
                     HealthNote::Breaker,
                     format!("pool {pool}"),
                     "the breaker closed: the wave is over".to_owned(),
@@ -84,18 +84,18 @@ impl Step<'_> {
             let gpus = gpus.into_iter().flatten();
             let places = gpus.map(|gpu| Component::Gpu(gpu.uuid));
             for component in places.chain([Component::Host(*id)]) {
-                self.state.health.excuse(*id, &component, now);
+                self.state.health.withdraw_strike(*id, &component, now);
             }
         }
         let hosts = incident.hosts.len();
         let detail = format!("{hosts} hosts failed together: no strikes are counted");
-        self.tell(HealthNote::Incident, incident.group.to_string(), detail);
+        self.emit_health_note(HealthNote::Incident, incident.group.to_string(), detail);
     }
 
     /// Acts on findings of an incident's hosts that still hold when it is over.
-    fn judge_again(&mut self, incident: &Incident) {
+    fn reevaluate_findings(&mut self, incident: &Incident) {
         let rules = Arc::clone(&self.state.health_rules.set);
-        for finding in self.state.health.left_by(&rules, incident) {
+        for finding in self.state.health.deferred_findings(&rules, incident) {
             let Some(host) = self.host_of(&finding.component) else {
                 continue;
             };
@@ -104,8 +104,8 @@ impl Step<'_> {
                 ..finding
             };
             let place = self.place_of(host, &finding.component);
-            self.tell_book(&place, |book, place| {
-                book.hear_again(&rules, &finding, place)
+            self.report_to_health(&place, |book, place| {
+                book.ingest_deferred(&rules, &finding, place)
             });
         }
     }
@@ -143,12 +143,12 @@ impl Step<'_> {
         let waits = matches!(to, Phase::Draining | Phase::DrainingAdmin);
         if waits && self.is_idle_component(host, component) {
             let effects = self.state.health.drained(component, self.state.time);
-            self.follow(effects);
+            self.apply_effects(effects);
         }
     }
 
     /// Publishes a changed hold of a component to placement and in the events.
-    fn held_otherwise(&mut self, component: &Component) {
+    fn hold_changed(&mut self, component: &Component) {
         let Some(host) = self.host_of(component) else {
             return;
         };
@@ -162,10 +162,10 @@ impl Step<'_> {
         self.show_to_placement(host, component, &condition);
         self.give_up_broken_claims(host);
         let detail = match condition.held() {
-            Some(Held { rule, what, .. }) => format!("rule {rule} keeps {what} off"),
+            Some(Restriction { rule, what, .. }) => format!("rule {rule} keeps {what} off"),
             None => "no hold is left".to_owned(),
         };
-        self.note(HealthNote::Hold, component, detail);
+        self.emit_component_note(HealthNote::Hold, component, detail);
     }
 
     /// Blocks a component in placement, or unblocks it, according to its condition. Adapters are not placed;
@@ -234,7 +234,7 @@ impl Step<'_> {
             self.stop_holder(*uuid);
             return;
         }
-        let detail = words::accusation(self.state.health.condition(component));
+        let detail = texts::accusation(self.state.health.condition(component));
         let cause = StopCause::new(StopReason::HostFault { host }, detail);
         for unit in self.units_on(host) {
             let grace_ms = grace_ms(&self.job_mut(unit.job).spec, &cause.reason);
@@ -251,18 +251,23 @@ impl Step<'_> {
         }
         let wanted = self.state.health.wanted(component);
         if let Some(wanted) = wanted.filter(|_| self.state.health.wants_repair(component)) {
-            let detail = format!("{} is due once nothing runs there", deed(wanted));
-            self.note(HealthNote::Repair, component, detail);
+            let detail = format!("{} is due once nothing runs there", action_text(wanted));
+            self.emit_component_note(HealthNote::Repair, component, detail);
         }
     }
 
-    pub(super) fn note(&mut self, note: HealthNote, component: &Component, detail: String) {
+    pub(super) fn emit_component_note(
+        &mut self,
+        note: HealthNote,
+        component: &Component,
+        detail: String,
+    ) {
         let subject = self.place_named(component);
-        self.tell(note, subject, detail);
+        self.emit_health_note(note, subject, detail);
     }
 
     /// Records a health event that concerns no job.
-    pub(super) fn tell(&mut self, note: HealthNote, subject: String, detail: String) {
+    pub(super) fn emit_health_note(&mut self, note: HealthNote, subject: String, detail: String) {
         self.emit(EventKind::HealthNoted {
             note,
             subject,
@@ -289,7 +294,7 @@ impl Step<'_> {
 
 /// Returns whether a host or one of its GPUs is on probation, and whether a rule keeps gangs off the host, a
 /// GPU or an adapter of it.
-pub fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
+pub fn limits_of(book: &HealthState, host: &Host) -> (bool, bool) {
     if !book.has_conditions() {
         return (false, false);
     }
@@ -307,7 +312,7 @@ pub fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
 }
 
 /// Returns the block that implements a hold on all work.
-fn block_of_hold(held: &Held) -> Option<Block> {
+fn block_of_hold(held: &Restriction) -> Option<Block> {
     (held.what == Hold::Everything).then(|| Block {
         reason: format!("nothing new by rule {}", held.rule),
         author: format!("rule:{}", held.rule),

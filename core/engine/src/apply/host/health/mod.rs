@@ -3,9 +3,9 @@
 //! The decisions are made by the health state (`health::book`); this module supplies the facts about the
 //! place and applies the effects.
 
-mod doubt;
+mod doubtful_results;
 mod effects;
-mod leave;
+mod evacuate;
 mod place;
 
 pub use effects::limits_of;
@@ -15,8 +15,8 @@ pub use place::is_idle_component;
 
 use std::sync::Arc;
 
-use muster_health::book::{Effect, Rack};
 use muster_health::rules::RuleSet;
+use muster_health::state::{Effect, Rack};
 use muster_model::command::HealthCommand;
 use muster_model::event::HealthNote;
 use muster_model::health::{
@@ -43,7 +43,7 @@ impl Step<'_> {
                 incarnation,
                 findings,
                 ..
-            } => self.hear(*host, *incarnation, findings),
+            } => self.apply_findings(*host, *incarnation, findings),
             HealthCommand::Work {
                 component,
                 step,
@@ -53,7 +53,7 @@ impl Step<'_> {
             } => self.health_work(component, *step, *since, evidence),
             HealthCommand::Tick { .. } => {
                 let effects = self.state.health.tick(self.state.time);
-                self.follow(effects);
+                self.apply_effects(effects);
                 Ok(Answer::Done)
             }
             HealthCommand::DrainLemon { host, .. } => self.drain_lemon(*host),
@@ -80,7 +80,7 @@ impl Step<'_> {
         }
     }
 
-    fn hear(
+    fn apply_findings(
         &mut self,
         id: HostId,
         incarnation: u64,
@@ -110,8 +110,8 @@ impl Step<'_> {
             };
             let place = self.place_of(id, &finding.component);
             let heard = self.state.health.acknowledged(id, incarnation);
-            self.tell_book(&place, |book, place| {
-                book.hear(&rules, incarnation, &finding, place)
+            self.report_to_health(&place, |book, place| {
+                book.ingest(&rules, incarnation, &finding, place)
             });
             if finding.sequence > heard {
                 self.sum_rack_up(&rules, id, &finding);
@@ -120,7 +120,7 @@ impl Step<'_> {
         let newest = { findings.iter() }.map(|it| it.sequence).max();
         self.state
             .health
-            .heard_up_to(id, incarnation, newest.unwrap_or_default());
+            .mark_applied(id, incarnation, newest.unwrap_or_default());
         // Received findings are acknowledged with the desired state.
         self.touch_desired(id);
         Ok(Answer::Done)
@@ -141,8 +141,8 @@ impl Step<'_> {
             name: &name,
             hosts: &hosts,
         };
-        let effects = self.state.health.sum_up(rule, id, finding, rack);
-        self.follow(effects);
+        let effects = self.state.health.aggregate_rack(rule, id, finding, rack);
+        self.apply_effects(effects);
     }
 
     /// Refuses findings about components of other hosts, such as a GPU that was moved away. They are
@@ -155,7 +155,7 @@ impl Step<'_> {
                 "rule {} found {component}, which is not a component of it",
                 finding.rule
             );
-            self.note(HealthNote::Refused, &Component::Host(host), detail);
+            self.emit_component_note(HealthNote::Refused, &Component::Host(host), detail);
         }
     }
 
@@ -214,7 +214,7 @@ impl Step<'_> {
                 why: refusal.to_string(),
             });
         }
-        self.follow(effects);
+        self.apply_effects(effects);
         self.touch_desired(host);
         Ok(Answer::Done)
     }
@@ -244,8 +244,8 @@ impl Step<'_> {
             (HealthNote::Alert, "could not be restarted")
         };
         let detail = format!("the services of rule {rule} {end}: {evidence}");
-        self.note(note, &component, detail);
-        self.follow(effects);
+        self.emit_component_note(note, &component, detail);
+        self.apply_effects(effects);
         self.touch_desired(host);
         Ok(Answer::Done)
     }
@@ -257,7 +257,7 @@ impl Step<'_> {
         let place = self.place_of(host, &Component::Host(host));
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let excludes = self.state.excludes();
-        self.tell_book(&place, |book, place| {
+        self.report_to_health(&place, |book, place| {
             book.drain_lemon(&rules, host, place, &excludes, now)
         });
         Ok(Answer::Done)
@@ -277,7 +277,7 @@ impl Step<'_> {
     /// Installs the rules shipped with the leader's build, unless an operator wrote other rules or newer ones
     /// are installed.
     fn ship_rules(&mut self, version: u32, text: &Arc<str>) -> Result<Answer, Rejection> {
-        if self.state.health_rules.give_way_to(version) {
+        if self.state.health_rules.is_replaced_by(version) {
             return self.obey("muster", text, Some(version));
         }
         Ok(Answer::Done)
@@ -294,8 +294,11 @@ impl Step<'_> {
         let read = HealthRules::read(self.state.revision, text, shipped);
         let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
         let count = rules.set.rules.len();
-        self.state.health.obey(&rules.set);
-        let freed = self.state.health.let_go_by(&rules.set, self.state.time);
+        self.state.health.adopt_rules(&rules.set);
+        let freed = self
+            .state
+            .health
+            .apply_new_rules(&rules.set, self.state.time);
         self.state.health_rules = rules;
         // The rules may have changed in confidence.
         self.state.index.pools = Pools::of(self.state);
@@ -309,8 +312,8 @@ impl Step<'_> {
             }
             None => format!("{author} set {count} rules"),
         };
-        self.tell(HealthNote::Rules, "health rules".to_owned(), detail);
-        self.follow(freed);
+        self.emit_health_note(HealthNote::Rules, "health rules".to_owned(), detail);
+        self.apply_effects(freed);
         Ok(Answer::Done)
     }
 
@@ -326,7 +329,7 @@ impl Step<'_> {
                 return Err(Rejection::BreakerWhole(pool.to_owned()));
             }
             let detail = format!("{author} reset the breaker");
-            step.tell(HealthNote::Breaker, format!("pool {pool}"), detail);
+            step.emit_health_note(HealthNote::Breaker, format!("pool {pool}"), detail);
             Ok(Answer::Done)
         })
     }
@@ -341,7 +344,7 @@ impl Step<'_> {
             let gpus = run.gpus.iter().map(|gpu| Component::Gpu(*gpu));
             for component in gpus.chain([Component::Host(run.host)]) {
                 let effects = self.state.health.succeeded(&component, now);
-                self.follow(effects);
+                self.apply_effects(effects);
             }
         }
     }
@@ -359,7 +362,7 @@ impl Step<'_> {
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
         let book = &mut self.state.health;
         let effects = book.fell_silent(&rules, id, &groups, now);
-        self.follow(effects);
+        self.apply_effects(effects);
     }
 
     /// Records that a host has booted, which completes pending reboots.
@@ -368,7 +371,7 @@ impl Step<'_> {
         let gpus = gpus.into_iter().flatten().map(|gpu| gpu.uuid);
         let now = self.state.time;
         let effects = self.state.health.rebooted(id, gpus, now);
-        self.follow(effects);
+        self.apply_effects(effects);
     }
 
     /// Records that resources of a host were released: repairs that waited for that may start.
@@ -383,7 +386,7 @@ impl Step<'_> {
             if self.is_idle_component(id, &component) {
                 let now = self.state.time;
                 let effects = self.state.health.drained(&component, now);
-                self.follow(effects);
+                self.apply_effects(effects);
             }
         }
     }
@@ -436,7 +439,7 @@ fn check_findings(findings: &[Finding]) -> Result<(), Rejection> {
 }
 
 /// Returns the display name of an action.
-const fn deed(action: DeviceAction) -> &'static str {
+const fn action_text(action: DeviceAction) -> &'static str {
     match action {
         DeviceAction::Reset | DeviceAction::ResetIdle => "a reset",
         DeviceAction::Reboot => "a reboot",

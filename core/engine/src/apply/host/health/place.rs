@@ -1,7 +1,7 @@
 //! Location of a component: the facts about it that health decisions need.
 
-use muster_health::book;
 use muster_health::guard_rails::{Group, GroupKind, PoolView};
+use muster_health::state;
 use muster_model::health::Component;
 use muster_model::host::{DRIVER_LABEL, Holder, Host};
 use muster_model::ids::{HostId, JobId};
@@ -30,8 +30,8 @@ impl Place {
         self.user = Some(job.spec.user.clone());
     }
 
-    pub(in crate::apply) fn as_the_book_has_it(&self) -> book::Place<'_> {
-        book::Place {
+    pub(in crate::apply) fn as_health_place(&self) -> state::Circumstances<'_> {
+        state::Circumstances {
             host: self.host,
             gpus: self.gpus,
             pool: &self.pool,

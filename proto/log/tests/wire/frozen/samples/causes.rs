@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::{EventLog, Losses, State};
+use muster_engine::state::{EventGaps, EventLog, State};
 use muster_model::command::{StopCause, StopReason};
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{AttemptEpoch, HostId, Revision, TaskIndex, UnitIndex};
@@ -49,7 +49,7 @@ pub(crate) fn state() -> State {
             ),
         },
     ];
-    let losses = Losses {
+    let losses = EventGaps {
         settled_up_to: Revision(8),
         marks: vec![(None, Revision(7)), (Some(JOB), Revision(8))],
     };

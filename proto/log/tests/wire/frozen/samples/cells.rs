@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::{
-    Claim, EventLog, History, Losses, Purpose, Queue, State, StateParts, Unit,
+    Claim, EventGaps, EventLog, History, Purpose, Queue, State, StateParts, Unit,
 };
 use muster_model::command::{
-    Claiming, Command, ConfigCommand, Placement, Standing, StopReason, TaskPlacement, Victim,
+    AllocationBasis, Claim, Command, ConfigCommand, Placement, StopReason, TaskPlacement, Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
@@ -128,8 +128,8 @@ fn topology() -> Topology {
 }
 
 /// Every kind of cell.
-fn on_cells() -> Standing {
-    Standing::Cells(vec![
+fn on_cells() -> AllocationBasis {
+    AllocationBasis::Cells(vec![
         CellId::Above("pod-1/rack-07".into()),
         CellId::Host(HostId(2)),
         CellId::Inside(HostId(1), Level(3), GpuMask(0b11 | 1 << 127)),
@@ -153,13 +153,13 @@ fn claimed_tasks() -> Arc<[TaskPlacement]> {
     .into()
 }
 
-fn claiming() -> Claiming {
-    Claiming {
+fn claiming() -> Claim {
+    Claim {
         leader: LEADER,
         job: JOB,
         unit: UnitIndex(0),
         tasks: claimed_tasks(),
-        standing: Standing::Opportunistic,
+        basis: AllocationBasis::Opportunistic,
         victims: vec![victim()],
         supersedes: vec![UnitId::new(JobId(40), UnitIndex(3))],
         expected_at: Some(TimeMs(9_000)),
@@ -172,7 +172,7 @@ fn placement_on_cells() -> Command {
         unreachable!("the sample of a placement is one")
     };
     Command::Place(Placement {
-        standing: on_cells(),
+        basis: on_cells(),
         ..placement
     })
 }
@@ -189,9 +189,9 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             },
         ),
         ("place_on_cells", placement_on_cells()),
-        ("stop_attempt_run_time", stop(StopReason::RunTime)),
-        ("stop_attempt_assembly", stop(StopReason::Assembly)),
-        ("stop_attempt_moved", stop(StopReason::Moved)),
+        ("stop_attempt_run_time", stop(StopReason::TimeLimit)),
+        ("stop_attempt_assembly", stop(StopReason::AssemblyTimeout)),
+        ("stop_attempt_moved", stop(StopReason::Defragmented)),
         (
             "configure_queues",
             Command::Config(ConfigCommand::ConfigureQueues {
@@ -220,7 +220,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         ),
         (
             "set_standing",
-            Command::SetStanding {
+            Command::SetAllocationBasis {
                 leader: LEADER,
                 job: JOB,
                 unit: UnitIndex(0),
@@ -254,7 +254,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             unit,
             reason: "host node1 is lost".to_owned(),
         },
-        EventKind::StandingChanged {
+        EventKind::AllocationBasisChanged {
             job,
             unit,
             epoch,
@@ -277,7 +277,7 @@ pub(crate) fn state() -> State {
     });
     parts.events = EventLog::restore(
         Revision(38),
-        Losses::default(),
+        EventGaps::default(),
         vec![(Revision(39), events.collect())],
     );
     State::restore(parts)
@@ -327,7 +327,7 @@ fn claim(parts: &mut StateParts) {
     let attempt = Arc::make_mut(unit.expect("the gang has one unit"))
         .attempt
         .as_mut();
-    Arc::make_mut(attempt.expect("the gang is running")).standing = on_cells();
+    Arc::make_mut(attempt.expect("the gang is running")).allocation_basis = on_cells();
     let host = &mut parts.hosts[0];
     host.gpus[0].claim = Some(UnitId::new(WAITING, UnitIndex(0)));
     host.claims = vec![HostClaim {

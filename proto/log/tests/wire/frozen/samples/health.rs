@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use muster_engine::state::{HealthRules, State, StateParts};
-use muster_health::book::{BadEnd, Part, Program};
-use muster_health::component::{Actor, Change, Condition, Event, Held, Patience, Repairs};
-use muster_health::evaluate::{XidSeen, Xids};
+use muster_health::component::{
+    Actor, Change, Condition, Event, RecoveryLimits, Repairs, Restriction,
+};
+use muster_health::evaluate::{XidReport, Xids};
 use muster_health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
 use muster_health::lemons::HostRecord;
-use muster_health::outbox::HeardUpTo;
+use muster_health::outbox::AppliedUpTo;
 use muster_health::rules::RuleSet;
+use muster_health::state::{FailedEnd, Part, Program};
 use muster_model::command::{BlockTarget, Command, HealthCommand, StopReason};
 use muster_model::event::{EventKind, HealthNote};
 use muster_model::evidence::Cause;
 use muster_model::health::{
-    Blame, Charge, Class, Component, DeviceAction, Finding, Hold, Measure, Phase, Scope, Severity,
-    Step, Weight, WorkStep,
+    Attribution, Charge, Class, Component, DeviceAction, Finding, Hold, Measure, Phase, Scope,
+    Severity, Step, Weight, WorkStep,
 };
 use muster_model::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
 use muster_model::time::TimeMs;
@@ -113,8 +115,8 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
 }
 
 /// The end of an attempt that is attributed to a GPU.
-pub(crate) fn blame() -> Blame {
-    Blame {
+pub(crate) fn blame() -> Attribution {
+    Attribution {
         class: Class::Gpu,
         component: Some(Component::Gpu(gpu(1))),
         confidence_permille: 950,
@@ -134,7 +136,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             epoch: AttemptEpoch(20),
             hosts: vec![HOST],
             detail: "signal 6 ended task 0".to_owned(),
-            blame: Some(Arc::new(blame())),
+            attribution: Some(Arc::new(blame())),
         },
         EventKind::HealthChanged {
             component: nic(),
@@ -191,7 +193,9 @@ pub(crate) fn state() -> State {
 fn pieces() -> Vec<Part> {
     let ill = Component::Gpu(gpu(1));
     let mut condition = Condition::new(AT);
-    condition.change(blocked(), Patience::default()).unwrap();
+    condition
+        .change(blocked(), RecoveryLimits::default())
+        .unwrap();
     condition.by_hand = true;
     let mut repairs = Repairs::default();
     repairs.complete(AT, DeviceAction::Reboot);
@@ -199,12 +203,12 @@ fn pieces() -> Vec<Part> {
     record.start(AT);
     record.fail(AT, true);
     record.code(AT, 48);
-    let mut heard = HeardUpTo::default();
+    let mut heard = AppliedUpTo::default();
     assert!(heard.is_new(3, 9));
     let mut xids = Xids::default();
-    xids.see(
+    xids.record(
         &RuleSet::shipped().unwrap(),
-        &XidSeen {
+        &XidReport {
             gpu: gpu(1),
             code: 13,
             cluster: Some((1, 2)),
@@ -220,7 +224,7 @@ fn pieces() -> Vec<Part> {
     };
     let mut incidents = Incidents::default();
     for host in 1..=3 {
-        incidents.see(AT, HostId(host), &[(rack.clone(), 4)]);
+        incidents.record_failure(AT, HostId(host), &[(rack.clone(), 4)]);
     }
     vec![
         Part::Condition(ill.clone(), condition),
@@ -243,7 +247,7 @@ fn pieces() -> Vec<Part> {
 /// A host excluded from gang placement.
 fn kept_off() -> Condition {
     let mut condition = Condition::new(AT);
-    assert!(condition.hold(Held {
+    assert!(condition.hold(Restriction {
         rule: "flapping".to_owned(),
         what: Hold::Gangs,
         evidence: "it fell silent 3 times".to_owned(),
@@ -253,8 +257,8 @@ fn kept_off() -> Condition {
     condition
 }
 
-fn end() -> BadEnd {
-    BadEnd {
+fn end() -> FailedEnd {
+    FailedEnd {
         at: AT,
         job: JOB,
         program: Program {

@@ -6,21 +6,21 @@ use muster_engine::state::State;
 use muster_model::command::{Command, HostCommand, HostRegistration};
 use muster_model::event::EventKind;
 use muster_model::ids::{GpuUuid, HostId};
-use muster_model::topology::{LearntGpu, LearntTree, NamedCell};
+use muster_model::topology::{NamedCell, ReportedGpu, ReportedTopology};
 
 use crate::frozen::samples::{LEADER, gpu, registration};
 
 /// A pod and a rack, and the cells of some GPUs.
-pub(crate) fn tree(gpus: &[GpuUuid]) -> LearntTree {
+pub(crate) fn tree(gpus: &[GpuUuid]) -> ReportedTopology {
     let named = |level: &str, name: &str| NamedCell {
         level: level.to_owned(),
         name: name.to_owned(),
     };
-    LearntTree {
+    ReportedTopology {
         above: vec![named("pod", "pod-1"), named("rack", "rack-07")],
         inside: vec!["socket".to_owned(), "switch".to_owned()],
         gpus: { gpus.iter() }
-            .map(|uuid| LearntGpu {
+            .map(|uuid| ReportedGpu {
                 uuid: *uuid,
                 pci_address: "0000:19:00.0".to_owned(),
                 cells: vec!["0".to_owned(), "0000:17:00.0".to_owned()],
@@ -62,6 +62,6 @@ pub(crate) fn kinds() -> Vec<EventKind> {
 /// The first version's state, with one host at the location reported by its worker.
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
-    parts.hosts[0].learnt = Arc::new(tree(&[gpu(0), gpu(1)]));
+    parts.hosts[0].reported_topology = Arc::new(tree(&[gpu(0), gpu(1)]));
     State::restore(parts)
 }

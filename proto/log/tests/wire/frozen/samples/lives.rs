@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use muster_engine::state::State;
 use muster_model::command::{
-    CheckpointCommand, CheckpointCommit, Command, Exit, LastSeen, MemoryEnd, SignalSender,
-    TaskOutcome, TaskReport,
+    CheckpointCommand, CheckpointCommit, Command, Exit, LastMeasurements, MemoryUsage,
+    SignalSender, TaskOutcome, TaskReport,
 };
 use muster_model::event::EventKind;
 use muster_model::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
@@ -90,7 +90,7 @@ fn execution() -> Execution {
 /// An exit with every field.
 fn detailed() -> Exit {
     Exit {
-        memory: Some(MemoryEnd {
+        memory: Some(MemoryUsage {
             limit_bytes: 1 << 30,
             peak_bytes: (1 << 30) - 1,
         }),
@@ -154,9 +154,9 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 epoch: AttemptEpoch(1_000_001),
                 task: TaskIndex(3),
                 outcome: TaskOutcome::Exited(Exit {
-                    last_seen: Some(Box::new(LastSeen {
+                    last_measurements: Some(Box::new(LastMeasurements {
                         busy_permille: Some(0),
-                        held_before_mib: Some(440),
+                        leftover_mib: Some(440),
                         step: Some(1_200),
                     })),
                     ..exit()

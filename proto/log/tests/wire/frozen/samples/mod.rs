@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_model::command::{
-    Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command, ConfigCommand, Exit,
-    GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration, Placement, Planned,
-    Standing, StopCause, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    AllocationBasis, Block, BlockTarget, CheckpointCommand, CheckpointCommit, Command,
+    ConfigCommand, Exit, GpuDescription, GpuHealth, HostCommand, HostHealth, HostRegistration,
+    Placement, Planned, StopCause, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_model::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, RequestKey,
@@ -18,7 +18,7 @@ use muster_model::spec::{
     Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_model::time::TimeMs;
-use muster_model::topology::LearntTree;
+use muster_model::topology::ReportedTopology;
 
 pub(crate) mod access;
 pub(crate) mod barrier;
@@ -158,7 +158,7 @@ fn registration() -> HostRegistration {
         cpus_milli: 96_000,
         memory_mib: 1_048_576,
         labels: BTreeMap::from([("rack".to_owned(), "r1".to_owned())]),
-        learnt: LearntTree::default(),
+        learnt: ReportedTopology::default(),
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn placement() -> Command {
         job: JOB,
         unit: UnitIndex(0),
         tasks: tasks.collect(),
-        standing: Standing::Share,
+        basis: AllocationBasis::Share,
         barrier: false,
     })
 }
@@ -325,7 +325,7 @@ fn leader_commands() -> Vec<(&'static str, Command)> {
     vec![
         (
             "leader_began",
-            Command::LeaderBegan {
+            Command::LeadershipStarted {
                 replica: ReplicaId(2),
             },
         ),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_engine::state::{Claim, EventLog, Losses, Purpose, Queue, State, Unit};
+use muster_engine::state::{Claim, EventGaps, EventLog, Purpose, Queue, State, Unit};
 use muster_model::command::{
-    Claiming, Command, ConfigCommand, Move, Moving, Standing, TaskPlacement, Victim,
+    AllocationBasis, Claim, Command, ConfigCommand, Move, Moving, TaskPlacement, Victim,
 };
 use muster_model::event::{Event, EventKind};
 use muster_model::host::HostClaim;
@@ -56,12 +56,12 @@ fn place(host: u32, number: u128) -> Arc<[TaskPlacement]> {
 
 /// Under the names of their files.
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
-    let claiming = Claiming {
+    let claiming = Claim {
         leader: LEADER,
         job: JOB,
         unit: UnitIndex(0),
         tasks: place(1, 0),
-        standing: Standing::Share,
+        basis: AllocationBasis::Share,
         victims: Vec::new(),
         supersedes: Vec::new(),
         expected_at: Some(TimeMs(9_000)),
@@ -105,7 +105,7 @@ fn claim(tasks: Arc<[TaskPlacement]>, purpose: Purpose) -> Arc<Claim> {
         revision: Revision(38),
         since: TimeMs(4_800),
         tasks,
-        standing: Standing::Share,
+        standing: AllocationBasis::Share,
         victims: Vec::new(),
         expected_at: Some(TimeMs(9_000)),
         purpose,
@@ -155,7 +155,7 @@ pub(crate) fn state() -> State {
     });
     parts.events = EventLog::restore(
         Revision(38),
-        Losses::default(),
+        EventGaps::default(),
         vec![(Revision(39), events.collect())],
     );
     State::restore(parts)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_engine::state::{Replicas, State};
-use muster_model::command::{Command, ReplicaRecord, ReplicaStanding};
+use muster_model::command::{Command, ReplicaMembership, ReplicaRecord};
 use muster_model::event::{EventKind, ReplicaChanged};
 use muster_model::ids::ReplicaId;
 
@@ -23,7 +23,7 @@ pub(crate) fn kind() -> EventKind {
     EventKind::ReplicaChanged(ReplicaChanged {
         replica: ReplicaId(5),
         address: "node5:7400".to_owned(),
-        standing: ReplicaStanding::Learner,
+        membership: ReplicaMembership::Learner,
     })
 }
 

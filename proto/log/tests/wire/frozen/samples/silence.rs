@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::{EventLog, Losses, State};
+use muster_engine::state::{EventGaps, EventLog, State};
 use muster_model::command::{Command, HostCommand, HostHealth};
 use muster_model::event::{Event, EventKind};
 use muster_model::ids::{HostId, Revision};
@@ -29,7 +29,7 @@ pub(crate) fn state() -> State {
     host.one_way = true;
     parts.events = EventLog::restore(
         Revision(39),
-        Losses::default(),
+        EventGaps::default(),
         vec![(Revision(40), event())],
     );
     State::restore(parts)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_engine::state::{
-    Answer, Attempt, EventLog, HealthRules, Job, Leadership, Losses, PastAttempt, Queue,
+    Answer, Attempt, EventGaps, EventLog, HealthRules, Job, Leadership, PastAttempt, Queue,
     Reliability, State, StateParts, StoredAnswer, TaskRun, Unit,
 };
-use muster_health::book::Book;
-use muster_model::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
+use muster_health::state::HealthState;
+use muster_model::command::{AllocationBasis, BlockTarget, GpuHealth, HostHealth, StopReason};
 use muster_model::desired::RestartReason;
 use muster_model::event::{Event, EventKind};
 use muster_model::host::{Gpu, Holder, Host};
@@ -46,13 +46,13 @@ pub(crate) fn parts() -> StateParts {
         hosts: vec![host(HostId(1), 0), host(HostId(2), 2)],
         queues: vec![queue("default", 0), queue("research", 2)],
         requests: answers(),
-        events: EventLog::restore(Revision(6), Losses::default(), events()),
+        events: EventLog::restore(Revision(6), EventGaps::default(), events()),
         history_half_life_ms: None,
         defragment: None,
         job_defaults: None,
         reliability: Reliability::default(),
         ledger: Ledger::default(),
-        health: Book::default(),
+        health: HealthState::default(),
         health_rules: HealthRules::default(),
         configured_topology: Arc::default(),
         users: Vec::new(),
@@ -94,7 +94,7 @@ fn host(id: HostId, first_gpu: u128) -> Host {
         registered_at: TimeMs(150),
         desired_revision: Revision(25),
         claims: Vec::new(),
-        learnt: Arc::default(),
+        reported_topology: Arc::default(),
     }
 }
 
@@ -198,10 +198,10 @@ fn attempt() -> Attempt {
             task(1, TaskPhase::Exited, Some(exit())),
         ],
         decisive: Some(TaskIndex(1)),
-        standing: Standing::Share,
+        allocation_basis: AllocationBasis::Share,
         barrier: None,
         membership: None,
-        halts: Vec::new(),
+        pauses: Vec::new(),
     }
 }
 
@@ -357,7 +357,7 @@ fn job_kinds() -> Vec<EventKind> {
             epoch,
             hosts: vec![HostId(1)],
             detail: "succeeded".to_owned(),
-            blame: None,
+            attribution: None,
         },
         EventKind::UnitRequeued {
             job,
@@ -409,7 +409,7 @@ fn task_kinds() -> Vec<EventKind> {
 fn cluster_kinds() -> Vec<EventKind> {
     let target = BlockTarget::Gpu(gpu(1));
     vec![
-        EventKind::LeaderBegan {
+        EventKind::LeadershipStarted {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(3),
         },

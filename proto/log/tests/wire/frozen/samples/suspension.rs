@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_engine::state::{Halt, State};
+use muster_engine::state::{Pause, State};
 use muster_model::command::{Command, StopReason};
 use muster_model::event::EventKind;
 use muster_model::job::Suspension;
@@ -80,14 +80,14 @@ pub(crate) fn state_with_halts() -> State {
     parts.ledger.halted_gpu_ms = 1_600;
     change_units(&mut parts, |unit| {
         if let Some(attempt) = &mut unit.attempt {
-            Arc::make_mut(attempt).halts = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
+            Arc::make_mut(attempt).pauses = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
         }
     });
     State::restore(parts)
 }
 
-const fn halt(from: u64, until: u64) -> Halt {
-    Halt {
+const fn halt(from: u64, until: u64) -> Pause {
+    Pause {
         from: TimeMs(from),
         until: TimeMs(until),
     }

@@ -1,0 +1,118 @@
+//! Random effects of simulated faults: when a task dies from an intermittent fault, and whether a check finds
+//! a fault without a sign.
+//!
+//! Each number is drawn only from its subject: the same attempt of the same job gets the same result, and
+//! the third check of a fault finds the same, regardless of earlier events. A number that every change of
+//! the run shifts (a revision, a millisecond) would redraw everything at each change, and the effect of the
+//! new draws would be mistaken for the effect of the change.
+
+use std::collections::BTreeMap;
+
+use crate::fault::hash;
+
+/// Percentage of checks that find a fault without a sign (ByteDance: synthetic checks miss over 60).
+const CHECKS_FIND_PERCENT: u64 = 40;
+
+/// Subject of a draw.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Death = 1,
+    Check = 2,
+}
+
+/// The random source of one run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FaultRandom {
+    salt: u64,
+    /// The last check of each fault, and its number of checks.
+    checks: BTreeMap<usize, (usize, u64)>,
+}
+
+impl FaultRandom {
+    pub(super) const fn new(salt: u64) -> Self {
+        Self {
+            salt,
+            checks: BTreeMap::new(),
+        }
+    }
+
+    fn draw(&self, question: Question, words: &[u64]) -> u64 {
+        let mut all = vec![self.salt, question as u64];
+        all.extend_from_slice(words);
+        hash(&all)
+    }
+
+    /// Time that an attempt of a job, the first being 1, survives a fault: between 0 and twice the mean.
+    pub(super) fn dies_after_ms(
+        &self,
+        (illness, job, attempt): (usize, usize, u32),
+        mean_ms: u64,
+    ) -> u64 {
+        let words = [illness as u64, job as u64, u64::from(attempt)];
+        self.draw(Question::Death, &words) % (2 * mean_ms)
+    }
+
+    /// Whether a check finds a fault. Checks count from the first one of a fault; the result of a repeated
+    /// query stays the same.
+    pub(super) fn check_finds(&mut self, illness: usize, check: usize) -> bool {
+        let (last, count) = self.checks.entry(illness).or_insert((check, 1));
+        if *last != check {
+            (*last, *count) = (check, *count + 1);
+        }
+        let count = *count;
+        self.draw(Question::Check, &[illness as u64, count]) % 100 < CHECKS_FIND_PERCENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn luck_goes_by_what_it_is_about_and_not_by_when() {
+        let (mut early, mut late) = (FaultRandom::new(7), FaultRandom::new(7));
+        let finds = |luck: &mut FaultRandom, checks: &[usize]| {
+            let finds = checks.iter().map(|check| luck.check_finds(3, *check));
+            finds.collect::<Vec<bool>>()
+        };
+        // Positions among all ordered checks differ between runs; the ordinal number of a fault's check
+        // does not.
+        let first = finds(&mut early, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let other = finds(&mut late, &[10, 20, 30, 40, 50, 60, 70, 80]);
+        assert_eq!(first, other);
+        assert!(first.contains(&true) && first.contains(&false));
+        let death = early.dies_after_ms((3, 11, 2), HOUR_MS);
+        assert_eq!(death, late.dies_after_ms((3, 11, 2), HOUR_MS));
+        assert!(death < 2 * HOUR_MS);
+    }
+
+    #[test]
+    fn the_same_check_finds_the_same_when_it_is_asked_again() {
+        let mut luck = FaultRandom::new(0);
+        for check in 0..50 {
+            let found = luck.check_finds(5, check);
+            assert_eq!(luck.check_finds(5, check), found, "{check}");
+        }
+    }
+
+    #[test]
+    fn another_salt_is_another_course() {
+        let deaths = |salt: u64| {
+            let luck = FaultRandom::new(salt);
+            (0..20)
+                .map(|attempt| luck.dies_after_ms((1, 2, attempt), HOUR_MS))
+                .collect::<Vec<u64>>()
+        };
+        assert_ne!(deaths(0), deaths(1));
+    }
+
+    #[test]
+    fn four_of_ten_checks_find_what_nothing_tells_of() {
+        let found: usize = (0..1_000)
+            .map(|illness| usize::from(FaultRandom::new(1).check_finds(illness, 0)))
+            .sum();
+        assert!((350..450).contains(&found), "{found}");
+    }
+}
